@@ -6,12 +6,9 @@ Spark, `kappa --help` neither that nor DuckDB (tests/test_rooms.py).
 
 Read in this order:
 app        the app itself: all commands in the order of the help, errors, exit codes
-options    options and arguments of several commands, each declared once
-terminal   stdout for the answer, stderr for talk and questions
-lines      files of lines, or stdin and stdout
+terminal/  what commands share: options, output, lines, and how a rollout is followed
 run        up, down, serve, gc
 topics     topics create, topics list, produce
-begin      from a plan to its rollouts; follow: their progress, shown to the end
 deploy     plan, deploy, replay, branch, retry, stage
 promote    wait, verify, promote, undo, abandon
 look       status, history, show, diff, prove, logs

@@ -12,7 +12,7 @@ import typer
 from typer.exceptions import Abort, Exit, TyperException
 
 from commands import archive, deploy, look, promote, query, rejects, run, topics
-from commands.terminal import say, show_failure
+from commands.terminal.output import say, show_failure
 from kappa.base.errors import ExitCode, KappaError
 from replay.look.here import Here
 

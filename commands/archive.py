@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from commands.options import As, here_of
-from commands.terminal import print_listing, talk
+from commands.terminal.options import As, here_of
+from commands.terminal.output import print_listing, talk
 from serving.query.render import Form
 
 app = typer.Typer(

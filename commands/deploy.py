@@ -9,9 +9,16 @@ from typing import Annotated
 import typer
 from typer.exceptions import Exit
 
-from commands.begin import apply_saved, begin, begin_planned, observed_for, plan_changes, roll_out
-from commands.follow import bring_on
-from commands.options import (
+from commands.terminal.begin import (
+    apply_saved,
+    begin,
+    begin_planned,
+    observed_for,
+    plan_changes,
+    roll_out,
+)
+from commands.terminal.follow import bring_on
+from commands.terminal.options import (
     AcceptGap,
     Allow,
     AllowBreaking,
@@ -22,7 +29,7 @@ from commands.options import (
     Yes,
     here_of,
 )
-from commands.terminal import say, talk
+from commands.terminal.output import say, talk
 from kappa.base.errors import ExitCode, UsageError
 from serving.query.render import Form, rendered
 
@@ -80,8 +87,8 @@ def plan(
 ) -> None:
     """Show what a deploy would do, why, and what stands in the way."""
     from replay.plan.plan_text import plan_document, plan_listing, plan_text
-    from replay.plan.saved_plan import save_plan
     from replay.preflight.finding import accepting
+    from replay.stage.saved_plan import save_plan
 
     accepted = accepting(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
     made, observed = plan_changes(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from commands.options import As, here_of
-from commands.terminal import console, print_listing, talk, write_bytes
+from commands.terminal.options import As, here_of
+from commands.terminal.output import console, print_listing, talk, write_bytes
 from kappa.base.errors import UsageError
 from serving.query.render import Form, rendered
 
@@ -126,7 +126,7 @@ def diff(
     """
     from replay.verify.diff_listing import diff_document, diff_listing, diff_text
     from replay.verify.pairs import builds_to_compare, compare_pair, pin_equal
-    from serving.query.reader import Limits
+    from serving.reader.reader import Limits
 
     here = here_of(context)
     builds = builds_to_compare(here.state(), pipeline, before, after)
@@ -236,9 +236,9 @@ def logs(
 
 
 def _status_text(here: Here, form: Form) -> str:
-    from replay.look.status import observe_status
-    from replay.look.status_text import status_document, status_heading, status_listing
-    from replay.rollout.underway import read_underway
+    from replay.status.status import observe_status
+    from replay.status.status_text import status_document, status_heading, status_listing
+    from replay.status.underway import read_underway
 
     running, broker = here.running, here.bootstrap_servers
     underway = None if running is None else read_underway(here.store)

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from commands.follow import approve, follow_rollout
-from commands.options import OnePipeline, Timeout, Yes, here_of
-from commands.terminal import ask_consent, say, typed
+from commands.terminal.follow import approve, follow_rollout
+from commands.terminal.options import OnePipeline, Timeout, Yes, here_of
+from commands.terminal.output import ask_consent, say, typed
 
 
 def wait(context: typer.Context, pipeline: OnePipeline = None, timeout: Timeout = None) -> None:
@@ -17,7 +17,7 @@ def wait(context: typer.Context, pipeline: OnePipeline = None, timeout: Timeout 
 
     Of a rollout that has ended already, it shows how.
     """
-    from replay.rollout.intents import awaited_rollout
+    from replay.intents.intents import awaited_rollout
 
     here = here_of(context)
     ended = follow_rollout(
@@ -33,7 +33,7 @@ def wait(context: typer.Context, pipeline: OnePipeline = None, timeout: Timeout 
 def verify(context: typer.Context, pipeline: OnePipeline = None, timeout: Timeout = None) -> None:
     """Verify a candidate that is ready once more, at a newer frontier of what serves."""
     from kappa.journal.journal import VerifyAsked
-    from replay.rollout.intents import ask_verify
+    from replay.intents.intents import ask_verify
 
     here = here_of(context)
     here.must_run()
@@ -59,8 +59,8 @@ def promote(
 
     Those that are named together begin to serve in one generation.
     """
+    from replay.intents.intents import ready_rollouts
     from replay.look.progress import told_verification
-    from replay.rollout.intents import ready_rollouts
 
     here = here_of(context)
     here.must_run()
@@ -88,7 +88,7 @@ def undo(
     timeout: Timeout = None,
 ) -> None:
     """Let the build that served before serve again; after that, the same is a redo."""
-    from replay.rollout.intents import ask_undo, undone
+    from replay.intents.intents import ask_undo, undone
 
     here = here_of(context)
     here.must_run()
@@ -105,7 +105,7 @@ def undo(
 def abandon(context: typer.Context, pipeline: OnePipeline = None) -> None:
     """Give up a rollout that does not serve yet; what serves goes on serving."""
     from kappa.journal.journal import Abandoned
-    from replay.rollout.intents import abandon as give_up
+    from replay.intents.intents import abandon as give_up
 
     record = give_up(here_of(context).store, pipeline)
     if isinstance(record.event, Abandoned):

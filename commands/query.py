@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from commands.options import As, PastEventTime, PastGeneration, PastOffsets, PastTime, here_of
-from commands.terminal import print_listing, say
+from commands.terminal.options import (
+    As,
+    PastEventTime,
+    PastGeneration,
+    PastOffsets,
+    PastTime,
+    here_of,
+)
+from commands.terminal.output import print_listing, say
 from kappa.base.errors import UsageError
 from serving.query.render import Form, Listing
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from commands.lines import open_lines, open_new_file
-from commands.options import As, OfBuild, OnePipeline, Yes, here_of
-from commands.terminal import ask_consent, print_listing, say
+from commands.terminal.lines import open_lines, open_new_file
+from commands.terminal.options import As, OfBuild, OnePipeline, Yes, here_of
+from commands.terminal.output import ask_consent, print_listing, say
 from kappa.base.errors import UsageError
 from serving.query.render import Form, Listing
 

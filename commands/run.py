@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from commands.options import As, here_of
-from commands.terminal import print_listing, say, talk
+from commands.terminal.options import As, here_of
+from commands.terminal.output import print_listing, say, talk
 from serving.query.render import Form
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from commands.lines import open_lines
-from commands.options import As, here_of
-from commands.terminal import print_listing, say, talk
+from commands.terminal.lines import open_lines
+from commands.terminal.options import As, here_of
+from commands.terminal.output import print_listing, say, talk
 from kappa.base.errors import UsageError
 from serving.query.render import Form, Listing
 

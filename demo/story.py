@@ -33,8 +33,8 @@ from kappa.journal.journal import Journal
 from kappa.state.frontier import Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from replay.look.running import running
 from replay.rollout.fold import fold
+from replay.status.running import running
 from serving.query.query import answer
 
 TREE = Path(__file__).resolve().parent.parent

@@ -23,17 +23,17 @@ from kappa.declare.pipeline import Pipeline, pipeline
 from kappa.declare.table import Table, View
 from kappa.declare.topic import Topic
 from kappa.declare.windows import hop, tumble
-from kappa.folds.average import avg_
-from kappa.folds.booleans import and_, or_
-from kappa.folds.count import count
-from kappa.folds.extremes import max_, min_
 from kappa.folds.fold import Fold
-from kappa.folds.picked import first, latest
-from kappa.folds.quantile import kll
-from kappa.folds.set import set_
-from kappa.folds.sketches import hll, theta
-from kappa.folds.sum import sum_
-from kappa.folds.top import top_k
+from kappa.folds.kinds.average import avg_
+from kappa.folds.kinds.booleans import and_, or_
+from kappa.folds.kinds.count import count
+from kappa.folds.kinds.extremes import max_, min_
+from kappa.folds.kinds.picked import first, latest
+from kappa.folds.kinds.quantile import kll
+from kappa.folds.kinds.set import set_
+from kappa.folds.kinds.sketches import hll, theta
+from kappa.folds.kinds.sum import sum_
+from kappa.folds.kinds.top import top_k
 
 __all__ = [
     "Fold",

@@ -20,22 +20,25 @@ FLOORS = """
 kappa/base
 kappa/values
 kappa/folds
+kappa/folds/kinds
 kappa/declare
 kappa/records           kappa/state
 kappa/code              kappa/journal        kappa/log            kappa/tables
-kappa/engine/decode      kappa/lines
+kappa/engine/decode     kappa/lines
 kappa/engine/spark      kappa/engine/read    kappa/engine/legs    serving/pin
-kappa/engine/archive    kappa/engine/fold    serving/query
-kappa/engine/function   serving/page         serving/rejects      serving/sandbox
-kappa/engine/write      serving/http
-kappa/engine/job        replay/rollout
-kappa/engine/children   replay/preflight     replay/retire
-kappa                   replay/plan          replay/verify
-replay/prove
+kappa/engine/archive    kappa/engine/fold    serving/reader
+kappa/engine/function   serving/query
+kappa/engine/write      serving/page         serving/rejects      serving/sandbox
+kappa/engine/job        replay/rollout       serving/http
+kappa/engine/children   replay/changes       replay/intents       replay/retire
+kappa                   replay/preflight     replay/status        replay/verify
+replay/plan             replay/prove
+replay/stage
 replay/look
 replay/http
 replay/page
 replay/run
+commands/terminal
 commands
 cli
 """
@@ -315,7 +318,6 @@ LARGE_FILES = {
     "kappa/log/bulk.py",
     "kappa/tables/delta.py",
 }
-CROWDED_ROOMS = {"kappa/folds", "serving/query", "replay/plan"}
 NAMED_TWICE = {
     *("Broken", "Child", "Column", "Count", "Held", "Reader", "Record", "Rejected", "Served"),
     "_Look",
@@ -339,12 +341,11 @@ def test_no_room_has_more_than_15_files_or_2000_lines() -> None:
     for path in product():
         rooms[room_of(path)].append(path)
 
-    crowded = {
+    assert [
         room
         for room, paths in rooms.items()
         if len(paths) > 15 or sum(map(lines_of, paths)) > 2_000
-    }
-    assert crowded == CROWDED_ROOMS
+    ] == []
 
 
 def test_a_class_name_has_one_meaning() -> None:

@@ -1,15 +1,10 @@
 """Folds: how the rows of one key become one value. Pure.
 
-This room has SQL texts, names and types, and no Spark. Each kind of fold is one class in one file,
-with all its meanings; docs/howto/add-a-fold.md is the recipe. A fold knows no table, no build and
-no file. Read in this order:
+This room has SQL texts, names and types, and no Spark. It says what any fold means; each kind is a
+class in kinds/. A fold knows no table, no build and no file. Read in this order:
 
 - fold.py: what every fold means at each place, and `MergedFold` for those that a merge can express.
 - returned.py: the columns that a function returns, against which a fold is checked.
 - exactness.py: how near a fold's values are, and when two of them count as equal (law 8).
 - order.py: the order of the log (law 4), and the SQL of "later".
-- sums.py: sums that overflow nowhere on their way; the sum and the average share it.
-- count.py, sum.py, average.py, extremes.py, booleans.py, picked.py: folds that a merge can express.
-- set.py, top.py, sketches.py, quantile.py: folds that are combined with the rows of their keys.
-- kinds.py: the list of all kinds, by the name that birth certificates have.
 """

@@ -18,7 +18,7 @@ from kappa.declare.breaker import MaxRejects
 from kappa.declare.table import Thresholds
 from kappa.folds.exactness import Exactness
 from kappa.folds.fold import Fold, Option
-from kappa.folds.kinds import fold_of
+from kappa.folds.kinds.registry import fold_of
 from kappa.state.documents import Documents
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store

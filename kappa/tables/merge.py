@@ -13,8 +13,8 @@ from functools import reduce
 
 from kappa.base.sql import quoted
 from kappa.folds.fold import MergedFold, Quote
+from kappa.folds.kinds.sums import carried
 from kappa.folds.order import ORDER_COLUMNS, later
-from kappa.folds.sums import carried
 from kappa.state.build import TableBirth
 
 _ORDER = tuple(name for name, _ in ORDER_COLUMNS)

@@ -18,11 +18,11 @@ from replay.http.asked_once import do_once
 from replay.http.intent import Intent, explain, record_intent
 from replay.look.desk import Desk
 from replay.look.listings import history_listing
-from replay.look.metrics import MEDIA_TYPE, Seen, metrics_text
 from replay.look.rejects_text import rejects_listing
-from replay.look.status_text import status_document
 from replay.rollout.history import chapters, proof_records
 from replay.rollout.state import State
+from replay.status.metrics import MEDIA_TYPE, Seen, metrics_text
+from replay.status.status_text import status_document
 from serving.http.problem import HttpError
 from serving.http.stand import API
 from serving.query.render import to_json

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from kappa.journal.journal import Record
-from replay.rollout.intents import (
+from replay.intents.intents import (
     abandon,
     active_rollout,
     ask_promote,

@@ -4,12 +4,9 @@ A look changes nothing. Texts and rows are made here once, so that all three sho
 
 Read in this order:
 here          the settings, root, pipelines and broker of a command
-running       the supervisor of a root, as it wrote itself down
-status        builds: how far each is, and how far behind the log; status_text renders it
 listings      history, topics and collection as rows; rejects_text: rejects
 follow        a rollout's progress to its end; progress shows it on a terminal
 desk          one look shared by all clients of HTTP
-metrics       the text for Prometheus
 archive       archives, and whether they are what their topics are
 logs          the log files of the processes
 """

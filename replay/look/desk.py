@@ -18,8 +18,8 @@ from kappa.journal.journal import Served
 from kappa.journal.view import JournalView
 from kappa.state.build import read_birth
 from replay.look.listings import topics_listing
-from replay.look.status import BuildStatus, Status, observe_status
-from replay.rollout.underway import Underway, read_underway
+from replay.status.status import BuildStatus, Status, observe_status
+from replay.status.underway import Underway, read_underway
 from serving.query.query import read
 from serving.query.render import Listing
 from serving.query.tables import ServedTable, served_tables

@@ -13,7 +13,7 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from replay.rollout.current import current_state
 from replay.rollout.rollout import Rollout
-from replay.rollout.underway import Waiting, read_underway
+from replay.status.underway import Waiting, read_underway
 
 _LOOK_SECONDS = 0.2
 # After the supervisor's death and while it starts, none is up for a moment.

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from kappa.declare.topic import Topic
     from kappa.log.client import Log
     from kappa.state.store import Store
-    from replay.look.running import Running
     from replay.rollout.state import State
+    from replay.status.running import Running
 
 
 class Here:
@@ -69,7 +69,7 @@ class Here:
     @property
     def running(self) -> Running | None:
         """The supervisor; None if none is up."""
-        from replay.look.running import running
+        from replay.status.running import running
 
         return running(self.settings)
 

@@ -13,7 +13,7 @@ from replay.rollout.state import State
 from serving.page.render import HEADERS, page_html
 
 if TYPE_CHECKING:
-    from replay.look.status import BuildStatus
+    from replay.status.status import BuildStatus
 
 
 def page(request: Request, name: str, state: State, now: datetime, **told: Any) -> Response:

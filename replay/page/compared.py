@@ -13,8 +13,8 @@ from kappa.base.errors import KappaError
 from replay.look.desk import Desk
 from replay.verify.diff import Comparison
 from replay.verify.pairs import compare_pair, pin_equal
-from serving.query.explained import TooMuch
-from serving.query.reader import Limits
+from serving.reader.explained import TooMuch
+from serving.reader.reader import Limits
 
 _SAMPLES = 5
 _KEPT = 8

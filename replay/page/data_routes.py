@@ -19,8 +19,8 @@ from replay.page.table import first_query, table_view
 from replay.page.topic import Paces, as_text, newest_records, topic_rates
 from serving.http.problem import HttpError
 from serving.http.stand import stand_of
-from serving.query.table_sql import schema_of
-from serving.query.views import tables_named
+from serving.reader.table_sql import schema_of
+from serving.reader.views import tables_named
 from serving.rejects.rejects import Reject, Wanted, newest_rejects
 from serving.sandbox.question import Question
 

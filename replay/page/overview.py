@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from replay.look.status import BuildStatus, Status
 from replay.page.trail import Step, rate_of, rates
 from replay.rollout.rollout import Phase
 from replay.rollout.state import State
+from replay.status.status import BuildStatus, Status
 
 # A job that has published within this time is at work on what is still missing.
 _AT_WORK_SECONDS = 10.0

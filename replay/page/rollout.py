@@ -8,9 +8,9 @@ from typing import Any
 
 from kappa.journal.journal import Check, Count, Difference, Served
 from kappa.state.offsets import Offsets
-from replay.look.status import BuildStatus
 from replay.rollout.rollout import Phase, Rollout
 from replay.rollout.state import State
+from replay.status.status import BuildStatus
 from replay.verify.diff import Comparison
 from replay.verify.diff_listing import count_line, differing, rejects_line
 from replay.verify.rows import RowSample

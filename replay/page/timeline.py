@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from kappa.base.errors import KappaError
 from kappa.journal.journal import Receipt, Record, Served
+from replay.intents.intents import undone
 from replay.page.rollout import Deed
 from replay.prove.proof_text import proof_line
 from replay.rollout.history import ProofRecord, proof_records
-from replay.rollout.intents import undone
 from replay.rollout.rollout import Phase, Rollout
 from replay.rollout.state import State
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from kappa.log.reader import Record
 from kappa.state.offsets import Offsets
 from replay.look.desk import Desk
-from replay.rollout.underway import Pace
+from replay.status.underway import Pace
 from serving.http.problem import HttpError
 
 if TYPE_CHECKING:

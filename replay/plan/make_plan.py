@@ -14,16 +14,16 @@ from kappa.code.declaration import declarations
 from kappa.code.fingerprint import differences
 from kappa.state.build import Birth, TopicBirth
 from kappa.state.offsets import Offsets
+from replay.changes.code_diff import CodeSide, PartDiff, part_diffs
+from replay.changes.event_changes import event_changes
+from replay.changes.readers import ReaderChange, reader_changes
 from replay.plan.branch import Branching, branch_of
 from replay.plan.judge import conflicts_of, findings_of, judged, refusals_of
 from replay.plan.notes import archive_notes, kept_notes, library_notes, reject_notes
 from replay.plan.plan import Change, Plan, PlanStep
-from replay.preflight.code_diff import CodeSide, PartDiff, part_diffs
 from replay.preflight.cost import cost_of
-from replay.preflight.event_changes import event_changes
 from replay.preflight.finding import GAP, Accepting
 from replay.preflight.observed import Declared, Observed
-from replay.preflight.readers import ReaderChange, reader_changes
 from replay.rollout.rollout import Rollout
 
 

@@ -11,12 +11,12 @@ from enum import StrEnum
 from kappa.base.errors import Conflict, KappaError
 from kappa.state.build import TopicBirth
 from kappa.state.offsets import Offsets
+from replay.changes.code_diff import PartDiff
+from replay.changes.readers import ReaderChange
 from replay.plan.branch import Branch
-from replay.preflight.code_diff import PartDiff
 from replay.preflight.cost import Cost
 from replay.preflight.observed import Declared
 from replay.preflight.readable import TopicSample
-from replay.preflight.readers import ReaderChange
 from replay.rollout.rollout import Rollout
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from replay.changes.code_diff import PartDiff
 from replay.plan.plan import Plan, PlanStep, Refusal
-from replay.preflight.code_diff import PartDiff
 from replay.preflight.cost import Cost
 from serving.query.render import Listing
 

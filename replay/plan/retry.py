@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from kappa.base.errors import Conflict, UsageError
 from kappa.state.offsets import Offsets
+from replay.intents.conflicts import refuse_underway
 from replay.plan.branch import Branching
 from replay.plan.make_plan import make_plan
 from replay.plan.plan import Change, Plan
 from replay.preflight.finding import Accepting
 from replay.preflight.observed import Observed
-from replay.rollout.conflicts import refuse_underway
 from replay.rollout.rollout import Phase, Rollout
 from replay.rollout.state import State
 

@@ -1,4 +1,4 @@
-"""What may block a replay: code, log, readers, cost. Looked at before one begins.
+"""What may block a replay: code, log, cost. Looked at before one begins.
 
 It decides nothing: it finds, and a plan judges. Only readable.py reads the log. A fact that cannot
 be had is absent, and refuses nothing. Read in this order:
@@ -12,7 +12,4 @@ sample.py         a sample of a log
 readable.py       whether sampled records can be read as declared
 determinism.py    the lint: what may give other rows in a replay
 doubts.py         the names that the lint knows
-code_diff.py      what changed in the code, as a diff
-readers.py        what changes for readers
-event_changes.py  what becomes of the fields of events
 """

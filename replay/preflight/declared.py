@@ -23,7 +23,7 @@ from kappa.tables.shape import table_births
 from replay.preflight.determinism import doubtful, overlooked
 from replay.preflight.finding import Finding
 from replay.preflight.observed import Declared
-from serving.query.views import unreadable
+from serving.reader.views import unreadable
 
 
 def declared_pipelines(

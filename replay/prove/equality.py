@@ -20,7 +20,7 @@ from replay.prove.row_hash import hash_of_all, hash_sql, left_out_of, table_hash
 from replay.verify.diff import Unsettled, settled
 from replay.verify.rows import Relations, RowSample, compare_appended, compare_keyed
 from serving.query.pair import AFTER, BEFORE
-from serving.query.reader import Reader
+from serving.reader.reader import Reader
 
 
 @dataclass(frozen=True, slots=True)

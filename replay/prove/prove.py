@@ -33,7 +33,7 @@ from replay.verify.unsettled import unsettled_keys
 from serving.pin.catalog import pin_build
 from serving.pin.snapshot import PinnedSnapshot
 from serving.query.pair import connect_pair
-from serving.query.reader import Limits
+from serving.reader.reader import Limits
 
 # Rows of each kind that are shown of a table.
 _SAMPLES = 5

@@ -23,7 +23,7 @@ from replay.retire.hands import Deleting, Hands, Looking
 from replay.retire.retire import data_of, orphans
 from replay.rollout.current import current_state
 from replay.rollout.state import State
-from serving.query.spill import left_behind
+from serving.reader.spill import left_behind
 
 # What a job writes anew each time it begins.
 _SCRATCH = ("spark", "slice")

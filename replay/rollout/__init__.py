@@ -11,10 +11,7 @@ fold.py       records to state
 current.py    the state now, folded on from the last look
 step.py       what the controller knows at one tick, and the step it chooses
 promote.py    the promote: hold, acknowledge, reach, serve
-intents.py    requests of an operator: undo, promote, verify, abandon
-conflicts.py  refusals of requests that came second
 history.py    rollouts and proofs, oldest first
 show.py       one generation in full
-underway.py   what the supervisor knows and the journal does not
 libraries.py  packages of this environment, and what changed since a birth
 """

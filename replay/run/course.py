@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from kappa.engine.legs.legs import LegKind
 from kappa.state.stopped import Stopped
-from replay.rollout.underway import Deaths
 from replay.run.back_off import WELL_SECONDS, BackOff
+from replay.status.underway import Deaths
 
 
 @dataclass(frozen=True, slots=True)

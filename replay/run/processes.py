@@ -18,9 +18,9 @@ from kappa.state.lock import is_held
 from kappa.state.stopped import Stopped, read_stopped
 from kappa.state.store import Store
 from kappa.tables.branch import stands_before_base
-from replay.rollout.underway import Deaths
 from replay.run.child import Child, end_all
 from replay.run.course import Course, JobEnd, after_end, deaths_of, ended_text
+from replay.status.underway import Deaths
 
 # A slice that is being committed may be large.
 _PATIENCE_SECONDS = 30.0

@@ -24,9 +24,7 @@ from kappa.base.process import process_id
 from kappa.base.settings import Settings, load_settings
 from kappa.state.lock import Lock, holder
 from kappa.state.store import Store
-from replay.look.running import RUNNING, Running, put_running, running_at
 from replay.rollout.state import State
-from replay.rollout.underway import Reporter, ensure_no_report
 from replay.run.archiver_process import ArchiverProcess
 from replay.run.child import open_log
 from replay.run.controller import Controller
@@ -34,6 +32,8 @@ from replay.run.http_process import HttpProcess
 from replay.run.kafka import Kafka
 from replay.run.processes import Processes
 from replay.run.told import Told, ToldToEnd
+from replay.status.running import RUNNING, Running, put_running, running_at
+from replay.status.underway import Reporter, ensure_no_report
 
 _LOCK = "run/supervisor.lock"
 _LOG = "logs/supervisor.log"

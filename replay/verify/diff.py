@@ -20,7 +20,7 @@ from kappa.state.build import Birth, TableBirth
 from kappa.state.frontier import Frontier
 from replay.verify.rows import Relations, RowSample, compare_appended, compare_keyed, count_rows
 from serving.query.pair import AFTER, BEFORE, put_keys
-from serving.query.reader import Reader
+from serving.reader.reader import Reader
 
 _UNSETTLED = "unsettled"
 

@@ -24,7 +24,7 @@ from serving.pin.catalog import pin_pair
 from serving.pin.look import newest_frontier
 from serving.pin.snapshot import PinnedSnapshot
 from serving.query.pair import connect_pair
-from serving.query.reader import Limits
+from serving.reader.reader import Limits
 
 _LOOKS = 5
 

@@ -11,7 +11,7 @@ from kappa.base.sql import quoted
 from kappa.folds.exactness import Exactness
 from kappa.journal.journal import Difference
 from kappa.values.columns import INTEGERS, Decimal, Scalar, parse_type
-from serving.query.reader import Reader
+from serving.reader.reader import Reader
 
 _DOUBLES = frozenset({Scalar("float"), Scalar("double")})
 

@@ -37,8 +37,8 @@ from replay.verify.verdict import judged
 from serving.pin.catalog import pin_build, pin_pair
 from serving.pin.snapshot import PinnedSnapshot, Snapshot
 from serving.query.query import connect
-from serving.query.reader import Limits, Reader
-from serving.query.table_sql import check_sql
+from serving.reader.reader import Limits, Reader
+from serving.reader.table_sql import check_sql
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from kappa.base.sql import quoted
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
 from kappa.state.store import Store
-from serving.query.opened import open_reader
-from serving.query.reader import Limits, Reader
-from serving.query.relations import put_tables
+from serving.reader.opened import open_reader
+from serving.reader.reader import Limits, Reader
+from serving.reader.relations import put_tables
 
 BEFORE = "before"
 AFTER = "after"

@@ -12,9 +12,9 @@ from kappa.state.store import Store
 from serving.pin.at_log import Past
 from serving.pin.catalog import pin, pin_at
 from serving.pin.snapshot import Snapshot
-from serving.query.opened import open_reader
-from serving.query.reader import Limits, Reader, Rows
-from serving.query.relations import put_relations, relations_of
+from serving.reader.opened import open_reader
+from serving.reader.reader import Limits, Reader, Rows
+from serving.reader.relations import put_relations, relations_of
 
 _Found = TypeVar("_Found")
 

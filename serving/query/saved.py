@@ -14,8 +14,8 @@ from kappa.state.store import Store
 from serving.pin.at_log import Past
 from serving.pin.snapshot import Snapshot
 from serving.query.query import ask
-from serving.query.reader import Reader
 from serving.query.render import csv_line, object_line
+from serving.reader.reader import Reader
 
 _HINT = "give --out a file that ends with {}"
 

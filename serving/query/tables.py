@@ -18,9 +18,9 @@ from kappa.state.store import Store
 from serving.pin.at_log import Past
 from serving.pin.snapshot import Snapshot
 from serving.query.query import ask
-from serving.query.reader import Broken, Reader
 from serving.query.render import Listing
-from serving.query.table_sql import SERVED_ROWS, schema_of
+from serving.reader.reader import Broken, Reader
+from serving.reader.table_sql import SERVED_ROWS, schema_of
 
 
 @dataclass(frozen=True, slots=True)

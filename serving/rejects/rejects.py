@@ -21,8 +21,8 @@ from kappa.tables.delta import files
 from kappa.tables.shape import REJECTS_BIRTH
 from serving.pin.catalog import pin, pin_build
 from serving.pin.snapshot import PinnedSnapshot, Snapshot
-from serving.query.opened import open_reader
-from serving.query.table_sql import stored_sql
+from serving.reader.opened import open_reader
+from serving.reader.table_sql import stored_sql
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from typing import IO, Any
 from kappa.base.errors import KappaError, UsageError
 from kappa.base.units import memory
 from serving.pin.snapshot import Snapshot
-from serving.query.explained import TooMuch
+from serving.reader.explained import TooMuch
 from serving.sandbox.frames import ACCEPTED, ASKED, ENDED, PIECE, REFUSED, put, take
 from serving.sandbox.question import Allowance, Reply
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from kappa.base.duck import Connection
 from serving.query.head import columns_of
 from serving.query.render import csv_line, object_line
-from serving.query.table_sql import distinct_names
+from serving.reader.table_sql import distinct_names
 from serving.sandbox.frames import PIECE, put
 
 _ROWS_AT_ONCE = 64

@@ -18,10 +18,10 @@ from kappa.base.errors import Conflict, KappaError
 from kappa.state.store import Store
 from serving.pin.catalog import pin
 from serving.pin.snapshot import PinnedSnapshot, Snapshot
-from serving.query.explained import TooMuch
 from serving.query.head import head_of
-from serving.query.relations import Relations, relations_of
 from serving.query.render import plain
+from serving.reader.explained import TooMuch
+from serving.reader.relations import Relations, relations_of
 from serving.sandbox.children import Child, Nursery
 from serving.sandbox.question import Allowance, Busy, Question, Reply
 

@@ -2,7 +2,7 @@
 
 Four barriers keep a query to its tables, and each alone would do:
 
-- The parser's tree is checked (serving/query/allowed.py).
+- The parser's tree is checked (serving/reader/allowed.py).
 - DuckDB may open only the snapshot's files, and that setting is locked.
 - The kernel allows the same files only (confine.py).
 - The process has nothing to give: no environment, no open file but the socket to the server, and
@@ -31,11 +31,11 @@ from kappa.base.duck import (
 )
 from kappa.base.errors import KappaError, UsageError
 from kappa.base.sql import text
-from serving.query.allowed import ensure_allowed
-from serving.query.explained import explained
-from serving.query.reader import Reader
-from serving.query.relations import Relations, TableFiles, put_relations
-from serving.query.table_sql import literal, schema_of
+from serving.reader.allowed import ensure_allowed
+from serving.reader.explained import explained
+from serving.reader.reader import Reader
+from serving.reader.relations import Relations, TableFiles, put_relations
+from serving.reader.table_sql import literal, schema_of
 from serving.sandbox import confine
 from serving.sandbox.frames import ACCEPTED, ENDED, REFUSED, put, take
 from serving.sandbox.pieces import ARROW_ERRORS, Pieces, write_answer

@@ -40,7 +40,7 @@ from kappa.tables.archive import FOLDER
 from kappa.tables.delta import files
 from kappa.tables.shape import table_births
 from kappa.values.columns import parse_type
-from serving.query.relations import tables_of
+from serving.reader.relations import tables_of
 
 BUILD = "bench"
 _FILE = "pipelines/bench.py"

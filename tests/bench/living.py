@@ -33,9 +33,9 @@ from kappa.state.build import read_birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from replay.look.running import running
 from replay.rollout.fold import fold
-from serving.query.relations import tables_of
+from replay.status.running import running
+from serving.reader.relations import tables_of
 
 TREE = Path(__file__).resolve().parents[2]
 SCRIPTS = Path(__file__).with_name("scripts")

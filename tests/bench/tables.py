@@ -33,9 +33,9 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables.merge import contribution_columns
 from kappa.values.arrow import arrow_schema
-from serving.query.opened import open_reader
-from serving.query.reader import Reader
-from serving.query.relations import put_tables
+from serving.reader.opened import open_reader
+from serving.reader.reader import Reader
+from serving.reader.relations import put_tables
 
 ROWS, TOUCHED = (50_000, 1_000_000, 10_000_000), (300, 2_000, 20_000)
 _BUILD = "bench-1"

@@ -182,7 +182,7 @@ def two_builds(store: Store) -> Store:
 
 def pretend_up(store: Store) -> None:
     """Makes this process the supervisor, one that lives and does nothing."""
-    from replay.look.running import Running
+    from replay.status.running import Running
 
     me = process_id(os.getpid())
     assert me is not None
@@ -473,7 +473,7 @@ def test_status_tells_of_a_candidate_what_following_it_tells_and_of_each_build_i
         "builds/web-2/birth.json", asdict(replace(birth, libraries={"duckdb": "1", "pyspark": "4"}))
     )
     monkeypatch.setattr(
-        "replay.look.status.installed_libraries", lambda: {"duckdb": "2", "pyspark": "4"}
+        "replay.status.status.installed_libraries", lambda: {"duckdb": "2", "pyspark": "4"}
     )
 
     live, _, candidate = kappa("status", "-o", "json").json()["builds"]

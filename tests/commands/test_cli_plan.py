@@ -169,7 +169,7 @@ def web(
     (tmp_path / "pipelines").mkdir()
     (tmp_path / "kappa.toml").touch()
     monkeypatch.chdir(tmp_path)
-    # That takes a JVM: tests/replay/plan/test_law.py has one.
+    # That takes a JVM: tests/replay/stage/test_law.py has one.
     monkeypatch.setenv("KAPPA__VERIFY__LAW_RECORDS", "0")
 
     def type_in(*arguments: str) -> Ended:

@@ -13,7 +13,7 @@ from house import HOUSE
 from kappa import Table, Topic, avg_, count, hll, kll, pipeline, sum_
 from kappa.code.declaration import declarations
 from kappa.folds.exactness import Exactness
-from kappa.folds.kinds import KINDS
+from kappa.folds.kinds.registry import KINDS
 from kappa.state.build import Birth, TableBirth, put_birth, read_birth
 from kappa.state.store import Store
 from kappa.tables.shape import table_births

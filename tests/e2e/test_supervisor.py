@@ -19,8 +19,8 @@ from testbed import Testbed, platform
 from kappa.base.process import ProcessId, process_id
 from kappa.base.settings import load_settings
 from kappa.state.store import Store
-from replay.look.running import running
 from replay.run.http_process import served_at
+from replay.status.running import running
 
 pytestmark = pytest.mark.jvm
 

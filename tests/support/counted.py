@@ -17,8 +17,8 @@ from kappa.log.client import Log
 from kappa.log.producer import ProducedRecord
 from kappa.state.build import read_birth
 from kappa.state.frontier import Frontier
-from serving.query.opened import open_reader
-from serving.query.relations import put_tables
+from serving.reader.opened import open_reader
+from serving.reader.relations import put_tables
 
 OUTPUTS = {"totals": "kind string, n bigint, at timestamp, who int", "all": "kind string, n bigint"}
 

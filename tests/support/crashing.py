@@ -33,7 +33,6 @@ from kappa.tables.delta import files, newest_version
 from replay.plan.branch import Branching
 from replay.plan.make_plan import make_plan
 from replay.plan.plan import Plan
-from replay.plan.stage import stage
 from replay.preflight.observed import Observed
 from replay.retire.gc import gc
 from replay.retire.retire import data_of
@@ -41,6 +40,7 @@ from replay.rollout.fold import fold
 from replay.rollout.rollout import Phase, Rollout
 from replay.rollout.state import State
 from replay.run.controller import Controller
+from replay.stage.stage import stage
 from replay.verify.verify import Means, ensure_verified
 from serving.pin.catalog import pin
 

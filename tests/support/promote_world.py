@@ -2,7 +2,7 @@
 
 It has jobs, controllers, a reader and operators. The platform's own functions decide: the next step
 of a rollout (replay/rollout/promote.py), the state after a record (replay/rollout/fold.py), the
-hold of a build (kappa/journal/hold.py), the intents of operators (replay/rollout/intents.py). Only
+hold of a build (kappa/journal/hold.py), the intents of operators (replay/intents/intents.py). Only
 reads and writes of processes are written here, one a step. They are those of
 kappa/engine/write/publisher.py, engine/write/maintenance.py, replay/retire/retire.py and
 serving/pin/catalog.py. A controller that stops for ever has died, so its record lands late in what
@@ -34,8 +34,8 @@ from kappa.journal.journal import (
     Served,
     SwitchAsked,
 )
+from replay.intents.intents import undone
 from replay.rollout.fold import advance, check_may_follow
-from replay.rollout.intents import undone
 from replay.rollout.promote import next_promote_step
 from replay.rollout.state import State
 from replay.rollout.step import Acknowledge, Append, Sight
@@ -634,7 +634,7 @@ class Protocol:
         serving = self._state(page).serving
         return tuple(self._build_of[serving[pipeline]] for pipeline in self._pipelines)
 
-    # Operators and retiring: replay/rollout/intents.py, replay/retire/retire.py.
+    # Operators and retiring: replay/intents/intents.py, replay/retire/retire.py.
 
     def _operator(self, world: World) -> Moves:
         state = self._state(world.journal)

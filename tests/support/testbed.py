@@ -25,9 +25,9 @@ from kappa.log.client import Log
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from replay.look.running import running
 from replay.rollout.fold import fold
 from replay.rollout.state import State
+from replay.status.running import running
 from serving.query.query import answer
 
 TREE = Path(__file__).resolve().parents[2]
@@ -60,7 +60,7 @@ class Testbed:
         """Makes the project; HTTP is served at `listen`, or nowhere by default."""
         self.folder = folder
         self._mark = secrets.token_hex(8)
-        # Holding each version to the law of slices takes a JVM: tests/replay/plan/test_law.py does.
+        # Holding each version to the law of slices takes a JVM: tests/replay/stage/test_law.py does.
         self.environment = {
             **os.environ,
             MARK: self._mark,

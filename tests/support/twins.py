@@ -24,7 +24,7 @@ from kappa.values.arrow import arrow_schema
 from kappa.values.tally import Tally
 from replay.verify.diff import Comparison, Side, compare
 from serving.query.pair import connect_pair
-from serving.query.reader import Limits
+from serving.reader.reader import Limits
 
 Rows = Iterable[Mapping[str, Any]]
 FLIGHTS = TopicBirth("flights", "id-of-flights", "retained", 1)

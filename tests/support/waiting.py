@@ -25,8 +25,8 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables.merge import contribution_columns
 from kappa.values.arrow import arrow_schema
-from serving.query.opened import open_reader
-from serving.query.relations import put_tables
+from serving.reader.opened import open_reader
+from serving.reader.relations import put_tables
 
 # So many rows fill a recent table here.
 FULL = 8

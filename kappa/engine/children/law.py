@@ -1,6 +1,6 @@
 """A program that tries the law of slices on pipelines.
 
-`python -m kappa.engine.children.law FOLDER`: FOLDER has request.json (replay/plan/law.py writes it)
+`python -m kappa.engine.children.law FOLDER`: FOLDER has request.json (replay/stage/law.py writes it)
 and gets answer.json: for each pipeline one sentence that refuses it, or how many slicings were
 tried. Before each slicing a line of progress is written to stderr.
 """

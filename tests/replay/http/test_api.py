@@ -27,10 +27,10 @@ from replay.http import api
 from replay.http.asked_once import do_once
 from replay.look.desk import Desk
 from replay.look.here import Here
-from replay.look.metrics import Seen, metrics_text
-from replay.look.status import BuildStatus, Status
 from replay.rollout.fold import fold
 from replay.run.serve import serve
+from replay.status.metrics import Seen, metrics_text
+from replay.status.status import BuildStatus, Status
 from serving.sandbox.question import Allowance
 
 ROLLOUTS = "/api/v1/rollouts"

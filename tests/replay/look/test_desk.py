@@ -16,7 +16,7 @@ from kappa.state.offsets import Offsets
 from kappa.state.stopped import Stopped
 from replay.look.desk import Desk, beat_of
 from replay.look.here import Here
-from replay.look.status import BuildStatus, HeldBack
+from replay.status.status import BuildStatus, HeldBack
 
 
 class Clock:

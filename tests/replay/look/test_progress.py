@@ -17,7 +17,7 @@ from replay.look.follow import Progress
 from replay.look.progress import news, standing, tell
 from replay.rollout.fold import fold
 from replay.rollout.rollout import Rollout
-from replay.rollout.underway import Waiting
+from replay.status.underway import Waiting
 
 
 class Clock:

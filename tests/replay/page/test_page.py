@@ -29,8 +29,6 @@ from kappa.state.kept import read_kept
 from kappa.state.lease import Lease, Pin
 from kappa.state.offsets import Offsets
 from replay.http import api
-from replay.look.status import BuildStatus, observe_status
-from replay.look.status_text import status_heading, status_listing
 from replay.page import compared, routes, trail
 from replay.page.overview import health_of
 from replay.page.rollout import deeds_of, rollout_view
@@ -38,6 +36,8 @@ from replay.page.timeline import timeline
 from replay.page.topic import Paces, as_text, newest_records
 from replay.page.trail import Step, rate_of, rates
 from replay.rollout.fold import fold
+from replay.status.status import BuildStatus, observe_status
+from replay.status.status_text import status_heading, status_listing
 from replay.verify import diff
 from serving.http import events, token
 from serving.http.gate import Bounds

@@ -25,9 +25,9 @@ from replay.plan.make_plan import make_plan
 from replay.plan.observe import observe
 from replay.plan.plan import Change, Plan, PlanStep
 from replay.plan.plan_text import plan_text
-from replay.plan.stage import stage
 from replay.preflight.finding import Accepting, Finding
 from replay.preflight.observed import Declared, LogFacts, Observed
+from replay.stage.stage import stage
 
 V1 = declared()
 V2 = declared(code="2")

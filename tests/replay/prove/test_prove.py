@@ -42,8 +42,8 @@ from replay.prove.row_hash import hash_of_all, hash_sql, table_hash
 from replay.rollout.fold import fold
 from replay.rollout.history import chapters, proof_records
 from replay.rollout.state import State
-from serving.query.opened import open_reader
 from serving.query.pair import connect_pair
+from serving.reader.opened import open_reader
 
 FAILPOINTS = ["journal.before_proved", "journal.after_proved"]
 

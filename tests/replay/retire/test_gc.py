@@ -29,7 +29,7 @@ from kappa.values.arrow import arrow_schema
 from replay.retire.garbage import Garbage, What
 from replay.retire.gc import gc, look
 from replay.rollout.fold import fold
-from serving.query.spill import PROVE, SPILL, make_folder
+from serving.reader.spill import PROVE, SPILL, make_folder
 
 pytestmark = pytest.mark.slow
 

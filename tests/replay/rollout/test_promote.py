@@ -23,8 +23,8 @@ from kappa.state.build import Birth, TopicBirth, comparable_topics, put_birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.lock import Lock
 from kappa.state.store import Store
+from replay.intents.intents import abandon, ask_undo
 from replay.rollout.fold import fold
-from replay.rollout.intents import abandon, ask_undo
 from replay.rollout.promote import ensure_acknowledged, next_promote_step
 from replay.rollout.step import Acknowledge, Append, Sight, Wait
 from replay.run.controller import Controller

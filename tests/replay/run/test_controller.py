@@ -32,9 +32,9 @@ from kappa.state.stopped import Stopped
 from kappa.state.store import Store
 from kappa.tables.shape import REJECTS_BIRTH
 from kappa.values.arrow import arrow_schema
+from replay.intents.intents import abandon, ask_promote, ask_undo, ask_verify, undone
 from replay.look.follow import follow
 from replay.look.progress import ensure_served
-from replay.rollout.intents import abandon, ask_promote, ask_undo, ask_verify, undone
 from replay.rollout.rollout import Phase, Rollout
 from replay.rollout.state import State
 from replay.run.controller import Controller

@@ -22,10 +22,10 @@ from kappa.state.kept import read_kept
 from kappa.state.lease import floor
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from replay.plan.stage import stage
-from replay.rollout.intents import abandon, ask_promote, ask_undo, ask_verify
+from replay.intents.intents import abandon, ask_promote, ask_undo, ask_verify
 from replay.rollout.rollout import Phase
 from replay.rollout.state import State
+from replay.stage.stage import stage
 
 # The failpoints that a story has to die at; it may die at others too.
 FAILPOINTS = {

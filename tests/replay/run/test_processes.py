@@ -28,11 +28,11 @@ from kappa.state.offsets import Offsets
 from kappa.state.stopped import Stopped
 from kappa.state.store import Store
 from replay.rollout.fold import fold
-from replay.rollout.underway import Deaths
 from replay.run.back_off import BackOff
 from replay.run.child import open_log
 from replay.run.course import Course, JobEnd, after_end, deaths_of
 from replay.run.processes import Processes
+from replay.status.underway import Deaths
 
 FAILPOINTS = [
     "child.before_start",

@@ -37,9 +37,9 @@ from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.stopped import Stopped
 from kappa.state.store import Store
+from replay.intents.intents import abandon, ask_promote, ask_undo, ask_verify
 from replay.rollout.fold import fold
 from replay.rollout.history import chapters
-from replay.rollout.intents import abandon, ask_promote, ask_undo, ask_verify
 from replay.rollout.rollout import Phase
 from replay.rollout.show import Code, show_document, show_listing, show_text, shown
 from replay.rollout.state import State

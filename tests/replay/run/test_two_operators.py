@@ -37,14 +37,14 @@ from kappa.state.frontier import Frontiers
 from kappa.state.lease import read_lease
 from kappa.state.stopped import Stopped
 from kappa.state.store import Store
+from replay.intents.intents import abandon, ask_promote, ask_undo, ask_verify
 from replay.look.progress import ensure_served
 from replay.plan.make_plan import make_plan
-from replay.plan.stage import stage
 from replay.preflight.observed import Observed
 from replay.rollout.fold import fold
-from replay.rollout.intents import abandon, ask_promote, ask_undo, ask_verify
 from replay.rollout.rollout import Phase
 from replay.rollout.state import State, soaked
+from replay.stage.stage import stage
 
 V1, V2, V3 = declared(), declared(code="2"), declared(code="3")
 # Build b serves and a is kept; rollout 10 is on its way with build c.

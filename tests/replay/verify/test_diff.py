@@ -24,7 +24,7 @@ from kappa.state.build import TableBirth, TopicBirth, table_path
 from kappa.state.store import Store
 from kappa.values.tally import Tally
 from replay.verify.rows import RowSample
-from serving.query.reader import Limits
+from serving.reader.reader import Limits
 
 
 @pytest.fixture

@@ -26,13 +26,13 @@ from kappa.state.store import Store
 from kappa.values.tally import Tally
 from replay.look.listings import history_listing
 from replay.look.progress import news, told_verification
-from replay.look.status import observe_status
-from replay.look.status_text import status_heading, status_listing
 from replay.rollout.fold import fold
 from replay.rollout.history import chapters
 from replay.rollout.promote import next_promote_step
 from replay.rollout.state import State
 from replay.rollout.step import Append, Sight
+from replay.status.status import observe_status
+from replay.status.status_text import status_heading, status_listing
 from replay.verify.diff_listing import difference_line
 from serving.query.render import plain
 

@@ -43,7 +43,7 @@ import json, resource, sys, time
 from pathlib import Path
 from kappa.state.store import Store
 from replay.verify.pairs import compare_pair, pin_equal
-from serving.query.reader import Limits
+from serving.reader.reader import Limits
 
 store, begun = Store(sys.argv[1]), time.monotonic()
 with pin_equal(store, "a", "b", lease_seconds=60) as (pair, pinned):

@@ -36,11 +36,11 @@ from kappa.values.arrow import arrow_schema
 from serving.pin.catalog import pin_build
 from serving.pin.past import AtGeneration, AtTime
 from serving.pin.snapshot import Snapshot
-from serving.query.opened import open_reader
 from serving.query.query import answer, ask, connect, read
-from serving.query.reader import Reader, Rows
-from serving.query.relations import Relations, put_relations
-from serving.query.views import tables_named
+from serving.reader.opened import open_reader
+from serving.reader.reader import Reader, Rows
+from serving.reader.relations import Relations, put_relations
+from serving.reader.views import tables_named
 
 
 @pytest.fixture
@@ -209,7 +209,7 @@ def test_times_that_two_writers_spell_in_two_ways_are_one_column(
 ) -> None:
     import pyarrow.parquet as pq
 
-    from serving.query.table_sql import read_sql
+    from serving.reader.table_sql import read_sql
 
     moment = datetime(2013, 1, 1, 5, 0, tzinfo=UTC)
     rows = pa.table({"at": pa.array([moment], pa.timestamp("us", "UTC"))})

@@ -27,9 +27,9 @@ from kappa.base.errors import KappaError, UsageError
 from kappa.state.build import table_path
 from kappa.state.lease import sorted_leases
 from kappa.state.store import Store
-from serving.query.allowed import ensure_allowed
-from serving.query.explained import TooMuch
 from serving.query.query import answer
+from serving.reader.allowed import ensure_allowed
+from serving.reader.explained import TooMuch
 from serving.sandbox import confine
 from serving.sandbox.children import Nursery
 from serving.sandbox.question import Allowance, Format, Question, Reply

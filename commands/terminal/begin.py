@@ -1,0 +1,129 @@
+"""The way from a plan to its rollouts: plan, show, ask, try the law of slices, begin."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from commands.terminal.follow import bring_on, follow_rollout, for_each_rollout
+from commands.terminal.output import ask_consent, say, talk, typed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from replay.look.here import Here
+    from replay.plan.plan import Plan
+    from replay.preflight.finding import Accepting
+    from replay.preflight.observed import Observed
+
+
+def roll_out(
+    here: Here,
+    command: str,
+    pipelines: Sequence[str],
+    *,
+    again: bool,
+    accepting: Accepting,
+    yes: bool,
+    auto_promote: bool,
+    timeout: float | None,
+) -> None:
+    """Plans and begins rollouts with a yes, and follows each until it serves."""
+    bring_on(
+        here,
+        begin_planned(
+            here,
+            command,
+            pipelines,
+            again=again,
+            accepting=accepting,
+            yes=yes,
+            auto_promote=yes or auto_promote,
+        ),
+        timeout,
+    )
+
+
+def begin_planned(
+    here: Here,
+    command: str,
+    pipelines: Sequence[str],
+    *,
+    again: bool,
+    accepting: Accepting,
+    yes: bool,
+    auto_promote: bool,
+) -> tuple[int, ...]:
+    """Plans, and begins the rollouts of the plan. Returns their numbers."""
+    here.must_run()
+    made, _ = plan_changes(here, pipelines, again=again, accepting=accepting)
+    return begin(here, command, pipelines, made, yes=yes, auto_promote=auto_promote)
+
+
+def plan_changes(
+    here: Here, pipelines: Sequence[str], *, again: bool, accepting: Accepting
+) -> tuple[Plan, Observed]:
+    """Plans what is declared. Returns the plan with the facts that it was made of."""
+    from replay.plan.make_plan import make_plan
+
+    observed = observed_for(here, pipelines)
+    return make_plan(observed, only=pipelines, again=again, accepting=accepting), observed
+
+
+def observed_for(here: Here, pipelines: Sequence[str]) -> Observed:
+    """Gathers the facts of a plan from files, journal, log and disk."""
+    from replay.plan.observe import observe
+
+    log = here.log()
+    with talk().status("planning"):
+        return observe(here.settings, here.store, log, only=pipelines)
+
+
+def begin(
+    here: Here, command: str, pipelines: Sequence[str], made: Plan, *, yes: bool, auto_promote: bool
+) -> tuple[int, ...]:
+    """Shows a plan, asks for a yes, tries the law of slices, and begins the rollouts.
+
+    Returns their numbers: none if the plan has no changes.
+    """
+    from replay.plan.plan_text import plan_text
+    from replay.stage.stage import stage
+
+    sys.stdout.write(plan_text(made))
+    sys.stdout.flush()
+    made.ensure_possible_as_shown()
+    if not made.has_changes:
+        return ()
+    ask_consent(typed(command, " ".join(pipelines) or None), yes=yes)
+    _hold_to_law(here, made)
+    return stage(here.store, made, auto_promote=auto_promote)
+
+
+def apply_saved(here: Here, file: Path, *, timeout: float | None) -> None:
+    """Brings a saved plan to its end with no question: saving it was the yes.
+
+    Raises Conflict if the plan is stale.
+    """
+    from replay.plan.plan_text import plan_text
+    from replay.stage.saved_plan import SavedPlan
+    from replay.stage.stage import stage
+
+    here.must_run()
+    saved = SavedPlan.read(file)
+    made = saved.plan_again(file, observed_for(here, saved.only))
+    sys.stdout.write(plan_text(made))
+    sys.stdout.flush()
+    made.ensure_possible_as_shown()
+    _hold_to_law(here, made)
+    for_each_rollout(
+        lambda number: follow_rollout(here, number, timeout),
+        stage(here.store, made, auto_promote=True),
+    )
+
+
+def _hold_to_law(here: Here, made: Plan) -> None:
+    from replay.stage.law import ensure_lawful
+
+    with talk().status("trying it on a sample of the log, cut in several ways"):
+        ensure_lawful(here.settings, here.store, here.log(), made, say=say)

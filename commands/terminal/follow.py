@@ -1,0 +1,117 @@
+"""The progress of rollouts, shown to their end or until they wait for a yes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from commands.terminal.output import ask_consent, say, show_failure, talk, typed
+from kappa.base.errors import KappaError
+
+if TYPE_CHECKING:
+    from replay.look.here import Here
+    from replay.rollout.rollout import Rollout
+
+
+def follow_rollout(
+    here: Here,
+    number: int,
+    timeout: float | None,
+    *,
+    to_the_yes: bool = False,
+    known: Rollout | None = None,
+) -> Rollout:
+    """Shows the progress of a rollout to its end, or until it waits for a yes.
+
+    Raises the error that its end means if it does not serve.
+    """
+    from kappa.state.build import read_birth
+    from replay.look.follow import follow
+    from replay.look.progress import ensure_served, tell
+
+    state = here.state()
+    birth = read_birth(here.store, state.rollout(number).build)
+    try:
+        log = here.log()
+        steps = follow(
+            here.store,
+            number,
+            timeout=timeout,
+            supervised=lambda: here.running is not None,
+            until=lambda rollout: to_the_yes and rollout.waits,
+        )
+        ended = tell(
+            steps,
+            log.end(birth.topic_ids),
+            talk(),
+            known=known,
+            end_now=lambda: log.end(birth.topic_ids),
+        )
+    except KeyboardInterrupt:
+        say(
+            f"rollout {number} goes on; kappa status -w shows it, kappa abandon "
+            f"{birth.pipeline} gives it up"
+        )
+        raise
+    ensure_served(ended)
+    if not ended.active:
+        print(
+            f"{ended.pipeline}: build {ended.build} (version {ended.version}) serves, "
+            f"generation {here.state().generation}"
+        )
+    return ended
+
+
+def approve(here: Here, ready: Iterable[Rollout], timeout: float | None) -> None:
+    """Gives one yes to these candidates together and follows each until it serves."""
+    from kappa.journal.journal import PromoteAsked
+    from replay.intents.intents import ask_promote
+    from replay.look.progress import ensure_not_waiting
+
+    asked = ask_promote(here.store, seen=[rollout.number for rollout in ready]).event
+    assert isinstance(asked, PromoteAsked)
+    # What happened before the yes is on the screen already.
+    for_each_rollout(
+        lambda number: ensure_not_waiting(
+            follow_rollout(
+                here, number, timeout, to_the_yes=True, known=here.state().rollout(number)
+            )
+        ),
+        (asked.rollout, *asked.together),
+    )
+
+
+def for_each_rollout(act: Callable[[int], object], numbers: Iterable[int]) -> None:
+    """Does it for each rollout, even after an error.
+
+    All errors are printed or raised; the first one decides the exit code.
+    """
+    refused = []
+    for number in numbers:
+        try:
+            act(number)
+        except KappaError as error:
+            refused.append(error)
+    for other in refused[1:]:
+        show_failure(other)
+    for first in refused[:1]:
+        raise first
+
+
+def bring_on(here: Here, numbers: tuple[int, ...], timeout: float | None) -> None:
+    """Follows rollouts until each serves or waits for a yes, and asks for that."""
+    waiting: list[Rollout] = []
+
+    def bring_on(number: int) -> None:
+        ended = follow_rollout(here, number, timeout, to_the_yes=True)
+        if ended.waits:
+            waiting.append(ended)
+
+    for_each_rollout(bring_on, numbers)
+    if waiting:
+        ask_consent(
+            typed("promote", " ".join(rollout.pipeline for rollout in waiting)),
+            yes=False,
+            question="promote?",
+        )
+        approve(here, waiting, timeout)

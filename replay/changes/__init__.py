@@ -1,0 +1,8 @@
+"""What a new version changes: in its code, for readers, and of its topics' events. Pure.
+
+Read in this order:
+
+code_diff.py      what changed in the code, as a diff
+readers.py        what changes for readers
+event_changes.py  what becomes of the fields of events
+"""

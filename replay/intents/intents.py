@@ -1,0 +1,268 @@
+"""Requests of an operator: undo, promote, verify again, abandon. Each appends one record.
+
+A request is decided on the journal as it is, and put at exactly the next number. An operator who
+was second reads the journal again: the same request is made of that, or refused with who was first.
+The controller acts on the records (controller.py). A request names a rollout or a build, never
+"what this pipeline has by now": a yes to a rollout that ended meanwhile is a Conflict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kappa.base.errors import UsageError
+from kappa.journal.journal import (
+    Abandoned,
+    Event,
+    Journal,
+    PromoteAsked,
+    Record,
+    SwitchAsked,
+    VerifyAsked,
+)
+from kappa.state.alignment import Alignments
+from kappa.state.store import Store
+from replay.intents.conflicts import moved_on, refuse_switched, refuse_underway
+from replay.rollout.current import current_state
+from replay.rollout.fold import check_may_follow
+from replay.rollout.rollout import Rollout
+from replay.rollout.show import serving_in
+from replay.rollout.state import State
+
+
+def ask_undo(
+    store: Store,
+    pipeline: str | None,
+    *,
+    to: int | None = None,
+    reason: str = "undo",
+    seen: State | None = None,
+) -> Record:
+    """Asks for the build that served before, or in generation `to`; returns the record.
+
+    The record's number names the rollout. `seen` is the state that the operator has looked at;
+    without it, the state now. Raises what `undone` raises; Conflict if something else serves by
+    now, or a rollout of the pipeline has not ended.
+    """
+
+    def decide(looked: State, state: State) -> Event:
+        name, build = undone(looked, pipeline, to)
+        refuse_underway(state, name)
+        refuse_switched(state, name, looked.serving[name], build)
+        return SwitchAsked(name, build, reason)
+
+    return _ask(store, decide, seen)
+
+
+def undone(state: State, pipeline: str | None, to: int | None = None) -> tuple[str, str]:
+    """Returns the pipeline to undo, and the build that will serve it again. Pure.
+
+    That build is the one before, or the one of generation `to`. Without a name the only pipeline
+    that can be undone is taken. Raises UsageError if there is none, or several, or if the build is
+    not kept.
+    """
+    if to is not None:
+        then = serving_in(state, to)
+        others = tuple(name for name, build in then.items() if state.serving.get(name) != build)
+        name = _only_pipeline(
+            pipeline, others, none=f"what generation {to} served serves now", verb="undo"
+        )
+        if name not in then or then[name] == state.serving.get(name):
+            what = "serves now" if name in then else "had no build then"
+            raise UsageError(
+                f"pipeline {name} of generation {to} {what}: there is nothing to undo",
+                hint=f"kappa show {to} shows that generation",
+            )
+        _ensure_kept(state, name, then[name], f"which served pipeline {name} in generation {to}")
+        return name, then[name]
+    before = tuple(state.idle) or tuple(
+        each for each in state.serving if state.served_before(each) in state.retired
+    )
+    name = _only_pipeline(
+        pipeline, before, none="no build has served before the one that does", verb="undo"
+    )
+    build = state.idle.get(name) or state.served_before(name)
+    if build is None:
+        raise UsageError(
+            f"pipeline {name} has no build that served before",
+            hint="kappa history shows what served; kappa replay makes a new build",
+        )
+    _ensure_kept(state, name, build, f"which served pipeline {name} before")
+    return name, build
+
+
+def _ensure_kept(state: State, pipeline: str, build: str, which: str) -> None:
+    if state.idle.get(pipeline) != build:
+        raise UsageError(
+            f"build {build}, {which}, is retired: its soak is over, or a newer build took "
+            "its place",
+            hint="bring the code of that version back and kappa deploy: it is replayed",
+        )
+
+
+def abandon(
+    store: Store,
+    pipeline: str | None,
+    *,
+    reason: str = "abandoned by hand",
+    seen: int | None = None,
+) -> Record:
+    """Gives up the active rollout of a pipeline, or the only active one; returns the record.
+
+    `seen` is the number of the rollout that the operator has looked at; without it, the pipeline's.
+    Raises UsageError if none is active, or several are; Conflict if it has ended meanwhile.
+    """
+
+    def decide(looked: State, state: State) -> Event:
+        number = active_rollout(looked, pipeline, "abandon").number if seen is None else seen
+        return Abandoned(seen_rollout(state, number).number, reason)
+
+    return _ask(store, decide)
+
+
+def ask_promote(store: Store, *pipelines: str, seen: Sequence[int] = ()) -> Record:
+    """Says yes to a verified candidate, or to several together; returns the record.
+
+    Those named together serve in one generation, or none of them does. `seen` are the numbers of
+    the rollouts that the operator has looked at; without it, those of the pipelines. Raises
+    UsageError if no rollout is active, or if several are and none is named. Raises Conflict, and
+    appends nothing, if one is not ready, or not any more.
+    """
+
+    def decide(looked: State, state: State) -> Event:
+        numbers = seen or [rollout.number for rollout in ready_rollouts(looked, *pipelines)]
+        first, *rest = (seen_rollout(state, number, ready=True).number for number in numbers)
+        return PromoteAsked(first, tuple(rest))
+
+    return _ask(store, decide)
+
+
+def ready_rollouts(state: State, *pipelines: str) -> tuple[Rollout, ...]:
+    """Returns the rollouts of these pipelines, each once; all wait for a yes. Pure.
+
+    Raises what `ask_promote` raises.
+    """
+    if not pipelines and len(state.active_rollouts) > 1:
+        names = sorted(rollout.pipeline for rollout in state.active_rollouts)
+        waiting = sorted(rollout.pipeline for rollout in state.active_rollouts if rollout.waits)
+        together = (
+            f"; or those that are ready, together: kappa promote {' '.join(waiting)}"
+            if len(waiting) > 1
+            else ""
+        )
+        raise UsageError(
+            f"there are several pipelines: {', '.join(names)}",
+            hint=f"name one: kappa promote PIPELINE{together}",
+        )
+    return tuple(
+        ready_rollout(state, name, "promote") for name in (dict.fromkeys(pipelines) or (None,))
+    )
+
+
+def ask_verify(store: Store, pipeline: str | None, *, seen: int | None = None) -> Record:
+    """Asks for another verification of a ready candidate; returns the record.
+
+    It is made at a new alignment. `seen` is the number of the rollout that the operator has looked
+    at; without it, the pipeline's. Raises what `ask_promote` raises.
+    """
+
+    def decide(looked: State, state: State) -> Event:
+        number = ready_rollout(looked, pipeline, "verify").number if seen is None else seen
+        rollout = seen_rollout(state, number, ready=True)
+        last = Alignments(store, rollout.build).last()
+        return VerifyAsked(rollout.number, 0 if last is None else last.number)
+
+    return _ask(store, decide)
+
+
+def ready_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
+    """Returns the rollout of a pipeline, or the only active one, that waits for a yes.
+
+    Raises UsageError or Conflict, as `ask_promote` does.
+    """
+    return _waiting(state, active_rollout(state, pipeline, verb))
+
+
+def active_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
+    """Returns the active rollout of a pipeline, or the only active one.
+
+    Raises UsageError if none is active, or if several are and no pipeline is named.
+    """
+    name = _only_pipeline(
+        pipeline,
+        tuple(rollout.pipeline for rollout in state.active_rollouts),
+        none="no rollout is active",
+        verb=verb,
+    )
+    active = state.active(name)
+    if active is None:
+        raise UsageError(
+            f"pipeline {name} has no active rollout",
+            hint="kappa history shows how the last one ended",
+        )
+    return active
+
+
+def seen_rollout(state: State, number: int, *, ready: bool = False) -> Rollout:
+    """Returns the rollout of a number, which has not ended, or (`ready`) waits for a yes. Pure.
+
+    Raises UsageError if no rollout has the number, and Conflict if it has moved on.
+    """
+    try:
+        rollout = state.rollout(number)
+    except KeyError:
+        raise UsageError(
+            f"there is no rollout {number}", hint="kappa history shows those that there are"
+        ) from None
+    if ready:
+        return _waiting(state, rollout)
+    if not rollout.active:
+        raise moved_on(state, rollout)
+    return rollout
+
+
+def awaited_rollout(state: State, pipeline: str | None) -> Rollout:
+    """Returns the active rollout of a pipeline, or the only active one, or else the last one.
+
+    A rollout may be over before anybody waits for it.
+    """
+    meant = [rollout for rollout in state.rollouts if pipeline in {None, rollout.pipeline}]
+    if meant and not any(rollout.active for rollout in meant):
+        return meant[-1]
+    return active_rollout(state, pipeline, "wait")
+
+
+def _ask(
+    store: Store, decide: Callable[[State, State], Event], seen: State | None = None
+) -> Record:
+    """Appends the event that `decide` makes of the state looked at and the current one.
+
+    The first state that is read counts as looked at, unless `seen` is given.
+    """
+    journal = Journal(store)
+    while True:
+        state = current_state(store)
+        seen = seen or state
+        event = decide(seen, state)
+        check_may_follow(state, event)
+        # Refused: another record has the number. It is read, and the same request is made of it.
+        record = journal.append(state.last + 1, event)
+        if record is not None:
+            return record
+
+
+def _waiting(state: State, rollout: Rollout) -> Rollout:
+    if not rollout.waits:
+        raise moved_on(state, rollout)
+    return rollout
+
+
+def _only_pipeline(asked: str | None, there: tuple[str, ...], *, none: str, verb: str) -> str:
+    if asked is not None:
+        return asked
+    if len(there) != 1:
+        raise UsageError(
+            f"there are several pipelines: {', '.join(sorted(there))}" if there else none,
+            hint=f"name one: kappa {verb} PIPELINE" if there else "kappa history shows what was",
+        )
+    return there[0]

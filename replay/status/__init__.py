@@ -1,0 +1,11 @@
+"""The status: what runs, how far each build is, and how far behind the log.
+
+A look changes nothing; only underway.py and running.py also write what the supervisor reports of
+itself. Read in this order:
+
+running      the supervisor of a root, as it writes itself down
+underway     the supervisor's report: waits, rates and deaths
+status       builds: how far each is, and how far behind the log
+status_text  the status for people and machines
+metrics      the text for Prometheus
+"""

@@ -1,0 +1,185 @@
+"""The metrics of `/metrics`, in Prometheus's text format. Pure.
+
+Lag has the name and labels of the exporters that boards are made for (`kafka_consumergroup_lag`), a
+build being the group: Spark commits no offsets, so no tool that asks the broker has any.
+Source: https://prometheus.io/docs/instrumenting/exposition_formats/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from kappa.state.frontier import Frontier
+from replay.rollout.state import State
+from replay.status.status import BuildStatus, Status
+
+MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The facts that metrics are made of.
+
+    `frontiers` are the newest two of each build, `rejects` those of what serves by (pipeline,
+    reason).
+    """
+
+    state: State
+    status: Status
+    frontiers: Mapping[str, tuple[Frontier, Frontier | None]]
+    rejects: Mapping[tuple[str, str], int]
+    supervised: bool
+
+
+def metrics_text(seen: Seen, now: datetime) -> str:
+    """Returns all metrics as text, each with its help and type."""
+    return "".join(_family(*each) for each in _families(seen, now))
+
+
+def _families(
+    seen: Seen, now: datetime
+) -> Iterator[tuple[str, str, str, Iterable[tuple[Mapping[str, str], float]]]]:
+    builds = seen.status.builds
+    candidates = [each for each in builds if each.rollout is not None]
+    yield "kappa_up", "gauge", "1 while a supervisor runs.", [({}, float(seen.supervised))]
+    yield (
+        "kappa_generation",
+        "gauge",
+        "Number of the serving map that readers see; a promote and an undo both make a higher one.",
+        [({}, float(seen.state.generation))],
+    )
+    yield (
+        "kappa_build_info",
+        "gauge",
+        "1 for each build whose job is to run.",
+        [({**_labels(each), "version": each.version}, 1.0) for each in builds],
+    )
+    yield (
+        "kafka_consumergroup_lag",
+        "gauge",
+        "Offsets between what a build's readers see and the end of a partition.",
+        list(_lags(seen.status)),
+    )
+    yield (
+        "kappa_replay_records",
+        "gauge",
+        "Offsets that a build has folded since its origin.",
+        [(_labels(each), float(each.folded)) for each in candidates],
+    )
+    yield (
+        "kappa_replay_ratio",
+        "gauge",
+        "Share of what a candidate's job has to read that it has folded, 0 to 1.",
+        [
+            (_labels(each), each.read[0] / max(1, each.read[1]))
+            for each in candidates
+            if each.read is not None
+        ],
+    )
+    yield (
+        "kappa_replay_rate",
+        "gauge",
+        "Offsets a second that a candidate folds, lately.",
+        [(_labels(each), each.rate) for each in candidates if each.rate is not None],
+    )
+    yield (
+        "kappa_slice_duration_seconds",
+        "gauge",
+        (
+            "From one published frontier of a build to the next: how long its last slice took, "
+            "with what it waited for."
+        ),
+        [
+            (_labels(each), seconds)
+            for each in builds
+            if (seconds := _last_slice(seen.frontiers.get(each.build))) is not None
+        ],
+    )
+    yield (
+        "kappa_freshness_seconds",
+        "gauge",
+        "Age of what a build's readers see: 0 if nothing is behind it, else since its frontier.",
+        [(_labels(each), age) for each in builds if (age := each.age_seconds(now)) is not None],
+    )
+    yield (
+        "kappa_promotes_total",
+        "counter",
+        "Switches of what serves, undos among them.",
+        [({}, float(len(seen.state.served)))],
+    )
+    yield (
+        "kappa_rejects",
+        "gauge",
+        "Records that what serves has rejected, by reason.",
+        [
+            ({"pipeline": name, "reason": why}, float(count))
+            for (name, why), count in seen.rejects.items()
+        ],
+    )
+    yield (
+        "kappa_rejected_records",
+        "gauge",
+        "Records that a build has rejected since its origin.",
+        [(_labels(each), float(each.rejected)) for each in builds],
+    )
+    yield (
+        "kappa_duplicate_records",
+        "gauge",
+        "Records that a build has counted as duplicates since its origin.",
+        [(_labels(each), float(each.duplicate)) for each in builds],
+    )
+    yield (
+        "kappa_job_stopped",
+        "gauge",
+        "1 where a build's job has stopped for good.",
+        [(_labels(each), float(each.stopped is not None)) for each in builds],
+    )
+
+
+def _labels(build: BuildStatus) -> Mapping[str, str]:
+    return {"pipeline": build.pipeline, "build": build.build, "role": build.role}
+
+
+def _lags(status: Status) -> Iterator[tuple[Mapping[str, str], float]]:
+    for build in status.builds if status.end is not None else ():
+        assert status.end is not None, "see above"
+        for topic, partition, end in status.end.only(build.topics).items():
+            yield (
+                {"consumergroup": build.build, "topic": topic, "partition": str(partition)},
+                float(end - build.offsets.at(topic, partition)),
+            )
+
+
+def _last_slice(frontiers: tuple[Frontier, Frontier | None] | None) -> float | None:
+    newest, before = frontiers or (None, None)
+    if newest is None or before is None:
+        return None
+    return max(
+        0.0,
+        (
+            datetime.fromisoformat(newest.published_at)
+            - datetime.fromisoformat(before.published_at)
+        ).total_seconds(),
+    )
+
+
+def _family(
+    name: str, kind: str, what: str, samples: Iterable[tuple[Mapping[str, str], float]]
+) -> str:
+    lines = [
+        f"# HELP {name} {what}",
+        f"# TYPE {name} {kind}",
+        *(_sample(name, labels, value) for labels, value in samples),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
+    told = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
+    return f"{name}{{{told}}} {value:.15g}" if told else f"{name} {value:.15g}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,268 @@
+"""The status: what runs, how far each build is, and how far behind the log. It only looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Protocol
+
+from kappa.base.errors import KappaError
+from kappa.declare.breaker import beyond_text, is_beyond, rejected_of
+from kappa.state.build import Birth, read_birth
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.offsets import Offsets
+from kappa.state.stopped import Stopped, read_stopped
+from kappa.state.store import Store
+from kappa.values.tally import Tally
+from replay.rollout.current import current_state
+from replay.rollout.libraries import changed_libraries, installed_libraries
+from replay.rollout.rollout import Rollout
+from replay.rollout.state import State, soak_end
+from replay.status.underway import Underway, Waiting
+
+
+class Ends(Protocol):
+    """The part of the broker's client that a status needs."""
+
+    def end(self, topics: Iterable[str]) -> Offsets: ...  # noqa: D102  # as in Log
+
+    def high_watermark(self, topics: Iterable[str]) -> Offsets: ...  # noqa: D102  # as in Log
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """Offsets of a partition that an open transaction, begun at the first, keeps from readers."""
+
+    topic: str
+    partition: int
+    offset: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class BuildStatus:
+    """One build that is wanted, as live, idle or candidate; a candidate has a `rollout`.
+
+    `lag` counts offsets up to the log's end (None: the broker was not asked), and `held_back` those
+    among them that an open transaction keeps from every reader. `fresh_at` is when its frontier was
+    published. `folded` counts offsets since its origin; of a branch, `begun_with` of them were in
+    its tables when it began. `rejected` counts records (`late` are some of them), as does
+    `duplicate`. `beyond` is set if it has rejected more than its pipeline allows a candidate.
+    `kept_until` is the end of the soak of an idle build. `waits_for`, `rate` (offsets a second) and
+    `trouble` are the supervisor's words. `libraries` are those that are installed in another
+    version than at its birth. It reads `topics` from `reads_from` on; `base` is that of a branch.
+    `broken` are the live build's tables and views that cannot be read, a sentence each.
+    """
+
+    pipeline: str
+    role: str
+    build: str
+    version: str
+    offsets: Offsets
+    lag: int | None
+    fresh_at: datetime | None
+    folded: int
+    rejected: int
+    rollout: Rollout | None = None
+    stopped: Stopped | None = None
+    kept_until: datetime | None = None
+    waits_for: str = ""
+    rate: float | None = None
+    trouble: str = ""
+    libraries: tuple[str, ...] = ()
+    held_back: tuple[HeldBack, ...] = ()
+    beyond: str = ""
+    late: int = 0
+    duplicate: int = 0
+    topics: frozenset[str] = frozenset()
+    base: str = ""
+    begun_with: int = 0
+    reads_from: Offsets = field(default_factory=Offsets)
+    broken: tuple[str, ...] = ()
+
+    @property
+    def read(self) -> tuple[int, int] | None:
+        """Counts the offsets that its job has folded, and all up to the log's end.
+
+        None if the end is not known.
+        """
+        folded = self.folded - self.begun_with
+        return None if self.lag is None else (folded, folded + self.lag)
+
+    @property
+    def eta_seconds(self) -> float | None:
+        """The seconds that a candidate still needs at its rate. None if not known."""
+        return (
+            self.lag / self.rate
+            if self.rollout is not None and self.lag is not None and self.rate
+            else None
+        )
+
+    def age_seconds(self, now: datetime) -> float | None:
+        """How old what its readers see is: 0 if nothing is behind it, else its frontier's age.
+
+        None if it has no frontier. Of an unknown lag the frontier's age is the most it can be.
+        """
+        if self.fresh_at is None:
+            return None
+        caught_up = self.lag is not None and self.lag <= 0
+        return 0.0 if caught_up else (now - self.fresh_at).total_seconds()
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The generation that is served, and the builds that are wanted, by pipeline and role.
+
+    `broker_error` is why lags are not known; `end` is the log's end, if the broker was asked.
+    """
+
+    generation: int
+    builds: tuple[BuildStatus, ...]
+    broker_error: str = ""
+    end: Offsets | None = None
+
+
+def observe_status(
+    store: Store,
+    log: Ends | None,
+    *,
+    soak_seconds: float = 3600.0,
+    underway: Underway | None = None,
+) -> Status:
+    """Looks at journal, frontiers and the log's end; `log` is None if there is no broker.
+
+    A broker that does not answer leaves the lags open. `underway` is the supervisor's report (None:
+    there is none).
+    """
+    state = current_state(store)
+    births = {build: read_birth(store, build) for build in state.wanted_builds()}
+    topics = frozenset(topic.name for birth in births.values() for topic in birth.topics)
+    end, broker_error = None, ""
+    held: tuple[HeldBack, ...] = ()
+    try:
+        if log is not None and topics:
+            # In this order: what is appended between the two questions is not held back.
+            high = log.high_watermark(topics)
+            committed = log.end(topics)
+            end, held = committed.highest(high), held_back(committed, high)
+    except KappaError as error:
+        broker_error = error.message
+    seen = (_seen(store, *each, births[each[2]], end, held) for each in _roles(state))
+    broken = _broken(store, state, births)
+    told = (
+        replace(
+            _told(each, state, underway or Underway(), soak_seconds),
+            broken=broken.get(each.pipeline, ()) if each.role == "live" else (),
+        )
+        for each in seen
+    )
+    return Status(
+        state.generation, tuple(sorted(told, key=lambda build: build.pipeline)), broker_error, end
+    )
+
+
+def _broken(store: Store, state: State, births: Mapping[str, Birth]) -> dict[str, tuple[str, ...]]:
+    """Lists the relations that cannot be made, by pipeline; only if views serve: they break."""
+    if not any(births[build].views for build in state.serving.values()):
+        return {}
+    # It takes DuckDB, which most looks do without.
+    from serving.query.tables import broken_relations  # noqa: PLC0415  # as said above
+
+    found: dict[str, tuple[str, ...]] = {}
+    for each in broken_relations(store):
+        found[each.pipeline] = (*found.get(each.pipeline, ()), each.refusal().message)
+    return found
+
+
+def held_back(end: Offsets, high_watermark: Offsets) -> tuple[HeldBack, ...]:
+    """Lists what open transactions hold back. Pure.
+
+    That is what is between the end for readers of committed records and the log's own end.
+    """
+    return tuple(
+        HeldBack(topic, partition, end.at(topic, partition), high - end.at(topic, partition))
+        for topic, partition, high in high_watermark.items()
+        if high > end.at(topic, partition)
+    )
+
+
+def _told(build: BuildStatus, state: State, underway: Underway, soak_seconds: float) -> BuildStatus:
+    """Adds the supervisor's report, and until when an idle build is kept."""
+    waiting = (
+        Waiting()
+        if build.rollout is None
+        else underway.rollouts.get(build.rollout.number, Waiting())
+    )
+    kept_until = soak_end(state, build.pipeline, soak_seconds) if build.role == "idle" else None
+    return replace(
+        build,
+        kept_until=kept_until,
+        waits_for=waiting.waits_for,
+        rate=waiting.rate,
+        trouble=underway.trouble(build.build),
+    )
+
+
+def _roles(state: State) -> Iterator[tuple[str, str, str, Rollout | None]]:
+    """Yields (pipeline, role, build, rollout). A build on its way back keeps its role."""
+    active = {rollout.build: rollout for rollout in state.active_rollouts}
+    for pipeline, build in state.serving.items():
+        yield pipeline, "live", build, None
+    for pipeline, build in state.idle.items():
+        yield pipeline, "idle", build, active.pop(build, None)
+    for build, rollout in active.items():
+        yield rollout.pipeline, "candidate", build, rollout
+
+
+def _seen(
+    store: Store,
+    pipeline: str,
+    role: str,
+    build: str,
+    rollout: Rollout | None,
+    birth: Birth,
+    end: Offsets | None,
+    held: tuple[HeldBack, ...],
+) -> BuildStatus:
+    frontier = Frontiers(store, build).newest()
+    tally = _tally(frontier)
+    offsets = birth.origin_offsets if frontier is None else frontier.offsets
+    return BuildStatus(
+        pipeline,
+        role,
+        build,
+        birth.version,
+        offsets,
+        None if end is None else end.only(set(birth.topic_ids)).distance(offsets),
+        None if frontier is None else datetime.fromisoformat(frontier.published_at).astimezone(UTC),
+        offsets.distance(birth.origin_offsets),
+        tally.rejected,
+        rollout,
+        read_stopped(store, build),
+        libraries=changed_libraries(birth.libraries, installed_libraries()),
+        held_back=tuple(each for each in held if each.topic in birth.topic_ids),
+        beyond=_beyond(birth, frontier),
+        late=tally.late,
+        duplicate=tally.duplicate,
+        topics=frozenset(birth.topic_ids),
+        base="" if birth.base is None else str(birth.base),
+        begun_with=birth.reads_from.distance(birth.origin_offsets),
+        reads_from=birth.reads_from,
+    )
+
+
+def _beyond(birth: Birth, frontier: Frontier | None) -> str:
+    counted = (0, 0) if frontier is None else rejected_of(frontier.tally)
+    return (
+        beyond_text(birth.max_rejects, *counted) if is_beyond(birth.max_rejects, *counted) else ""
+    )
+
+
+def _tally(frontier: Frontier | None) -> Tally:
+    """Sums the tallies of all offsets of a build."""
+    return (
+        Tally()
+        if frontier is None
+        else sum((tally for parts in frontier.tally.values() for tally in parts.values()), Tally())
+    )

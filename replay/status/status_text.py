@@ -1,0 +1,186 @@
+"""The status as rows, as the document of `-o json`, and as lines for people. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from replay.rollout.rollout import Phase
+from serving.query.render import Listing
+
+if TYPE_CHECKING:
+    # At run time these would import what it takes to ask a broker.
+    from replay.status.running import Running
+    from replay.status.status import BuildStatus, Status
+
+
+_SHOWN_LIBRARIES = 3
+
+
+def status_listing(status: Status, now: datetime) -> Listing:
+    """Makes a row of each build that is wanted."""
+    machines = (
+        "phase",
+        "total",
+        "offsets",
+        "kept_until",
+        "waits_for",
+        "rate",
+        "eta_seconds",
+        "trouble",
+        "verdict",
+        "checks",
+        "libraries",
+        "late",
+        "duplicate",
+        "broken",
+    )
+    columns = (
+        "pipeline",
+        "role",
+        "build",
+        "version",
+        "state",
+        "folded",
+        "behind",
+        "age_seconds",
+        "rejected",
+        *machines,
+        "note",
+    )
+    return Listing(
+        columns, tuple(_build_row(build, now) for build in status.builds), wide=frozenset(machines)
+    )
+
+
+def status_document(
+    status: Status, running: Running | None, broker: str | None, now: datetime
+) -> dict[str, Any]:
+    """Returns what runs, the generation, and a row for each build that is wanted."""
+    return {
+        "generation": status.generation,
+        "supervisor": None if running is None else {"pid": running.pid, "started": running.started},
+        "broker": {"bootstrap_servers": broker, "error": status.broker_error or None},
+        "builds": status_listing(status, now).objects(),
+    }
+
+
+def status_heading(status: Status, running: Running | None, broker: str | None) -> str:
+    """Returns what runs, a line each, with a warning for builds that reject too much."""
+    supervisor = (
+        "kappa is not up: kappa up -d starts it"
+        if running is None
+        else f"kappa is up: process {running.pid} since {running.started}"
+    )
+    kafka = status.broker_error or (
+        "no broker is known" if broker is None else f"Kafka at {broker}"
+    )
+    served = (
+        f"generation {status.generation}"
+        if status.generation
+        else "nothing is served yet: kappa deploy"
+    )
+    loud = "".join(
+        f"WARNING: pipeline {each.pipeline}: build {each.build} ({each.role}) has "
+        f"{each.beyond}: kappa rejects list --build {each.build}\n"
+        for each in status.builds
+        if each.beyond
+    )
+    loud += "".join(
+        f"WARNING: {why}: all else is served; mend it and deploy again\n"
+        for each in status.builds
+        for why in each.broken
+    )
+    return f"{supervisor}\n{kafka}\n{served}\n{loud}"
+
+
+def _build_row(build: BuildStatus, now: datetime) -> tuple[Any, ...]:
+    age, verified = (
+        build.age_seconds(now),
+        None if build.rollout is None else build.rollout.verified,
+    )
+    return (
+        build.pipeline,
+        build.role,
+        build.build,
+        build.version,
+        _state(build),
+        build.folded,
+        build.lag,
+        None if age is None else round(age, 1),
+        build.rejected,
+        None if build.rollout is None else str(build.rollout.phase),
+        None if build.lag is None else build.folded + build.lag,
+        build.offsets.plain(),
+        build.kept_until,
+        build.waits_for,
+        build.rate,
+        None if build.eta_seconds is None else round(build.eta_seconds, 1),
+        build.trouble,
+        None if verified is None else verified.verdict,
+        []
+        if verified is None
+        else [{**asdict(check), "passed": check.passed} for check in verified.checks],
+        build.libraries,
+        build.late,
+        build.duplicate,
+        build.broken,
+        _note(build),
+    )
+
+
+def _note(build: BuildStatus) -> str:
+    """Returns what a person should know of a build, the worst first."""
+    if build.stopped is not None:
+        return build.stopped.message
+    said = [
+        f"has {build.beyond}" if build.beyond else "",
+        *build.broken,
+        build.base,
+        build.trouble,
+        "" if build.rollout is None else build.rollout.reason,
+        f"waits for {build.waits_for}" if build.waits_for else "",
+    ]
+    if (
+        build.rate
+        and build.eta_seconds is not None
+        and build.rollout is not None
+        and build.rollout.phase is Phase.REPLAYING
+    ):
+        said.append(f"{build.rate:,.0f}/s, {build.eta_seconds:,.0f} s left")
+    said += [
+        f"{each.count:,} offsets of {each.topic} partition {each.partition} are held back by a "
+        f"transaction that is open since offset {each.offset}"
+        for each in build.held_back
+    ]
+    if build.kept_until is not None and build.rollout is None:
+        said.append(
+            f"kept until {build.kept_until.isoformat(timespec='seconds').replace('+00:00', 'Z')}"
+        )
+    said += [
+        f"{count:,} {what}"
+        for count, what in ((build.late, "late"), (build.duplicate, "duplicate"))
+        if count
+    ]
+    if build.libraries:
+        more = (
+            f" and {len(build.libraries) - _SHOWN_LIBRARIES} more"
+            if len(build.libraries) > _SHOWN_LIBRARIES
+            else ""
+        )
+        said.append(
+            f"born with other libraries: {', '.join(build.libraries[:_SHOWN_LIBRARIES])}{more}"
+        )
+    return "; ".join(each for each in said if each)
+
+
+def _state(build: BuildStatus) -> str:
+    if build.stopped is not None:
+        return "stopped"
+    if build.rollout is None:
+        return "serving" if build.role == "live" else "kept"
+    if build.rollout.phase is Phase.REPLAYING and build.read is not None:
+        folded, total = build.read
+        return f"{build.rollout.phase} {100 * folded // max(1, total)} %"
+    return str(build.rollout.phase)

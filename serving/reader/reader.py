@@ -1,0 +1,292 @@
+"""A reader: a DuckDB in memory that answers queries over what was put into it.
+
+It is used by one thread at a time. It needs no JVM, and has nothing to write to.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from kappa.base.duck import DUCKDB_ERRORS, SELECT, CatalogError, Connection
+from kappa.base.errors import KappaError, UsageError
+from kappa.base.sql import text
+from kappa.state.store import Store
+from serving.reader.explained import TooMuch, explained
+from serving.reader.table_sql import distinct_names, schema_of
+
+if TYPE_CHECKING:
+    from kappa.base.sections import VerifySettings
+
+_Found = TypeVar("_Found")
+# The content that a connection was made to show: the relations of each pipeline.
+Shown = tuple[object, ...]
+
+_ONE_SELECT = "give one query that reads, such as: select * from page_hits limit 10"
+# How often a late query is interrupted: one interrupt that precedes the query's start is lost.
+_AGAIN_SECONDS = 0.1
+_ROWS_AT_ONCE = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of a reader: `memory` and `size` as in settings (`1g`), and its threads.
+
+    What does not fit in memory is spilled below `folder`. `seconds` is for the reader's whole life;
+    None sets no end.
+    """
+
+    memory: str
+    threads: int
+    folder: Path
+    size: str
+    seconds: float | None = None
+
+    @classmethod
+    def of(cls, settings: VerifySettings, store: Store, *, seconds: float | None = None) -> Self:
+        """Returns the limits that the settings of a project set."""
+        return cls(
+            settings.memory,
+            settings.threads,
+            store.path(settings.temp),
+            settings.temp_size,
+            seconds,
+        )
+
+    def settings(self, folder: Path) -> Iterator[str]:
+        """Lists DuckDB's commands for these limits, with a folder to spill into."""
+        yield f"set memory_limit = {text(self.memory)}"
+        yield f"set temp_directory = {text(str(folder))}"
+        yield f"set max_temp_directory_size = {text(self.size)}"
+        # Rows in no order take far less memory; a query that needs an order has one.
+        yield "set preserve_insertion_order = false"
+        if self.threads:
+            yield f"set threads = {self.threads}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A query's result: column names (no two alike), DuckDB's types of them, and Python values."""
+
+    columns: tuple[str, ...]
+    types: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A relation that is served and could not be made: a `kind` of `table` or `view`, and why."""
+
+    pipeline: str
+    name: str
+    kind: str
+    why: str
+    hint: str
+
+    def refusal(self) -> KappaError:
+        """Returns the error for a query that names it: a table's files are not the user's fault."""
+        return (UsageError if self.kind == "view" else KappaError)(
+            f"{self.kind} {self.name} of pipeline {self.pipeline} cannot be read: {self.why}",
+            hint=self.hint,
+        )
+
+
+class Reader:
+    """A DuckDB with views over files, and the tables that a comparison puts beside them."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        served: bool,
+        folder: Path | None = None,
+        seconds: float | None = None,
+        leave: Callable[[Connection, Shown | None], None] | None = None,
+    ) -> None:
+        """Takes a connection from `open_reader`; `folder` is the reader's own, for spilling.
+
+        After `seconds` its query is interrupted, and no further one begins. `leave` takes the
+        connection at the end, if it is fit for another reader.
+        """
+        # The relations that the connection was made to show; None if it was used otherwise since.
+        self.shows: Shown | None = None
+        # The relations that could not be made.
+        self.broken: tuple[Broken, ...] = ()
+        self._connection = connection
+        self._served = served
+        self._folder = folder
+        self._seconds = seconds
+        self._leave = leave
+        self._failed = False
+        self._late = False
+        self._closed = threading.Event()
+        self._clock = None if seconds is None else threading.Timer(seconds, self._break_off)
+        if self._clock is not None:
+            self._clock.daemon = True
+            self._clock.start()
+
+    def rows(self, sql: str) -> Rows:
+        """Returns the rows of one query.
+
+        Raises UsageError if it is not one that reads, has a mistake, or names a broken relation.
+        """
+        result = self._begun(sql)
+        columns, types = _described(result)
+        return Rows(columns, types, tuple(self._run(result.fetchall)))
+
+    def described(self, sql: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Returns the columns of a query, no two alike, and DuckDB's types of them."""
+        return _described(self._begun(f"from (\n{self.only_select(sql)}\n) limit 0"))
+
+    def each_row(self, sql: str) -> Iterator[tuple[Any, ...]]:
+        """Yields the rows of one query as DuckDB computes them. Raises as `rows` does."""
+        result = self._begun(sql)
+        # A result that is read in part stays open: its connection is for no other reader.
+        failed, self._failed = self._failed, True
+        while batch := self._run(lambda: result.fetchmany(_ROWS_AT_ONCE)):
+            yield from batch
+        self._failed = failed
+
+    def _begun(self, sql: str) -> Connection:
+        try:
+            return self._run(lambda: self._connection.execute(self.only_select(sql)))
+        except UsageError as error:
+            if isinstance(error.__cause__, CatalogError):
+                self.ensure_names_nothing_broken(sql)
+            raise
+
+    def command(self, sql: str, values: Sequence[object] = ()) -> None:
+        """Runs a command that makes something; `values` are those of its question marks."""
+        self.shows = None
+        self._run(lambda: self._connection.execute(sql, list(values)))
+
+    def only_select(self, sql: str) -> str:
+        """Returns the text of the one query in `sql`.
+
+        Raises UsageError if it has none, has several, or writes.
+        """
+        try:
+            sql.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError("the query is not text in UTF-8", hint=_ONE_SELECT) from error
+        statements = self._run(lambda: self._connection.extract_statements(sql))
+        if len(statements) != 1 or statements[0].type != SELECT:
+            what = (
+                "nothing"
+                if not statements
+                else "more than one statement"
+                if len(statements) > 1
+                else f"a statement of the kind {str(statements[0].type).rpartition('.')[2].lower()}"
+            )
+            raise UsageError(
+                f"this is {what}: a snapshot can only be read, by one query", hint=_ONE_SELECT
+            )
+        return str(statements[0].query).strip().rstrip(";")
+
+    def tree(self, sql: str) -> Any:
+        """Returns a query as DuckDB's parser sees it (`json_serialize_sql`), nothing looked up."""
+        ((tree,),) = self._run(
+            lambda: self._connection.execute("select json_serialize_sql(?)", [sql]).fetchall()
+        )
+        return json.loads(tree)
+
+    def tables_named(self, sql: str) -> frozenset[tuple[str, str]]:
+        """Lists the tables that a query names, as (schema, name), whether they exist or not."""
+        return frozenset(_tables_in(self.tree(sql)))
+
+    def ensure_names_nothing_broken(self, sql: str) -> None:
+        """Raises KappaError, with the reason, if a query names a relation that is broken."""
+        if not self.broken:
+            return
+        named = {(schema.lower(), name.lower()) for schema, name in self.tables_named(sql)}
+        for each in self.broken:
+            if named & {
+                ("", each.name),
+                ("main", each.name),
+                (schema_of(each.pipeline), each.name),
+            }:
+                raise each.refusal()
+
+    def close(self) -> None:
+        """Gives memory and files back; leaves a connection without limits for the next reader."""
+        self._closed.set()
+        if self._clock is not None:
+            self._clock.cancel()
+            # A clock that has just begun to break off still needs the connection.
+            self._clock.join()
+        if self._leave is not None and self._folder is None and not self._failed:
+            self._leave(self._connection, self.shows)
+            return
+        self._connection.close()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        """Returns itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Closes it."""
+        self.close()
+
+    def _run(self, question: Callable[[], _Found]) -> _Found:
+        failed, self._failed = self._failed, True
+        try:
+            self._ensure_in_time()
+            found = question()
+        except DUCKDB_ERRORS as error:
+            self._ensure_in_time()
+            raise explained(error, served=self._served) from error
+        except RuntimeError as error:
+            # DuckDB's report of a Ctrl-C during its work; its threads run until interrupted.
+            if str(error) != "Query interrupted":
+                raise
+            self._connection.interrupt()
+            raise KeyboardInterrupt from error
+        # After any other error, a value without a Python type or a Ctrl-C, a result stays open.
+        self._failed = failed
+        return found
+
+    def _break_off(self) -> None:
+        self._late = True
+        while not self._closed.is_set():
+            self._connection.interrupt()
+            self._closed.wait(_AGAIN_SECONDS)
+
+    def _ensure_in_time(self) -> None:
+        if self._late:
+            raise TooMuch(
+                f"it took longer than {self._seconds:g} s, and was broken off",
+                hint="ask for less, or let it take longer",
+            )
+
+
+def _described(result: Connection) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    described = result.description or []
+    return (
+        distinct_names(str(column[0]) for column in described),
+        tuple(str(column[1]) for column in described),
+    )
+
+
+def _tables_in(tree: object) -> Iterator[tuple[str, str]]:
+    match tree:
+        case {"type": "BASE_TABLE", "schema_name": str(schema), "table_name": str(name)}:
+            yield schema, name
+        case dict():
+            for each in tree.values():
+                yield from _tables_in(each)
+        case list():
+            for each in tree:
+                yield from _tables_in(each)

@@ -1,0 +1,169 @@
+"""Relations: the tables and views that a pipeline brings into a reader, and their names.
+
+Each pipeline is a schema with its tables, views and `rejects`; the main schema has all tables and
+views under their public names, and one `rejects` for all pipelines. Hidden columns (leading
+underscore) and deleted rows are left out. A relation that cannot be made is broken: it is named
+with its reason, and costs the other relations nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kappa.base.errors import KappaError
+from kappa.base.sql import quoted, text
+from kappa.declare.table import REJECTS
+from kappa.state.build import Birth, recent_names, table_path
+from kappa.state.store import Store
+from kappa.tables.delta import FileLists
+from serving.pin.snapshot import Snapshot
+from serving.reader.explained import TooMuch
+from serving.reader.reader import Broken, Reader
+from serving.reader.table_sql import read_sql, schema_of
+from serving.reader.views import make_views
+
+# The files of a version never change: a reader that asks again reads a table's log once a version.
+_files = functools.lru_cache(maxsize=256)(FileLists().at)
+
+
+@dataclass(frozen=True, slots=True)
+class TableFiles:
+    """The files that a version of a table consists of, and DuckDB's query for its served rows."""
+
+    sql: str
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Relations:
+    """A pipeline's relations: its tables at their versions, and its views as declared."""
+
+    pipeline: str
+    tables: Mapping[str, TableFiles]
+    views: Mapping[str, str]
+
+    @property
+    def schema(self) -> str:
+        """Returns the schema of all these relations."""
+        return schema_of(self.pipeline)
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """Lists the relations with a name in the main schema, too.
+
+        The rejects of all pipelines are one relation in that schema.
+        """
+        return (*(name for name in self.tables if name != REJECTS), *self.views)
+
+
+def relations_of(snapshot: Snapshot, store: Store) -> tuple[Relations, ...]:
+    """Lists the relations of a snapshot, by pipeline."""
+    return tuple(
+        Relations(
+            pipeline,
+            tables_of(snapshot.births[build], snapshot.frontiers[build].versions, store),
+            snapshot.births[build].views,
+        )
+        for pipeline, build in sorted(snapshot.serving.items())
+    )
+
+
+def tables_of(
+    birth: Birth,
+    versions: Mapping[str, int],
+    store: Store,
+    *,
+    compared: bool = False,
+    listed: Callable[[str, int], tuple[str, ...]] = _files,
+) -> Mapping[str, TableFiles]:
+    """Lists a build's tables at their versions, with their recent rows folded in.
+
+    `compared`: with the hidden columns that a comparison needs. `listed` gives a table's files at
+    a version; a caller that has made a table anew at its path passes one without this cache.
+    """
+    found: dict[str, TableFiles] = {}
+    for table in birth.tables:
+        paths = listed(table_path(store, birth.build, table.name), versions[table.name])
+        recent = tuple(
+            listed(table_path(store, birth.build, name), versions[name])
+            for name in recent_names(table.name)
+            if name in versions
+        )
+        found[table.name] = TableFiles(
+            read_sql(table, paths, table.compared if compared else None, recent=recent),
+            (*paths, *(path for each in recent for path in each)),
+        )
+    return found
+
+
+def put_relations(reader: Reader, found: Sequence[Relations]) -> tuple[Broken, ...]:
+    """Makes each pipeline's schema, then the main one; returns the relations that are broken."""
+    broken = tuple(each for relations in found for each in _make_schema(reader, relations))
+    _make_public_names(reader, found, {(each.pipeline, each.name) for each in broken})
+    reader.broken = broken
+    return broken
+
+
+def put_tables(
+    reader: Reader,
+    schema: str,
+    birth: Birth,
+    versions: Mapping[str, int],
+    store: Store,
+    *,
+    compared: bool = False,
+) -> None:
+    """Makes a schema with the served rows of a build's tables at their versions.
+
+    `compared`: see `tables_of`. Raises KappaError if one cannot be made.
+    """
+    reader.command(f"create schema {quoted(schema)}")
+    for name, table in tables_of(birth, versions, store, compared=compared).items():
+        _make_table(reader, schema, name, table)
+
+
+def _make_table(reader: Reader, schema: str, name: str, table: TableFiles) -> None:
+    reader.command(f"create view {quoted(schema)}.{quoted(name)} as {table.sql}")
+
+
+def _make_schema(reader: Reader, relations: Relations) -> list[Broken]:
+    """Makes a pipeline's schema: its tables, then its views, each after those it reads."""
+    reader.command(f"create schema {quoted(relations.schema)}")
+    broken: list[Broken] = []
+    for name, table in relations.tables.items():
+        try:
+            _make_table(reader, relations.schema, name, table)
+        except TooMuch:
+            raise
+        except KappaError as error:
+            broken.append(Broken(relations.pipeline, name, "table", error.message, error.hint))
+    # A view's own names of tables are looked up here; DuckDB keeps that for when the view is read.
+    reader.command(f"set search_path = {text(relations.schema)}")
+    for name, refusal in make_views(reader, relations.views).items():
+        hint = f"mend the view in the pipeline's file and deploy again; {refusal.hint}"
+        broken.append(Broken(relations.pipeline, name, "view", refusal.message, hint))
+    reader.command("reset search_path")
+    return broken
+
+
+def _make_public_names(
+    reader: Reader, found: Sequence[Relations], broken: set[tuple[str, str]]
+) -> None:
+    """Makes the main schema: all relations by their public names, and the rejects of all."""
+    for each in found:
+        for name in each.public:
+            if (each.pipeline, name) not in broken:
+                reader.command(
+                    f"create view main.{quoted(name)} as "
+                    f"select * from {quoted(each.schema)}.{quoted(name)}"
+                )
+    # By name: builds that were born earlier have fewer columns.
+    rejects = [
+        f"select {text(each.pipeline)} as pipeline, * from {quoted(each.schema)}.{REJECTS}"
+        for each in found
+        if (each.pipeline, REJECTS) not in broken
+    ]
+    if rejects:
+        reader.command(f"create view main.{REJECTS} as {' union all by name '.join(rejects)}")

@@ -1,0 +1,83 @@
+"""The SQL that a view may use: a query over its pipeline's tables, with one answer. Pure.
+
+The rules are the sandbox's (allowed.py), and two more. Names are bare, since a view is made in its
+pipeline's schema before other schemas have names. Nothing in it may give another value each time:
+no clock, no chance, nothing of the connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from kappa.base.errors import UsageError
+from serving.reader.allowed import ensure_allowed
+
+# DuckDB's functions whose stability is not CONSISTENT, and macros over them (duckdb_functions()).
+# `error` is left out: it gives no value at all.
+CHANGING_FUNCTIONS = frozenset({
+    "ago", "current_connection_id", "current_database", "current_catalog", "current_date",
+    "current_query", "current_query_id", "current_schema", "current_schemas",
+    "current_transaction_id", "currval", "gen_random_uuid", "get_current_time",
+    "get_current_timestamp", "in_search_path", "nextval", "now", "pg_conf_load_time",
+    "pg_postmaster_start_time", "pg_sleep", "random", "setseed", "sleep_ms", "stats", "today",
+    "transaction_timestamp", "txid_current", "uuid", "uuidv4", "uuidv7", "write_log",
+})  # fmt: skip
+# Names that SQL reads as calls, unless a column has that name.
+_CALLED_BY_NAME = frozenset({
+    "current_catalog", "current_date", "current_schema", "current_time", "current_timestamp",
+    "localtime", "localtimestamp",
+})  # fmt: skip
+_KEEP_IT = "say it in the query that reads the view, or fold the value into a column of the table"
+
+
+def ensure_repeatable(tree: Any, names: Collection[str], columns: Collection[str]) -> None:
+    """Raises UsageError if a view, as `json_serialize_sql` gives it, may not be declared.
+
+    `names` are the pipeline's tables and views, `columns` the columns of its tables.
+    """
+    ensure_allowed(tree, {("main", name) for name in names})
+    _walk(tree, {column.lower() for column in columns})
+
+
+def _walk(node: Any, columns: Collection[str]) -> None:
+    match node:
+        case list():
+            for each in node:
+                _walk(each, columns)
+        case dict():
+            _look(node, columns)
+            for each in node.values():
+                _walk(each, columns)
+        case _:
+            pass
+
+
+def _look(node: dict[str, Any], columns: Collection[str]) -> None:
+    match node:
+        case {"type": "BASE_TABLE", "schema_name": str(schema), "table_name": str(name)} if schema:
+            raise UsageError(
+                f"it names {schema}.{name}, and a view names relations without a schema",
+                hint=f"write {name}",
+            )
+        case {"function_name": str(name), "children": list(arguments)} if (
+            name.lower() in CHANGING_FUNCTIONS
+            # With one argument it counts from today.
+            or (name.lower() == "age" and len(arguments) == 1)
+        ):
+            raise _changing(f"{name}()")
+        case {"type": "COLUMN_REF", "column_names": [str(name)]} if (
+            name.lower() in _CALLED_BY_NAME and name.lower() not in columns
+        ):
+            raise _changing(name)
+        case {"sample": dict()}:
+            raise _changing("a sample")
+        case _:
+            pass
+
+
+def _changing(what: str) -> UsageError:
+    return UsageError(
+        f"{what} gives another value each time, and a view has one answer for each version",
+        hint=_KEEP_IT,
+    )

@@ -1,0 +1,93 @@
+"""Views and checks as a pipeline declares them: whether its own tables bear them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from kappa.base.errors import KappaError, UsageError
+from kappa.base.sql import quoted
+from kappa.state.build import TableBirth
+from serving.reader.explained import TooMuch
+from serving.reader.opened import open_reader
+from serving.reader.reader import Reader
+from serving.reader.repeatable import ensure_repeatable
+from serving.reader.table_sql import check_sql, read_sql
+
+
+def make_views(reader: Reader, views: Mapping[str, str]) -> Mapping[str, KappaError]:
+    """Makes views, each after those it reads; returns those that cannot be made, and why."""
+    pending, refusals = dict(views), dict[str, KappaError]()
+    while pending:
+        refusals = {
+            name: error for name, sql in pending.items() if (error := _refusal(reader, name, sql))
+        }
+        if len(refusals) == len(pending):
+            break
+        pending = {name: pending[name] for name in refusals}
+    return refusals
+
+
+def _refusal(reader: Reader, view: str, sql: str) -> KappaError | None:
+    try:
+        reader.command(f"create view {quoted(view)} as {reader.only_select(sql)}")
+    except TooMuch:
+        raise
+    except KappaError as error:
+        # A file that is not at hand is no UsageError.
+        return error
+    return None
+
+
+def unreadable(tables: Iterable[TableBirth], views: Mapping[str, str]) -> Mapping[str, KappaError]:
+    """Finds a pipeline's SQL that its tables do not bear, while they still have no rows.
+
+    Keys are names of views, and conditions of checks as `TABLE: CONDITION`.
+    """
+    tables = tuple(tables)
+    found: dict[str, KappaError] = {}
+    with open_reader(None, served=True) as reader:
+        for table in tables:
+            reader.command(f"create view {quoted(table.name)} as {read_sql(table, ())}")
+        refused = _view_refusals(reader, tables, views)
+        allowed = {name: sql for name, sql in views.items() if name not in refused}
+        found |= {**make_views(reader, allowed), **refused}
+        for table in tables:
+            for condition in table.checks:
+                try:
+                    reader.rows(check_sql(table.name, condition))
+                except UsageError as error:
+                    found[f"{table.name}: {condition}"] = error
+    return found
+
+
+def view_refusals(
+    tables: Iterable[TableBirth], views: Mapping[str, str]
+) -> Mapping[str, UsageError]:
+    """Finds views that do not follow from the pipeline's own tables alone, with the reasons.
+
+    A view may read the pipeline's tables and its other views, by their bare names. It may not read
+    a file or others' relations, and may not call what gives another value each time. Its rows would
+    have no version, and every query would fail if the file is not at hand.
+    """
+    with open_reader(None, served=True) as reader:
+        return _view_refusals(reader, tuple(tables), views)
+
+
+def _view_refusals(
+    reader: Reader, tables: tuple[TableBirth, ...], views: Mapping[str, str]
+) -> Mapping[str, UsageError]:
+    names = {table.name for table in tables} | views.keys()
+    columns = {column for table in tables for column, _ in table.columns}
+    refusals: dict[str, UsageError] = {}
+    for name, sql in views.items():
+        try:
+            ensure_repeatable(reader.tree(reader.only_select(sql)), names, columns)
+        except UsageError as error:
+            refusals[name] = error
+    return refusals
+
+
+def tables_named(sql: str) -> frozenset[str]:
+    """Lists the tables that a query names, whether they exist or not; of no query, none."""
+    with open_reader(None, served=True) as reader:
+        return frozenset(name for _, name in reader.tables_named(sql))

@@ -1,0 +1,150 @@
+"""A pipeline that breaks the law of slices is refused before its replay (stage/law.py)."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kappa.base.errors import VerificationFailed
+from kappa.base.sections import VerifySettings
+from kappa.base.settings import Settings
+from kappa.declare.topic import Topic
+from kappa.log.client import Log
+from kappa.log.producer import ProducedRecord
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from replay.plan.make_plan import make_plan
+from replay.plan.observe import observe
+from replay.preflight.sample import pieces
+from replay.stage.law import ensure_lawful
+
+# Each row has the size of its batch, which depends on where the slices end.
+SIZED = """
+from pyspark.sql import functions as F
+from kappa import Table, Topic, count, max_, pipeline
+
+HITS = Topic("{topic}", partitions=2, event="page string not null, n int")
+
+@F.pandas_udf("int")
+def size(values):
+    return values * 0 + len(values)
+
+
+@pipeline(
+    reads={{"hits": HITS}},
+    writes=[Table("pages", keys=("page",), fold={{"hits": count(), "most": max_("n")}})],
+)
+def web(hits):
+    return {{"pages": hits.withColumn("n", {n})}}
+"""
+
+
+@given(
+    st.dictionaries(
+        st.integers(0, 5), st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=4
+    ),
+    st.integers(1, 200),
+)
+def test_a_sample_is_the_beginning_the_middle_and_the_end_of_each_partition(
+    parts: dict[int, tuple[int, int]], at_most: int
+) -> None:
+    begin = Offsets({"t": {partition: first for partition, (first, _) in parts.items()}})
+    end = Offsets(
+        {"t": {partition: first + length for partition, (first, length) in parts.items()}}
+    )
+
+    found = list(pieces(begin, end, at_most))
+
+    for partition, (first, length) in parts.items():
+        taken = [
+            offset
+            for start, stop in found
+            for offset in range(start.at("t", partition), stop.at("t", partition))
+        ]
+        assert taken == sorted(set(taken))
+        assert set(taken) <= set(range(first, first + length))
+        if length:
+            assert {first, first + length - 1} <= set(taken) or len(taken) < 2
+    assert sum(stop.distance(start) for start, stop in found) <= max(at_most, 3 * len(parts))
+
+
+@pytest.mark.jvm
+def test_a_pipeline_that_breaks_it_is_refused_and_one_that_does_not_is_tried_once(
+    tmp_path: Path, log: Log, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The refusal names table, key and column."""
+    (tmp_path / "pipelines").mkdir()
+    settings = Settings(project=tmp_path)
+    store = Store(settings.root_url)
+    log.create(Topic(topic_name, partitions=2, event="page string not null, n int"))
+    log.produce(
+        (ProducedRecord(b'{"page": "home", "n": 1}', partition=number % 2) for number in range(60)),
+        topic_name,
+    )
+    for name, n in {"web": 'size("n")', "even": 'F.col("n") + 1'}.items():
+        text = (
+            SIZED.format(topic=topic_name, n=n)
+            .replace("def web", f"def {name}")
+            .replace('"pages"', f'"pages_of_{name}"')
+        )
+        (tmp_path / "pipelines" / f"{name}.py").write_text(text, encoding="utf-8")
+    plan = make_plan(observe(settings, store, log))
+
+    with pytest.raises(
+        VerificationFailed,
+        match=r"web\.py:12: pipeline web breaks the law of slices: "
+        ".*table pages_of_web, key 'home', column most",
+    ) as refused:
+        ensure_lawful(settings, store, log, plan)
+    assert refused.value.exit_code == 4
+
+    lawful, wrong = sorted(plan.steps, key=lambda step: step.pipeline)
+    assert (lawful.pipeline, wrong.pipeline) == ("even", "web")
+    assert store.names("cache/law") == (f"cache/law/{lawful.version}.json",)
+    # From here on, trying a version again would fail: no process can start.
+    monkeypatch.setattr(sys, "executable", "/nonexistent")
+    ensure_lawful(settings, store, log, replace(plan, steps=(lawful,)))
+    with pytest.raises(FileNotFoundError):
+        ensure_lawful(settings, store, log, plan)
+    # More records exist now to try the same version on.
+    log.produce((ProducedRecord(b'{"page": "home", "n": 1}') for _ in range(9)), topic_name)
+    with pytest.raises(FileNotFoundError):
+        ensure_lawful(settings, store, log, replace(plan, steps=(lawful,)))
+
+
+@pytest.mark.jvm
+def test_progress_is_reported_and_a_version_without_enough_time_is_tried_again(
+    tmp_path: Path, log: Log, topic_name: str
+) -> None:
+    """The law once ran for minutes in silence; now `verify.law_seconds` bounds it."""
+    (tmp_path / "pipelines").mkdir()
+    store = Store(Settings(project=tmp_path).root_url)
+    log.create(Topic(topic_name, partitions=2, event="page string not null, n int"))
+    log.produce((ProducedRecord(b'{"page": "home", "n": 1}') for _ in range(20)), topic_name)
+    text = SIZED.format(topic=topic_name, n='F.col("n") + 1')
+    (tmp_path / "pipelines" / "web.py").write_text(text, encoding="utf-8")
+    enough = Settings(project=tmp_path)
+    short = Settings(project=tmp_path, verify=VerifySettings(law_seconds=0.1))
+    plan = make_plan(observe(enough, store, log))
+
+    said: list[str] = []
+    ensure_lawful(short, store, log, plan, say=said.append)
+
+    assert said[-1] == (
+        "law of slices: web: 0 of 4 slicings of 20 records give the same rows;"
+        " the time is over (verify.law_seconds: 0.1)"
+    )
+    assert store.names("cache/law") == ()
+
+    said.clear()
+    ensure_lawful(enough, store, log, plan, say=said.append)
+
+    assert [line for line in said if re.match(r"law of slices: web: slicing \d of 4, .* s$", line)]
+    assert re.search(r"web: 4 of 4 slicings of 20 records give the same rows, \d+ s$", said[-1])
+    assert len(store.names("cache/law")) == 1

@@ -1,0 +1,173 @@
+"""Laws of the status: how far a build is behind the log, and what readers may not have yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from journals import staged
+
+from kappa.code.semantics import SEMANTICS
+from kappa.journal.journal import Journal
+from kappa.state.build import Base, Birth, TopicBirth, put_birth
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from replay.status.status import HeldBack, held_back, observe_status
+from replay.status.status_text import status_listing
+
+FLIGHTS = Offsets({"flights": {0: 40, 1: 7}})
+
+
+@dataclass
+class Ended:
+    """A log that ends there, for readers of committed records and for those of all."""
+
+    committed: Offsets
+    high: Offsets
+
+    def end(self, topics: Iterable[str]) -> Offsets:
+        return self.committed.only(set(topics))
+
+    def high_watermark(self, topics: Iterable[str]) -> Offsets:
+        return self.high.only(set(topics))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """Makes a store with a candidate that has folded all that it may read."""
+    store = Store(tmp_path)
+    topics = (TopicBirth("flights", "id", "retained", 2),)
+    put_birth(
+        store,
+        Birth(
+            "b",
+            "flights",
+            "v",
+            {},
+            SEMANTICS,
+            {},
+            "m",
+            topics,
+            (),
+            {},
+            {"flights": {"0": 0, "1": 0}},
+            {},
+            "",
+            "",
+        ),
+    )
+    Journal(store).append(1, staged("b"))
+    Frontiers(store, "b").publish(
+        Frontier(
+            number=1,
+            build="b",
+            epoch=1,
+            offsets=FLIGHTS,
+            versions={},
+            published_at="2026-01-01T00:00:00Z",
+        )
+    )
+    return store
+
+
+def told(store: Store, log: Ended) -> tuple[int | None, str]:
+    status = observe_status(store, log)
+    listing = status_listing(status, datetime(2026, 1, 1, tzinfo=UTC))
+    return status.builds[0].lag, str(listing.objects()[0]["note"])
+
+
+def test_what_an_open_transaction_holds_back_is_a_part_of_the_lag_and_said(store: Store) -> None:
+    assert told(
+        store, Ended(FLIGHTS, Offsets({"flights": {0: 40, 1: 1_207}, "others": {0: 5}}))
+    ) == (
+        1_200,
+        (
+            "1,200 offsets of flights partition 1 are held back by a transaction "
+            "that is open since offset 7"
+        ),
+    )
+
+
+def test_a_log_without_open_transactions_is_said_to_have_none_also_while_it_grows(
+    store: Store,
+) -> None:
+    # The end was asked for after the high watermark.
+    assert told(
+        store, Ended(Offsets({"flights": {0: 44, 1: 7}}), Offsets({"flights": {0: 42, 1: 7}}))
+    ) == (4, "")
+
+
+@pytest.mark.parametrize(("end", "age"), [(7, 0.0), (8, 3600.0)])
+def test_a_build_with_nothing_behind_it_is_fresh_however_long_its_topic_rests(
+    store: Store, end: int, age: float
+) -> None:
+    log = Offsets({"flights": {0: 40, 1: end}})
+
+    status = observe_status(store, Ended(log, log))
+
+    assert status.builds[0].age_seconds(datetime(2026, 1, 1, 1, tzinfo=UTC)) == age
+
+
+def test_the_age_of_a_build_is_that_of_its_frontier_where_no_broker_answers(store: Store) -> None:
+    status = observe_status(store, None)
+
+    assert status.builds[0].age_seconds(datetime(2026, 1, 1, 1, tzinfo=UTC)) == 3600.0
+
+
+def test_the_share_of_a_branch_is_of_what_its_job_reads_and_its_count_of_what_its_tables_hold(
+    store: Store,
+) -> None:
+    origin, start = {"flights": {"0": 0, "1": 0}}, {"flights": {"0": 30, "1": 7}}
+    topics = (TopicBirth("flights", "id", "retained", 2),)
+    put_birth(
+        store,
+        Birth(
+            "c",
+            "branched",
+            "v",
+            {},
+            SEMANTICS,
+            {},
+            "m",
+            topics,
+            (),
+            {},
+            origin,
+            {},
+            "",
+            "",
+            base=Base("a", "v0", start, 3, start),
+        ),
+    )
+    Journal(store).append(2, replace(staged("c"), pipeline="branched"))
+    Frontiers(store, "c").publish(
+        Frontier(
+            number=1,
+            build="c",
+            epoch=1,
+            offsets=FLIGHTS,
+            versions={},
+            published_at="2026-01-01T00:00:00Z",
+        )
+    )
+
+    status = observe_status(store, Ended(Offsets({"flights": {0: 70, 1: 7}}), FLIGHTS))
+
+    assert {each.build: (each.folded, each.lag, each.read) for each in status.builds} == {
+        "b": (47, 30, (47, 77)),
+        "c": (47, 30, (10, 40)),
+    }
+    assert [
+        row["state"] for row in status_listing(status, datetime(2026, 1, 1, tzinfo=UTC)).objects()
+    ] == ["replaying 25 %", "replaying 61 %"]
+
+
+def test_each_partition_is_held_back_by_itself() -> None:
+    assert held_back(Offsets({"a": {0: 3, 1: 4}}), Offsets({"a": {0: 3, 1: 6}, "b": {2: 1}})) == (
+        HeldBack("a", 1, 4, 2),
+        HeldBack("b", 2, 0, 1),
+    )

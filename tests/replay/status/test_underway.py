@@ -1,0 +1,106 @@
+"""Laws of the supervisor's report: the reason for waiting, the rate, deaths; put if changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from journals import at, numbered, staged
+
+from kappa.journal.journal import Failed, Held
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.store import Store
+from replay.rollout.fold import fold
+from replay.rollout.step import Acknowledge, Append, RolloutStep, StartVerification, Wait, waits_for
+from replay.status.underway import (
+    Deaths,
+    Pace,
+    Reporter,
+    Underway,
+    Waiting,
+    ensure_no_report,
+    read_underway,
+)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Counting(Store):
+    """A store that counts its puts."""
+
+    puts = 0
+
+    def put_json(self, name: str, document: object) -> None:
+        self.puts += 1
+        super().put_json(name, document)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Counting:
+    return Counting(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("step", "told"),
+    [
+        (Wait("build b to catch up"), "build b to catch up"),
+        (StartVerification(), "its verification"),
+        (Append(Held(1, "a", 1)), ""),
+        (Acknowledge("a", 3), ""),
+    ],
+)
+def test_what_a_step_waits_for_is_told_in_its_words(step: RolloutStep, told: str) -> None:
+    assert waits_for(step) == told
+
+
+def test_a_pace_is_of_the_last_seconds() -> None:
+    pace = Pace()
+
+    assert [pace.rate(0, 0.0), pace.rate(40, 0.5)] == [None, None]
+    assert pace.rate(100, 1.0) == 100
+    assert pace.rate(1_000, 10.0) == 100
+    # The records of the first second no longer count.
+    assert pace.rate(1_000, 20.0) == 0
+
+
+def test_what_is_said_is_read_and_taken_back(store: Counting) -> None:
+    clock, deaths = Clock(), {"a": Deaths(3, "exit code 1")}
+    reporter = Reporter(store, deaths.get, clock=clock)
+    state = fold(numbered(staged("a")))
+
+    reporter.report(state, {1: "build a to catch up"})
+
+    found = read_underway(store)
+    assert found == Underway({1: Waiting("build a to catch up")}, deaths)
+    assert found.trouble("a") == "its job died 3 times, last: exit code 1; see kappa logs a"
+    assert found.trouble("b") == ""
+    ensure_no_report(store)
+    assert read_underway(store) == Underway()
+
+
+def test_a_change_of_what_is_waited_for_is_said_at_once_and_the_rest_now_and_then(
+    store: Counting,
+) -> None:
+    clock = Clock()
+    reporter = Reporter(store, lambda _: None, clock=clock)
+    state = fold(numbered(staged("a")))
+    for number, clock.now in enumerate((0.0, 0.2, 0.4, 0.9), start=1):
+        Frontiers(store, "a").publish(Frontier(number, "a", 1, at(number * 100), {}, "then"))
+        reporter.report(state, {1: "build a to catch up"})
+    assert store.puts == 1
+
+    clock.now = 2.0
+    reporter.report(state, {1: "build a to catch up"})
+    assert (store.puts, read_underway(store).rollouts[1].rate) == (2, 150.0)
+    reporter.report(state, {1: "its verification"})
+    assert (store.puts, read_underway(store).rollouts[1].waits_for) == (3, "its verification")
+    clock.now = 9.0
+    ended = fold(numbered(staged("a"), Failed(1, "no")))
+    reporter.report(ended, {})
+    reporter.report(ended, {})
+    assert (store.puts, read_underway(store).rollouts) == (4, {})

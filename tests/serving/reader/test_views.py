@@ -1,0 +1,84 @@
+"""Laws of declared views: they use their pipeline's own tables alone, and have one answer."""
+
+from __future__ import annotations
+
+import pytest
+from served import DELAYS, PLANES
+
+from kappa.base.duck import open_connection
+from kappa.tables.shape import REJECTS_BIRTH
+from serving.reader.repeatable import CHANGING_FUNCTIONS
+from serving.reader.views import unreadable, view_refusals
+
+TABLES = (DELAYS, PLANES, REJECTS_BIRTH)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select carrier, flights / 2 as half from delays",
+        "from delays join other using (carrier)",
+        "with busy as (from delays where flights > 3) from busy",
+        "select reason, count(*) from rejects group by all",
+        "select count(*) from delays, range(3)",
+        (
+            "select date '2013-01-01' + interval 1 day as day, "
+            "age(timestamp '2013-01-01', timestamp '2012-01-01')"
+        ),
+        "select distinct carrier from delays order by carrier limit 3",
+        "select json_group_array(carrier) from delays",
+        "select 'now()' as \"random()\" -- now()",
+    ],
+)
+def test_a_view_may_read_its_pipelines_tables_and_views(sql: str) -> None:
+    assert view_refusals(TABLES, {"v": sql, "other": "from delays"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("sql", "names"),
+    [
+        ("from 'c.csv'", "c.csv"),
+        ("from delays join 'c.csv' using (carrier)", "c.csv"),
+        ("select content from read_text('/etc/hostname')", "read_text"),
+        ("from read_parquet('x.parquet')", "read_parquet"),
+        ("select (select count(*) from glob('*'))", "glob"),
+        ("from orders", "orders"),
+        ("from other.delays", "other.delays"),
+        ("from main.delays", "main.delays"),
+        ("from duckdb_settings()", "duckdb_settings"),
+        ("from duckdb_views", "duckdb_views"),
+        ("select getenv('HOME')", "getenv"),
+        ("select random()", "random()"),
+        ("select main.RANDOM()", "random()"),
+        ("from delays order by random() limit 1", "random()"),
+        ("select now()", "now()"),
+        ("select get_current_timestamp()", "get_current_timestamp()"),
+        ("select current_date", "current_date"),
+        ("select current_timestamp - interval 1 day", "current_timestamp"),
+        ("select localtimestamp", "localtimestamp"),
+        ("select age(timestamp '2013-01-01')", "age()"),
+        ("select ago(interval 1 day)", "ago()"),
+        ("select uuid()", "uuid()"),
+        ("select nextval('s')", "nextval"),
+        ("from delays using sample 10 rows", "a sample"),
+        ("from delays tablesample 10%", "a sample"),
+        ("select sum(flights) filter (where random() > 0.5) from delays", "random()"),
+        ("select 1; select 2", "more than one statement"),
+        ("drop view delays", "drop"),
+    ],
+)
+def test_a_view_that_names_anything_else_is_refused_by_that_name(sql: str, names: str) -> None:
+    for found in (view_refusals(TABLES, {"v": sql}), unreadable(TABLES, {"v": sql})):
+        assert found.keys() == {"v"}
+        assert names in found["v"].message
+        assert found["v"].hint
+
+
+def test_every_function_of_duckdb_that_changes_is_known() -> None:
+    """Another DuckDB may bring further ones."""
+    found = open_connection().execute(
+        "select distinct function_name from duckdb_functions() where "
+        "function_type in ('scalar', 'aggregate') and stability <> 'CONSISTENT'"
+    )
+
+    assert {name for (name,) in found.fetchall()} - {"error"} <= CHANGING_FUNCTIONS
