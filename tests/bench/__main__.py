@@ -190,7 +190,10 @@ def _line(done: Round, cell: Cell) -> str:
     if done.refused is not None:
         return f"{begin}no figure: {done.refused}"
     warm = "" if done.warm is None else f" (warm {done.warm.rate:,.0f})"
-    return f"{begin}{done.wall:.1f} s, {done.events / done.wall:,.0f} events/s{warm}, CPU {done.cpu:.1f} s, peak {done.rss / 2**30:.2f} GiB, equal; load before {done.load:.2f}"
+    return (
+        f"{begin}{done.wall:.1f} s, {done.events / done.wall:,.0f} events/s{warm}, CPU "
+        f"{done.cpu:.1f} s, peak {done.rss / 2**30:.2f} GiB, equal; load before {done.load:.2f}"
+    )
 
 
 def _tell(

@@ -34,7 +34,10 @@ _BIDS = """
         || '","url":"https://www.nexmark.com/bids/x/item.htm?query=1&id=' || (b % 1000000) || '","dateTime":' || ms || ',"extra":"' || lower(to_hex(b)) || lower(to_hex(c)) || '"}}'
     from bids order by i
 """
-_COLUMNS = "auction bigint not null, bidder bigint not null, price bigint not null, channel string, url string, dateTime bigint not null, extra string"
+_COLUMNS = (
+    "auction bigint not null, bidder bigint not null, price bigint not null, channel string, url "
+    "string, dateTime bigint not null, extra string"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,8 @@ def ensure_input(
     )
     written.replace(note)
     say(
-        f"made in {time.monotonic() - begun:.0f} s: {made.bytes / made.events:.0f} bytes an event on the broker's disk"
+        f"made in {time.monotonic() - begun:.0f} s: {made.bytes / made.events:.0f} bytes an "
+        "event on the broker's disk"
     )
     return made
 

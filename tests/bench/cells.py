@@ -139,7 +139,10 @@ TASKS = {
             _TOTALS,
             {"totals": "bidder bigint, price bigint"},
             {
-                "totals": "select bidder, count(*) as bids, sum(price)::bigint as total, min(price) as lowest, max(price) as highest from bids group by bidder"
+                "totals": (
+                    "select bidder, count(*) as bids, sum(price)::bigint as total, min(price) as "
+                    "lowest, max(price) as highest from bids group by bidder"
+                )
             },
             slowest=20_000,
         ),
@@ -157,7 +160,10 @@ TASKS = {
             _WINDOWS,
             {"windows": "bidder bigint, began bigint, price bigint"},
             {
-                "windows": "select bidder, ms - ms % {window_ms} as began, count(*) as bids, sum(price)::bigint as total from bids group by all"
+                "windows": (
+                    "select bidder, ms - ms % {window_ms} as began, count(*) as bids, "
+                    "sum(price)::bigint as total from bids group by all"
+                )
             },
             slowest=10_000,
         ),
@@ -168,7 +174,10 @@ TASKS = {
             {},
             # A key's events lie in one partition.
             {
-                "latest": 'select * exclude ("offset", "partition", ms), ms as "dateTime" from bids qualify row_number() over (partition by bidder order by "offset" desc) = 1'
+                "latest": (
+                    'select * exclude ("offset", "partition", ms), ms as "dateTime" from bids '
+                    'qualify row_number() over (partition by bidder order by "offset" desc) = 1'
+                )
             },
             slowest=10_000,
         ),
@@ -177,7 +186,10 @@ TASKS = {
             "sessions with a gap, by an ordered fold",
             _SESSIONS,
             {
-                "open_sessions": "bidder bigint, price bigint, dateTime bigint, _topic string, _partition int, _offset bigint"
+                "open_sessions": (
+                    "bidder bigint, price bigint, dateTime bigint, _topic string, _partition int, "
+                    "_offset bigint"
+                )
             },
             {"open_sessions": _ALL_SESSIONS + "is_open", "sessions": _ALL_SESSIONS + "not is_open"},
             slowest=2_000,
@@ -186,7 +198,10 @@ TASKS = {
 }
 # What a rival that only consumes must have seen: it is the limit, and computes nothing.
 CONSUMED = {
-    "consumed": 'select "partition", count(*) as records, sum(bytes)::bigint as bytes from log group by "partition"'
+    "consumed": (
+        'select "partition", count(*) as records, sum(bytes)::bigint as bytes from log group by '
+        '"partition"'
+    )
 }
 
 

@@ -135,7 +135,10 @@ def _report(looks: Sequence[Look], minutes: int, load: float) -> Report:
                 f"{late / early:.2f}" if early else "-",
             )
         )
-    told = f"{looks[-1].slices:,} slices of live events, {RATE:,} a second, in at most {minutes} minutes"
+    told = (
+        f"{looks[-1].slices:,} slices of live events, {RATE:,} a second, in at most {minutes} "
+        "minutes"
+    )
     page = [
         f"{told}: medians of the first and of the last quarter.",
         "",
@@ -146,7 +149,10 @@ def _report(looks: Sequence[Look], minutes: int, load: float) -> Report:
         under(load),
     ]
     return Report(
-        f"bench day, {told}, last quarter against the first: {', '.join(f'{row[0]} {row[4]}' for row in rows)}; load {load:.1f}",
+        (
+            f"bench day, {told}, last quarter against the first: "
+            f"{', '.join(f'{row[0]} {row[4]}' for row in rows)}; load {load:.1f}"
+        ),
         json.dumps([asdict(look) for look in looks], indent=1),
         "\n".join(page),
     )

@@ -125,12 +125,14 @@ def _stretch(
     )
     if fresh is None or fresh.events != events:
         raise KappaError(
-            f"{events} events were sent, and {0 if fresh is None else fresh.events} of them seen in an answer"
+            f"{events} events were sent, and {0 if fresh is None else fresh.events} of them "
+            "seen in an answer"
         )
     own = {role: (after[role].cpu - before[role].cpu) / events for role in ("job", "archiver")}
     found = Stretch(rate, beside, fresh, own["job"], own["archiver"], asked / (until - since))
     say(
-        f"{rate:,} a second beside {beside}: {fresh}, p99 {fresh.p99:.2f} s; CPU us an event: job {own['job'] * 1e6:.0f}, archiver {own['archiver'] * 1e6:.0f}"
+        f"{rate:,} a second beside {beside}: {fresh}, p99 {fresh.p99:.2f} s; CPU us an event: "
+        f"job {own['job'] * 1e6:.0f}, archiver {own['archiver'] * 1e6:.0f}"
     )
     return found
 
@@ -158,11 +160,21 @@ def _line(found: Found) -> str:
         for what in ("a replay", "the archiver")
     )
     parts = [
-        f"{each.rate}/s beside {each.beside}: p50 {each.freshness.p50:.2f} s ({each.freshness.p50 / found.empty:.1f} empty batches), p99 {each.freshness.p99:.2f} s"
+        (
+            f"{each.rate}/s beside {each.beside}: p50 {each.freshness.p50:.2f} s "
+            f"({each.freshness.p50 / found.empty:.1f} empty batches), p99 "
+            f"{each.freshness.p99:.2f} s"
+        )
         for each in found.stretches
     ]
-    ratio = f"p99 beside a replay {beside.freshness.p99 / alone[beside.rate].freshness.p99:.2f}x; the replay keeps {found.replay_beside / found.replay_alone:.2f} of its rate"
-    return f"bench freshness, {found.events} events: {'; '.join(parts)}; {ratio}; CPU with the archiver {(archived.job + archived.archiver) / archived.job:.2f}x; load {found.load:.1f}"
+    ratio = (
+        f"p99 beside a replay {beside.freshness.p99 / alone[beside.rate].freshness.p99:.2f}x; the "
+        f"replay keeps {found.replay_beside / found.replay_alone:.2f} of its rate"
+    )
+    return (
+        f"bench freshness, {found.events} events: {'; '.join(parts)}; {ratio}; CPU with the "
+        f"archiver {(archived.job + archived.archiver) / archived.job:.2f}x; load {found.load:.1f}"
+    )
 
 
 def _page(found: Found) -> str:
@@ -196,7 +208,11 @@ def _page(found: Found) -> str:
     alone, beside = found.replay_alone, found.replay_beside
     lines += [
         "",
-        f"An empty micro-batch takes {found.empty * 1000:.0f} ms here. A replay of the whole log, warm: {alone:,.0f} events a second alone, {beside:,.0f} beside live events ({beside / alone:.2f}).",
+        (
+            f"An empty micro-batch takes {found.empty * 1000:.0f} ms here. A replay of the whole "
+            f"log, warm: {alone:,.0f} events a second alone, {beside:,.0f} beside live events "
+            f"({beside / alone:.2f})."
+        ),
         under(found.load),
     ]
     return "\n".join(lines)

@@ -129,7 +129,10 @@ def machine() -> str:
     kilobytes = next(
         (int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal")), 0
     )
-    return f"{model}, {kilobytes / 2**20:.0f} GiB, {platform.system()} {platform.release()}, Python {platform.python_version()}"
+    return (
+        f"{model}, {kilobytes / 2**20:.0f} GiB, {platform.system()} {platform.release()}, Python "
+        f"{platform.python_version()}"
+    )
 
 
 def say(text: str) -> None:

@@ -144,7 +144,8 @@ class KappaJob:
         frontier = Frontiers(store, BUILD).newest()
         if frontier is None or not frontier.offsets.equals(attempt.given.offsets):
             raise NotThereError(
-                f"it has folded up to {None if frontier is None else frontier.offsets}, and the log ends at {attempt.given.offsets}"
+                f"it has folded up to {None if frontier is None else frontier.offsets}, and "
+                f"the log ends at {attempt.given.offsets}"
             )
         # Each round makes its tables at the same paths.
         served = tables_of(read_birth(store, BUILD), frontier.versions, store, listed=files)
@@ -198,7 +199,10 @@ def _archive(attempt: Attempt, topic: Topic, root: Path) -> None:
         time.process_time() - begun,
         sum(file.stat().st_size for file in root.rglob("*.parquet")),
     )
-    told = f"{size / attempt.given.events:.1f} bytes an event, {size / attempt.given.bytes:.2f} of the topic's; {cpu / attempt.given.events * 1e6:.1f} us of CPU an event"
+    told = (
+        f"{size / attempt.given.events:.1f} bytes an event, {size / attempt.given.bytes:.2f} of "
+        f"the topic's; {cpu / attempt.given.events * 1e6:.1f} us of CPU an event"
+    )
     print(f"archived: {told}", file=sys.stderr, flush=True)
 
 

@@ -121,7 +121,8 @@ class Platform:
         )
         if done.returncode != 0:
             raise KappaError(
-                f"kappa {' '.join(arguments)} ended with {done.returncode}: {done.stdout} {done.stderr}"
+                f"kappa {' '.join(arguments)} ended with {done.returncode}: {done.stdout} "
+                f"{done.stderr}"
             )
         return done.stdout
 
@@ -240,7 +241,8 @@ class Platform:
                 code = process.wait(_PATIENCE_SECONDS)
         if code != 0:
             raise KappaError(
-                f"{name} ended with {code}: {(self.folder / f'{name}.log').read_text(errors='replace')[-500:]}"
+                f"{name} ended with {code}: "
+                f"{(self.folder / f'{name}.log').read_text(errors='replace')[-500:]}"
             )
 
     def taken(self) -> Mapping[str, Taken]:

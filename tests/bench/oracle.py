@@ -111,7 +111,10 @@ def _difference(
     if not missing and not unexpected:
         return None
     sample = connection.execute(f"from ({other if unexpected else one}) limit 1").fetchall()
-    return f"table {table} lacks {missing} rows and has {unexpected} that it should not have, {'such as' if unexpected else 'missing'} {sample[0]}"
+    return (
+        f"table {table} lacks {missing} rows and has {unexpected} that it should not have, "
+        f"{'such as' if unexpected else 'missing'} {sample[0]}"
+    )
 
 
 def _consume(bootstrap_servers: str, given: Input, into: Path) -> None:
@@ -136,7 +139,8 @@ def _consume(bootstrap_servers: str, given: Input, into: Path) -> None:
                 messages = consumer.consume(min(_BATCH, left), 1.0)
                 if not messages and time.monotonic() > deadline:
                     raise SystemExit(
-                        f"nothing came of {given.topic} for {_PATIENCE_SECONDS:.0f} seconds, {left} records before its end"
+                        f"nothing came of {given.topic} for {_PATIENCE_SECONDS:.0f} seconds, "
+                        f"{left} records before its end"
                     )
                 rows = []
                 for message in messages:

@@ -32,11 +32,17 @@ def plot(title: str, footing: str, found: Sequence[Figure]) -> str:
     end = _round_up(most)
     height = _TOP + _ROW * len(shown) + 54
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" font-size="12" role="img">',
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" '
+            f'viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" font-size="12" role="img">'
+        ),
         f"<title>{escape(title)}</title>",
         f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>',
         f'<text x="12" y="22" font-size="14" font-weight="bold" fill="#111">{escape(title)}</text>',
-        '<text x="12" y="40" fill="#555">events a second, median of the rounds; dark: with all start-up, light: warm; lines: least to most</text>',
+        (
+            '<text x="12" y="40" fill="#555">events a second, median of the rounds; dark: with '
+            "all start-up, light: warm; lines: least to most</text>"
+        ),
     ]
     for step in range(5):
         x = _x(end * step / 4, end)
@@ -44,12 +50,14 @@ def plot(title: str, footing: str, found: Sequence[Figure]) -> str:
             f'<line x1="{x:.1f}" y1="{_TOP}" x2="{x:.1f}" y2="{height - 42}" stroke="#e3e6eb"/>'
         )
         parts.append(
-            f'<text x="{x:.1f}" y="{height - 28}" text-anchor="middle" fill="#555">{_short(end * step / 4)}</text>'
+            f'<text x="{x:.1f}" y="{height - 28}" text-anchor="middle" '
+            f'fill="#555">{_short(end * step / 4)}</text>'
         )
     for place, figure in enumerate(shown):
         top = _TOP + _ROW * place + 6
         parts.append(
-            f'<text x="{_LEFT - 8}" y="{top + 18}" text-anchor="end" fill="#111">{escape(figure.rival)}</text>'
+            f'<text x="{_LEFT - 8}" y="{top + 18}" text-anchor="end" '
+            f'fill="#111">{escape(figure.rival)}</text>'
         )
         parts += _bar(
             figure.cold, top, end, _KAPPA if figure.rival == KAPPA else _COLD, opacity=1.0
@@ -75,9 +83,15 @@ def _bar(spread: Spread | None, top: int, end: float, color: str, *, opacity: fl
     middle, least, most = (_x(value, end) for value in (spread.median, spread.least, spread.most))
     y = top + _BAR / 2
     return [
-        f'<rect x="{_LEFT}" y="{top}" width="{middle - _LEFT:.1f}" height="{_BAR}" fill="{color}" fill-opacity="{opacity}"/>',
+        (
+            f'<rect x="{_LEFT}" y="{top}" width="{middle - _LEFT:.1f}" height="{_BAR}" '
+            f'fill="{color}" fill-opacity="{opacity}"/>'
+        ),
         f'<line x1="{least:.1f}" y1="{y}" x2="{most:.1f}" y2="{y}" stroke="#111"/>',
-        f'<text x="{max(middle, most) + 6:.1f}" y="{top + 11}" fill="#111">{_short(spread.median)}</text>',
+        (
+            f'<text x="{max(middle, most) + 6:.1f}" y="{top + 11}" '
+            f'fill="#111">{_short(spread.median)}</text>'
+        ),
     ]
 
 

@@ -39,7 +39,10 @@ _TABLE = TableBirth(
     "totals", (("bidder", "bigint"), ("channel", "string"), ("bids", "bigint"), ("total", "bigint"))
 )
 _ONE = "select count(*) as rows from totals"
-_GROUPED = "select channel, sum(bids)::bigint as bids, max(total) as most from {} group by channel order by channel"
+_GROUPED = (
+    "select channel, sum(bids)::bigint as bids, max(total) as most from {} group by channel order "
+    "by channel"
+)
 
 
 def main(home: Path, rounds: int) -> Report | None:
@@ -82,13 +85,23 @@ def main(home: Path, rounds: int) -> Report | None:
     shutil.rmtree(project)
     cold_told, warm_told = spread_of(cold, "{:.2f}"), spread_of(warm, "{:.2f}")
     page = [
-        f"`kappa query`, from process start to its end, takes {cold_told} times as long as `python -c 'import duckdb, deltalake'`;",
-        f"a group by over {ROWS:,} rows, as every query reads them, {warm_told} times as long as DuckDB on the same Parquet files ({rounds} rounds each).",
+        (
+            f"`kappa query`, from process start to its end, takes {cold_told} times as long as "
+            "`python -c 'import duckdb, deltalake'`;"
+        ),
+        (
+            f"a group by over {ROWS:,} rows, as every query reads them, {warm_told} times as long "
+            f"as DuckDB on the same Parquet files ({rounds} rounds each)."
+        ),
         "",
         under(load),
     ]
     return Report(
-        f"bench queries, {ROWS} rows, {rounds} rounds: kappa query against a bare import {cold_told}; a group by against DuckDB on the same files {warm_told}; load {load:.1f}",
+        (
+            f"bench queries, {ROWS} rows, {rounds} rounds: kappa query against a bare import "
+            f"{cold_told}; a group by against DuckDB on the same files {warm_told}; load "
+            f"{load:.1f}"
+        ),
         json.dumps({"rows": ROWS, "load": load, "cold": cold, "warm": warm}, indent=1),
         "\n".join(page),
     )
@@ -124,7 +137,9 @@ def _served(project: Path) -> Store:
         for each in (_TABLE, REJECTS_BIRTH)
     )
     numbers = duckdb.sql(
-        f"select i::bigint as bidder, 'channel-' || (hash(i) % 100) as channel, (hash(i, 1) % 1000)::bigint as bids, (hash(i, 2) % 1000000)::bigint as total from range({ROWS}) t(i)"
+        "select i::bigint as bidder, 'channel-' || (hash(i) % 100) as channel, (hash(i, 1) % "
+        f"1000)::bigint as bids, (hash(i, 2) % 1000000)::bigint as total from range({ROWS}) "
+        "t(i)"
     )
     table.append(
         numbers.to_arrow_table().cast(arrow_schema(_TABLE.columns)),

@@ -399,10 +399,18 @@ def ensure_maven(folder: Path, coordinates: Sequence[str], *, transitive: bool) 
 
     def make() -> None:
         asked = "".join(
-            f'<dependency org="{group}" name="{name}" rev="{revision}" transitive="{str(transitive).lower()}" conf="bench->{"default" if transitive else "master"}"/>'
+            (
+                f'<dependency org="{group}" name="{name}" rev="{revision}" '
+                f'transitive="{str(transitive).lower()}" '
+                f'conf="bench->{"default" if transitive else "master"}"/>'
+            )
             for group, name, revision in (each.split(":") for each in coordinates)
         )
-        module = f'<ivy-module version="2.0"><info organisation="bench" module="bench"/><configurations><conf name="bench"/></configurations><dependencies>{asked}</dependencies></ivy-module>'
+        module = (
+            '<ivy-module version="2.0"><info organisation="bench" '
+            'module="bench"/><configurations><conf '
+            f'name="bench"/></configurations><dependencies>{asked}</dependencies></ivy-module>'
+        )
         folder.mkdir(parents=True)
         (folder / "ivy.xml").write_text(module, encoding="utf-8")
         program = [

@@ -64,7 +64,8 @@ def main(home: Path, rounds: int) -> Report | None:
                 slices.append(slice_)
                 machines.append(machine)
                 say(
-                    f"round {number}: {slice_:.2f} s to the first slice, an empty JVM {machine:.2f} s, equal"
+                    f"round {number}: {slice_:.2f} s to the first slice, an empty JVM "
+                    f"{machine:.2f} s, equal"
                 )
             shutil.rmtree(folder)
     return _report(
@@ -132,7 +133,10 @@ def _report(
     ratio = spread_of([one / other for one, other in zip(slices, machines, strict=True)], "{:.1f}")
     steps = ", ".join(f"{name} {seconds:.2f}" for name, seconds in parts.items())
     page = [
-        f"From the start of the process to the first committed slice: **{times} s** in {len(slices)} rounds, {ratio} times an empty JVM ({median(machines):.2f} s).",
+        (
+            f"From the start of the process to the first committed slice: **{times} s** in "
+            f"{len(slices)} rounds, {ratio} times an empty JVM ({median(machines):.2f} s)."
+        ),
         "",
         "| step | seconds |",
         "|---|---:|",
@@ -141,7 +145,10 @@ def _report(
         under(load),
     ]
     return Report(
-        f"bench startup, {len(slices)} rounds: first slice after {times} s, {ratio} empty JVMs; its steps in s: {steps}; load {load:.1f}",
+        (
+            f"bench startup, {len(slices)} rounds: first slice after {times} s, {ratio} empty "
+            f"JVMs; its steps in s: {steps}; load {load:.1f}"
+        ),
         json.dumps(
             {"slices": slices, "machines": machines, "parts": parts, "load": load}, indent=1
         ),

@@ -61,7 +61,10 @@ _READS = {
     "group by": "select bidder % 100 as part, sum(total)::bigint from {} group by part order by part",
     "one key": "select * from {} where bidder = 77",
 }
-_ORACLE = "select bidder, count(*) as bids, sum(price)::bigint as total, min(price) as least, max(price) as most from contributions group by bidder"
+_ORACLE = (
+    "select bidder, count(*) as bids, sum(price)::bigint as total, min(price) as least, "
+    "max(price) as most from contributions group by bidder"
+)
 # Some reads take milliseconds.
 _READ_ROUNDS = 21
 # The longest of them takes seconds a slice.
@@ -104,12 +107,20 @@ def main(home: Path, rounds: int) -> Report | None:
         f"|{'---:|' * len(head)}",
         *(f"| {' | '.join(_row(cost))} |" for cost in costs),
         "",
-        f"Medians of {rounds} slices where contributions may wait, of {_MERGED_AT_ONCE} where each is merged at once; reading: how many times as long it takes as when all is drained, of {_READ_ROUNDS} rounds.",
+        (
+            f"Medians of {rounds} slices where contributions may wait, of {_MERGED_AT_ONCE} where "
+            "each is merged at once; reading: how many times as long it takes as when all is "
+            f"drained, of {_READ_ROUNDS} rounds."
+        ),
         "",
         under(load),
     ]
     worst = max(value for cost in costs for value in cost.reads.values())
-    line = f"bench tables, {rounds} slices: {', '.join(f'{cost.rows:,} rows by {cost.touched:,} keys {cost.at_once / cost.waiting:.1f}x' for cost in costs)}; reading at most {worst:.1f}x; load {load:.1f}"
+    line = (
+        f"bench tables, {rounds} slices: "
+        f"{', '.join(f'{cost.rows:,} rows by {cost.touched:,} keys {cost.at_once / cost.waiting:.1f}x' for cost in costs)}; "
+        f"reading at most {worst:.1f}x; load {load:.1f}"
+    )
     return Report(line, json.dumps([asdict(cost) for cost in costs], indent=1), "\n".join(page))
 
 
@@ -233,7 +244,10 @@ def _read(
             for name, sql in _READS.items():
                 if list(reader.rows(sql.format(f"{schema}.totals")).rows) != list(wanted[name]):
                     print(
-                        f"no figure: {name} of {versions} is not what DuckDB makes of all contributions",
+                        (
+                            f"no figure: {name} of {versions} is not what DuckDB makes of all "
+                            "contributions"
+                        ),
                         file=sys.stderr,
                     )
                     return None

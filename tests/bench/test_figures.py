@@ -105,5 +105,6 @@ def test_a_line_to_compare_holds_ratios_only() -> None:
     )
 
     assert line == (
-        "bench quick, 1000 events, 10 keys: kappa against spark: cold 2.5 (2-3) warm 2 (2-2) cpu 2.5 (2-3); flink: no ratio; load 0.1-0.3"
+        "bench quick, 1000 events, 10 keys: kappa against spark: cold 2.5 (2-3) warm 2 (2-2) "
+        "cpu 2.5 (2-3); flink: no ratio; load 0.1-0.3"
     )

@@ -114,9 +114,9 @@ def test_totals_are_what_python_computes_and_every_kind_of_wrong_row_is_seen(
 
     assert verdict(right[::-1]) is None
     assert verdict([{**right[0], "total": right[0]["total"] + 1}, *right[1:]]) is not None
-    assert (
-        verdict(right[1:])
-        == f"table totals lacks 1 rows and has 0 that it should not have, missing {tuple(right[0][name] for name in ('bidder', 'bids', 'total', 'lowest', 'highest'))}"
+    assert verdict(right[1:]) == (
+        "table totals lacks 1 rows and has 0 that it should not have, missing "
+        f"{tuple(right[0][name] for name in ('bidder', 'bids', 'total', 'lowest', 'highest'))}"
     )
     assert verdict([right[0], *right]) is not None
     assert (verdict([{**row, "total": "much"} for row in right]) or "").startswith(

@@ -92,7 +92,11 @@ def test_what_a_command_says_and_how_it_ends_is_kept(tmp_path: Path) -> None:
 
 def test_who_takes_too_long_is_ended_with_his_children(tmp_path: Path) -> None:
     note = tmp_path / "pid"
-    hanging = f"import pathlib, subprocess; child = subprocess.Popen(['sleep', '600'], start_new_session=True); pathlib.Path({str(note)!r}).write_text(str(child.pid)); child.wait()"
+    hanging = (
+        "import pathlib, subprocess; child = subprocess.Popen(['sleep', '600'], "
+        f"start_new_session=True); pathlib.Path({str(note)!r}).write_text(str(child.pid)); "
+        "child.wait()"
+    )
 
     found = measured(tmp_path, sys.executable, "-c", hanging, seconds=4)
 

@@ -29,7 +29,10 @@ used, made, query = {
     "windows": (
         "bidder bigint, price bigint, `dateTime` bigint",
         "bidder bigint, began bigint, bids bigint, total bigint",
-        "select bidder, began, count(*), sum(price) from (select bidder, `dateTime` - mod(`dateTime`, 600000) as began, price from bids) group by bidder, began",
+        (
+            "select bidder, began, count(*), sum(price) from (select bidder, `dateTime` - "
+            "mod(`dateTime`, 600000) as began, price from bids) group by bidder, began"
+        ),
     ),
 }[task]
 flink = TableEnvironment.create(
@@ -59,7 +62,8 @@ flink.execute_sql(f"""
         'scan.startup.mode' = 'earliest-offset', 'scan.bounded.mode' = 'latest-offset', 'format' = 'json')""")
 if into is None:
     flink.execute_sql(
-        f"create table made ({made}) with ('connector' = 'filesystem', 'path' = 'file://{folder}/{name}', 'format' = 'json')"
+        f"create table made ({made}) with ('connector' = 'filesystem', 'path' = "
+        f"'file://{folder}/{name}', 'format' = 'json')"
     )
 else:
     flink.execute_sql(f"""

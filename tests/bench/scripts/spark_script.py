@@ -47,7 +47,10 @@ builder = (
 )
 spark = builder.getOrCreate()
 
-SCHEMA = "auction bigint, bidder bigint, price bigint, channel string, url string, dateTime bigint, extra string"
+SCHEMA = (
+    "auction bigint, bidder bigint, price bigint, channel string, url string, dateTime bigint, "
+    "extra string"
+)
 TABLE = f"{folder}/{name}"
 COLUMNS = {
     "totals": "bidder bigint, bids bigint, total bigint, lowest bigint, highest bigint",
