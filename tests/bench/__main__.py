@@ -1,8 +1,9 @@
-"""The bench: who is how fast at the same task, on the same log, with the same result. `make bench` runs it; docs/performance.md says how it is measured.
+"""The bench: compares Kappa with others at the same task on the same log.
 
     python tests/bench [--cell CELL] [--rounds N] [--events N] [--rivals A,B] [--again] [--report]
 
-stdout is the answer, stderr the talk. Read next: cells.py (what is measured), rivals.py (who), oracle.py (what counts).
+`make bench` runs it; docs/performance.md describes how it measures. The answer goes to stdout,
+progress to stderr. In reading order: cells.py (tasks), rivals.py (programs), oracle.py (results).
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ from kappa.base.errors import KappaError
 TREE = Path(__file__).resolve().parents[2]
 # To start, and to end, on a machine that is busy.
 _MARGIN_SECONDS = 600.0
-# Cells without rivals: what measures them, by which option it is said how much (of the day, rounds are minutes), and how much where it is not.
+# Cells without rivals: the function that measures, the option that sets its size, and the default.
+# The rounds of the day are minutes.
 _OWN: Mapping[str, tuple[Callable[[Path, int], Report | None], str, int]] = {
     "queries": (queries.main, "rounds", 9),
     "startup": (startup.main, "rounds", startup.CELL.rounds),

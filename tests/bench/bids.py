@@ -1,7 +1,8 @@
-"""The input: bids as Nexmark has them, in a topic of a real broker, made once per size from a seed and kept.
+"""The input: Nexmark's bids in a topic of a real broker, made from a seed and kept.
 
-Seven fields of JSON, some 205 bytes; the key is the bidder. Every value is a hash of the event's number and a seed, so
-the same size is the same log. Bidders and prices are evenly spread. https://github.com/nexmark/nexmark
+An event has seven fields of JSON, some 205 bytes; its key is the bidder. Every value is a hash of
+the event's number and a seed, so the same size gives the same log. Bidders and prices are evenly
+spread. https://github.com/nexmark/nexmark
 """
 
 from __future__ import annotations
@@ -28,10 +29,19 @@ _BEGIN_MS = 1_700_000_000_000
 
 # `bidder` is the message's key too; `ms` is both the event's time and the record's.
 _BIDS = """
-    with drawn as (select i, hash(i, {seed}) as a, hash(i, {seed} + 1) as b, hash(i, {seed} + 2) as c from range({start}, {end}) t(i)),
-    bids as (select *, (a % {keys})::varchar as bidder, {begin} + i * {step} + b % 1000 as ms from drawn)
-    select bidder, ms::bigint, '{{"auction":' || (1000 + b % 100000) || ',"bidder":' || bidder || ',"price":' || (100 + c % 10000000) || ',"channel":"channel-' || (a % 9999)
-        || '","url":"https://www.nexmark.com/bids/x/item.htm?query=1&id=' || (b % 1000000) || '","dateTime":' || ms || ',"extra":"' || lower(to_hex(b)) || lower(to_hex(c)) || '"}}'
+    with drawn as (
+        select i, hash(i, {seed}) as a, hash(i, {seed} + 1) as b, hash(i, {seed} + 2) as c
+        from range({start}, {end}) t(i)
+    ),
+    bids as (
+        select *, (a % {keys})::varchar as bidder, {begin} + i * {step} + b % 1000 as ms from drawn
+    )
+    select bidder, ms::bigint,
+        '{{"auction":' || (1000 + b % 100000) || ',"bidder":' || bidder
+        || ',"price":' || (100 + c % 10000000) || ',"channel":"channel-' || (a % 9999)
+        || '","url":"https://www.nexmark.com/bids/x/item.htm?query=1&id=' || (b % 1000000)
+        || '","dateTime":' || ms
+        || ',"extra":"' || lower(to_hex(b)) || lower(to_hex(c)) || '"}}'
     from bids order by i
 """
 _COLUMNS = (
@@ -73,7 +83,10 @@ def bids(start: int, end: int, keys: int) -> Iterator[ProducedRecord]:
 def ensure_input(
     log: Log, cell: Cell, folder: Path, root: Path, say: Callable[[str], None]
 ) -> Input:
-    """Makes the topic of a cell where it is not there whole; `folder` takes the note that it is, `root` is the broker's."""
+    """Makes the topic of a cell unless it is there whole.
+
+    `folder` takes the note that it is; `root` is the broker's folder.
+    """
     note = folder / f"{cell.topic}.json"
     found = _noted(note)
     if found is not None and _is_there(log, found):

@@ -1,7 +1,7 @@
-"""What is measured: cells, and the task of each with what its result must be, in DuckDB's SQL over the log. Pure.
+"""The cells: each task, its size, its rivals, and SQL for its result over the log. Pure.
 
-A cell is one size of one task, and those who run it. The task is said three times, in other words each: a pipeline for Kappa,
-a script for each rival (scripts/), and SQL for the oracle (oracle.py), to which all the others are held.
+A cell is one size of one task. Each task is written three times: as a pipeline for Kappa, as a
+script for each rival (scripts/), and as SQL for the oracle (oracle.py), which judges all others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ WINDOW_MS = 600_000
 _TOPIC = """
 BIDS = Topic(
     "{topic}", kind="{kind}", partitions=4, key="bidder",
-    event="auction bigint not null, bidder bigint not null, price bigint not null, channel string, url string, dateTime bigint not null, extra string",
+    event='''auction bigint not null, bidder bigint not null, price bigint not null,
+        channel string, url string, dateTime bigint not null, extra string''',
 )
 """
 
@@ -32,7 +33,9 @@ _TOTALS = (
     + _TOPIC
     + """
 
-FOLD = {{"bids": count(), "total": sum_("price"), "lowest": min_("price"), "highest": max_("price")}}
+FOLD = {{
+    "bids": count(), "total": sum_("price"), "lowest": min_("price"), "highest": max_("price")
+}}
 
 
 @pipeline(reads={{"bids": BIDS}}, writes=[Table("totals", keys=("bidder",), fold=FOLD)])
@@ -48,7 +51,8 @@ _PROJECTION = (
 
 @pipeline(reads={{"bids": BIDS}}, writes=[Table("euros")])
 def bench(bids):
-    return {{"euros": bids.selectExpr("auction", "bidder", "price * 908 div 1000 as euros", "dateTime as ms")}}
+    euros = "price * 908 div 1000 as euros"
+    return {{"euros": bids.selectExpr("auction", "bidder", euros, "dateTime as ms")}}
 """
 )
 
@@ -56,10 +60,13 @@ _WINDOWS = (
     "from kappa import Table, Topic, count, pipeline, sum_\n"
     + _TOPIC
     + """
+FOLD = {{"bids": count(), "total": sum_("price")}}
 
-@pipeline(reads={{"bids": BIDS}}, writes=[Table("windows", keys=("bidder", "began"), fold={{"bids": count(), "total": sum_("price")}})])
+
+@pipeline(reads={{"bids": BIDS}}, writes=[Table("windows", keys=("bidder", "began"), fold=FOLD)])
 def bench(bids):
-    return {{"windows": bids.selectExpr("bidder", "dateTime - dateTime % {window_ms} as began", "price")}}
+    began = "dateTime - dateTime % {window_ms} as began"
+    return {{"windows": bids.selectExpr("bidder", began, "price")}}
 """
 )
 
@@ -79,6 +86,7 @@ _SESSIONS = (
     + _TOPIC
     + """
 GAP_MS = {gap_ms}
+STATE = "began bigint, ended bigint, bids bigint, total bigint"
 
 
 def follow(session, bid):
@@ -94,21 +102,30 @@ def follow(session, bid):
 @pipeline(
     reads={{"bids": BIDS}},
     writes=[
-        Table("open_sessions", keys=("bidder",), fold=ordered(follow, state="began bigint, ended bigint, bids bigint, total bigint", emits="sessions")),
-        Table("sessions", emitted="bidder bigint, began bigint, ended bigint, bids bigint, total bigint"),
+        Table(
+            "open_sessions", keys=("bidder",), fold=ordered(follow, state=STATE, emits="sessions")
+        ),
+        Table("sessions", emitted=f"bidder bigint, {{STATE}}"),
     ],
 )
 def bench(bids):
-    return {{"open_sessions": bids.select("bidder", "price", "dateTime", "_topic", "_partition", "_offset")}}
+    place = ("_topic", "_partition", "_offset")
+    return {{"open_sessions": bids.select("bidder", "price", "dateTime", *place)}}
 """
 )
 
-# A session ends where a key's next event is later than the gap, by the times of the events in the order of the log.
+# A session ends if the key's next event in the log is later than the gap, by the events' times.
 _ALL_SESSIONS = """
-    with marked as (select *, coalesce(ms - lag(ms) over own > {gap_ms}, true)::int as begins from bids window own as (partition by bidder order by "offset")),
-    numbered as (select *, sum(begins) over (partition by bidder order by "offset") as session from marked),
+    with marked as (
+        select *, coalesce(ms - lag(ms) over own > {gap_ms}, true)::int as begins
+        from bids window own as (partition by bidder order by "offset")
+    ),
+    numbered as (
+        select *, sum(begins) over (partition by bidder order by "offset") as session from marked
+    ),
     whole as (
-        select bidder, session, arg_min(ms, "offset") as began, arg_max(ms, "offset") as ended, count(*) as bids, sum(price)::bigint as total,
+        select bidder, session, arg_min(ms, "offset") as began, arg_max(ms, "offset") as ended,
+            count(*) as bids, sum(price)::bigint as total,
             session = max(session) over (partition by bidder) as is_open
         from numbered group by bidder, session
     )
@@ -117,8 +134,10 @@ _ALL_SESSIONS = """
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is computed. `pipeline` is a pipeline's file; `returns` are the columns, as DDL, that its function returns per table; `wanted` is SQL per table that must come out.
+    """One task.
 
+    `pipeline` is the text of a pipeline's file. `returns` has, per table, the columns that its
+    function returns, as DDL. `wanted` has, per table, SQL for the rows that must come out.
     A rival that does fewer than `slowest` events a second is taken to hang.
     """
 
@@ -228,7 +247,10 @@ class Cell:
 
     @property
     def gap_ms(self) -> int:
-        """Twice the mean time between two events of a key, but an eighth of the log at most: some sessions are closed where keys have few events, too."""
+        """Twice the mean time between two events of a key, at most an eighth of the log.
+
+        So some sessions close even if keys have few events.
+        """
         return min(2 * STEP_MS * self.keys, STEP_MS * self.events // 8)
 
     def fill(self, text: str) -> str:

@@ -1,8 +1,10 @@
-"""A day of live running, in fast motion: what grows, and whether reads stay as quick. `python tests/bench --cell day`.
+"""A day of live running in fast motion: what grows, and whether reads stay as quick.
 
-The whole platform runs over live events for so many slices or minutes, whichever is less. Again and again it is counted what lies on
-the disk and how much memory the job takes, and a query is timed from its call to its rows. Told are the first and the last quarter. No
-figure without its result: what is served in the end must be the oracle's.
+    python tests/bench --cell day
+
+The whole platform runs over live events for a number of slices or of minutes, whichever is less.
+At intervals the cell counts files on disk and the job's memory, and times a query from call to
+rows. It reports the first and the last quarter, if what is served in the end equals the oracle.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ _ASKED = "select count(*), sum(bids)::bigint from totals"
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look: slices so far, files of the table and of its log, bytes of all that the build keeps, of its checkpoint and of the journal, bytes the job has resident, seconds of a query."""
+    """One look: slices so far, files, bytes on disk and in memory, and seconds of a query."""
 
     slices: int
     table_files: int

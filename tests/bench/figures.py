@@ -14,7 +14,7 @@ from cells import KAPPA
 
 @dataclass(frozen=True, slots=True)
 class Warm:
-    """What was done once all was up and had worked a first piece: so many events in so many seconds."""
+    """Events and seconds of a run after its first piece of work."""
 
     events: int
     seconds: float
@@ -27,8 +27,9 @@ class Warm:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One run of one rival: seconds of the clock and of CPU with all start-up, most bytes resident, and the load average before it.
+    """One run of one rival: seconds of clock and of CPU, most bytes resident, load before it.
 
+    Both times include all start-up.
     `refused` says why there is no figure: it failed, or its result was not the oracle's (`unequal`).
     """
 
@@ -61,9 +62,10 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What is told of one rival. `cold` and `warm` are events a second, `cpu` microseconds an event; ratios are how many times better Kappa is.
+    """The figures of one rival.
 
-    `refused` says why figures are missing, all of them where any result was not equal.
+    `cold` and `warm` are events a second, `cpu` microseconds an event. Ratios are how many times
+    better Kappa is. `refused` says why figures are missing: all of them if any result differed.
     """
 
     rival: str
@@ -82,7 +84,10 @@ class Figure:
 def figures(
     rounds: Sequence[Round], rivals: Sequence[str], missing: Mapping[str, str]
 ) -> tuple[Figure, ...]:
-    """A figure for each of these rivals, in their order; `missing` says of those that could not be set up why."""
+    """Returns a figure for each rival, in their order.
+
+    `missing` has the reason for each rival that could not be set up.
+    """
     kappas = {each.number: each for each in _usable(rounds, KAPPA)}
     return tuple(
         Figure(rival, 0, refused=missing[rival])

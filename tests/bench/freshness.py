@@ -1,9 +1,12 @@
-"""How fresh answers are: from when an event is sent until it is in the answer of a query. `python tests/bench --cell freshness`.
+"""How fresh answers are: from sending an event until a query's answer has it.
 
-The whole platform runs as users run it, with totals by key: `kappa up`, `kappa deploy`. A producer sends at a
-steady rate, and a probe asks a query again and again, each a process of its own; at each rate alone, then, at the lowest, while a
-candidate replays the whole log beside, and, at the highest, while the topic is archived. A replay with nothing else going on says how fast that is alone, and a stream that does
-nothing what a micro-batch takes here. No figure without its result: what is served in the end must be the oracle's.
+    python tests/bench --cell freshness
+
+The whole platform runs as users run it, with totals by key: `kappa up`, `kappa deploy`. A producer
+sends at a steady rate, and a probe asks a query again and again, each in a process of its own. The
+cell runs each rate alone, the lowest beside a candidate that replays the whole log, and the highest
+while the topic is archived. A replay alone gives the replay's own rate, and an empty stream the
+cost of a micro-batch. What is served in the end must equal the oracle.
 """
 
 from __future__ import annotations
@@ -41,7 +44,10 @@ _WARM_SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """One stretch of live running: events a second, how fresh answers to them were, CPU seconds per event of jobs, and of the archiver, and answers a second."""
+    """One stretch of live running: its rate and company, freshness, CPU seconds per event, answers.
+
+    `job` and `archiver` are CPU seconds per event; `answers` is answers a second.
+    """
 
     rate: int
     beside: str
@@ -53,7 +59,10 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """All that was measured: seconds of an empty micro-batch, stretches, and warm replays in events a second, alone and beside live events."""
+    """All that was measured.
+
+    `empty` is seconds of an empty micro-batch; replays are warm, in events a second.
+    """
 
     events: int
     empty: float
@@ -109,7 +118,7 @@ def _empty_batch(platform: Platform) -> float:
 def _stretch(
     platform: Platform, rate: int, beside: str, meanwhile: Callable[[], object]
 ) -> Stretch:
-    """Live events at a rate, for as long as `meanwhile` takes after a while in which all warms up."""
+    """Sends live events at a rate while `meanwhile` runs, after a time to warm up."""
     name = f"{rate}-{secrets.token_hex(2)}"
     ledger, answers = platform.folder / f"{name}.parquet", platform.folder / f"{name}.jsonl"
     with platform.live_events(rate, ledger, answers):
@@ -138,7 +147,7 @@ def _stretch(
 
 
 def _replay(platform: Platform, number: int) -> float:
-    """Replays the whole log into a candidate, which is then abandoned; its slices after the first in events a second."""
+    """Replays the whole log into a candidate, abandons it, and returns its warm events a second."""
     platform.declare(number)
     platform.kappa("stage", "--yes")
     platform.kappa("wait")

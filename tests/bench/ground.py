@@ -1,7 +1,7 @@
-"""What a bench stands on: a folder of its own, with a broker that keeps the inputs from run to run, and everything that is started, ended.
+"""The bench's folder, its broker that keeps the inputs, and the processes that it starts and ends.
 
-One bench at a time has the folder. Nothing outlives this process, however it ends: the broker and each rival die with it,
-and what a rival has left behind is known by a mark in its environment (demo/family.py).
+One bench at a time has the folder. Nothing outlives this process, however it ends: the broker and
+each rival die with it. A mark in the environment finds what a rival has left (demo/family.py).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Ground:
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """What a command took: its exit code (or that it was ended), seconds of the clock and of CPU, most bytes resident."""
+    """What a command took: exit code or time-out, seconds of clock and CPU, most bytes resident."""
 
     code: int
     timed_out: bool
@@ -79,7 +79,10 @@ def ground(home: Path) -> Iterator[Ground]:
 
 
 def take(command: Command, folder: Path, seconds: float) -> Took:
-    """Runs a command to its end, or for so long; what it prints goes to `output.log` in the folder. Nothing of it is left running."""
+    """Runs a command for at most `seconds` and leaves no process of it.
+
+    What it prints goes to `output.log` in the folder.
+    """
     mark = secrets.token_hex(8)
     answer = folder / "took.json"
     environment = {**os.environ, **command.environment, MARK: mark}

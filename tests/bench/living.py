@@ -1,7 +1,8 @@
-"""A whole platform, live, for cells that measure it as users run it: `kappa up`, `kappa deploy`, a producer at a steady rate, a probe that asks.
+"""A whole platform, live, for cells that measure it as users run it.
 
-The pipeline is the bench's totals by key. All of it lies in one folder, and is known by a mark in its
-environment. Read next: scripts/paced.py and scripts/probe.py.
+It types `kappa up` and `kappa deploy`, starts a producer at a steady rate (scripts/paced.py) and a
+probe that queries (scripts/probe.py). The pipeline is the bench's totals by key. All files are in
+one folder, and a mark in the environment finds its processes.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ class Platform:
 
     @contextmanager
     def up(self) -> Iterator[None]:
-        """Runs it, with the cell's events loaded and served, for the block. Nothing of it is left behind."""
+        """Runs the platform with the cell's events served for the block, and ends all of it."""
         try:
             self.kappa("up", "-d")
             self.kappa("topics", "create")
@@ -195,14 +196,15 @@ class Platform:
             sum(last for _, _, last in newest.offsets.items()),
             size,
         )
-        served = f"({tables_of(read_birth(self.store, self.live), newest.versions, self.store)['totals'].sql})"
+        birth = read_birth(self.store, self.live)
+        served = f"({tables_of(birth, newest.versions, self.store)['totals'].sql})"
         return Oracle(
             log.bootstrap_servers, given, self.cell, self.folder / "oracle", say
         ).differences({"totals": served})
 
     @contextmanager
     def live_events(self, rate: int, ledger: Path, answers: Path) -> Iterator[None]:
-        """Sends events at a steady rate beside the block, and asks for them; leaves accounts of both."""
+        """Sends events at a steady rate beside the block, and queries; leaves a file of each."""
         with self.script("probe", str(self.store.folder), PIPELINE, str(answers), _ASKED):
             with self.script(
                 "paced",
@@ -246,7 +248,7 @@ class Platform:
             )
 
     def taken(self) -> Mapping[str, Taken]:
-        """What living processes take, by role; the CPU of children that were reaped is theirs who have reaped them."""
+        """Returns what living processes take, by role; a reaped child counts for its parent."""
         ticks: Counter[int] = Counter()
         resident: Counter[int] = Counter()
         roles: dict[int, str] = {}

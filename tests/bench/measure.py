@@ -1,8 +1,11 @@
-"""Runs one command and says what it took: `python measure.py ANSWER.json OUTPUT.log SECONDS COMMAND...`, all in the environment of who asks.
+"""Runs one command in its caller's environment and reports what it took.
 
-This process adopts what the command leaves behind (a JVM whose Python has ended), so that the kernel adds up the CPU time of the
-tree. It does not where a parent ignores that its children end, as PySpark's daemon does of its workers: so what each process had taken is looked at, too, a
-few times a second, and the larger of both sums counts. It imports the standard library only. Linux.
+    python measure.py ANSWER.json OUTPUT.log SECONDS COMMAND...
+
+This process adopts what the command leaves behind (a JVM whose Python has ended), so that the
+kernel adds up the CPU time of the tree. The kernel does not if a parent ignores the end of its
+children, as PySpark's daemon does. So this also samples each process a few times a second, and the
+larger sum counts. It imports the standard library only. Linux.
 """
 
 from __future__ import annotations
@@ -30,10 +33,11 @@ _PAGE, _TICK = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 
 
 def measure(command: Sequence[str], output: Path, seconds: float) -> dict[str, object]:
-    """Runs a command to its end, or for so long, and gives its exit code, and what its whole tree took.
+    """Runs a command for at most `seconds` and returns what its whole tree took.
 
-    `wall` is from its start to the end of the command itself; `cpu` user and system seconds of all, to the last look at each at least; `rss` the most that was resident at once,
-    in bytes, pages that are shared counted in each process. Ends what the command has left running.
+    `wall` is from the start to the end of the command itself. `cpu` is user and system seconds of
+    all processes, at least to the last sample of each. `rss` is the most bytes resident at once;
+    shared pages count in each process. Ends what the command has left running.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -107,7 +111,7 @@ def _cpu_of_children() -> float:
 
 
 class _Process(NamedTuple):
-    """What one process has: resident pages, clock ticks of CPU that are its own, and when it was born."""
+    """A sample of one process: resident pages, its own clock ticks of CPU, and its birth time."""
 
     pages: int
     ticks: int

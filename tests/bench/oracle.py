@@ -1,7 +1,7 @@
-"""The oracle: what each result must be, computed by DuckDB from the raw log over the same offsets, and nothing of Kappa's in between.
+"""The oracle: DuckDB computes each result from the raw log over the same offsets, without Kappa.
 
-The log is consumed once per input, as bytes, and kept as Parquet; what a task must give is computed once, and kept. A rival
-whose rows are others gets no figure.
+The log is consumed once per input, as bytes, and kept as Parquet. The rows that a task must give
+are computed once and kept. A rival with other rows gets no figure.
 """
 
 from __future__ import annotations
@@ -30,13 +30,18 @@ _BATCH = 50_000
 _PATIENCE_SECONDS = 60.0
 _BIDS = """
     create view log as select * from read_parquet('{raw}');
-    create view bids as select * exclude (bid), bid.auction, bid.bidder, bid.price, bid.channel, bid.url, bid.extra, bid."dateTime" as ms from (
+    create view bids as
+    select * exclude (bid), bid.auction, bid.bidder, bid.price, bid.channel, bid.url, bid.extra,
+        bid."dateTime" as ms
+    from (
         select "partition", "offset",
-            json_transform(value, '{{"auction":"BIGINT","bidder":"BIGINT","price":"BIGINT","channel":"VARCHAR","url":"VARCHAR","dateTime":"BIGINT","extra":"VARCHAR"}}') as bid
+            json_transform(value, '{{"auction":"BIGINT","bidder":"BIGINT","price":"BIGINT",
+                "channel":"VARCHAR","url":"VARCHAR","dateTime":"BIGINT","extra":"VARCHAR"}}') as bid
         from log
     )"""
 
-# Table -> what DuckDB reads its rows from (`read_parquet([...])`), under the names that the task gives the columns; empty: it has none.
+# Table -> what DuckDB reads its rows from (`read_parquet([...])`), with the task's column names.
+# An empty text means that it has no rows.
 Rows = Mapping[str, str]
 
 
@@ -93,7 +98,7 @@ def _difference(
     connection: duckdb.DuckDBPyConnection, table: str, rows: str, wanted: Path
 ) -> str | None:
     try:
-        # By name, whatever order the rival gives its columns in, and as the types that are wanted: what does not fit is an error.
+        # Columns by name, in any order, cast to the wanted types: a value that does not fit fails.
         columns = ", ".join(
             f'"{name}"::{kind} as "{name}"'
             for name, kind, *_ in connection.execute(f"describe from '{wanted}'").fetchall()

@@ -1,8 +1,10 @@
-"""What a query costs beside DuckDB itself, as ratios taken in turns: `python tests/bench --cell queries`.
+"""What a query costs beside DuckDB itself, as ratios taken in turns.
 
-*Cold* is `kappa query` from process start to its end, beside a bare Python that imports the two libraries that it cannot do without.
-*Warm* is a group by over a table of a million rows, pinned and read as every query is, beside DuckDB on the same Parquet files.
-No figure without its result: both must give the same rows.
+    python tests/bench --cell queries
+
+*Cold* is `kappa query` from process start to its end, beside a bare Python that imports the two
+libraries that every query needs. *Warm* is a group by over a table of a million rows, pinned and
+read as every query is, beside DuckDB on the same Parquet files. Both must give the same rows.
 """
 
 from __future__ import annotations
@@ -156,7 +158,10 @@ def _served(project: Path) -> Store:
 
 
 def _in_turns(rounds: int, one: Callable[[], float], other: Callable[[], float]) -> list[float]:
-    """How many times as long the other takes, round by round; the first, which warms the disk's cache for both, is not counted."""
+    """Returns, round by round, how many times as long the other takes.
+
+    The first round warms the disk's cache for both and is not counted.
+    """
     taken = [(one(), other()) for _ in range(rounds + 1)]
     return [second / first for first, second in taken[1:]]
 

@@ -1,6 +1,7 @@
-"""Who is measured: how each is set up, started, and what it leaves. A rival that cannot be set up says why, and the others go on.
+"""The rivals: how each is set up and started, and what it leaves.
 
-What they run stands in scripts/, each file written as its makers advise. Read next: kappa_job.py for Kappa's own.
+A rival that cannot be set up says why, and the others go on. What they run is in scripts/, each
+file written as its makers advise; kappa_job.py is Kappa's own.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Rival(Protocol):
     tasks: frozenset[str]
 
     def set_up(self, home: Path) -> Mapping[str, str]:
-        """Makes sure that all it needs is there, below `home`, and gives versions. Raises NotThereError."""
+        """Installs all that it needs below `home` and returns versions. Raises NotThereError."""
 
     def prepare(self, attempt: Attempt) -> Command:
         """Makes ready what is not measured, and gives what is."""
@@ -79,7 +80,7 @@ class Rival(Protocol):
 
 
 class Script:
-    """A script that is given the broker, the topic and a folder, and leaves `warm.json` in it where there is something to tell."""
+    """A script that gets broker, topic and folder, and may leave `warm.json` there."""
 
     tasks = frozenset({"totals"})
 
@@ -117,7 +118,10 @@ class Script:
 
 
 class SparkScript(Script):
-    """The plain script on Spark and Delta, in batches or in one; Kappa's own packages and jars, so that both have the same versions."""
+    """The plain script on Spark and Delta, in many batches or in one.
+
+    It uses Kappa's own packages and jars, so that both have the same versions.
+    """
 
     tasks = frozenset({"totals", "projection", "windows", "latest"})
 
@@ -221,7 +225,7 @@ class FlinkSql(Script):
     """PyFlink's SQL in batch mode, in an environment of its own, with its Kafka connector."""
 
     tasks = frozenset({"totals", "projection", "windows"})
-    # Flink's package is built on the spot, by a setuptools that still has pkg_resources; so does Beam want it when it runs.
+    # A setuptools with pkg_resources builds Flink's package; Beam needs it at run time too.
     _builder = ("setuptools==75.8.0", "wheel==0.45.1")
     _needs = ("apache-flink==2.3.0",)
     _connector = "org.apache.flink:flink-sql-connector-kafka:5.0.0-2.2"
@@ -255,7 +259,7 @@ class FlinkSql(Script):
 
 
 class FlinkStreaming(FlinkSql):
-    """The same as a stream that ends where the log does: what comes out is a topic with ever newer rows per key."""
+    """The same as a stream up to the log's end, into a topic with ever newer rows per key."""
 
     tasks = frozenset({"totals"})
     _into = "flink.totals"
@@ -394,7 +398,10 @@ def ensure_environment(folder: Path, needs: Sequence[str], *, builder: Sequence[
 
 
 def ensure_maven(folder: Path, coordinates: Sequence[str], *, transitive: bool) -> Sequence[Path]:
-    """Jars by `group:artifact:version`, fetched by the Ivy that ships inside pyspark where they are not there; with what they need, if `transitive`."""
+    """Returns jars by `group:artifact:version`; the Ivy inside pyspark fetches missing ones.
+
+    With `transitive`, the jars that they need come with them.
+    """
     ivy = next(Path(pyspark.__file__).parent.glob("jars/ivy-*.jar"))
 
     def make() -> None:

@@ -1,7 +1,8 @@
-"""What was run, in one file that all cells share: a round that is finished is not run again, and a bench that was cut short goes on.
+"""The rounds that were run, in one file of all cells: a finished round is not run again.
 
-A run is one cell at one size with one state of the code: change a file of Kappa's, and its rounds are another run's. Figures
-are never made of rounds of two runs. The file is put whole after each round.
+A run is one cell at one size with one state of the code: after a change of a file of Kappa's,
+rounds belong to another run. Figures never mix rounds of two runs. The file is replaced whole
+after each round, so a bench that was cut short goes on.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _FORMAT = 1
 
 @dataclass(slots=True)
 class Run:
-    """The rounds of one cell, and with what they were run: `versions` per rival, why some are `missing`, the `machine`, when it was `begun`."""
+    """The rounds of one cell, with its rivals' versions, the missing ones, and the machine."""
 
     cell: str
     task: str
@@ -47,8 +48,8 @@ class Run:
     def due(self, rounds: int, rivals: Sequence[str]) -> Iterator[tuple[int, str]]:
         """What is still to be run, round by round with the rivals in turn (A-B-A-B).
 
-        A round that was cut short is run whole again: a ratio is of runs that came right after one another. What failed or
-        was wrong has been run.
+        A round that was cut short is run whole again, since a ratio compares runs that follow
+        each other. A run that failed or was wrong has been run.
         """
         done = {(each.number, each.rival) for each in self.rounds}
         for number in range(1, rounds + 1):

@@ -28,7 +28,7 @@ _HEADINGS = (
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a cell without rivals leaves: a line to hold beside that of another day, all of it as JSON, and its section of a document."""
+    """The result of a cell without rivals: one line, all of it as JSON, a section of a page."""
 
     line: str
     document: str
@@ -73,7 +73,7 @@ def footing(run: Run, cores: int) -> str:
 
 
 def rows(found: Sequence[Figure]) -> list[tuple[str, ...]]:
-    """A row per rival, in the order of the headings; one without figures says why, in place of all of them."""
+    """Returns a row per rival, in the order of the headings; without figures it has the reason."""
     return [_row(figure) for figure in found]
 
 
@@ -154,7 +154,7 @@ def _spread(spread: Spread | None, form: str) -> str:
 
 
 def placed(document: str, cell: str, section: str) -> str:
-    """A document with this section between the marks that a cell has in it. Raises ValueError where it has none."""
+    """Returns the document with this section between the cell's marks, or raises ValueError."""
     begin, end = f"<!-- bench:{cell} -->", f"<!-- /bench:{cell} -->"
     before, found, rest = document.partition(begin)
     _, closed, after = rest.partition(end)

@@ -1,8 +1,10 @@
-"""How soon a job is at work: from the start of its process to its first committed slice. `python tests/bench --cell startup`.
+"""How soon a job is at work: from the start of its process to its first committed slice.
 
-The tail of a build over a log of ten thousand events, each round a build and a process of its own, beside an empty JVM (`java -version`)
-right before it. No figure without its result: what that slice has left must be the oracle's. Where the time goes is told by a script
-that does the same steps one after the other (scripts/start_parts.py).
+    python tests/bench --cell startup
+
+Each round is the tail of a build of its own over ten thousand events, right after an empty JVM
+(`java -version`). The slice's rows must equal the oracle. scripts/start_parts.py does the same
+steps one after the other and so gives their parts.
 """
 
 from __future__ import annotations

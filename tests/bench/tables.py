@@ -1,8 +1,10 @@
-"""What a slice costs by how large its table is and how much it touches, and what reading costs meanwhile: `python tests/bench --cell tables`.
+"""What a slice costs by its table's size and the keys it touches, and what reads cost then.
 
-Contributions of keys at random are committed as a job commits them, where they may wait beside their table and where each is merged
-at once; no log and no Spark. Reads are timed in turns, of the versions where some wait and of those where all of it is drained into the table.
-No figure without its result: both must hold what DuckDB makes of all contributions.
+    python tests/bench --cell tables
+
+Contributions of random keys are committed as a job commits them, without log and Spark: with recent
+rows beside the table, or merged at once. Reads are timed in turns, of versions with recent rows and
+of drained ones. Both must hold what DuckDB computes of all contributions.
 """
 
 from __future__ import annotations
@@ -58,7 +60,9 @@ _TABLE = TableBirth(
 )
 _READS = {
     "all": "select sum(bids)::bigint, sum(total)::bigint, max(most) from {}",
-    "group by": "select bidder % 100 as part, sum(total)::bigint from {} group by part order by part",
+    "group by": (
+        "select bidder % 100 as part, sum(total)::bigint from {} group by part order by part"
+    ),
     "one key": "select * from {} where bidder = 77",
 }
 _ORACLE = (
@@ -73,7 +77,11 @@ _MERGED_AT_ONCE = 3
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one size: seconds a slice, where contributions wait (median and most) and where they are merged at once (median); and how often a read takes what it takes of the drained table."""
+    """The cost at one size.
+
+    `waiting` (median, most) and `at_once` (median) are seconds a slice with recent rows and with
+    a merge. `reads` is how many times as long each read takes as of the drained table.
+    """
 
     rows: int
     touched: int
@@ -116,11 +124,11 @@ def main(home: Path, rounds: int) -> Report | None:
         under(load),
     ]
     worst = max(value for cost in costs for value in cost.reads.values())
-    line = (
-        f"bench tables, {rounds} slices: "
-        f"{', '.join(f'{cost.rows:,} rows by {cost.touched:,} keys {cost.at_once / cost.waiting:.1f}x' for cost in costs)}; "
-        f"reading at most {worst:.1f}x; load {load:.1f}"
+    sizes = ", ".join(
+        f"{cost.rows:,} rows by {cost.touched:,} keys {cost.at_once / cost.waiting:.1f}x"
+        for cost in costs
     )
+    line = f"bench tables, {rounds} slices: {sizes}; reading at most {worst:.1f}x; load {load:.1f}"
     return Report(line, json.dumps([asdict(cost) for cost in costs], indent=1), "\n".join(page))
 
 
@@ -152,7 +160,7 @@ def _measured(folder: Path, rows: int, touched: int, slices: int) -> Cost | None
             commit = _Commits(writer, oracle)
             commit(range(rows), draw)
             seconds[how] = [commit(draw.sample(range(rows), touched), draw) for _ in range(count)]
-            # What is being drained takes from who reads as any work beside it does: here it is told what waiting itself costs.
+            # A drain slows readers as any work beside them does; this measures recent rows alone.
             writer.close()
             wanted = {
                 name: oracle.sql(sql.format(f"({_ORACLE})")).fetchall()
@@ -195,7 +203,7 @@ def _writer(store: Store, merging: Merging) -> TableWriter:
 
 
 class _Commits:
-    """Slices of a table, one after the other; each call commits one and gives the seconds that it took."""
+    """Slices of a table, one after the other; each call commits one and returns its seconds."""
 
     def __init__(self, writer: TableWriter, oracle: duckdb.DuckDBPyConnection) -> None:
         self._writer = writer
@@ -231,7 +239,10 @@ def _read(
     drained: Mapping[str, int],
     wanted: Mapping[str, Sequence[tuple[object, ...]]],
 ) -> dict[str, float] | None:
-    """How many times as long each read takes while some wait: the median of rounds in which both are read; None where one gives something else than is wanted."""
+    """Returns how many times as long each read takes with recent rows, as a median of rounds.
+
+    Returns None if a read gives other rows than the oracle.
+    """
     with open_reader(None, served=True) as reader:
         for schema, versions in (("waits", some_wait), ("drained", drained)):
             put_tables(

@@ -1,4 +1,4 @@
-"""The same events each time, and an oracle that agrees with a few lines of Python and sees every row that is wrong."""
+"""The same size gives the same events, and the oracle sees every wrong row."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_bid_has_seven_fields_and_its_bidder_as_key() -> None:
 
 
 def oracle(folder: Path, task: str) -> tuple[Oracle, list[dict[str, Any]]]:
-    """An oracle over a log that lies there consumed already, and its bids in the order of the log."""
+    """Returns an oracle over a log that was consumed before, and its bids in the log's order."""
     cell = Cell("small", task, EVENTS, KEYS, 1, ())
     found = [
         {

@@ -29,15 +29,12 @@ def test_freshness_is_told_in_seconds_in_empty_batches_and_as_what_a_replay_take
     found = Found(5_000_000, 0.1, stretches, 200_000, 150_000, 0.2)
 
     assert freshness._line(found) == (
-        (
-            "bench freshness, 5000000 events: 1000/s beside nothing: p50 0.20 s (2.0 empty "
-            "batches), p99 1.00 s; 1000/s beside a replay: p50 0.50 s (5.0 empty batches), p99 "
-            "2.00 s; "
-        )(
-            "9000/s beside the archiver: p50 0.20 s (2.0 empty batches), p99 1.00 s; p99 beside a "
-            "replay 2.00x; the replay keeps 0.75 of its rate; CPU with the archiver 1.25x; load "
-            "0.2"
-        )
+        "bench freshness, 5000000 events: "
+        "1000/s beside nothing: p50 0.20 s (2.0 empty batches), p99 1.00 s; "
+        "1000/s beside a replay: p50 0.50 s (5.0 empty batches), p99 2.00 s; "
+        "9000/s beside the archiver: p50 0.20 s (2.0 empty batches), p99 1.00 s; "
+        "p99 beside a replay 2.00x; the replay keeps 0.75 of its rate; "
+        "CPU with the archiver 1.25x; load 0.2"
     )
     page = freshness._page(found)
     assert "| 9,000 | the archiver | 6,000 | 0.20 | 0.30 | 1.00 | 2.0 | 8.0 | 40 | 10 |" in page

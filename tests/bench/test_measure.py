@@ -62,13 +62,15 @@ except ChildProcessError:
 
 
 def test_memory_is_the_most_that_all_had_at_once(tmp_path: Path) -> None:
-    # It holds what it has until who measures has looked again, whatever else the machine does: after each look he waits.
+    # It holds its memory until the next sample, however busy the machine is: the sampler waits
+    # after each.
     holding = """
 import os, re, time
 from pathlib import Path
 
 def looks():
-    return int(re.search(r"^voluntary_ctxt_switches:\\s+(\\d+)", Path(f"/proc/{os.getppid()}/status").read_text(), re.M)[1])
+    status = Path(f"/proc/{os.getppid()}/status").read_text()
+    return int(re.search(r"^voluntary_ctxt_switches:\\s+(\\d+)", status, re.M)[1])
 
 held = b"x" * 200_000_000
 begun = looks()

@@ -104,7 +104,7 @@ def test_the_plot_is_xml_with_a_bar_for_each_figure_that_reaches_as_far_as_it_sa
     drawn = ET.fromstring(plot(title(found), footing(found, 2), told(found, RIVALS)))
 
     bars = [float(bar.get("width", "0")) for bar in drawn.iter(f"{SVG}rect")][1:]
-    # Kappa with start-up and warm, then spark with start-up; the scale ends at the next round number, 1M.
+    # Kappa with start-up and warm, then spark with start-up; the scale ends at 1M.
     assert [round(bar / bars[1], 3) for bar in bars] == [0.375, 1.0, 0.188]
     texts = [text.text for text in drawn.iter(f"{SVG}text")]
     assert "375k" in texts

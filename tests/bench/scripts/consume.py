@@ -1,4 +1,4 @@
-"""The limit of Python: confluent_kafka's consume loop, which looks at each value's length and nothing else.
+"""The limit of Python: confluent_kafka's consume loop, which only takes each value's length.
 
     python consume.py BOOTSTRAP TOPIC FOLDER
 

@@ -1,6 +1,6 @@
-"""What a micro-batch costs in which nothing is done, in a session as a tail has it: `python empty_batches.py FOLDER`.
+"""What an empty micro-batch costs in a session as a tail has it: `python empty_batches.py FOLDER`.
 
-Prints the median of a hundred after thirty, in seconds from trigger to end, as Spark itself tells them.
+Prints the median of a hundred after thirty, in seconds from trigger to end by Spark's own report.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""PyFlink SQL: a bounded Kafka table, a query, and JSON files (batch), or a topic of the newest row per key (streaming, in mini-batches).
+"""PyFlink SQL: a bounded Kafka table and a query, in batch mode or as a stream.
 
     python flink_sql.py BOOTSTRAP TOPIC FOLDER CONNECTOR_JAR CORES TASK TABLE [INTO_TOPIC]
 
-Leaves `FOLDER/TABLE/` (lines of JSON), or, where a topic is named, streams into that. Options are those that were found to be its fastest here (object reuse, large fetches).
-https://nightlies.apache.org/flink/flink-docs-stable/docs/connectors/table/kafka/
+Batch mode leaves `FOLDER/TABLE/` (lines of JSON). With INTO_TOPIC it streams in mini-batches into
+that topic, the newest row per key. Its options are the fastest found here (object reuse, large
+fetches). https://nightlies.apache.org/flink/flink-docs-stable/docs/connectors/table/kafka/
 """
 
 from __future__ import annotations
@@ -57,9 +58,11 @@ for option, value in options.items():
 # Flink's JSON format decodes no other fields than those of the table.
 flink.execute_sql(f"""
     create table bids ({used}) with (
-        'connector' = 'kafka', 'topic' = '{topic}', 'properties.bootstrap.servers' = '{bootstrap}', 'properties.group.id' = 'flink',
-        'properties.max.poll.records' = '20000', 'properties.max.partition.fetch.bytes' = '16777216',
-        'scan.startup.mode' = 'earliest-offset', 'scan.bounded.mode' = 'latest-offset', 'format' = 'json')""")
+        'connector' = 'kafka', 'topic' = '{topic}', 'format' = 'json',
+        'properties.bootstrap.servers' = '{bootstrap}', 'properties.group.id' = 'flink',
+        'properties.max.poll.records' = '20000',
+        'properties.max.partition.fetch.bytes' = '16777216',
+        'scan.startup.mode' = 'earliest-offset', 'scan.bounded.mode' = 'latest-offset')""")
 if into is None:
     flink.execute_sql(
         f"create table made ({made}) with ('connector' = 'filesystem', 'path' = "
@@ -68,5 +71,7 @@ if into is None:
 else:
     flink.execute_sql(f"""
         create table made ({made}, primary key (bidder) not enforced)
-        with ('connector' = 'upsert-kafka', 'topic' = '{into}', 'properties.bootstrap.servers' = '{bootstrap}', 'key.format' = 'json', 'value.format' = 'json')""")
+        with ('connector' = 'upsert-kafka', 'topic' = '{into}',
+            'properties.bootstrap.servers' = '{bootstrap}',
+            'key.format' = 'json', 'value.format' = 'json')""")
 flink.execute_sql(f"insert into made {query}").wait()

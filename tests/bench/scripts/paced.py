@@ -1,9 +1,10 @@
-"""The producer of the freshness cell: sends bids at a steady rate, each to a partition that it names, until its standard input ends.
+"""The producer of the freshness cell: sends bids at a steady rate until its stdin ends.
 
     python paced.py BOOTSTRAP TOPIC PARTITIONS KEYS RATE LEDGER
 
-Leaves `LEDGER`, a Parquet file of (partition, offset, sent_at): the topic's only producer, so a record's offset is its place.
-`sent_at` is in seconds of the clock that all processes of a machine share. It runs in the bench's own folder on the path.
+It names each bid's partition. It is the topic's only producer, so a record's offset is its place.
+Leaves `LEDGER`, a Parquet file of (partition, offset, sent_at); `sent_at` is in seconds of the
+clock that all processes of a machine share. It runs with the bench's own folder on the path.
 """
 
 from __future__ import annotations

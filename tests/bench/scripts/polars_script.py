@@ -1,8 +1,9 @@
-"""The short script without a JVM: confluent_kafka consumes, Polars decodes and aggregates in a second thread, delta-rs writes.
+"""The short script without a JVM: confluent_kafka consumes, Polars decodes, delta-rs writes.
 
     python polars_script.py BOOTSTRAP TOPIC FOLDER TASK TABLE
 
-It keeps all rows of its table in memory and writes once, at the end. Leaves `FOLDER/TABLE` (Delta) and `FOLDER/warm.json`.
+A second thread decodes and aggregates. It keeps all rows of its table in memory and writes once,
+at the end. Leaves `FOLDER/TABLE` (Delta) and `FOLDER/warm.json`.
 """
 
 from __future__ import annotations

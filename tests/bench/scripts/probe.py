@@ -1,9 +1,10 @@
-"""The probe of the freshness cell: asks a query again and again, and writes down when each answer came and of which offsets it is true.
+"""The probe of the freshness cell: repeats a query and writes each answer's time and offsets.
 
     python probe.py ROOT BUILD_OF OUT SQL
 
-A line of JSON per answer, `{"at": seconds, "offsets": {...}}`, of the pipeline `BUILD_OF`; `at` by the clock that all processes of
-a machine share. Ends when its standard input does.
+It writes a line of JSON per answer, `{"at": seconds, "offsets": {...}}`, with the offsets of the
+pipeline `BUILD_OF`; `at` is by the clock that all processes of a machine share. It ends when its
+stdin does.
 """
 
 from __future__ import annotations

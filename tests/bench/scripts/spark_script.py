@@ -1,8 +1,10 @@
-"""The plain Spark script, as the docs of Spark and Delta advise it: readStream, from_json, foreachBatch with a MERGE or an append, exactly once by a transaction id.
+"""The plain Spark script, as the docs of Spark and Delta advise it.
 
     python spark_script.py BOOTSTRAP TOPIC FOLDER JARS MEMORY BATCH TASK TABLE
 
-BATCH is `maxOffsetsPerTrigger`; 0 is one batch of everything. Leaves `FOLDER/TABLE` (Delta) and `FOLDER/warm.json`.
+It uses readStream, from_json and foreachBatch with a MERGE or an append, exactly once by a
+transaction id. BATCH is `maxOffsetsPerTrigger`; 0 is one batch of everything. Leaves
+`FOLDER/TABLE` (Delta) and `FOLDER/warm.json`.
 https://spark.apache.org/docs/latest/streaming/structured-streaming-kafka-integration.html
 https://docs.delta.io/latest/delta-streaming.html#idempotent-table-writes-in-foreachbatch
 """
@@ -30,7 +32,8 @@ builder = (
 builder = builder.config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension").config(
     "spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 )
-# What every tuning guide says first: 200 shuffle partitions are for a cluster. So are the 50 in which Delta reads a table's log.
+# Every tuning guide begins so: 200 shuffle partitions are for a cluster, and so are the 50 in
+# which Delta reads a table's log.
 builder = builder.config("spark.sql.shuffle.partitions", str(cores)).config(
     "spark.databricks.delta.snapshotPartitions", "1"
 )

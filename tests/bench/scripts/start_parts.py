@@ -1,7 +1,7 @@
-"""What the steps of a tail's start take, one after the other in a process of its own: `python start_parts.py FOLDER`.
+"""What the steps of a tail's start take, one after the other: `python start_parts.py FOLDER`.
 
-Prints seconds as JSON: Python's imports, Spark's session (its JVM with the jars on the class path), the first micro-batch of a stream
-that does nothing, and the second.
+Prints seconds as JSON: Python's imports, Spark's session (its JVM with the jars on the class path),
+the first micro-batch of an empty stream, and the second.
 """
 
 from __future__ import annotations
