@@ -30,7 +30,7 @@ class Round:
     """One run of one rival: seconds of clock and of CPU, most bytes resident, load before it.
 
     Both times include all start-up.
-    `refused` says why there is no figure: it failed, or its result was not the oracle's (`unequal`).
+    `refused` is why there is no figure: the run failed, or its result differed (`unequal`).
     """
 
     number: int
