@@ -8,6 +8,7 @@ import sys
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -58,7 +59,12 @@ DOORS = {
     # Loops over each record of a replay.
     "numba": ("kappa/base/compiled.py", "kappa/engine/decode/find_loops.py", "kappa/log/bulk.py"),
     "llvmlite": ("kappa/base/compiled.py", "kappa/log/bulk.py"),
-    "deltalake": ("kappa/tables/delta.py",),
+    "deltalake": (
+        "kappa/tables/delta.py",
+        "kappa/tables/stored_archive.py",
+        "kappa/tables/stored_table.py",
+        "kappa/tables/versions.py",
+    ),
     "delta": ("kappa/engine/write/commit.py", "kappa/engine/spark/recording.py"),
     # A user's code is Spark's; types of a step's state are written as Spark's DDL.
     "pyspark": ("kappa/engine/", "kappa/code/ddl.py", "kappa/declare/windows.py", "pipelines/"),
@@ -68,7 +74,7 @@ DOORS = {
     "pyarrow": (
         "kappa/values/arrow.py",
         "kappa/values/lengths.py",
-        "kappa/tables/delta.py",
+        "kappa/tables/",
         "kappa/engine/",
         "kappa/log/bulk.py",
         "serving/sandbox/pieces.py",
@@ -106,11 +112,20 @@ DOOR_MODULES = {
     "kappa.log.cluster",
     "kappa.log.producer",
     "kappa.tables.delta",
+    "kappa.tables.stored_archive",
+    "kappa.tables.stored_table",
+    "kappa.tables.versions",
     "kappa.engine.spark.session",
     "kappa.base.duck",
 }
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
 def files() -> list[Path]:
     tops = ("kappa", "serving", "replay", "commands", *PROGRAMS)
     return sorted(
@@ -123,6 +138,7 @@ def room_of(path: Path) -> str:
     return path.parent.relative_to(HOUSE).as_posix() if path.parent != HOUSE else path.stem
 
 
+@cache
 def rooms_imported(path: Path) -> set[str]:
     """Returns the rooms a file imports: a module's folder, or the imported package itself."""
     found = set()
@@ -139,9 +155,14 @@ def name_of(path: Path) -> str:
     return path.relative_to(HOUSE).as_posix()
 
 
-def imports(path: Path, *, running: bool = False) -> Iterator[str]:
+@cache
+def imports(path: Path, *, running: bool = False) -> tuple[str, ...]:
     """Lists all modules a file imports; `running` leaves out those only types need."""
-    pending: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    return tuple(_imports(parsed(path), running=running))
+
+
+def _imports(tree: ast.Module, *, running: bool) -> Iterator[str]:
+    pending: list[ast.AST] = [tree]
     while pending:
         node = pending.pop()
         match node:
@@ -200,7 +221,7 @@ def test_no_file_imports_itself_by_way_of_others(room: str) -> None:
     "room", [room for room in FLOOR if "/" in room or room in ("kappa", "commands")]
 )
 def test_a_room_is_a_map_of_itself(room: str) -> None:
-    assert ast.get_docstring(ast.parse((HOUSE / room / "__init__.py").read_text(encoding="utf-8")))
+    assert ast.get_docstring(parsed(HOUSE / room / "__init__.py"))
 
 
 @pytest.mark.parametrize("path", files(), ids=name_of)
@@ -255,11 +276,7 @@ def test_every_door_is_used() -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [
-        path
-        for path in files()
-        if "Pure." in (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "")
-    ],
+    [path for path in files() if "Pure." in (ast.get_docstring(parsed(path)) or "")],
     ids=name_of,
 )
 def test_pure_modules_import_no_door(path: Path) -> None:
@@ -274,14 +291,14 @@ def test_pure_modules_import_no_door(path: Path) -> None:
     "path", [path for path in files() if path.name != "__init__.py"], ids=name_of
 )
 def test_every_file_says_what_it_is(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    assert ast.get_docstring(parsed(path))
 
 
 def test_a_session_is_made_in_one_place() -> None:
     makers = {
         name_of(path)
         for path in files()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.Attribute)
         and node.attr == "builder"
         and ast.unparse(node.value) == "SparkSession"
@@ -316,7 +333,6 @@ LARGE_FILES = {
     "kappa/journal/journal.py",
     "kappa/log/broker.py",
     "kappa/log/bulk.py",
-    "kappa/tables/delta.py",
 }
 NAMED_TWICE = {
     *("Broken", "Child", "Column", "Count", "Held", "Reader", "Record", "Rejected", "Served"),
@@ -352,7 +368,7 @@ def test_a_class_name_has_one_meaning() -> None:
     named = Counter(
         node.name
         for path in product()
-        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        for node in parsed(path).body
         if isinstance(node, ast.ClassDef)
     )
 

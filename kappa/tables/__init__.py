@@ -1,10 +1,15 @@
-"""Tables on disk: their shape, their merges, and the only door to deltalake.
+"""Tables on disk: their shape, their merges, and the only room with a door to deltalake.
 
 This room runs no Spark. Read in this order:
 
 - shape.py: which columns a build's tables store, of which type, and which are served.
 - merge.py: how contributions fold into the rows of their keys, in SQL of three engines.
 - archive.py: the mark of a topic's archive.
-- delta.py: tables and archives, opened, committed to, listed and kept small.
+- delta.py: how a Delta table is opened, created and committed to, and its errors as ours.
+- versions.py: the files, columns and mark of a table's version.
+- stored_table.py, stored_archive.py: a build's table, and a topic's archive, as their writers
+  hold them open.
+- unneeded.py: the files that no version needs any more.
+- adopt.py: a table that begins with the rows of another.
 - branch.py: tables that begin with the rows of another build.
 """

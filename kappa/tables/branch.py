@@ -17,7 +17,7 @@ from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import Kept, kept_of, put_kept, with_newest
 from kappa.state.mark import origin_mark
 from kappa.state.store import Store
-from kappa.tables.delta import adopt
+from kappa.tables.adopt import adopt
 
 _REPLAY = "kappa replay makes a new build from the log's beginning"
 

@@ -24,7 +24,7 @@ from kappa.state.lock import is_held
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables.archive import FOLDER, ArchiveMark, folder, why_stopped
-from kappa.tables.delta import StoredArchive, open_archive
+from kappa.tables.stored_archive import StoredArchive, open_archive
 from kappa.values.tally import Tally
 from serving.query.render import Listing
 from serving.reader.spill import ARCHIVE, make_folder

@@ -17,7 +17,8 @@ from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import kept_name, kept_of, past
 from kappa.state.lease import Lease, lease_name, sorted_leases
 from kappa.state.store import Store
-from kappa.tables.delta import newest_version, unneeded
+from kappa.tables.unneeded import unneeded
+from kappa.tables.versions import newest_version
 from replay.retire.garbage import Garbage, What, emptied_folders, garbage_files, garbage_trees
 from replay.retire.hands import Deleting, Hands, Looking
 from replay.retire.retire import data_of, orphans

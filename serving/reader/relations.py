@@ -17,7 +17,7 @@ from kappa.base.sql import quoted, text
 from kappa.declare.table import REJECTS
 from kappa.state.build import Birth, recent_names, table_path
 from kappa.state.store import Store
-from kappa.tables.delta import FileLists
+from kappa.tables.versions import FileLists
 from serving.pin.snapshot import Snapshot
 from serving.reader.explained import TooMuch
 from serving.reader.reader import Broken, Reader

@@ -17,8 +17,8 @@ from kappa.declare.table import REJECTS
 from kappa.records.redrive import Original, Position
 from kappa.state.build import Birth, TableBirth, is_born, table_path
 from kappa.state.store import Store
-from kappa.tables.delta import files
 from kappa.tables.shape import REJECTS_BIRTH
+from kappa.tables.versions import files
 from serving.pin.catalog import pin, pin_build
 from serving.pin.snapshot import PinnedSnapshot, Snapshot
 from serving.reader.opened import open_reader

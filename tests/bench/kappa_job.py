@@ -37,8 +37,8 @@ from kappa.state.frontier import Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables.archive import FOLDER
-from kappa.tables.delta import files
 from kappa.tables.shape import table_births
+from kappa.tables.versions import files
 from kappa.values.columns import parse_type
 from serving.reader.relations import tables_of
 

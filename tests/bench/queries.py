@@ -30,8 +30,10 @@ from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.mark import origin_mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from kappa.tables.delta import Guard, ensure_table, files
+from kappa.tables.delta import Guard
 from kappa.tables.shape import REJECTS_BIRTH
+from kappa.tables.stored_table import ensure_table
+from kappa.tables.versions import files
 from kappa.values.arrow import arrow_schema
 from serving.query.query import answer
 

@@ -30,7 +30,7 @@ from kappa.base.java import find_java
 from kappa.declare.topic import Topic
 from kappa.log.client import Log
 from kappa.state.offsets import Offsets
-from kappa.tables.delta import files, newest_version
+from kappa.tables.versions import files, newest_version
 
 SCRIPTS = Path(__file__).parent / "scripts"
 # The heap that Kappa's jobs have by default is everybody's.

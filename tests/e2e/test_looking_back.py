@@ -26,7 +26,7 @@ from kappa.log.producer import ProducedRecord
 from kappa.state.build import read_birth, table_path
 from kappa.state.kept import kept_of
 from kappa.state.offsets import Offsets
-from kappa.tables.delta import files, mark_of, newest_version
+from kappa.tables.versions import files, mark_of, newest_version
 
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(1200)]
 

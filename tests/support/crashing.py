@@ -29,7 +29,7 @@ from kappa.state.offsets import Offsets
 from kappa.state.stopped import Stopped, read_stopped
 from kappa.state.store import Store
 from kappa.tables.branch import shown_of
-from kappa.tables.delta import files, newest_version
+from kappa.tables.versions import files, newest_version
 from replay.plan.branch import Branching
 from replay.plan.make_plan import make_plan
 from replay.plan.plan import Plan

@@ -27,7 +27,10 @@ from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store
 from kappa.tables.branch import base_frontier, begin_from, keep_base, stands_before_base
-from kappa.tables.delta import Guard, delete_unneeded, ensure_table, files, mark_of
+from kappa.tables.delta import Guard
+from kappa.tables.stored_table import ensure_table
+from kappa.tables.unneeded import delete_unneeded
+from kappa.tables.versions import files, mark_of
 from kappa.values.tally import Tally
 
 TABLES = (TableBirth("log", (("n", "bigint"),)), TableBirth("other", (("n", "bigint"),)))

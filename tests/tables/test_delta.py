@@ -17,9 +17,11 @@ import pytest
 from kappa.base.errors import Damaged
 from kappa.state.mark import Mark, origin_mark
 from kappa.state.offsets import Offsets
-from kappa.tables import delta
-from kappa.tables.delta import FileLists, Guard, StoredTable, _looked, ensure_table, files
+from kappa.tables import versions
+from kappa.tables.delta import Guard, retried
 from kappa.tables.merge import Merge
+from kappa.tables.stored_table import StoredTable, ensure_table
+from kappa.tables.versions import FileLists, files
 from kappa.values.arrow import arrow_schema
 
 MARK = Mark("b", "t", 1, 1, Offsets(), Offsets())
@@ -74,7 +76,7 @@ def test_a_table_is_opened_once_and_then_followed_and_opened_again_where_commits
         opened.append(version)
         return files(path, version)
 
-    monkeypatch.setattr(delta, "files", counted)
+    monkeypatch.setattr(versions, "files", counted)
     lists = FileLists(tables=1)
     grow(table, 3, random.Random(1))
     first = lists.at(table.path, 0), lists.at(table.path, 1), lists.at(table.path, 3)
@@ -102,7 +104,7 @@ def test_a_look_that_the_log_moved_under_is_taken_again() -> None:
             raise Damaged("the checkpoint that was listed is gone")
         return "files"
 
-    assert _looked(look) == "files"
+    assert retried(look) == "files"
 
 
 def test_a_version_that_is_really_gone_is_said() -> None:
@@ -110,7 +112,7 @@ def test_a_version_that_is_really_gone_is_said() -> None:
         raise Damaged("version 3 cannot be opened")
 
     with pytest.raises(Damaged, match="version 3"):
-        _looked(look)
+        retried(look)
 
 
 def test_the_greatest_amount_of_a_column_is_a_bound_and_unknown_where_a_file_does_not_tell(

@@ -38,7 +38,7 @@ from kappa.base.sql import quoted, spark_quote
 from kappa.code.declaration import declarations
 from kappa.engine.fold.combine import combinations, combined_columns
 from kappa.engine.fold.fold import aggregates, latest_aggregate
-from kappa.engine.write import recent
+from kappa.engine.write.recent_part import sum_limits
 from kappa.folds.order import FOLD_ORDER_COLUMNS
 from kappa.state.build import TableBirth
 from kappa.tables.merge import (
@@ -145,7 +145,7 @@ def plans_of(table: TableBirth) -> dict[str, Any]:
         "combinations": combinations(table) if table.is_combined else None,
         "combined columns": combined_columns(table) if table.is_combined else None,
         "sums that may overflow": {
-            column: str(limit) for column, limit in recent._limits(table).items()
+            column: str(limit) for column, limit in sum_limits(table).items()
         },
         "read with recent rows": merged_sql(table, "select 1", ["select 2", "select 3"])
         if is_mergeable(table)

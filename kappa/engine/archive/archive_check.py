@@ -22,8 +22,9 @@ from kappa.engine.archive.archive_writer import Read
 from kappa.engine.decode.decode import decoded_batches
 from kappa.engine.decode.fate import decoded_columns
 from kappa.engine.read.archived import log_time_before, rows_of
+from kappa.tables.adopt import link_file
 from kappa.tables.archive import ArchiveMark
-from kappa.tables.delta import Block, StoredArchive, link_file
+from kappa.tables.stored_archive import Block, StoredArchive
 from kappa.values.tally import Tally
 
 # Offsets `[from, to)`.

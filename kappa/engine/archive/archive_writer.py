@@ -21,7 +21,8 @@ from kappa.engine.decode.fate import Counts, counts_in, decoded_columns
 from kappa.engine.read.archived import archive_fingerprint
 from kappa.state.store import Store
 from kappa.tables.archive import ArchiveMark, folder
-from kappa.tables.delta import Block, Guard, ensure_archive
+from kappa.tables.delta import Guard
+from kappa.tables.stored_archive import Block, ensure_archive
 from kappa.values.arrow import arrow_schema
 from kappa.values.tally import Tally
 

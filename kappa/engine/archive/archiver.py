@@ -31,7 +31,7 @@ from kappa.log.client import Log
 from kappa.state.lock import Lock
 from kappa.state.store import Store
 from kappa.tables.archive import FOLDER, folder, why_stopped
-from kappa.tables.delta import open_archive
+from kappa.tables.stored_archive import open_archive
 
 LOCK = f"{FOLDER}/lock"
 # This many offsets are archived at once; fewer wait for more.

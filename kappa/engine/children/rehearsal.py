@@ -38,8 +38,8 @@ from kappa.state.build import Birth, TopicBirth
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store
-from kappa.tables.delta import files
 from kappa.tables.shape import table_births
+from kappa.tables.versions import files
 from kappa.values.arrow import arrow_schema
 from kappa.values.columns import Type, parse_type
 

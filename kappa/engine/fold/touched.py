@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from kappa.base.sql import spark_quote
 from kappa.engine.fold.fold import spark_ddl
-from kappa.tables.delta import files
+from kappa.tables.versions import files
 from kappa.values.arrow import arrow_schema
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from kappa.state.build import Birth, table_path
 from kappa.state.frontier import Frontier
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from kappa.tables.delta import files
+from kappa.tables.versions import files
 
 _SHOWN_REASONS = 5
 

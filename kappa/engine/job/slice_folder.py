@@ -41,7 +41,7 @@ from kappa.state.frontier import Frontier
 from kappa.state.mark import Mark, origin_mark
 from kappa.state.slices import Slice
 from kappa.state.store import Store
-from kappa.tables.delta import files
+from kappa.tables.versions import files
 
 
 class SliceFolder:

@@ -30,8 +30,9 @@ from kappa.engine.decode.decoder import Clock
 from kappa.engine.decode.fate import Counts, counts_in, decoded_columns
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+from kappa.tables.adopt import link_file
 from kappa.tables.archive import ArchiveMark, folder
-from kappa.tables.delta import Block, StoredArchive, link_file, open_archive
+from kappa.tables.stored_archive import Block, StoredArchive, open_archive
 
 _DIGITS = 10
 # Raised when the same columns get another meaning.

@@ -3,7 +3,7 @@
 This room folds nothing and decides no slice. A build has one writer: the holder of its lock.
 
 - commit.py: a slice's rows in one commit, by delta-rs or by delta-spark
-- recent.py: contributions that wait beside a large table
+- recent.py, recent_part.py: contributions that wait beside a large table
 - publisher.py: the frontier, the hold, and the frontiers of the past that are kept
 - maintenance.py: joining small files, and deleting those that no reader needs
 """

@@ -29,8 +29,9 @@ from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store
-from kappa.tables.delta import OVERFLOW_HINT, Guard, StoredTable, ensure_table
+from kappa.tables.delta import OVERFLOW_HINT, Guard
 from kappa.tables.merge import committed_columns, contribution_columns, is_mergeable, merge_for
+from kappa.tables.stored_table import StoredTable, ensure_table
 from kappa.values.arrow import arrow_schema
 
 

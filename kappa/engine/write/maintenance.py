@@ -18,7 +18,8 @@ from kappa.state.frontier import Frontiers
 from kappa.state.kept import Kept, ensure_past_gone, kept_of, past
 from kappa.state.lease import Lease, live_leases, put_floor
 from kappa.state.store import Store
-from kappa.tables.delta import StoredTable, delete_unneeded, ensure_checkpointed
+from kappa.tables.stored_table import StoredTable
+from kappa.tables.unneeded import delete_unneeded, ensure_checkpointed
 
 # Files of this size are left alone: a table of a gigabyte is some thirty of them, and joining small
 # ones writes no more than fits into a second.

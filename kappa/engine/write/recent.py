@@ -16,22 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from decimal import Decimal as Number
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from kappa.base.errors import Damaged
 from kappa.base.failpoint import failpoint
 from kappa.base.sql import quoted
+from kappa.engine.write.recent_part import RecentPart, greatest_in, sum_limits
 from kappa.state.build import TableBirth
 from kappa.state.mark import Mark
-from kappa.tables.delta import Guard, StoredTable, ensure_table, files, open_table
+from kappa.tables.delta import Guard
 from kappa.tables.merge import contributions_of, merge_for
-from kappa.values.arrow import arrow_schema
-from kappa.values.columns import Decimal, Scalar, parse_type
+from kappa.tables.stored_table import StoredTable, open_table
 
 # Full at this part of the table's rows, within these bounds. Reads then nearly always cost at most
 # 5 times as much (docs/performance.md), and a drain rewrites so many rows per waiting row.
@@ -63,9 +58,9 @@ class RecentRows:
         self._large_rows = large_rows
         self._into = merge_for(birth, quoted)
         self._parts = tuple(
-            _Part(name, path, contributions_of(birth)) for name, path in paths.items()
+            RecentPart(name, path, contributions_of(birth)) for name, path in paths.items()
         )
-        self._draining: tuple[_Part, Future[None]] | None = None
+        self._draining: tuple[RecentPart, Future[None]] | None = None
         self._thread: ThreadPoolExecutor | None = None
         # Since the last upkeep: how often it was drained, and whether it was fed.
         self._drains = 0
@@ -115,11 +110,11 @@ class RecentRows:
                 (
                     self._table.greatest(name),
                     *(part.greatest[name] for part in self._parts),
-                    _greatest(rows, name),
+                    greatest_in(rows, name),
                 )
             )
             <= limit
-            for name, limit in _limits(self._birth).items()
+            for name, limit in sum_limits(self._birth).items()
         )
 
     def merge(self, rows: pa.Table | None, mark: Mark, guard: Guard) -> None:
@@ -178,7 +173,7 @@ class RecentRows:
             self._drains += 1
             self._draining = other, self._thread.submit(self._drain, other)
 
-    def _drain(self, part: _Part) -> None:
+    def _drain(self, part: RecentPart) -> None:
         # A handle of its own: the other one gives the version for readers meanwhile.
         table = open_table(self._table.path)
         assert table is not None
@@ -198,103 +193,3 @@ class RecentRows:
         if self._counted[0] != self._table.version:
             self._counted = self._table.version, self._table.rows()
         return self._counted[1]
-
-
-class _Part:
-    """One recent table: contributions, a row per key."""
-
-    def __init__(self, name: str, path: str, birth: TableBirth) -> None:
-        self.name = name
-        self._path = path
-        self._birth = birth
-        self._into = merge_for(birth, quoted)
-        self._schema = arrow_schema(birth.columns)
-        self.stored = open_table(path)
-        self.rows = 0
-        self.greatest = dict.fromkeys(_sums(birth), 0)
-        if self.stored is not None:
-            held = self.read()
-            self.rows, self.greatest = (
-                held.num_rows,
-                {name: _greatest(held, name) for name in self.greatest},
-            )
-
-    @property
-    def token(self) -> str:
-        """Returns a name of its content: the table's name and its version."""
-        return "" if self.stored is None else f"{self.name}@{self.stored.version}"
-
-    @property
-    def fed_at(self) -> tuple[int, int, int]:
-        """Returns the place of its last slice, by which the part fed later is found."""
-        return (-1, -1, -1) if self.stored is None else self.stored.mark().place
-
-    def ensure(self, mark: Mark) -> None:
-        if self.stored is None:
-            self.stored = ensure_table(self._path, self._birth.columns, mark)
-
-    def merge(self, rows: pa.Table | None, mark: Mark, guard: Guard) -> None:
-        assert self.stored is not None
-        if rows is None:
-            self.stored.commit_nothing(mark, guard)
-            return
-        self.stored.merge(rows, self._into, mark, guard)
-        self.rows = self.stored.rows()
-        # An upper bound for every key: the sum of a key's contributions is within the sum of the
-        # greatest ones.
-        self.greatest = {name: most + _greatest(rows, name) for name, most in self.greatest.items()}
-
-    def read(self) -> pa.Table:
-        assert self.stored is not None
-        held = [self._schema.empty_table()]
-        for path in files(self._path, self.stored.version):
-            try:
-                held.append(
-                    pq.ParquetFile(path).read().select(self._schema.names).cast(self._schema)
-                )
-            except (OSError, pa.ArrowInvalid) as error:
-                raise Damaged(
-                    f"file {path} cannot be read, and contributions to table {self._birth.name} "
-                    f"wait in it: {error}",
-                    hint="kappa replay makes a new build of it",
-                ) from error
-        return pa.concat_tables(held)
-
-    def empty(self) -> None:
-        assert self.stored is not None
-        failpoint("recent.before_empty")
-        self.stored.empty(self.stored.mark())
-        failpoint("recent.after_empty")
-        self.rows, self.greatest = 0, dict.fromkeys(self.greatest, 0)
-
-
-def _sums(birth: TableBirth) -> tuple[str, ...]:
-    """Lists the columns whose sums might not fit: whole numbers and decimals."""
-    kinds = dict(birth.columns)
-    return tuple(
-        name
-        for column, fold in birth.folds.items()
-        for name in fold.sums(column)
-        if parse_type(kinds[name]) != Scalar("double")
-    )
-
-
-def _limits(birth: TableBirth) -> dict[str, Any]:
-    kinds = dict(birth.columns)
-    # Half of the column's range: statistics of decimals in a file are rounded.
-    limits: dict[str, Any] = {}
-    for name in _sums(birth):
-        match parse_type(kinds[name]):
-            case Decimal(precision=precision, scale=scale):
-                limits[name] = Number(10) ** (precision - scale) / 2
-            case _:
-                limits[name] = 2**62
-    return limits
-
-
-def _greatest(rows: pa.Table, column: str) -> Any:
-    bounds = pc.min_max(rows.column(column))
-    return max(
-        (abs(end) for end in (bounds["min"].as_py(), bounds["max"].as_py()) if end is not None),
-        default=0,
-    )

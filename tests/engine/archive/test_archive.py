@@ -41,7 +41,9 @@ from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store
 from kappa.tables.archive import ArchiveMark, folder, one_log, why_stopped
-from kappa.tables.delta import Block, Guard, StoredArchive, files, open_archive
+from kappa.tables.delta import Guard
+from kappa.tables.stored_archive import Block, StoredArchive, open_archive
+from kappa.tables.versions import files
 from kappa.values.tally import Tally
 
 VISITS = Topic(

@@ -45,7 +45,7 @@ from kappa.log.cluster import TopicFacts
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
-from kappa.tables.delta import FileLists, files
+from kappa.tables.versions import FileLists, files
 from kappa.values.tally import Tally
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from kappa.engine.fold import touched
 from kappa.engine.fold.touched import touched_frame, touched_rows
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
-from kappa.tables.delta import Guard, StoredTable, ensure_table
+from kappa.tables.delta import Guard
+from kappa.tables.stored_table import StoredTable, ensure_table
 from kappa.values.arrow import arrow_schema
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from kappa.log.producer import ProducedRecord
 from kappa.state.build import table_path
 from kappa.state.frontier import Frontier
 from kappa.state.stopped import Stopped, read_stopped
-from kappa.tables.delta import mark_of
+from kappa.tables.versions import mark_of
 from kappa.values.tally import Tally
 
 pytestmark = [pytest.mark.jvm, pytest.mark.fault]

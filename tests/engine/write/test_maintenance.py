@@ -29,7 +29,7 @@ from kappa.state.lease import Lease, Pin, ensure_lease, ensure_released, floor, 
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from kappa.tables.delta import files
+from kappa.tables.versions import files
 from kappa.values.arrow import arrow_schema
 
 pytestmark = pytest.mark.slow

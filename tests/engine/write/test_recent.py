@@ -30,8 +30,9 @@ from kappa.state.mark import Mark, origin_mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables.branch import begin_from
-from kappa.tables.delta import StoredTable, files
 from kappa.tables.merge import contribution_columns
+from kappa.tables.stored_table import StoredTable
+from kappa.tables.versions import files
 from kappa.values.arrow import arrow_schema
 
 pytestmark = pytest.mark.slow

@@ -22,7 +22,8 @@ from kappa.state.lock import Lock
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables.archive import ArchiveMark, folder
-from kappa.tables.delta import Guard, ensure_archive
+from kappa.tables.delta import Guard
+from kappa.tables.stored_archive import ensure_archive
 from kappa.values.tally import Tally
 from replay.look.archive import ArchiveState, ArchiveStatus, archive_listing, archive_status
 from replay.run.archiver_process import ArchiverProcess

@@ -23,8 +23,8 @@ from kappa.state.lock import Lock
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from kappa.tables.delta import files
 from kappa.tables.shape import REJECTS_BIRTH
+from kappa.tables.versions import files
 from kappa.values.arrow import arrow_schema
 from replay.retire.garbage import Garbage, What
 from replay.retire.gc import gc, look

@@ -1,0 +1,130 @@
+"""One of the two recent tables beside a large table, and the sums that still fit in it."""
+
+from __future__ import annotations
+
+from decimal import Decimal as Number
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from kappa.base.errors import Damaged
+from kappa.base.failpoint import failpoint
+from kappa.base.sql import quoted
+from kappa.state.build import TableBirth
+from kappa.state.mark import Mark
+from kappa.tables.delta import Guard
+from kappa.tables.merge import merge_for
+from kappa.tables.stored_table import ensure_table, open_table
+from kappa.tables.versions import files
+from kappa.values.arrow import arrow_schema
+from kappa.values.columns import Decimal, Scalar, parse_type
+
+
+class RecentPart:
+    """One recent table: contributions, a row per key."""
+
+    def __init__(self, name: str, path: str, birth: TableBirth) -> None:
+        self.name = name
+        self._path = path
+        self._birth = birth
+        self._into = merge_for(birth, quoted)
+        self._schema = arrow_schema(birth.columns)
+        self.stored = open_table(path)
+        self.rows = 0
+        self.greatest = dict.fromkeys(_sums(birth), 0)
+        if self.stored is not None:
+            held = self.read()
+            self.rows, self.greatest = (
+                held.num_rows,
+                {name: greatest_in(held, name) for name in self.greatest},
+            )
+
+    @property
+    def token(self) -> str:
+        """Returns a name of its content: the table's name and its version."""
+        return "" if self.stored is None else f"{self.name}@{self.stored.version}"
+
+    @property
+    def fed_at(self) -> tuple[int, int, int]:
+        """Returns the place of its last slice, by which the part fed later is found."""
+        return (-1, -1, -1) if self.stored is None else self.stored.mark().place
+
+    def ensure(self, mark: Mark) -> None:
+        """Makes the table, empty and with this mark, if it does not exist."""
+        if self.stored is None:
+            self.stored = ensure_table(self._path, self._birth.columns, mark)
+
+    def merge(self, rows: pa.Table | None, mark: Mark, guard: Guard) -> None:
+        """Folds a slice's contributions, if any, into the table."""
+        assert self.stored is not None
+        if rows is None:
+            self.stored.commit_nothing(mark, guard)
+            return
+        self.stored.merge(rows, self._into, mark, guard)
+        self.rows = self.stored.rows()
+        # An upper bound for every key: the sum of a key's contributions is within the sum of the
+        # greatest ones.
+        self.greatest = {
+            name: most + greatest_in(rows, name) for name, most in self.greatest.items()
+        }
+
+    def read(self) -> pa.Table:
+        """Returns all of its rows. Raises Damaged if one of its files cannot be read."""
+        assert self.stored is not None
+        held = [self._schema.empty_table()]
+        for path in files(self._path, self.stored.version):
+            try:
+                held.append(
+                    pq.ParquetFile(path).read().select(self._schema.names).cast(self._schema)
+                )
+            except (OSError, pa.ArrowInvalid) as error:
+                raise Damaged(
+                    f"file {path} cannot be read, and contributions to table {self._birth.name} "
+                    f"wait in it: {error}",
+                    hint="kappa replay makes a new build of it",
+                ) from error
+        return pa.concat_tables(held)
+
+    def empty(self) -> None:
+        """Removes all rows; the mark stays."""
+        assert self.stored is not None
+        failpoint("recent.before_empty")
+        self.stored.empty(self.stored.mark())
+        failpoint("recent.after_empty")
+        self.rows, self.greatest = 0, dict.fromkeys(self.greatest, 0)
+
+
+def _sums(birth: TableBirth) -> tuple[str, ...]:
+    """Lists the columns whose sums might not fit: whole numbers and decimals."""
+    kinds = dict(birth.columns)
+    return tuple(
+        name
+        for column, fold in birth.folds.items()
+        for name in fold.sums(column)
+        if parse_type(kinds[name]) != Scalar("double")
+    )
+
+
+def sum_limits(birth: TableBirth) -> dict[str, Any]:
+    """Returns the amount that each summed column may reach at most."""
+    kinds = dict(birth.columns)
+    # Half of the column's range: statistics of decimals in a file are rounded.
+    limits: dict[str, Any] = {}
+    for name in _sums(birth):
+        match parse_type(kinds[name]):
+            case Decimal(precision=precision, scale=scale):
+                limits[name] = Number(10) ** (precision - scale) / 2
+            case _:
+                limits[name] = 2**62
+    return limits
+
+
+def greatest_in(rows: pa.Table, column: str) -> Any:
+    """Returns the greatest amount, without its sign, in a column of rows."""
+    bounds = pc.min_max(rows.column(column))
+    return max(
+        (abs(end) for end in (bounds["min"].as_py(), bounds["max"].as_py()) if end is not None),
+        default=0,
+    )

@@ -1,0 +1,172 @@
+"""The Delta table of an archive, and the files that it is made of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+from deltalake.transaction import AddAction
+
+from kappa.base.failpoint import failpoint
+from kappa.tables.archive import ArchiveMark, parse_archive_mark
+from kappa.tables.delta import (
+    NO_HOOKS,
+    Guard,
+    attempted,
+    commit_properties,
+    create_empty,
+    open_newest,
+    refuse_repeated,
+)
+from kappa.tables.unneeded import unneeded
+from kappa.tables.versions import mark_text
+
+# An archive's files are named by their place in the log: so one commit can replace exactly some of
+# them.
+_BLOCKED = ["_partition", "_block"]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One file of an archive: rows of one partition, in the order of their offsets.
+
+    `first` is the first offset that it was read for, and names it. `least` and `greatest` are the
+    offsets of its first and last row. It has at least one row.
+    """
+
+    path: str
+    partition: int
+    first: int
+    rows: int
+    bytes: int
+    least: int
+    greatest: int
+
+
+class StoredArchive:
+    """The Delta table of one archive, at the newest version when last opened or committed to."""
+
+    def __init__(self, path: str, table: DeltaTable) -> None:
+        """Wraps an open table: `open_archive` and `ensure_archive` make it."""
+        self.path = path
+        self._table = table
+
+    @property
+    def version(self) -> int:
+        """Returns the newest version that this handle knows of."""
+        return int(self._table.version())
+
+    def mark(self) -> ArchiveMark:
+        """Returns the archive's mark. Raises Damaged if its newest commit carries none."""
+        where = f"version {self.version} of {self.path}"
+        return parse_archive_mark(mark_text(self.path, self.version), where=where)
+
+    def blocks(self) -> tuple[Block, ...]:
+        """Lists its files, in the order of partitions and offsets."""
+        import pyarrow as pa  # noqa: PLC0415  # as above
+
+        found = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
+        blocks = (
+            Block(
+                *(
+                    f"{self.path}/{unquote(each['path'])}",
+                    int(each["partition._partition"]),
+                    int(each["partition._block"]),
+                    int(each["num_records"]),
+                ),
+                *(int(each["size_bytes"]), int(each["min._offset"]), int(each["max._offset"])),
+            )
+            for each in found
+        )
+        return tuple(sorted(blocks, key=lambda block: (block.partition, block.first)))
+
+    def append(
+        self, block: Block | None, replaced: Iterable[Block], mark: ArchiveMark, guard: Guard
+    ) -> None:
+        """Commits a file that is written already, in place of the files whose rows it contains.
+
+        Without a block, the slice's offsets have no record.
+        """
+        refuse_repeated(self.path, self._table, guard)
+        old = [str(each.first) for each in replaced]
+        assert block is not None or not old, "what is replaced has rows"
+        failpoint("archive.before_append")
+        attempted(
+            lambda: self._table.create_write_transaction(
+                [] if block is None else [_added(block)],
+                "overwrite" if old else "append",
+                self._table.schema(),
+                partition_by=_BLOCKED,
+                partition_filters=[("_partition", "=", str(block.partition)), ("_block", "in", old)]
+                if block is not None and old
+                else None,
+                commit_properties=commit_properties(mark, guard),
+                post_commithook_properties=NO_HOOKS,
+            ),
+            f"records could not be appended to {self.path}",
+        )
+        failpoint("archive.after_append")
+        attempted(self._table.update_incremental, f"archive {self.path} could not be read")
+
+    def tidy(self, *, long_log: int) -> None:
+        """Deletes files that the newest version does not need, and its log once that is long.
+
+        No other process may be writing.
+        """
+        if self.version % long_log == 0:
+            attempted(
+                self._table.create_checkpoint, f"the log of {self.path} could not be checkpointed"
+            )
+            # A handle that has read the log would read its older files again.
+            self._table = open_newest(self.path)
+        for file in unneeded(self.path, self.version, ()):
+            file.unlink(missing_ok=True)
+
+
+def open_archive(path: str) -> StoredArchive | None:
+    """Opens an archive to be read. Returns None if it does not exist."""
+    try:
+        return StoredArchive(path, open_newest(path))
+    except TableNotFoundError:
+        return None
+
+
+def ensure_archive(
+    path: str, columns: Iterable[tuple[str, str]], mark: ArchiveMark
+) -> StoredArchive:
+    """Opens an archive, or makes it, empty and with this mark, if it does not exist."""
+    found = open_archive(path)
+    if found is not None:
+        return found
+    from kappa.values.arrow import arrow_schema  # noqa: PLC0415  # imports pyarrow
+
+    schema = arrow_schema([*columns, ("_block", "bigint")])
+    failpoint("archive.before_create")
+    made = create_empty(
+        path, schema, mark, f"archive {path} could not be made", partition_by=_BLOCKED
+    )
+    failpoint("archive.after_create")
+    return StoredArchive(path, made)
+
+
+def _added(block: Block) -> AddAction:
+    stats = {
+        "numRecords": block.rows,
+        "minValues": {"_offset": block.least},
+        "maxValues": {"_offset": block.greatest},
+        "nullCount": {"_offset": 0},
+    }
+    name, changed = Path(block.path).name, int(Path(block.path).stat().st_mtime * 1000)
+    return AddAction(
+        name,
+        block.bytes,
+        {"_partition": str(block.partition), "_block": str(block.first)},
+        changed,
+        True,  # noqa: FBT003  # deltalake's signature
+        json.dumps(stats),
+    )

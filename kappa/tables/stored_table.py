@@ -1,0 +1,251 @@
+"""A Delta table of a build, as the build's job holds it open: it reads, appends, merges, compacts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal as Number
+from typing import TYPE_CHECKING, Any, Literal
+
+from deltalake import CommitProperties, DeltaTable, WriterProperties, write_deltalake
+from deltalake.exceptions import TableNotFoundError
+
+from kappa.base.failpoint import failpoint
+from kappa.state.mark import Mark
+from kappa.tables.delta import (
+    NO_HOOKS,
+    Guard,
+    attempted,
+    commit_properties,
+    create_empty,
+    open_newest,
+    refuse_repeated,
+)
+from kappa.tables.merge import Merge
+from kappa.tables.versions import commit_info, mark_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+# A number that can be added to whole numbers and decimals.
+_UNKNOWN = Number("Infinity")
+_PACKED = WriterProperties(compression="ZSTD")
+
+
+class StoredTable:
+    """One Delta table of a build, held open by the build's job at the newest version."""
+
+    def __init__(self, path: str, table: DeltaTable) -> None:
+        """Wraps an open table: `open_table` and `ensure_table` make it."""
+        self.path = path
+        self._table = table
+
+    @property
+    def version(self) -> int:
+        """Returns the newest version that this handle knows of.
+
+        It knows its own commits, and after `refresh` those of every writer.
+        """
+        return int(self._table.version())
+
+    def refresh(self) -> None:
+        """Notes commits that were made without this handle."""
+        attempted(self._table.update_incremental, f"table {self.path} could not be read")
+
+    def reopen(self) -> None:
+        """Forgets the log that was read and opens the table again, from its newest checkpoint."""
+        self._table = open_newest(self.path)
+
+    def mark(self) -> Mark:
+        """Returns the mark of the newest commit. Raises Damaged if it carries none."""
+        return mark_of(self.path, self.version)
+
+    def append(self, rows: pa.Table, mark: Mark, guard: Guard) -> None:
+        """Appends rows, whose columns are the table's in its order."""
+        refuse_repeated(self.path, self._table, guard)
+        attempted(
+            lambda: write_deltalake(
+                self._table,
+                rows,
+                mode="append",
+                writer_properties=_PACKED,
+                commit_properties=commit_properties(mark, guard),
+                post_commithook_properties=NO_HOOKS,
+            ),
+            f"rows could not be appended to {self.path}",
+        )
+
+    def merge(
+        self,
+        rows: pa.Table,
+        how: Merge,
+        mark: Mark,
+        guard: Guard | None,
+        *,
+        drained: str | None = None,
+    ) -> None:
+        """Folds contributions into the rows of their keys.
+
+        Without a guard they are of slices that are committed already, and were among the recent
+        rows that `drained` names (engine/write/recent.py). Raises Broken if a result does not fit
+        its column.
+        """
+        if guard is not None:
+            refuse_repeated(self.path, self._table, guard)
+        before = self.version
+        merger = self._table.merge(
+            rows,
+            predicate=how.match,
+            source_alias="s",
+            target_alias="t",
+            streamed_exec=False,
+            writer_properties=_PACKED,
+            commit_properties=commit_properties(mark, guard, drained),
+            post_commithook_properties=NO_HOOKS,
+        )
+        attempted(
+            lambda: (
+                merger.when_matched_update(dict(how.update), predicate=how.update_when)
+                .when_not_matched_insert(dict(how.insert))
+                .execute()
+            ),
+            f"contributions could not be folded into {self.path}",
+        )
+        # If no row changes (all are older than the stored ones), delta-rs commits nothing. The
+        # slice is folded all the same.
+        if self.version == before:
+            self.commit_nothing(mark, guard, drained=drained)
+
+    def commit_nothing(
+        self, mark: Mark, guard: Guard | None, *, drained: str | None = None
+    ) -> None:
+        """Commits a slice that contributes no rows: the table has folded it all the same.
+
+        Without a guard it is the commit of no slice.
+        """
+        if guard is not None:
+            refuse_repeated(self.path, self._table, guard)
+        self._commit_no_rows(
+            "append",
+            commit_properties(mark, guard, drained),
+            f"a slice could not be marked in {self.path}",
+        )
+
+    def empty(self, mark: Mark) -> None:
+        """Removes all rows."""
+        self._commit_no_rows(
+            "overwrite", commit_properties(mark, None), f"{self.path} could not be emptied"
+        )
+
+    def file_sizes(self) -> tuple[int, ...]:
+        """Returns the sizes of this version's files, in bytes."""
+        return tuple(int(size) for size in self._file_facts().column("size_bytes").to_pylist())
+
+    def rows(self) -> int:
+        """Counts the rows of this version."""
+        return sum(self._file_facts().column("num_records").to_pylist())
+
+    def greatest(self, column: str) -> Any:
+        """Returns the greatest amount, without its sign, in a column of numbers.
+
+        Infinite if a file has no statistics of the column.
+        """
+        facts = self._file_facts()
+
+        def of_files(what: str) -> list[Any]:
+            return (
+                facts.column(f"{what}.{column}").to_pylist()
+                if f"{what}.{column}" in facts.column_names
+                else [None] * facts.num_rows
+            )
+
+        every = zip(
+            facts.column("num_records").to_pylist(),
+            of_files("null_count"),
+            of_files("min"),
+            of_files("max"),
+            strict=True,
+        )
+        return max(
+            (
+                0
+                if rows == nulls
+                else _UNKNOWN
+                if least is None or most is None
+                else max(-least, most)
+                for rows, nulls, least, most in every
+            ),
+            default=0,
+        )
+
+    def drained(self) -> str | None:
+        """Returns what the newest commit drained into the table, or None if it is no drain."""
+        return commit_info(self.path, self.version).get("drained")
+
+    def compact(self, mark: Mark, *, target_bytes: int) -> None:
+        """Joins files below the target size; the rows and the mark stay the same."""
+        failpoint("table.before_compact")
+        attempted(
+            lambda: self._table.optimize.compact(
+                target_size=target_bytes,
+                writer_properties=_PACKED,
+                commit_properties=commit_properties(mark, None),
+                post_commithook_properties=NO_HOOKS,
+            ),
+            f"files of {self.path} could not be joined",
+        )
+        failpoint("table.after_compact")
+
+    def checkpoint(self) -> None:
+        """Writes a checkpoint of the log at the newest version, so that older files may go."""
+        failpoint("table.before_checkpoint")
+        attempted(
+            self._table.create_checkpoint, f"the log of {self.path} could not be checkpointed"
+        )
+        failpoint("table.after_checkpoint")
+
+    def _file_facts(self) -> pa.Table:
+        # It takes 0.13 s to import, and readers of lists of files do not need it.
+        import pyarrow as pa  # noqa: PLC0415
+
+        return pa.table(self._table.get_add_actions(flatten=True))
+
+    def _commit_no_rows(
+        self, mode: Literal["append", "overwrite"], properties: CommitProperties, otherwise: str
+    ) -> None:
+        attempted(
+            lambda: self._table.create_write_transaction(
+                [],
+                mode,
+                self._table.schema(),
+                commit_properties=properties,
+                post_commithook_properties=NO_HOOKS,
+            ),
+            otherwise,
+        )
+        self.refresh()
+
+
+def open_table(path: str) -> StoredTable | None:
+    """Opens a build's table. Returns None if it does not exist."""
+    try:
+        return StoredTable(path, open_newest(path))
+    except TableNotFoundError:
+        return None
+
+
+def ensure_table(path: str, columns: Iterable[tuple[str, str]], mark: Mark) -> StoredTable:
+    """Opens a build's table, or makes it if it does not exist.
+
+    It is made empty, with this mark as version 0.
+    """
+    found = open_table(path)
+    if found is not None:
+        return found
+    from kappa.values.arrow import arrow_schema  # noqa: PLC0415  # imports pyarrow
+
+    schema = arrow_schema(columns)
+    failpoint("table.before_create")
+    made = create_empty(path, schema, mark, f"table {path} could not be made")
+    failpoint("table.after_create")
+    return StoredTable(path, made)

@@ -1,0 +1,126 @@
+"""The files of a Delta table that neither its newest version nor a pinned one needs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+from kappa.base.errors import Damaged
+from kappa.base.failpoint import failpoint
+from kappa.tables.delta import LOG_FILE, LOG_FOLDER, attempted, open_version
+from kappa.tables.versions import files
+
+
+def delete_unneeded(
+    path: str,
+    newest: int,
+    pinned: Iterable[int],
+    *,
+    listed: dict[int, tuple[str, ...]] | None = None,
+) -> int:
+    """Deletes every file that `unneeded` lists, and returns how many of them were data files.
+
+    No commit may be under way.
+    """
+    deleted = 0
+    for file in unneeded(path, newest, pinned, listed=listed):
+        failpoint("table.before_delete")
+        file.unlink(missing_ok=True)
+        failpoint("table.after_delete")
+        deleted += file.parent.name != LOG_FOLDER and not file.name.startswith(".")
+    return deleted
+
+
+def unneeded(
+    path: str,
+    newest: int,
+    pinned: Iterable[int],
+    *,
+    listed: dict[int, tuple[str, ...]] | None = None,
+) -> tuple[Path, ...]:
+    """Lists the files that neither the newest version nor a pinned one needs.
+
+    A version needs its data files, and its log from the newest checkpoint before it. A pinned
+    version that is not whole any more was deleted before it was pinned, and is passed over: its
+    reader notices, and starts over. `listed` keeps the files of pinned versions from one call to
+    the next: they never change, and each version costs some milliseconds to list. Raises Damaged if
+    the newest version itself is not whole.
+    """
+    known = {} if listed is None else listed
+    # Names and not paths: an hour of history has thousands, and a slice waits meanwhile.
+    with os.scandir(path) as entries:
+        there = {entry.path for entry in entries if not entry.is_dir()}
+    kept = {newest: files(path, newest)} | {
+        version: found
+        for version in sorted(set(pinned))
+        if (found := _whole(path, version, there, known)) is not None
+    }
+    for version in known.keys() - kept.keys():
+        del known[version]
+    lost = next((name for name in kept[newest] if name not in there), None)
+    if lost is not None:
+        raise Damaged(
+            f"file {lost} is gone, and the newest version of its table needs it",
+            hint="kappa replay makes a new build of it",
+        )
+    needed = {name for names in kept.values() for name in names}
+    data = [Path(name) for name in sorted(there) if name not in needed]
+    return (
+        *(file for file in data if str(_subject(file)) not in needed),
+        *_unneeded_log(Path(path) / LOG_FOLDER, kept),
+    )
+
+
+def ensure_checkpointed(path: str, version: int) -> None:
+    """Writes a checkpoint at a version that is kept for long, if it has none.
+
+    The version is then read from that checkpoint, and the log before it may be deleted.
+    """
+    if not (Path(path) / LOG_FOLDER / f"{version:020d}.checkpoint.parquet").exists():
+        failpoint("table.before_kept_checkpoint")
+        attempted(
+            open_version(path, version).create_checkpoint,
+            f"the log of {path} could not be checkpointed",
+        )
+        failpoint("table.after_kept_checkpoint")
+
+
+def _whole(
+    path: str, version: int, there: set[str], known: dict[int, tuple[str, ...]]
+) -> tuple[str, ...] | None:
+    try:
+        found = known[version] if version in known else files(path, version)
+    except Damaged:
+        return None
+    if not there.issuperset(found):
+        return None
+    known[version] = found
+    return found
+
+
+def _subject(file: Path) -> Path:
+    # Spark writes `.NAME.crc` beside NAME.
+    return file.with_name(file.name[1:].removesuffix(".crc")) if file.name.startswith(".") else file
+
+
+def _unneeded_log(log: Path, versions: Collection[int]) -> list[Path]:
+    names = sorted(file.name for file in os.scandir(log))
+    numbered = [
+        (int(found[1]), name)
+        for name in names
+        if (found := LOG_FILE.match(name.removeprefix("."))) is not None
+    ]
+    checkpoints = sorted(
+        {number for number, name in numbered if name.endswith(".checkpoint.parquet")}
+    )
+    # A version is read from the newest checkpoint that is not after it, or from the first commit.
+    needed = {
+        each
+        for version in versions
+        for each in range(
+            max((number for number in checkpoints if number <= version), default=0), version + 1
+        )
+    }
+    newest = max(versions)
+    return [log / name for number, name in numbered if number < newest and number not in needed]

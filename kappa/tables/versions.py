@@ -1,0 +1,161 @@
+"""The versions of a Delta table: their exact files, their columns, and the marks of their commits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from deltalake.exceptions import TableNotFoundError
+
+from kappa.base.errors import Damaged
+from kappa.state.mark import Mark, parse_mark
+from kappa.tables.delta import LOG_FOLDER, attempted, open_newest, open_version, retried
+
+# Up to this many commits, reading them one by one is faster than opening the table.
+_FEW = 50
+# Delta's names for types that differ from Spark's simple ones.
+_SIMPLE = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}
+
+
+def newest_version(path: str) -> int | None:
+    """Returns the newest version of a table, or None if the table does not exist."""
+    try:
+        return int(open_newest(path).version())
+    except TableNotFoundError:
+        return None
+
+
+def files(path: str, version: int) -> tuple[str, ...]:
+    """Lists the exact data files of one version, as absolute paths.
+
+    Raises Damaged if that version does not exist (any more).
+    """
+    return retried(
+        lambda: tuple(
+            sorted(
+                _local(uri)
+                for uri in attempted(
+                    open_version(path, version).file_uris,
+                    f"the files of {path} version {version} could not be listed",
+                )
+            )
+        )
+    )
+
+
+class FileLists:
+    """A cache over `files`: it lists a version by the few commits since the last version listed."""
+
+    def __init__(self, *, tables: int = 256) -> None:
+        """Makes an empty cache, which remembers at most so many tables."""
+        self._tables = tables
+        self._last: dict[str, tuple[int, frozenset[str]]] = {}
+
+    def at(self, path: str, version: int) -> tuple[str, ...]:
+        """Lists the files of a version, as `files` does.
+
+        Of a version that does not exist any more it may list the files that it had.
+        """
+        last = self._last.get(path)
+        found = (
+            None
+            if last is None or not last[0] < version <= last[0] + _FEW
+            else _after(path, *last, version)
+        )
+        found = frozenset(files(path, version)) if found is None else found
+        if last is None or last[0] < version:
+            self._last.pop(path, None)
+            self._last[path] = version, found
+            for forgotten in list(self._last)[: -self._tables]:
+                self._last.pop(forgotten, None)
+        return tuple(sorted(found))
+
+
+def _after(path: str, version: int, there: frozenset[str], until: int) -> frozenset[str] | None:
+    """Lists the files of version `until`, by those of `version` and the commits since.
+
+    Returns None if one of these commits cannot be read (any more).
+    """
+    found = set(there)
+    for number in range(version + 1, until + 1):
+        try:
+            actions = [
+                json.loads(line)
+                for line in _commit(path, number).read_text(encoding="utf-8").splitlines()
+            ]
+        except (OSError, ValueError):
+            return None
+        for action in actions:
+            if "remove" in action:
+                found.discard(_file(path, action["remove"]["path"]))
+            elif "add" in action:
+                found.add(_file(path, action["add"]["path"]))
+    return frozenset(found)
+
+
+def _file(path: str, named: str) -> str:
+    # A commit names its files relative to the table, and escaped.
+    return f"{path}/{unquote(named)}"
+
+
+def _commit(path: str, version: int) -> Path:
+    return Path(path) / LOG_FOLDER / f"{version:020d}.json"
+
+
+def schema(path: str, version: int) -> tuple[tuple[str, str], ...]:
+    """Lists the columns of one version: (name, Spark's simple type)."""
+    fields = json.loads(retried(lambda: open_version(path, version).schema().to_json()))["fields"]
+    return tuple((str(field["name"]), _simple(field["type"])) for field in fields)
+
+
+def mark_of(path: str, version: int) -> Mark:
+    """Returns the mark of the commit that made a version.
+
+    Raises Damaged if the commit carries none, or does not exist (any more).
+    """
+    return parse_mark(mark_text(path, version), where=f"version {version} of {path}")
+
+
+def mark_text(path: str, version: int) -> str | None:
+    """Returns the text of a commit's mark, or None if it carries none."""
+    return commit_info(path, version).get("userMetadata")
+
+
+def commit_info(path: str, version: int) -> Mapping[str, Any]:
+    """Returns what the writer of a version noted in its commit.
+
+    Raises Damaged if the commit does not exist (any more).
+    """
+    try:
+        lines = _commit(path, version).read_text(encoding="utf-8").splitlines()
+        infos = [json.loads(line).get("commitInfo") for line in lines if '"commitInfo"' in line]
+    except (OSError, ValueError) as error:
+        raise Damaged(
+            f"version {version} of {path} cannot be read: {error}",
+            hint="kappa replay makes a new build of it",
+        ) from error
+    return next((info for info in infos if info), {})
+
+
+def _simple(kind: object) -> str:
+    match kind:
+        case str():
+            return _SIMPLE.get(kind, kind)
+        case {"type": "array", "elementType": element}:
+            return f"array<{_simple(element)}>"
+        case {"type": "struct", "fields": [*fields]}:
+            return (
+                "struct<"
+                + ",".join(f"{field['name']}:{_simple(field['type'])}" for field in fields)
+                + ">"
+            )
+        case _:
+            raise Damaged(f"a table has a column of the type {kind}, which Kappa does not write")
+
+
+def _local(uri: str) -> str:
+    # delta-rs returns paths escaped, with or without the scheme.
+    return unquote(uri.removeprefix("file://"))
