@@ -9,6 +9,7 @@ from inspect import cleandoc
 from kappa.state.build import Birth
 from kappa.state.lease import Lease
 from serving.query.tables import ServedTable
+from serving.reader.table_sql import type_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ def table_view(
 
     return TableView(
         table,
-        tuple(Column(name, kind.lower(), role(name)) for name, kind in table.columns),
+        tuple(Column(name, type_text(kind), role(name)) for name, kind in table.columns),
         keys,
         () if born is None else born.checks,
         None

@@ -20,7 +20,7 @@ from serving.pin.snapshot import Snapshot
 from serving.query.query import ask
 from serving.query.render import Listing
 from serving.reader.reader import Broken, Reader
-from serving.reader.table_sql import SERVED_ROWS, schema_of
+from serving.reader.table_sql import SERVED_ROWS, schema_of, type_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,4 +140,4 @@ def tables_listing(found: Iterable[ServedTable], *, columns_as_text: bool = Fals
 def _columns_text(table: ServedTable) -> str:
     if table.broken:
         return f"BROKEN: {table.broken}"
-    return ", ".join(f"{name} {kind.lower()}" for name, kind in table.columns)
+    return ", ".join(f"{name} {type_text(kind)}" for name, kind in table.columns)

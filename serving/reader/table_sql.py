@@ -22,6 +22,9 @@ _SPELLINGS = {
     "timestamp_ntz": "timestamp",
 }
 
+# A part of DuckDB's name of a type: a name or text in quotes, a word, a mark or a space.
+_PART = re.compile(r""""(?:[^"]|"")*"|'(?:[^']|'')*'|\w+|.""")
+
 # The condition for the served rows of a table that hides some.
 SERVED_ROWS = "_deleted is not true"
 
@@ -102,6 +105,22 @@ def _spelled(kind: Type) -> str:
             return f"struct({', '.join(inside)})"
         case _:
             return str(kind)
+
+
+def type_text(kind: str) -> str:
+    """Returns DuckDB's name of a type in small letters; names of fields keep their case."""
+    # For each open bracket, whether it has fields: name, then type.
+    fields: list[bool] = []
+    parts, before = [], ""
+    for part in _PART.findall(kind):
+        is_name = bool(fields) and fields[-1] and before in {"(", ","}
+        parts.append(part if is_name or part[0] in "\"'" else part.lower())
+        if part == "(":
+            fields.append(before in {"STRUCT", "UNION"})
+        elif part == ")":
+            fields.pop()
+        before = part.strip() or before
+    return "".join(parts)
 
 
 def literal(path: str) -> str:

@@ -742,6 +742,35 @@ def test_parts_of_structs_are_used_and_each_topic_has_what_it_is_asked_for_thoug
     ]
 
 
+BIDS = Topic(
+    "bids", event="Id string not null, Bid struct<dateTime: bigint, Items: array<struct<No: int>>>"
+)
+
+
+@pytest.mark.parametrize("driver_rows", [10_000, 0])
+def test_names_of_columns_and_of_fields_keep_their_case(
+    spark: SparkSession, tmp_path: Path, driver_rows: int
+) -> None:
+    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
+
+    @pipeline(
+        reads={"bids": BIDS},
+        writes=[Table("all"), Table("lasts", keys=("Id",), fold={"Last": latest("Bid")})],
+    )
+    def named(bids: DataFrame) -> dict[str, DataFrame]:
+        return {"all": bids.select("Id", "Bid", "Bid.dateTime"), "lasts": bids}
+
+    bid = {"dateTime": 1, "Items": [{"No": 2}]}
+    log = MemoryLog()
+    log.add("bids", 0, event(Id="a", Bid=bid))
+    with local_pipeline(named) as made:
+        built = Rehearsal(tmp_path, made, log, driver_rows=driver_rows)
+        built.fold(log.end)
+
+        assert rows_of(built, "all") == [{"Id": "a", "Bid": bid, "dateTime": 1}]
+        assert rows_of(built, "lasts")[0]["Last"] == bid
+
+
 def test_writers_may_take_turns_on_one_table(build: Build) -> None:
     log = random_log(7, 250)
     built = build(log)

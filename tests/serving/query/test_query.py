@@ -40,6 +40,7 @@ from serving.query.query import answer, ask, connect, read
 from serving.reader.opened import open_reader
 from serving.reader.reader import Reader, Rows
 from serving.reader.relations import Relations, put_relations
+from serving.reader.table_sql import type_text
 from serving.reader.views import tables_named
 
 
@@ -594,6 +595,52 @@ def test_served_tables_tell_rows_columns_and_where_they_lie(platform: Platform) 
     assert delays.path == table_path(platform.store, "flights-1", "delays")
     assert (planes.rows, rejects.rows) == (1, 0)
     assert (top.rows, top.columns, top.version, top.path) == (1, (("most", "BIGINT"),), None, None)
+
+
+def test_names_of_columns_and_of_fields_keep_their_case(platform: Platform, tmp_path: Path) -> None:
+    """An event's `dateTime` is one to every reader, though engines compare names without case."""
+    import pyarrow.parquet as pq
+
+    from serving.query.render import Form, Listing, rendered
+    from serving.query.saved import save_answer
+    from serving.query.tables import served_tables, tables_listing
+
+    bids = TableBirth(
+        "bids",
+        (("Bid", "struct<dateTime:bigint,List:array<struct<itemNo:int>>,int:decimal(9,2)>"),),
+    )
+    bid = {"dateTime": 1, "List": [{"itemNo": 2}], "int": Decimal("1.50")}
+    view = {"times": 'select Bid."dateTime" as "BidTime", Bid as "again" from bids'}
+    platform.serve("web", {bids: pa.table([[bid]], schema=arrow_schema(bids.columns))}, views=view)
+
+    found = platform.ask("from bids")
+    assert (found.columns, found.rows) == (("Bid",), ((bid,),))
+    assert platform.ask("from times").columns == ("BidTime", "again")
+    save_answer(platform.store, "from bids", tmp_path / "bids.parquet")
+    assert pq.read_table(tmp_path / "bids.parquet").to_pylist() == [{"Bid": bid}]
+    line = '{"Bid": {"dateTime": 1, "List": [{"itemNo": 2}], "int": "1.50"}}\n'
+    assert rendered(Form.JSONL, Listing(found.columns, found.rows)) == line
+    listed = tables_listing(served_tables(platform.store), columns_as_text=True).objects()
+    fields = 'struct(dateTime bigint, List struct(itemNo integer)[], "int" decimal(9,2))'
+    assert [each["columns"] for each in listed if each["table"] != "rejects"] == [
+        f"Bid {fields}",
+        f"BidTime bigint, again {fields}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("TIMESTAMP WITH TIME ZONE", "timestamp with time zone"),
+        ("DECIMAL(38,2)[]", "decimal(38,2)[]"),
+        ("MAP(VARCHAR, STRUCT(ID BIGINT))", "map(varchar, struct(ID bigint))"),
+        ('STRUCT("A ""(," DATE, B MAP(DATE, TIME))', 'struct("A ""(," date, B map(date, time))'),
+        ("UNION(Num INTEGER, Str VARCHAR)", "union(Num integer, Str varchar)"),
+        ("ENUM('A, B', 'C')", "enum('A, B', 'C')"),
+    ],
+)
+def test_only_types_are_written_in_small_letters(kind: str, text: str) -> None:
+    assert type_text(kind) == text
 
 
 def test_a_broken_view_is_listed_with_its_reason_beside_all_else(platform: Platform) -> None:
