@@ -77,9 +77,9 @@ def _table(table: Table) -> Iterator[str]:
         # Whether a sum is exact depends on its type, which is not declared.
         exactness = fold.exactness(column, {})
         yield (
-            f"{column} = {fold}"
+            f"{column} = {fold.declared(column)}"
             if exactness is Exactness.EXACT
-            else f"{column} = {fold}, {exactness}"
+            else f"{column} = {fold.declared(column)}, {exactness}"
         )
     if table.ordered is not None:
         yield str(table.ordered)

@@ -124,7 +124,7 @@ def _table(table: Table) -> str:
     # compare a candidate with its predecessor once, which is no reason to replay.
     means = [
         table.keys,
-        [(column, str(fold)) for column, fold in table.fold.items()],
+        [(column, fold.declared(column)) for column, fold in table.fold.items()],
         table.latest.name if table.latest else None,
         table.checks,
     ]

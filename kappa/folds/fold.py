@@ -69,6 +69,10 @@ class Fold(ABC):
         """Returns Spark's SQL of the columns that `combinations` do not give as they are stored."""
         return {}
 
+    def declared(self, name: str) -> str:
+        """Returns the declaration as a version counts it, with what the fold serves since then."""
+        return str(self)
+
     def beside(self, name: str) -> tuple[str, ...]:
         """Lists the served columns beside its own."""
         return ()

@@ -9,7 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kappa import Table, Topic, View, count, hll, kll, ordered, pipeline, set_, sum_, theta, top_k
+from kappa import (
+    Fold,
+    Table,
+    Topic,
+    View,
+    count,
+    hll,
+    kll,
+    ordered,
+    pipeline,
+    set_,
+    sum_,
+    theta,
+    top_k,
+)
 from kappa.base.errors import DeclarationError
 from kappa.code import fingerprint as fingerprints
 from kappa.code.fingerprint import differences, fingerprint, version_of
@@ -588,6 +602,15 @@ def test_folds_are_hashed_with_all_their_options_and_those_without_as_ever() -> 
         "kll(n, rank=1.0, k=200)",
     ]
     assert [str(fold) for fold in folds] == said
+
+
+def test_only_a_fold_that_serves_a_column_more_than_before_has_another_version() -> None:
+    def hashed(fold: Fold) -> str:
+        return declared(tables=[Table("t", keys=("id",), fold={"n": fold})])["table t"]
+
+    assert hashed(set_("n")) == "67a4ca6d1ab67b6c"
+    # It was c0ef6f0b2e50725b before there was the column of overflow.
+    assert hashed(top_k("n")) == "01f41b509c9831ed"
 
 
 def test_how_kafka_keeps_a_topic_is_not() -> None:

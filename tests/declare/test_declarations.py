@@ -320,6 +320,11 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
         lambda: Table("t", keys=("v_overflow",), fold={"v": set_("n")}),
         "column v_overflow twice",
     ),
+    (
+        "a mark of overflow that is a fold",
+        lambda: Table("t", keys=("id",), fold={"v": top_k("n"), "v_overflow": count()}),
+        "column v_overflow twice",
+    ),
     ("view", lambda: View("v", " "), "no query"),
     ("no topic", lambda: declared(reads={}), "reads no topic"),
     ("no table", lambda: declared(writes=[]), "writes no table"),

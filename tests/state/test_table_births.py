@@ -156,6 +156,7 @@ def test_a_fold_by_order_keeps_the_order_of_its_value_hidden(fold: Fold, kind: s
                     "array<struct<by:decimal(12,3),log_time:bigint,topic:string,partition:int,"
                     "offset:bigint,value:array<int>>>"
                 ),
+                "f_overflow": "boolean",
             },
         ),
         (
@@ -166,6 +167,7 @@ def test_a_fold_by_order_keeps_the_order_of_its_value_hidden(fold: Fold, kind: s
                     "array<struct<by:string,log_time:bigint,topic:string,partition:int,"
                     "offset:bigint,value:string>>"
                 ),
+                "f_overflow": "boolean",
             },
         ),
     ],

@@ -97,7 +97,7 @@ class Function:
         }
         for made in table_births(self._pipeline, outputs):
             born = self._tables.get(made.name)
-            if born is not None and (made.columns, made.steps_over) != (
+            if born is not None and (_as_born(made, born), made.steps_over) != (
                 born.columns,
                 born.steps_over,
             ):
@@ -145,6 +145,13 @@ def _folded(rows: DataFrame, table: TableBirth, given: Mapping[str, str]) -> Dat
     return rows.groupBy(*(F.col(spark_quote(key)) for key in table.keys)).agg(
         *(F.expr(fold) for fold in aggregates(table, given))
     )
+
+
+def _as_born(made: TableBirth, born: TableBirth) -> tuple[tuple[str, str], ...]:
+    """Returns a table's columns without those that its folds had not yet when it was born."""
+    later = {each for name, fold in born.folds.items() for each in fold.beside(name)}
+    later -= {name for name, _ in born.columns}
+    return tuple(column for column in made.columns if column[0] not in later)
 
 
 def _type(kind: str, where: str) -> Type:

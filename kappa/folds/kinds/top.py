@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from kappa.base.sql import spark_quote
 from kappa.folds.fold import Fold, Option, Types, whole_option
+from kappa.folds.kinds.set import overflow_column
 from kappa.folds.order import FOLD_ORDER_COLUMNS
 from kappa.folds.returned import Returned
 from kappa.values.columns import Array, Column, Scalar, Struct
@@ -16,7 +17,8 @@ def top_k(column: str, k: int = 10, *, by: str | None = None) -> TopK:
 
     Of equals the later one is first, by log time, topic, partition and offset. Rows in which the
     value or `by` is null are ignored; a value of two rows is in the array twice. A struct as the
-    column keeps several values of a row.
+    column keeps several values of a row. The boolean column beside it, `<name>_overflow`, is true
+    if there were more than `k` such rows.
     """
     options: tuple[tuple[str, Option], ...] = (whole_option("top_k", "k", k, 1, 10_000),)
     return TopK(column, options if by is None else (*options, ("by", by)))
@@ -41,6 +43,14 @@ class TopK(Fold):
         rows.check(FOLD_ORDER_COLUMNS, self.said(name))
         order = (Column(of.removeprefix("_"), Scalar(kind)) for of, kind in FOLD_ORDER_COLUMNS)
         yield _top(name), str(Array(Struct((Column("by", by), *order, Column("value", value)))))
+        yield overflow_column(name), "boolean"
+
+    def declared(self, name: str) -> str:
+        # Versions that were declared before there was this column serve none.
+        return f"{self}, with {overflow_column(name)}"
+
+    def beside(self, name: str) -> tuple[str, ...]:
+        return (overflow_column(name),)
 
     def following(self, name: str) -> tuple[str, ...]:
         return (name,)
@@ -49,20 +59,27 @@ class TopK(Fold):
         value, by = self.value(given), self.value(given, self.inputs[-1])
         order = ", ".join(f"{of} as {of.removeprefix('_')}" for of, _ in FOLD_ORDER_COLUMNS)
         row = f"struct({by} as by, {order}, {value} as value)"
-        found = (
-            f"max_by({row}, {row}, {self.option('k')}) "
-            f"filter (where {by} is not null and {value} is not null)"
-        )
+        ranked = f"{by} is not null and {value} is not null"
+        found = f"max_by({row}, {row}, {self.option('k')}) filter (where {ranked})"
         none = f"cast(array() as {types[_top(name)]})"
         yield f"coalesce({found}, {none}) as {spark_quote(_top(name))}"
+        yield from self._overflow(name, types, f"count_if({ranked})")
 
     def combinations(self, name: str, types: Types) -> Iterator[str]:
         top = spark_quote(_top(name))
         every = f"sort_array(flatten(collect_list({top})), false)"
         yield f"slice({every}, 1, {self.option('k')}) as {top}"
+        one = spark_quote(overflow_column(name))
+        yield from self._overflow(name, types, f"sum(size({top}))", f"bool_or({one}) or ")
 
     def combined(self, name: str, types: Types) -> Mapping[str, str]:
         return {name: f"transform({spark_quote(_top(name))}, each -> each.value)"}
+
+    def _overflow(self, name: str, types: Types, rows: str, before: str = "") -> Iterator[str]:
+        # A build that was born before there was this column goes on without it.
+        if overflow_column(name) in types:
+            overflow = spark_quote(overflow_column(name))
+            yield f"{before}{rows} > {self.option('k')} as {overflow}"
 
 
 def _top(name: str) -> str:

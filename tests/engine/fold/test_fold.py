@@ -1002,13 +1002,14 @@ def gathered_from(log: MemoryLog, spark: SparkSession) -> dict[tuple[Any, Any], 
         by_hash = sorted(distinct, key=lambda each: hashes.get(each, 0))
         return sorted(by_hash[:limit]), len(distinct) > limit
 
-    def top(rows: Sequence[dict[str, Any]], name: str, k: int, by: str) -> list[Any]:
+    def top(rows: Sequence[dict[str, Any]], name: str, k: int, by: str) -> tuple[list[Any], bool]:
         ranked = [
             (row[by], row["order"], row[name])
             for row in rows
             if row[by] is not None and row[name] is not None
         ]
-        return [value for *_, value in sorted(ranked, key=lambda each: each[:2], reverse=True)[:k]]
+        greatest = sorted(ranked, key=lambda each: each[:2], reverse=True)[:k]
+        return [value for *_, value in greatest], len(ranked) > k
 
     placed = ", ".join(
         f"({place}, {each}L)"
@@ -1027,6 +1028,11 @@ def gathered_from(log: MemoryLog, spark: SparkSession) -> dict[tuple[Any, Any], 
 
     def of(place: int, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         sets = {"n": kept(rows, "n", 3), "s": kept(rows, "s"), "at": kept(rows, "at")}
+        tops = {
+            "tags": top(rows, "tags", 3, "x"),
+            "n": top(rows, "n", 2, "n"),
+            "s": top(rows, "s", 4, "day"),
+        }
         n_hll, n_theta = estimates.get(place, (0, 0))
         return {
             "rows": len(rows),
@@ -1045,9 +1051,8 @@ def gathered_from(log: MemoryLog, spark: SparkSession) -> dict[tuple[Any, Any], 
             "tags_latest": next(reversed(values(rows, "tags")), None),
             **{f"{name}_set": found for name, (found, _) in sets.items()},
             **{f"{name}_set_overflow": over for name, (_, over) in sets.items()},
-            "tags_top": top(rows, "tags", 3, "x"),
-            "n_top": top(rows, "n", 2, "n"),
-            "s_top": top(rows, "s", 4, "day"),
+            **{f"{name}_top": found for name, (found, _) in tops.items()},
+            **{f"{name}_top_overflow": over for name, (_, over) in tops.items()},
             "s_hll": len(set(values(rows, "s"))),
             "n_hll": n_hll,
             "n_theta": n_theta,
@@ -1103,20 +1108,54 @@ def test_rows_that_are_combined_are_the_same_however_they_are_cut_and_whoever_co
     _hold_gathered(built, log, spark)
 
 
-def test_a_set_that_has_overflowed_says_so_in_every_slice_from_then_on(
+def test_what_has_overflowed_says_so_in_every_slice_from_then_on(
     gathering: LocalPipeline, log: MemoryLog, tmp_path: Path
 ) -> None:
     from kappa.engine.children.rehearsal import Rehearsal
 
     built = Rehearsal(tmp_path, gathering, log, driver_rows=10_000)
     told = []
-    for slice_ in ([1, 2, 3], [3, 1], [4], [None]):
+    for slice_ in ([1, 2], [3, 1], [4], [None]):
         for n in slice_:
             log.add("events", 0, event(k="a", n=n))
         built.fold(log.end)
-        told += [(len(row["n_set"]), row["n_set_overflow"]) for row in rows_of(built, "gathered")]
+        told += [
+            (len(row["n_set"]), row["n_set_overflow"], row["n_top"], row["n_top_overflow"])
+            for row in rows_of(built, "gathered")
+        ]
 
-    assert told == [(3, False), (3, False), (3, True), (3, True)]
+    assert told == [
+        (2, False, [2, 1], False),
+        (3, False, [3, 2], True),
+        (3, True, [4, 3], True),
+        (3, True, [4, 3], True),
+    ]
+
+
+def test_a_build_that_was_born_before_top_k_could_overflow_goes_on_without_the_column(
+    gathering: LocalPipeline, log: MemoryLog, tmp_path: Path
+) -> None:
+    from kappa.engine.children.rehearsal import Rehearsal
+
+    built = Rehearsal(tmp_path, gathering, log, driver_rows=10_000)
+    built.close()
+    older = replace(
+        built.birth,
+        build="older",
+        tables=tuple(
+            replace(
+                table, columns=tuple(c for c in table.columns if not c[0].endswith("top_overflow"))
+            )
+            for table in built.birth.tables
+        ),
+    )
+    built = Rehearsal(tmp_path, gathering, log, driver_rows=10_000, birth=older)
+    for n in (1, 3, 2):
+        log.add("events", 0, event(k="a", n=n))
+        built.fold(log.end)
+
+    assert [row["n_top"] for row in rows_of(built, "gathered")] == [[3, 2]]
+    assert "n_top_overflow" not in rows_of(built, "gathered")[0]
 
 
 def test_a_slice_that_a_combined_table_has_already_is_not_combined_again(
