@@ -123,8 +123,12 @@ def export_rejects(
     A line is an envelope as `kappa produce --envelope` reads it: "value" is a JSON object, or a
     text; bytes that are no UTF-8 are in base 64, and "base64" names them. The header kappa-redrive
     names the original, and has to stay.
+
+    Late rejects are left out: a redriven record is as late as its original. If their event times
+    are what is wrong, --reason late exports them.
     """
-    from serving.rejects.redrive import export_line, to_mend
+    from kappa.values.reason import Reason
+    from serving.rejects.redrive import export_line, is_mendable, to_mend
     from serving.rejects.rejects import Wanted, rejects_in_order
 
     if len(arguments) > 2:
@@ -133,17 +137,20 @@ def export_rejects(
         )
     here = here_of(context)
     pipeline, file = (arguments[0] if len(arguments) == 2 else None), arguments[-1]
-    found = to_mend(
-        rejects_in_order(
-            here.store, Wanted(pipeline, reason=reason), lease_seconds=here.lease_seconds
-        )
-    )
+    wanted = Wanted(pipeline, reason=reason)
+    unfixed = to_mend(rejects_in_order(here.store, wanted, lease_seconds=here.lease_seconds))
+    found = [each for each in unfixed if reason == Reason.LATE or is_mendable(each)]
     with open_new_file(file) as lines:
         lines.writelines(f"{export_line(reject)}\n".encode() for reject in found)
     say(
         f"{len(found):,} rejects; once they are mended: kappa rejects redrive "
         f"{'FILE' if file == '-' else file}"
     )
+    if left_out := len(unfixed) - len(found):
+        say(
+            f"{left_out:,} late rejects are left out, since a redriven record is as late as its "
+            "original; if their event times are what is wrong: --reason late exports them"
+        )
 
 
 @app.command("redrive")

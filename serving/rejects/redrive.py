@@ -19,6 +19,7 @@ from kappa.log.cluster import TopicFacts
 from kappa.log.producer import ProducedRecord
 from kappa.records.redrive import HEADER, Position, named_original
 from kappa.state.build import Birth
+from kappa.values.reason import Reason
 from serving.rejects.rejects import Reject
 
 _EXPORT = "lines come from: kappa rejects export > rejects.jsonl"
@@ -79,6 +80,11 @@ def to_mend(rejects: Iterable[Reject]) -> tuple[Reject, ...]:
         if each.redriven_at is None:
             newest[each.original.position] = each
     return tuple(sorted(newest.values(), key=lambda each: each.at))
+
+
+def is_mendable(reject: Reject) -> bool:
+    """Returns False for a late reject: a redriven record is as late as its original. Pure."""
+    return reject.reason != Reason.LATE
 
 
 def export_line(reject: Reject) -> str:

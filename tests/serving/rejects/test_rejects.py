@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from commands.app import run_command
 from kappa.base.clock import now
 from kappa.base.errors import Conflict, KappaError, UsageError
 from kappa.journal.journal import Journal, Receipt, Served
@@ -23,7 +24,7 @@ from kappa.lines.envelope import envelope_record
 from kappa.lines.written import envelope_line
 from kappa.log.cluster import TopicFacts
 from kappa.log.producer import ProducedRecord
-from kappa.records.redrive import Position
+from kappa.records.redrive import Position, named_original
 from kappa.state.build import Birth, TableBirth, TopicBirth, put_birth, read_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
@@ -247,6 +248,25 @@ def test_of_a_chain_the_last_try_is_exported_for_the_first_and_nothing_of_what_w
 
     assert [(each.at.offset, each.original.position.offset) for each in found] == [(5, 3), (9, 9)]
     assert found[0].original.timestamp_ms == MS + 3000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exported"), [([], [3]), (["--reason", "late"], [4, 5]), (["web"], [3])]
+)
+def test_late_rejects_are_exported_only_if_asked_for_and_counted(
+    store: Store, capsys: pytest.CaptureFixture[str], arguments: list[str], exported: list[int]
+) -> None:
+    """A redriven record is as late as its original, so no other mended field could help it."""
+    serve(store, [reject(3), reject(4, reason="late"), reject(5, reason="late")])
+
+    assert run_command(["--root", str(store.folder), "rejects", "export", *arguments, "-"]) == 0
+
+    said = capsys.readouterr()
+    lines = [envelope_record(line.encode()) for line in said.out.splitlines()]
+    named = [original for line in lines if (original := named_original(line.headers))]
+    assert [original.position.offset for original in named] == exported
+    left_out = "2 late rejects are left out, since a redriven record is as late as its original"
+    assert (left_out in " ".join(said.err.split())) is (exported == [3])
 
 
 def planned(store: Store, *lines: str, facts: dict[str, TopicFacts] = FACTS) -> Redrive:
