@@ -1,4 +1,4 @@
-"""The SQL that a view may use: a query over its pipeline's tables, with one answer. Pure.
+"""The SQL that a view or a check may use: a query over its pipeline's tables, with one answer. Pure.
 
 The rules are the sandbox's (allowed.py), and two more. Names are bare, since a view is made in its
 pipeline's schema before other schemas have names. Nothing in it may give another value each time:
@@ -28,36 +28,39 @@ _CALLED_BY_NAME = frozenset({
     "current_catalog", "current_date", "current_schema", "current_time", "current_timestamp",
     "localtime", "localtimestamp",
 })  # fmt: skip
-_KEEP_IT = "say it in the query that reads the view, or fold the value into a column of the table"
+_KEEP_IT = "fold the value into a column of the table, or say it in the query that reads the table"
 
 
-def ensure_repeatable(tree: Any, names: Collection[str], columns: Collection[str]) -> None:
-    """Raises UsageError if a view, as `json_serialize_sql` gives it, may not be declared.
+def ensure_repeatable(
+    tree: Any, names: Collection[str], columns: Collection[str], *, what: str
+) -> None:
+    """Raises UsageError if SQL, as `json_serialize_sql` gives it, may not be declared.
 
-    `names` are the pipeline's tables and views, `columns` the columns of its tables.
+    `names` are the pipeline's tables and views, `columns` the columns of its tables. `what` is "a
+    view" or "a check".
     """
     ensure_allowed(tree, {("main", name) for name in names})
-    _walk(tree, {column.lower() for column in columns})
+    _walk(tree, {column.lower() for column in columns}, what)
 
 
-def _walk(node: Any, columns: Collection[str]) -> None:
+def _walk(node: Any, columns: Collection[str], what: str) -> None:
     match node:
         case list():
             for each in node:
-                _walk(each, columns)
+                _walk(each, columns, what)
         case dict():
-            _look(node, columns)
+            _look(node, columns, what)
             for each in node.values():
-                _walk(each, columns)
+                _walk(each, columns, what)
         case _:
             pass
 
 
-def _look(node: dict[str, Any], columns: Collection[str]) -> None:
+def _look(node: dict[str, Any], columns: Collection[str], what: str) -> None:
     match node:
         case {"type": "BASE_TABLE", "schema_name": str(schema), "table_name": str(name)} if schema:
             raise UsageError(
-                f"it names {schema}.{name}, and a view names relations without a schema",
+                f"it names {schema}.{name}, and {what} names relations without a schema",
                 hint=f"write {name}",
             )
         case {"function_name": str(name), "children": list(arguments)} if (
@@ -65,19 +68,19 @@ def _look(node: dict[str, Any], columns: Collection[str]) -> None:
             # With one argument it counts from today.
             or (name.lower() == "age" and len(arguments) == 1)
         ):
-            raise _changing(f"{name}()")
+            raise _changing(f"{name}()", what)
         case {"type": "COLUMN_REF", "column_names": [str(name)]} if (
             name.lower() in _CALLED_BY_NAME and name.lower() not in columns
         ):
-            raise _changing(name)
+            raise _changing(name, what)
         case {"sample": dict()}:
-            raise _changing("a sample")
+            raise _changing("a sample", what)
         case _:
             pass
 
 
-def _changing(what: str) -> UsageError:
+def _changing(name: str, what: str) -> UsageError:
     return UsageError(
-        f"{what} gives another value each time, and a view has one answer for each version",
+        f"{name} gives another value each time, and {what} has one answer for each version",
         hint=_KEEP_IT,
     )

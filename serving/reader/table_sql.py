@@ -74,11 +74,16 @@ def check_sql(table: str, condition: str) -> str:
 
     Null counts as false.
     """
-    # On a line of its own, so that a comment at its end comments out nothing of ours.
     return (
         "select count(*), count(*) filter (where holds is not true) from "
-        f'(select (\n{condition}\n) as holds from main."{table}")'
+        f"({condition_sql(table, condition)})"
     )
+
+
+def condition_sql(table: str, condition: str) -> str:
+    """Returns the query for what a condition is of each row of a table."""
+    # On a line of its own, so that a comment at its end comments out nothing of ours.
+    return f"select (\n{condition}\n) as holds from {quoted(table)}"
 
 
 def schema_of(pipeline: str) -> str:

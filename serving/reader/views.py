@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from kappa.base.errors import KappaError, UsageError
 from kappa.base.sql import quoted
@@ -11,7 +11,7 @@ from serving.reader.explained import TooMuch
 from serving.reader.opened import open_reader
 from serving.reader.reader import Reader
 from serving.reader.repeatable import ensure_repeatable
-from serving.reader.table_sql import check_sql, read_sql
+from serving.reader.table_sql import condition_sql, read_sql
 
 
 def make_views(reader: Reader, views: Mapping[str, str]) -> Mapping[str, KappaError]:
@@ -48,15 +48,21 @@ def unreadable(tables: Iterable[TableBirth], views: Mapping[str, str]) -> Mappin
     with open_reader(None, served=True) as reader:
         for table in tables:
             reader.command(f"create view {quoted(table.name)} as {read_sql(table, ())}")
-        refused = _view_refusals(reader, tables, views)
+        refused = _refusals(reader, tables, views, views, what="a view")
         allowed = {name: sql for name, sql in views.items() if name not in refused}
         found |= {**make_views(reader, allowed), **refused}
         for table in tables:
-            for condition in table.checks:
-                try:
-                    reader.rows(check_sql(table.name, condition))
-                except UsageError as error:
-                    found[f"{table.name}: {condition}"] = error
+            conditions = {
+                f"{table.name}: {condition}": condition_sql(table.name, condition)
+                for condition in table.checks
+            }
+            found |= _refusals(reader, tables, views, conditions, what="a check")
+            for name, sql in conditions.items():
+                if name not in found:
+                    try:
+                        reader.rows(sql)
+                    except UsageError as error:
+                        found[name] = error
     return found
 
 
@@ -70,18 +76,23 @@ def view_refusals(
     have no version, and every query would fail if the file is not at hand.
     """
     with open_reader(None, served=True) as reader:
-        return _view_refusals(reader, tuple(tables), views)
+        return _refusals(reader, tuple(tables), views, views, what="a view")
 
 
-def _view_refusals(
-    reader: Reader, tables: tuple[TableBirth, ...], views: Mapping[str, str]
+def _refusals(
+    reader: Reader,
+    tables: tuple[TableBirth, ...],
+    views: Collection[str],
+    queries: Mapping[str, str],
+    *,
+    what: str,
 ) -> Mapping[str, UsageError]:
-    names = {table.name for table in tables} | views.keys()
+    names = {table.name for table in tables} | set(views)
     columns = {column for table in tables for column, _ in table.columns}
     refusals: dict[str, UsageError] = {}
-    for name, sql in views.items():
+    for name, sql in queries.items():
         try:
-            ensure_repeatable(reader.tree(reader.only_select(sql)), names, columns)
+            ensure_repeatable(reader.tree(reader.only_select(sql)), names, columns, what=what)
         except UsageError as error:
             refusals[name] = error
     return refusals

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from served import DELAYS, PLANES
 
@@ -72,6 +74,33 @@ def test_a_view_that_names_anything_else_is_refused_by_that_name(sql: str, names
         assert found.keys() == {"v"}
         assert names in found["v"].message
         assert found["v"].hint
+
+
+def test_a_check_is_held_to_what_a_view_is_held_to() -> None:
+    good = (
+        "flights > 0 -- now()",
+        "carrier in (select carrier from other)",
+        "flights <= (select count(*) from rejects) + 10",
+        "date '2013-01-01' < date '2014-01-01'",
+    )
+    bad = {
+        "flights < random() * 9": "random() gives another value each time, and a check has one",
+        "current_date > date '2013-01-01'": "current_date",
+        "carrier in (from 'known.csv')": "known.csv",
+        "(select content from read_text('/etc/hostname')) <> ''": "read_text",
+        "flights in (select flights from other.delays)": "other.delays",
+        "getenv('HOME') is null": "getenv",
+        "true) from delays; select (true": "more than one statement",
+        "flights > nothing": "nothing",
+    }
+    table = replace(DELAYS, checks=(*good, *bad))
+
+    found = unreadable((table, PLANES, REJECTS_BIRTH), {"other": "from delays"})
+
+    assert found.keys() == {f"delays: {condition}" for condition in bad}
+    for condition, names in bad.items():
+        assert names in found[f"delays: {condition}"].message
+        assert found[f"delays: {condition}"].hint
 
 
 def test_every_function_of_duckdb_that_changes_is_known() -> None:
