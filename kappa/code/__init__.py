@@ -12,6 +12,7 @@ table. Read it in this order:
 - semantics.py: the number for what Kappa itself means by a record and a fold.
 - fingerprint.py: hashes all of these, and the declarations, into a version.
 - declaration.py: a pipeline's declarations as lines, for a diff.
+- rows_version.py: hashes what of them decides rows: all but views and checks.
 - artifact.py: the code snapshot that a build runs from.
 - spark_child.py: a child process with Spark that answers one request.
 - outputs.py: the columns that a function returns, learned by such a child.

@@ -7,7 +7,7 @@ since values that code computes cannot be read from its source.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from kappa.base.units import exact_duration
 from kappa.declare.pipeline import OnError, Pipeline
@@ -39,6 +39,11 @@ def has_identity(lines: str) -> bool:
     The records that such a topic folds depend on the identities remembered, too.
     """
     return any(line.startswith(_IDENTITY) for line in lines.splitlines())
+
+
+def without_checks(lines: str, checks: Sequence[str]) -> str:
+    """Returns a table's lines without those of its checks, which decide no row."""
+    return lines.removesuffix("\n".join(_checks(checks))).rstrip("\n")
 
 
 def _topic(topic: Topic, pipeline: Pipeline) -> Iterator[str]:
@@ -83,5 +88,9 @@ def _table(table: Table) -> Iterator[str]:
         )
     if table.ordered is not None:
         yield str(table.ordered)
-    for check in table.checks:
-        yield f"check {check}"
+    yield from _checks(table.checks)
+
+
+def _checks(checks: Sequence[str]) -> Iterator[str]:
+    # They are a table's last lines.
+    yield from (f"check {check}" for check in checks)

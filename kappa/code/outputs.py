@@ -1,8 +1,8 @@
 """The columns that a pipeline's function returns for each table.
 
-A child process learns them once per version, since a plan must know columns but run no Spark
+A child process learns them once per rows version, since a plan must know columns but run no Spark
 itself: engine/children/describe.py runs the function on empty frames in its own session. Its
-answer is kept under `cache/describe/<version>.json`.
+answer is kept under `cache/describe/<rows version>.json`.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Outputs:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A pipeline to describe: its module, and the version under which its answer is kept."""
+    """A pipeline to describe: its module, and the rows version under which its answer is kept."""
 
     pipeline: Pipeline
     module: str
-    version: str
+    rows_version: str
 
 
 def learn_outputs(
@@ -49,7 +49,7 @@ def learn_outputs(
 ) -> Mapping[str, Outputs | DeclarationError]:
     """Returns the outputs of each pipeline of the project in `folder`, or why it is refused.
 
-    The outputs are taken from the cache if the pipeline's version was described before. A
+    The outputs are taken from the cache if the rows version was described before. A
     DeclarationError names the user's line: the function fails, is not row-local, or does not return
     all that its tables need.
     """
@@ -58,7 +58,7 @@ def learn_outputs(
         kept = (
             Outputs({})
             if not described.pipeline.function_tables
-            else _kept(store, described.version)
+            else _kept(store, described.rows_version)
         )
         if kept is not None:
             found[name] = kept
@@ -70,13 +70,13 @@ def learn_outputs(
             if "message" in answer:
                 found[name] = DeclarationError(answer["message"], hint=answer["hint"])
                 continue
-            store.put_json(_cache(described.version), {"format": _FORMAT, **answer})
+            store.put_json(_cache(described.rows_version), {"format": _FORMAT, **answer})
             found[name] = _typed(answer)
     return found
 
 
-def _kept(store: Store, version: str) -> Outputs | None:
-    document = store.get_json(_cache(version))
+def _kept(store: Store, rows_version: str) -> Outputs | None:
+    document = store.get_json(_cache(rows_version))
     return _typed(document) if document is not None and document.get("format") == _FORMAT else None
 
 
@@ -105,5 +105,5 @@ def _typed(answer: Mapping[str, Any]) -> Outputs:
     return Outputs(tables, tuple(answer.get("changing", ())))
 
 
-def _cache(version: str) -> str:
-    return f"cache/describe/{version}.json"
+def _cache(rows_version: str) -> str:
+    return f"cache/describe/{rows_version}.json"

@@ -34,7 +34,7 @@ class Staged:
 
     `auto_promote`: once its verification has passed it is promoted; otherwise it then waits for a
     PromoteAsked. `accepted` lists the obstacles that were let through, and why. It is kept as long
-    as the journal is. `base` is the base of a branch.
+    as the journal is. `base` is the base of a branch, `tables_of` the build that an overlay is of.
     """
 
     pipeline: str
@@ -44,6 +44,7 @@ class Staged:
     accepted: tuple[str, ...] = ()
     auto_promote: bool = True
     base: Base | None = None
+    tables_of: str | None = None
     kind: Literal["staged"] = "staged"
 
 
@@ -213,6 +214,8 @@ class PromoteAsked:
 class Held:
     """A hold: the live build `build` publishes no frontier until a Served or Released follows.
 
+    Of an overlay, it is the build that folds its tables.
+
     `together`: the other rollouts that are promoted with this one. A record that ends or releases
     one of them ends this hold too.
     """
@@ -242,7 +245,7 @@ class Receipt:
     `live_offsets` is None for the first build of a pipeline, which had nothing to hold. `code` and
     `live_code` are the hashes of both builds' sources (`Birth.code_sha256`), between which the
     code's diff was made. `base` is the base of a branch: up to its offsets the rows are another
-    build's.
+    build's. `tables_of` is the build that an overlay is of: nothing was replayed.
     """
 
     pipeline: str
@@ -260,6 +263,7 @@ class Receipt:
     code: str = ""
     live_code: str | None = None
     base: Base | None = None
+    tables_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
 
 from kappa.base.errors import Damaged
 from kappa.base.failpoint import failpoint
@@ -134,7 +135,7 @@ class Birth:
     `declarations` are its topics, tables and views in words (`table delays` -> lines), by which a
     later plan shows what changed. `max_rejects` is how many records, or what share of them, it may
     reject while it is a candidate. `base` is the base of a branch, whose origin is that of its
-    base.
+    base. `tables_of` is the build that an overlay overlays, which is never an overlay itself.
     """
 
     build: str
@@ -156,6 +157,12 @@ class Birth:
     declarations: Mapping[str, str] = field(default_factory=dict)
     max_rejects: MaxRejects = None
     base: Base | None = None
+    tables_of: str | None = None
+
+    @property
+    def folded_by(self) -> str:
+        """Returns the build that has the tables and folds them: itself, or the overlaid one."""
+        return self.tables_of or self.build
 
     @property
     def topic_ids(self) -> dict[str, str]:
@@ -199,6 +206,8 @@ class Birth:
 
 
 _BIRTH = Documents(Birth)
+# By build. A birth certificate never changes.
+_FOLDED_BY: WeakKeyDictionary[Store, dict[str, str]] = WeakKeyDictionary()
 # Bytes; a longer name can be no folder's.
 _LONGEST_NAME = 200
 
@@ -223,9 +232,28 @@ def folder(build: str) -> str:
     return f"builds/{build}"
 
 
+def folded_by(store: Store, build: str) -> str:
+    """Returns the build that folds what a build serves: itself, or the one that it overlays.
+
+    A build that is not born (yet) folds its own tables.
+    """
+    known = _FOLDED_BY.setdefault(store, {})
+    if build not in known:
+        birth = _birth(store, build)
+        if birth is None:
+            return build
+        known[build] = birth.folded_by
+    return known[build]
+
+
+def tables_folder(store: Store, build: str) -> str:
+    """Returns the folder with the tables and frontiers that a build serves, below the root."""
+    return folder(folded_by(store, build))
+
+
 def table_path(store: Store, build: str, table: str) -> str:
-    """Returns the path of a build's Delta table."""
-    return str(store.path(f"{folder(build)}/tables/{table}"))
+    """Returns the path of a Delta table that a build serves."""
+    return str(store.path(f"{tables_folder(store, build)}/tables/{table}"))
 
 
 def recent_names(table: str) -> tuple[str, str]:
@@ -255,12 +283,16 @@ def is_born(store: Store, build: str) -> bool:
 
 def read_birth(store: Store, build: str) -> Birth:
     """Returns a build's birth certificate. Raises Damaged if it has none, or it cannot be read."""
-    birth = _BIRTH.get(
-        store, f"{folder(build)}/birth.json", f"the birth certificate of build {build}"
-    )
+    birth = _birth(store, build)
     if birth is None:
         raise Damaged(
             f"build {build} has no birth certificate",
             hint="kappa history shows the builds there are",
         )
     return birth
+
+
+def _birth(store: Store, build: str) -> Birth | None:
+    return _BIRTH.get(
+        store, f"{folder(build)}/birth.json", f"the birth certificate of build {build}"
+    )

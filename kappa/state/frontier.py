@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, PlainSerializer
 
 from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
-from kappa.state.build import folder
+from kappa.state.build import tables_folder
 from kappa.state.documents import Documents, NumberedRecords
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -77,12 +77,15 @@ class Taken(Broken):
 
 
 class Frontiers:
-    """The frontiers of one build, newest last."""
+    """The frontiers of one build, newest last; those of an overlay are of the build below it."""
 
     def __init__(self, store: Store, build: str) -> None:
         self._build = build
         self._records = NumberedRecords(
-            store, f"{folder(build)}/frontier", _FRONTIER, f"frontier {{}} of build {build}"
+            store,
+            f"{tables_folder(store, build)}/frontier",
+            _FRONTIER,
+            f"frontier {{}} of build {build}",
         )
 
     def newest(self) -> Frontier | None:

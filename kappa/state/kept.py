@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 from kappa.base.failpoint import failpoint
-from kappa.state.build import folder
+from kappa.state.build import folded_by, folder
 from kappa.state.documents import Documents, numbered, numbers_in
 from kappa.state.frontier import Frontier
 from kappa.state.store import Store
@@ -73,7 +73,8 @@ def read_kept(store: Store, build: str, number: int) -> Kept | None:
 
 
 def kept_of(store: Store, build: str) -> tuple[Kept, ...]:
-    """Returns all kept frontiers of a build, oldest first."""
+    """Returns all kept frontiers of what a build serves, oldest first."""
+    build = folded_by(store, build)
     found = (read_kept(store, build, number) for number in kept_numbers(store, build))
     return tuple(kept for kept in found if kept is not None)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
-from kappa.state.build import folder
+from kappa.state.build import folded_by, folder
 from kappa.state.documents import Documents, NumberedRecords
 from kappa.state.store import Store
 
@@ -127,7 +127,7 @@ def floor(store: Store, build: str) -> int:
 
     Returns 0 if nothing was let go yet.
     """
-    last = _floors(store, build).last()
+    last = _floors(store, folded_by(store, build)).last()
     return 0 if last is None else last[1].frontier
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from replay.prove.proof_text import cut_line, proof_line, record_document
 from replay.rollout.history import Chapter, ProofRecord
+from replay.rollout.rollout import Rollout
 from serving.query.render import Listing
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def _chapter_row(chapter: Chapter) -> tuple[Any, ...]:
         rollout.pipeline,
         rollout.build,
         rollout.version,
-        "switch" if rollout.switch else "replay" if rollout.base is None else "branch",
+        _way(rollout),
         str(rollout.phase),
         "; ".join(
             [
@@ -140,6 +141,15 @@ def _chapter_row(chapter: Chapter) -> tuple[Any, ...]:
         rollout.accepted,
         None,
     )
+
+
+def _way(rollout: Rollout) -> str:
+    """Returns how the build of a rollout came to its tables."""
+    if rollout.switch:
+        return "switch"
+    if rollout.tables_of is not None:
+        return "overlay"
+    return "replay" if rollout.base is None else "branch"
 
 
 def _proof_row(kept: ProofRecord) -> tuple[Any, ...]:

@@ -20,11 +20,13 @@ _LOOK_SECONDS = 0.2
 def log_file(store: Store, state: State, name: str) -> Path:
     """Returns the log of `supervisor`, `broker`, `verification`, `http`, `archiver` or a build.
 
-    A pipeline's log is that of its candidate, or else of its live build. Raises UsageError if there
-    is nothing of that name, or no log yet.
+    A pipeline's log is that of its candidate, or else of its live build; an overlay's that of the
+    build that folds its tables. Raises UsageError if there is nothing of that name, or no log yet.
     """
     candidate = state.active(name)
-    build = candidate.build if candidate is not None else state.serving.get(name, name)
+    build = state.folded_by(
+        candidate.build if candidate is not None else state.serving.get(name, name)
+    )
     path = store.path(f"logs/{build}.log")
     if build not in _OWN and build not in state.versions:
         known = [*_OWN, *sorted({*state.serving, *state.wanted_builds()})]

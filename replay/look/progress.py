@@ -152,6 +152,8 @@ def news(before: Rollout | None, now: Rollout) -> tuple[str, ...]:
         comes = (
             "is kept, and shall serve again"
             if now.switch
+            else f"replays nothing: it serves the tables of build {now.tables_of}"
+            if now.tables_of is not None
             else "replays from the beginning"
             if now.base is None
             else f"is {now.base}"

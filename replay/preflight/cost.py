@@ -137,8 +137,9 @@ def last_replays(
     found: dict[str, Replayed] = {}
     for record in records:
         match record.event:
-            # A branch folds little, by two codes in turn: it predicts nothing for the next replay.
-            case Staged(base=None):
+            # A branch folds little, by two codes in turn, and an overlay nothing: they predict
+            # nothing for the next replay.
+            case Staged(base=None, tables_of=None):
                 staged[record.number] = record
             case CaughtUp(rollout=number, offsets=offsets) if number in staged:
                 begun = staged[number]

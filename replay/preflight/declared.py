@@ -1,6 +1,6 @@
 """The pipelines that the project's files declare, with all that follows from the files alone.
 
-It asks no broker. Spark describes a function once per version, in a child process; a version that
+It asks no broker. Spark describes a function once per rows version, in a child process; one that
 was described before needs no JVM, and neither does a pipeline whose tables are all of topics.
 """
 
@@ -16,6 +16,7 @@ from kappa.code.artifact import snapshot_files
 from kappa.code.fingerprint import fingerprint
 from kappa.code.outputs import Described, Outputs, learn_outputs
 from kappa.code.project import Place, load_project
+from kappa.code.rows_version import declared_rows_version
 from kappa.code.sources import Find
 from kappa.declare.pipeline import Pipeline
 from kappa.state.store import Store
@@ -65,7 +66,11 @@ def declare_each(
         store,
         project.sources.folder,
         {
-            name: Described(pipeline, project.places[name].module, prints[name].version)
+            name: Described(
+                pipeline,
+                project.places[name].module,
+                declared_rows_version(pipeline, prints[name].parts),
+            )
             for name, pipeline in wanted.items()
         },
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kappa.code.rows_version import declared_rows_version
 from kappa.declare.pipeline import Pipeline
 from kappa.state.build import Birth, TableBirth
 from kappa.state.frontier import Frontier
@@ -33,6 +34,11 @@ class Declared:
     tables: tuple[TableBirth, ...]
     files: Mapping[str, bytes] = field(repr=False)
     doubtful: tuple[Finding, ...] = ()
+
+    @property
+    def rows_version(self) -> str:
+        """Returns the part of its version that decides rows."""
+        return declared_rows_version(self.pipeline, self.parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from kappa.base.errors import Conflict
+from kappa.code.rows_version import born_rows_version
 from kappa.state.build import Birth, folder, read_birth, recent_names, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import kept_name, kept_of, past
@@ -101,6 +102,9 @@ def _of_build(
     store: Store, hands: Hands, build: str, *, keep_seconds: float, now: float
 ) -> Iterator[Garbage]:
     birth = read_birth(store, build)
+    if birth.tables_of is not None:
+        # The files of its tables are those of the build below it.
+        return
     with hands.hold(build):
         newest = Frontiers(store, build).newest()
         # Looked at before they are let go, so that a dry run finds the same.
@@ -168,7 +172,8 @@ def _unneeded(
 
 
 def _described(store: Store, state: State, now: float) -> Iterator[Path]:
-    wanted = {state.versions[build] for build in state.wanted_builds()}
+    births = [read_birth(store, build) for build in state.wanted_builds()]
+    wanted = {name for each in births for name in (each.version, born_rows_version(each))}
     for name in store.names(_DESCRIBED):
         path = store.path(name)
         if path.stem not in wanted and now - path.stat().st_mtime > _DESCRIBED_SECONDS:

@@ -66,6 +66,15 @@ def _advanced(state: State, record: Record) -> State:
                 versions={**state.versions, event.build: event.version},
                 pipelines={**state.pipelines, event.build: event.pipeline},
             )
+            if event.tables_of is not None:
+                live = state.serving.get(event.pipeline)
+                require(
+                    record,
+                    live is not None and state.folded_by(live) == event.tables_of,
+                    f"pipeline {event.pipeline} does not serve the tables of {event.tables_of}",
+                )
+                overlays = {**state.overlays, event.build: event.tables_of}
+                known = replace(known, overlays=overlays)
             return _begun(known, record, event, Move.STAGED, event.reasons)
         case SwitchAsked() as event:
             require(
@@ -104,7 +113,7 @@ def _advanced(state: State, record: Record) -> State:
             live = state.serving.get(rollout.pipeline)
             require(
                 record,
-                event.build == live,
+                live is not None and event.build == state.folded_by(live),
                 f"build {event.build} does not serve pipeline {rollout.pipeline}",
             )
             require(
@@ -180,5 +189,6 @@ def _begun(
         accepted=event.accepted,
         asked_by=record.by,
         base=event.base if isinstance(event, Staged) else None,
+        tables_of=state.overlays.get(event.build),
     )
     return replace(state, rollouts=(*state.rollouts, begun))

@@ -129,9 +129,9 @@ def switch(state: State, record: Record, event: Served) -> State:
             (receipt.pipeline, receipt.build) == (rollout.pipeline, rollout.build),
             f"the receipt of build {receipt.build} is not that of rollout {rollout.number}",
         )
-        require(
-            record, live is None or rollout.phase is not Phase.READY, f"build {live} was not held"
-        )
+        held = rollout.phase is not Phase.READY
+        free = live is None or state.serves_the_same(rollout.build, live)
+        require(record, held or free, f"build {live} was not held")
         require(record, rollout.approved, f"rollout {rollout.number} waits for a yes")
         after = moved(after, record, rollout.number, Move.SERVED, hold=None, reason="")
         if live is not None:

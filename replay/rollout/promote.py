@@ -10,6 +10,9 @@ that number, and the choice is made again: the journal decides every race, never
 `tests/replay/rollout/test_promote_model.py` takes every order of steps of a small world with these
 functions. An undo is the same in the other direction.
 
+A candidate that serves the live build's own tables (an overlay, or an undo of one) holds nothing:
+before and after the switch readers see one frontier.
+
 Rollouts that were approved together hold together: no hold begins before each of them is near. One
 record lets them all serve, and any of them may be the one to put it. What is true of one hold is
 true of each, since a record that takes the number breaks them all.
@@ -37,16 +40,16 @@ from replay.rollout.step import Acknowledge, Append, RolloutStep, Sight, Wait
 
 def next_promote_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
     """Returns the next step of a rollout that is READY or HOLDING."""
-    rollout, live_build = sight.rollout, sight.live_build
+    rollout, replaced = sight.rollout, sight.replaces
     if sight.candidate is None:
         return Wait(f"build {rollout.build} to publish its first frontier")
     if (
         rollout.phase is Phase.HOLDING
         and sight.live is not None
-        and live_build is not None
+        and replaced is not None
         and rollout.hold is not None
     ):
-        return _while_holding(sight, sight.live, live_build, rollout.hold)
+        return _while_holding(sight, sight.live, replaced, rollout.hold)
     if sight.recreated is not None:
         return Append(
             Failed(
@@ -55,7 +58,7 @@ def next_promote_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
                 "stage a new build: kappa deploy",
             )
         )
-    if live_build is None:
+    if replaced is None:
         return _served_together(sight)
     if rollout.attempts >= rules.hold_attempts:
         return Append(_never_reached(sight, rules))
@@ -64,10 +67,10 @@ def next_promote_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
         if not _near(each):
             return Wait(
                 f"build {each.rollout.build} to get near build {each.live_build}"
-                if each.live_build
+                if each.replaces
                 else f"build {each.rollout.build} to publish its first frontier"
             )
-    return Append(Held(rollout.number, live_build, rollout.attempts + 1, rollout.together))
+    return Append(Held(rollout.number, replaced, rollout.attempts + 1, rollout.together))
 
 
 def reaches(candidate: Offsets, live: Offsets, topics: frozenset[str]) -> bool:
@@ -109,7 +112,7 @@ def _near(sight: Sight) -> bool:
     return (
         sight.candidate is not None
         and sight.recreated is None
-        and (sight.live_build is None or sight.target_reached)
+        and (sight.replaces is None or sight.target_reached)
     )
 
 
@@ -117,7 +120,7 @@ def _never_reached(sight: Sight, rules: RolloutSettings) -> Failed:
     pairs = [
         f"build {each.rollout.build} did not reach build {each.live_build}"
         for each in (sight, *sight.others)
-        if each.live_build is not None
+        if each.replaces is not None
     ]
     return Failed(
         sight.rollout.number,
@@ -129,9 +132,9 @@ def _never_reached(sight: Sight, rules: RolloutSettings) -> Failed:
     )
 
 
-def _while_holding(sight: Sight, live: Frontier, live_build: str, hold: int) -> RolloutStep:
+def _while_holding(sight: Sight, live: Frontier, held: str, hold: int) -> RolloutStep:
     if live.hold != hold and not sight.live_runs:
-        return Acknowledge(live_build, hold)
+        return Acknowledge(held, hold)
     missing = _missing(sight)
     return _served_together(sight) if missing is None else Wait(missing)
 
@@ -147,7 +150,7 @@ def _missing(sight: Sight) -> str | None:
     rollout, candidate, live = sight.rollout, sight.candidate, sight.live
     if candidate is None:
         return f"build {rollout.build} to publish its first frontier"
-    if sight.live_build is None:
+    if sight.replaces is None:
         return (
             None
             if sight.recreated is None
@@ -191,7 +194,7 @@ def _receipt(sight: Sight) -> Receipt:
     if live is not None and not reaches(candidate.offsets, live.offsets, sight.comparable):
         raise Broken(
             f"build {rollout.build} at {candidate.offsets} may not follow build "
-            f"{live.build} at {live.offsets}: readers would go back"
+            f"{sight.live_build} at {live.offsets}: readers would go back"
         )
     verified = rollout.verified
     return Receipt(
@@ -199,7 +202,7 @@ def _receipt(sight: Sight) -> Receipt:
         build=rollout.build,
         version=rollout.version,
         candidate_offsets=candidate.offsets,
-        live_build=None if live is None else live.build,
+        live_build=None if live is None else sight.live_build,
         live_offsets=None if live is None else live.offsets,
         checks=() if verified is None else verified.checks,
         reasons=rollout.reasons,
@@ -210,4 +213,5 @@ def _receipt(sight: Sight) -> Receipt:
         code=sight.code,
         live_code=sight.live_code,
         base=sight.base,
+        tables_of=rollout.tables_of,
     )

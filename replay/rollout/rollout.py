@@ -56,7 +56,8 @@ BEGINNINGS: Mapping[Move, Phase] = {Move.STAGED: Phase.REPLAYING, Move.SWITCH_AS
 TRANSITIONS: Mapping[Phase, Mapping[Move, Phase]] = {
     Phase.REPLAYING: {Move.CAUGHT_UP: Phase.VERIFYING, **_ENDS},
     Phase.VERIFYING: {Move.PASSED: Phase.READY, Move.NOT_PASSED: Phase.FAILED, **_ENDS},
-    # A first build has nothing to hold and moves to SERVED from here; any other must hold first.
+    # A first build, and one that serves the live build's tables, have nothing to hold and move to
+    # SERVED from here; any other must hold first.
     Phase.READY: {
         Move.VERIFY_ASKED: Phase.VERIFYING,
         Move.PROMOTE_ASKED: Phase.READY,
@@ -93,7 +94,8 @@ class Rollout:
     `at`, `by`: time and author of its beginning. `asked_by`: the author of the last request for it
     (beginning, verification, yes or end). `accepted`: what was let through at its beginning.
     `group`: the numbers of all rollouts approved together with it, its own among them; empty if it
-    is alone. `base`: what its build begins with, if that is a branch.
+    is alone. `base`: what its build begins with, if that is a branch. `tables_of`: the build whose
+    tables it serves, if it is an overlay.
     """
 
     number: int
@@ -117,6 +119,7 @@ class Rollout:
     asked_by: str = ""
     group: tuple[int, ...] = ()
     base: Base | None = None
+    tables_of: str | None = None
 
     @property
     def together(self) -> tuple[int, ...]:

@@ -167,6 +167,8 @@ def _switch_lines(rollout: Rollout, receipt: Receipt, generation: int) -> Iterat
     yield f"{receipt.pipeline}: build {receipt.build} (version {receipt.version}){instead}"
     if receipt.base is not None:
         yield f"it is {receipt.base}: up to there its rows are that build's"
+    if receipt.tables_of is not None:
+        yield f"it serves the tables of build {receipt.tables_of}: nothing was replayed"
     yield from (f"let through: {each}" for each in rollout.accepted)
     yield from (
         f"check of {check.table}: {check.condition}: {_found(check)}" for check in receipt.checks
@@ -185,6 +187,7 @@ def _switch_document(rollout: Rollout, receipt: Receipt) -> dict[str, Any]:
         "accepted": rollout.accepted,
         "first": receipt.first,
         "base": None if receipt.base is None else asdict(receipt.base),
+        "tables_of": receipt.tables_of,
         "checks": [
             {
                 "table": check.table,

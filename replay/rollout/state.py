@@ -23,7 +23,8 @@ class State:
 
     `serving` and `idle` map pipeline to build. The idle build served before and is kept consuming,
     so that an undo is a switch to it. `versions` and `pipelines` map every build ever staged to its
-    version and its pipeline. `proofs` are the Proved records, passed or not.
+    version and its pipeline, `overlays` every overlay to the build whose tables it serves. `proofs`
+    are the Proved records, passed or not.
     """
 
     last: int = 0
@@ -35,6 +36,7 @@ class State:
     retired: frozenset[str] = frozenset()
     versions: Mapping[str, str] = field(default_factory=dict)
     pipelines: Mapping[str, str] = field(default_factory=dict)
+    overlays: Mapping[str, str] = field(default_factory=dict)
     proofs: tuple[Record, ...] = ()
 
     def active(self, pipeline: str) -> Rollout | None:
@@ -55,23 +57,43 @@ class State:
                 return rollout
         raise KeyError(number)
 
+    def folded_by(self, build: str) -> str:
+        """Returns the build that folds what a build serves: itself, or the one it overlays."""
+        return self.overlays.get(build, build)
+
+    def serves_the_same(self, build: str, other: str | None) -> bool:
+        """Returns True if both builds serve the same tables."""
+        return other is not None and self.folded_by(build) == self.folded_by(other)
+
     def wanted_builds(self) -> frozenset[str]:
-        """Returns the builds whose jobs should run: serving, idle, and active candidates."""
+        """Returns the builds that are needed: serving, idle, and active candidates."""
         return (
             frozenset(self.serving.values())
             | frozenset(self.idle.values())
             | {rollout.build for rollout in self.active_rollouts}
         )
 
+    def wanted_jobs(self) -> frozenset[str]:
+        """Returns the builds whose jobs should run: those that fold what is needed."""
+        return frozenset(map(self.folded_by, self.wanted_builds()))
+
+    def overlaid(self) -> frozenset[str]:
+        """Returns the builds whose tables an overlay serves that is needed."""
+        return frozenset(
+            self.overlays[build] for build in self.wanted_builds() & self.overlays.keys()
+        )
+
     def to_retire(self) -> frozenset[str]:
         """Returns the builds that nothing needs any more and that are not retired yet."""
-        return frozenset(self.versions) - self.wanted_builds() - self.retired
+        return frozenset(self.versions) - self.wanted_builds() - self.overlaid() - self.retired
 
     def may_retire(self) -> frozenset[str]:
-        """Returns those to retire, and the idle builds that no rollout lets serve again."""
-        return self.to_retire() | (
-            frozenset(self.idle.values()) - {rollout.build for rollout in self.active_rollouts}
-        )
+        """Returns those to retire, and the idle builds that may not serve again.
+
+        One that a rollout lets serve again, or whose tables an overlay serves, is kept.
+        """
+        kept = {rollout.build for rollout in self.active_rollouts} | self.overlaid()
+        return self.to_retire() | (frozenset(self.idle.values()) - kept)
 
     def idle_since(self, pipeline: str) -> datetime | None:
         """Returns when the pipeline's idle build last served. Returns None if it has none."""
@@ -120,9 +142,13 @@ class State:
 
 
 def soak_end(state: State, pipeline: str, soak_seconds: float) -> datetime | None:
-    """Returns when the soak of the pipeline's idle build ends, or None if it has no idle build."""
+    """Returns when the soak of the pipeline's idle build ends.
+
+    Returns None if it has no idle build, or an overlay serves its tables: it is kept for as long.
+    """
     since = state.idle_since(pipeline)
-    return None if since is None else since + timedelta(seconds=soak_seconds)
+    overlaid = state.idle.get(pipeline) in state.overlaid()
+    return None if since is None or overlaid else since + timedelta(seconds=soak_seconds)
 
 
 def soaked(state: State, now: datetime, soak_seconds: float) -> frozenset[str]:

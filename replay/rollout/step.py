@@ -108,9 +108,23 @@ class Sight:
         return self.state.serving.get(self.rollout.pipeline)
 
     @property
+    def shares(self) -> bool:
+        """True if the candidate serves the live build's tables: their rows cannot differ."""
+        return self.state.serves_the_same(self.rollout.build, self.live_build)
+
+    @property
+    def replaces(self) -> str | None:
+        """The build that must be held before the candidate serves, or None.
+
+        A first build has none, nor has one that serves the same tables as the live build.
+        """
+        live = self.live_build
+        return None if live is None or self.shares else self.state.folded_by(live)
+
+    @property
     def aligns(self) -> bool:
         """True if the candidate is compared with a live build: they share a topic."""
-        return self.live_build is not None and bool(self.comparable)
+        return self.replaces is not None and bool(self.comparable)
 
     @property
     def never_aligned(self) -> Stopped | None:

@@ -118,21 +118,34 @@ class Controller:
             read_birth(self._store, rollout.build),
             read_birth(self._store, live_build) if live_build else None,
         )
+        frontier = Frontiers(self._store, rollout.build).newest()
+        if live is not None and self.state.serves_the_same(rollout.build, live_build):
+            # Neither the job nor the log has a part in it: one look is at both.
+            return Sight(
+                self.state,
+                rollout,
+                candidate=frontier,
+                live=frontier,
+                comparable=frozenset(birth.topic_ids),
+                code=birth.code_sha256,
+                base=birth.base,
+                live_code=live.code_sha256,
+            )
         seen = Sight(
             state=self.state,
             rollout=rollout,
-            candidate=Frontiers(self._store, rollout.build).newest(),
+            candidate=frontier,
             live=Frontiers(self._store, live_build).newest() if live_build else None,
             comparable=comparable_topics(birth, live) if live else frozenset(),
             tails=rollout.phase is Phase.REPLAYING and has_tail(self._store, rollout.build),
             alignment=None if rollout.switch else self._alignment(rollout),
-            live_runs=live_build is not None and self._processes.job_runs(live_build),
-            live_stopped=None if live_build is None else self._processes.job_stopped(live_build),
+            live_runs=live is not None and self._processes.job_runs(live.folded_by),
+            live_stopped=None if live is None else self._processes.job_stopped(live.folded_by),
             code=birth.code_sha256,
             base=birth.base,
             live_code=None if live is None else live.code_sha256,
-            stopped=self._processes.job_stopped(rollout.build),
-            deaths=self._processes.job_deaths(rollout.build),
+            stopped=self._processes.job_stopped(birth.folded_by),
+            deaths=self._processes.job_deaths(birth.folded_by),
         )
         match rollout.phase:
             case Phase.REPLAYING if seen.tails and not seen.aligns:

@@ -45,6 +45,8 @@ def next_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
             )
         )
     match rollout.phase:
+        case Phase.REPLAYING if sight.shares and sight.candidate is not None:
+            return Append(CaughtUp(rollout.number, sight.candidate.offsets))
         case Phase.REPLAYING if sight.aligns and sight.alignment is not None:
             return Append(
                 CaughtUp(rollout.number, sight.alignment.candidate.offsets, sight.alignment.number)

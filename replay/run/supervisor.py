@@ -204,7 +204,7 @@ def _loop(
             http.ensure_running()
             kafka.ensure_running()
             processes.ensure_jobs(
-                controller.state.wanted_builds(),
+                controller.state.wanted_jobs(),
                 kafka.bootstrap_servers,
                 serves=bool(controller.state.serving),
             )

@@ -51,7 +51,8 @@ class BuildStatus:
     `duplicate`. `beyond` is set if it has rejected more than its pipeline allows a candidate.
     `kept_until` is the end of the soak of an idle build. `waits_for`, `rate` (offsets a second) and
     `trouble` are the supervisor's words. `libraries` are those that are installed in another
-    version than at its birth. It reads `topics` from `reads_from` on; `base` is that of a branch.
+    version than at its birth. It reads `topics` from `reads_from` on; `base` is that of a branch,
+    `tables_of` the build whose tables an overlay serves.
     `broken` are the live build's tables and views that cannot be read, a sentence each.
     """
 
@@ -77,6 +78,7 @@ class BuildStatus:
     duplicate: int = 0
     topics: frozenset[str] = frozenset()
     base: str = ""
+    tables_of: str | None = None
     begun_with: int = 0
     reads_from: Offsets = field(default_factory=Offsets)
     broken: tuple[str, ...] = ()
@@ -239,7 +241,7 @@ def _seen(
         offsets.distance(birth.origin_offsets),
         tally.rejected,
         rollout,
-        read_stopped(store, build),
+        read_stopped(store, birth.folded_by),
         libraries=changed_libraries(birth.libraries, installed_libraries()),
         held_back=tuple(each for each in held if each.topic in birth.topic_ids),
         beyond=_beyond(birth, frontier),
@@ -247,6 +249,7 @@ def _seen(
         duplicate=tally.duplicate,
         topics=frozenset(birth.topic_ids),
         base="" if birth.base is None else str(birth.base),
+        tables_of=birth.tables_of,
         begun_with=birth.reads_from.distance(birth.origin_offsets),
         reads_from=birth.reads_from,
     )

@@ -138,6 +138,7 @@ def _note(build: BuildStatus) -> str:
         f"has {build.beyond}" if build.beyond else "",
         *build.broken,
         build.base,
+        f"serves the tables of build {build.tables_of}" if build.tables_of else "",
         build.trouble,
         "" if build.rollout is None else build.rollout.reason,
         f"waits for {build.waits_for}" if build.waits_for else "",

@@ -116,7 +116,7 @@ class Reporter:
         deaths = {
             build: found
             for build in sorted(state.wanted_builds())
-            if (found := self._deaths(build)) is not None
+            if (found := self._deaths(state.folded_by(build))) is not None
         }
         now = Underway(rollouts, deaths)
         if now != self._reported:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from kappa.base.errors import Conflict, UsageError
 from kappa.state.alignment import Alignments
-from kappa.state.build import comparable_topics, read_birth
+from kappa.state.build import comparable_topics, folded_by, read_birth
 from kappa.state.frontier import Frontier
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -53,8 +53,20 @@ def builds_to_compare(
     """Returns the two builds to compare: those named, or what serves and the candidate. Pure.
 
     If no candidate is on its way, they are the build before and what serves. Raises UsageError if
-    the pipeline has no two such builds.
+    the pipeline has no two such builds, or both serve the same tables.
     """
+    builds = _named_or_newest(state, pipeline, before, after)
+    if state.serves_the_same(*builds):
+        raise UsageError(
+            f"builds {' and '.join(builds)} serve the same tables, so no row differs",
+            hint="what differs is in kappa history: views and checks",
+        )
+    return builds
+
+
+def _named_or_newest(
+    state: State, pipeline: str, before: str | None, after: str | None
+) -> tuple[str, str]:
     if pipeline not in state.serving:
         raise UsageError(
             f"no pipeline {pipeline} is served",
@@ -101,7 +113,7 @@ def builds_to_compare(
 def aligned_pair(store: Store, live: str, candidate: str) -> Pair | None:
     """Returns the newest alignment of a candidate, if it is one with that live build."""
     last = Alignments(store, candidate).last()
-    if last is None or last.live.build != live:
+    if last is None or last.live.build != folded_by(store, live):
         return None
     return Pair(last.live, last.candidate, frozenset(last.comparable), last.lease)
 

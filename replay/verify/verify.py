@@ -53,23 +53,21 @@ class Means:
 def verify(store: Store, rollout: Rollout, live: str | None, means: Means) -> Verified:
     """Returns the verdict on a candidate, compared with the build that serves, if one does.
 
+    A candidate that serves the live build's tables is not compared: its rows are the same.
     What is looked at is pinned meanwhile. Raises Conflict if it was not kept until the end.
     """
     birth = read_birth(store, rollout.build)
+    before = None if live is None else read_birth(store, live)
+    shared = before is not None and before.folded_by == birth.folded_by
     # A live build that reads none of the same topics (they were made anew) cannot be compared.
-    if live is None or not comparable_topics(birth, read_birth(store, live)):
+    if live is None or before is None or shared or not comparable_topics(birth, before):
         with pin_build(store, rollout.build, lease_seconds=means.lease_seconds) as pinned:
             checked = _checked(store, pinned, rollout, means)
             beyond = _beyond(store, pinned.snapshot, rollout.build)
             pinned.confirm()
+        incomparable = () if live is None or shared else tuple(sorted(birth.topic_ids))
         return judged(
-            checked
-            if live is None
-            else replace(
-                checked, live_build=live, incomparable_topics=tuple(sorted(birth.topic_ids))
-            ),
-            (),
-            beyond,
+            replace(checked, live_build=live, incomparable_topics=incomparable), (), beyond
         )
     pair = aligned_pair(store, live, rollout.build)
     if pair is None:

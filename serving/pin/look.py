@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from kappa.base.errors import Damaged
 from kappa.journal.journal import Journal, Retired, Served
 from kappa.journal.view import JournalView
-from kappa.state.build import read_birth
+from kappa.state.build import folded_by, read_birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import kept_of, read_kept
 from kappa.state.lease import floor
@@ -68,8 +68,13 @@ def look_back(store: Store, when: Moment, now: float) -> Sighting:
     records = JournalView(store).records()
     known = generations(records)
     generation = generation_at(when, known, datetime.fromtimestamp(now, UTC))
-    builds = {build for each in known for build in each.serving.values()} - {
-        record.event.build for record in records if isinstance(record.event, Retired)
+    retired = {record.event.build for record in records if isinstance(record.event, Retired)}
+    # Of a retired overlay, the tables are there for as long as the build below it is.
+    builds = {
+        build
+        for each in known
+        for build in each.serving.values()
+        if folded_by(store, build) not in retired
     }
     # The newest first: one published in between is kept, if at all, before the next one is.
     newest = {build: Frontiers(store, build).newest() for build in builds}

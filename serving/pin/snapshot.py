@@ -100,9 +100,9 @@ class PinnedSnapshot:
 
 
 def lease_on(snapshot: Snapshot, expires_at: float) -> Lease:
-    """Makes a lease on the frontiers of a snapshot."""
+    """Makes a lease on the frontiers of a snapshot, by the builds that have their tables."""
     pins = {
-        build: Pin(frontier.number, frontier.versions)
-        for build, frontier in snapshot.frontiers.items()
+        frontier.build: Pin(frontier.number, frontier.versions)
+        for frontier in snapshot.frontiers.values()
     }
     return Lease(pid=os.getpid(), by=whoami(), expires_at=expires_at, pins=pins)

@@ -27,8 +27,21 @@ def numbered(*events: Event, after: int = 0) -> list[Record]:
     ]
 
 
-def staged(build: str, *, pipeline: str = "flights", auto_promote: bool = True) -> Staged:
-    return Staged(pipeline, build, f"version-of-{build}", ("new",), auto_promote=auto_promote)
+def staged(
+    build: str,
+    *,
+    pipeline: str = "flights",
+    auto_promote: bool = True,
+    tables_of: str | None = None,
+) -> Staged:
+    return Staged(
+        pipeline,
+        build,
+        f"version-of-{build}",
+        ("new",),
+        auto_promote=auto_promote,
+        tables_of=tables_of,
+    )
 
 
 def switch_asked(build: str, *, pipeline: str = "flights") -> SwitchAsked:

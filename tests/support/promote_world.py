@@ -66,7 +66,8 @@ class Bounds:
     """The size of the world: offsets run to `offsets`, and each failure may occur so often.
 
     `caught_up`: the candidates are at the last offset from the start, and their jobs only answer
-    holds; so are both builds of a second pipeline, which only switches beside the first.
+    holds; so are both builds of a second pipeline, which only switches beside the first. `overlay`:
+    the candidate of the first pipeline serves the tables of the build that serves.
     """
 
     offsets: int = 2
@@ -79,6 +80,7 @@ class Bounds:
     collects: bool = False
     expiries: int = 0
     caught_up: bool = False
+    overlay: bool = False
 
 
 class Violation(Exception):
@@ -175,7 +177,7 @@ class Page:
 
     def __post_init__(self) -> None:
         self.active = self.state.active_rollouts
-        self.wanted = self.state.wanted_builds()
+        self.wanted = self.state.wanted_jobs()
 
 
 class Pages:
@@ -207,7 +209,7 @@ class Protocol:
         self.without = without
         self._rules = RolloutSettings(hold_attempts=bounds.attempts)
         self._pipelines = tuple(PAIRS)[: bounds.pipelines]
-        self._journal = Pages(tuple(_ready(self._pipelines)))
+        self._journal = Pages(tuple(_ready(self._pipelines, overlay=bounds.overlay)))
         self._decided = cache(self._decide)
         self._events: dict[str, Event] = {}
         self._build_of = {name: number for number, name in enumerate(BUILDS)}
@@ -432,10 +434,12 @@ class Protocol:
         if me.candidate is None:
             yield (
                 f"{who} looks at the candidate",
-                now(me._replace(candidate=world.builds[self._build_of[rollout.build]].front)),
+                now(
+                    me._replace(candidate=world.builds[self._folded_by(state, rollout.build)].front)
+                ),
             )
             return
-        live = self._build_of[state.serving[rollout.pipeline]]
+        live = self._folded_by(state, state.serving[rollout.pipeline])
         build = world.builds[live]
         match me.act:
             case None:
@@ -504,10 +508,11 @@ class Protocol:
         rollout = state.rollout(number)
         if self.without is Without.ACKNOWLEDGEMENT and rollout.hold is not None:
             live = live._replace(hold=rollout.hold)
+        shares = state.serves_the_same(rollout.build, state.serving[rollout.pipeline])
         sight = Sight(
             state,
             rollout,
-            _frontier(rollout.build, candidate),
+            _frontier(rollout.build, live if shares else candidate),
             _frontier(state.serving[rollout.pipeline], live),
             TOPICS,
             target=at(0),
@@ -631,8 +636,11 @@ class Protocol:
         return Reader("start", 0, (), (), (), 0, (), last)
 
     def _serving(self, page: int) -> tuple[int, ...]:
-        serving = self._state(page).serving
-        return tuple(self._build_of[serving[pipeline]] for pipeline in self._pipelines)
+        state = self._state(page)
+        return tuple(self._folded_by(state, state.serving[each]) for each in self._pipelines)
+
+    def _folded_by(self, state: State, build: str) -> int:
+        return self._build_of[state.folded_by(build)]
 
     # Operators and retiring: replay/intents/intents.py, replay/retire/retire.py.
 
@@ -696,7 +704,7 @@ def _frontier(build: str, front: Front) -> object:
     return frontier(build, front.offset, number=front.number, hold=front.hold or None)
 
 
-def _ready(pipelines: tuple[str, ...]) -> Iterator[Event]:
+def _ready(pipelines: tuple[str, ...], *, overlay: bool) -> Iterator[Event]:
     """Begins a first build of each pipeline that serves, then a second that is verified."""
     last, serving = 0, dict[str, str]()
     for generation, pipeline in enumerate(pipelines, start=1):
@@ -706,8 +714,10 @@ def _ready(pipelines: tuple[str, ...]) -> Iterator[Event]:
         serving[pipeline] = build
         last += 4
     for pipeline in pipelines:
+        first, second = PAIRS[pipeline]
+        tables_of = first if overlay and pipeline == pipelines[0] else None
         yield from (
-            staged(PAIRS[pipeline][1], pipeline=pipeline),
+            staged(second, pipeline=pipeline, tables_of=tables_of),
             CaughtUp(last + 1, at(0)),
             verified(last + 1),
         )

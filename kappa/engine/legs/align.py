@@ -18,7 +18,7 @@ from kappa.base.errors import KappaError
 from kappa.engine.legs.legs import Aim
 from kappa.journal.journal import Journal, Served, whoami
 from kappa.state.alignment import Alignment, Alignments
-from kappa.state.build import Birth, comparable_topics, read_birth
+from kappa.state.build import Birth, comparable_topics, folded_by, read_birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.lease import (
     Lease,
@@ -63,7 +63,7 @@ class Aligner:
         _, record = Journal(self._store).last_served()
         served = record.event if record is not None and isinstance(record.event, Served) else None
         build = None if served is None else served.serving.get(self._birth.pipeline)
-        if build is None or build == self._birth.build:
+        if build is None or folded_by(self._store, build) == self._birth.build:
             return None
         topics = comparable_topics(self._birth, read_birth(self._store, build))
         frontier = Frontiers(self._store, build).newest()

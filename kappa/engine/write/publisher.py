@@ -18,7 +18,7 @@ from kappa.base.clock import now
 from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
 from kappa.journal.hold import hold_after
-from kappa.journal.journal import Held, Journal, Record, Released, Served
+from kappa.journal.journal import Held, Journal, Record, Released, Served, Staged
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import Kept, moment, put_kept, read_kept
@@ -56,27 +56,32 @@ class Keeper:
         self._every_seconds = every_seconds
         self._clock = clock
         self._begun = False
-        self._serves = False
+        # The build itself and its overlays: what one of them serves, readers see of this build.
+        self._shown_by = {build}
+        self._serving: str | None = None
         self._newest_kept: int | None = None
         self._due = clock()
 
     def hear(self, record: Record, shown: Frontier | None) -> None:
         """Takes in the next record of the journal; readers see `shown`, or nothing yet (None)."""
+        if isinstance(record.event, Staged) and record.event.tables_of == self._build:
+            self._shown_by.add(record.event.build)
         if not isinstance(record.event, Served):
             return
-        before, self._serves = self._serves, record.event.serving.get(self._pipeline) == self._build
-        if shown is None or not (before or self._serves):
+        before, self._serving = self._serving, record.event.serving.get(self._pipeline)
+        if shown is None or self._shown_by.isdisjoint({before, self._serving}):
             return
         # A job reads the journal from its beginning: at older switches their frontier was kept
         # then.
         if not self._begun and moment(record.at) < moment(shown.published_at):
             return
-        self._keep(shown, record.event.generation, stays=before is not self._serves)
+        self._keep(shown, record.event.generation, stays=before != self._serving)
 
     def look(self, shown: Frontier) -> None:
         """Keeps the frontier that readers see, if it is due and new."""
         self._begun = True
-        if self._serves and shown.number != self._newest_kept and self._clock() >= self._due:
+        serves = self._serving in self._shown_by
+        if serves and shown.number != self._newest_kept and self._clock() >= self._due:
             self._keep(shown)
 
     def _keep(self, shown: Frontier, *generations: int, stays: bool = False) -> None:

@@ -50,6 +50,13 @@ WIDE = {
     "two pipelines and two controllers": Bounds(
         offsets=1, pipelines=2, controllers=2, caught_up=True
     ),
+    "an overlay, deaths and undos": Bounds(offsets=2, undos=2, deaths=1, overlay=True),
+    "an overlay, collection and undos": Bounds(
+        offsets=1, undos=2, collects=True, expiries=1, caught_up=True, overlay=True
+    ),
+    "an overlay and two controllers": Bounds(
+        offsets=1, undos=1, controllers=2, abandons=1, overlay=True
+    ),
     "collection, a death and an undo": Bounds(
         offsets=1, collects=True, expiries=1, deaths=1, undos=1, caught_up=True
     ),
@@ -82,6 +89,13 @@ def test_in_any_order_of_steps_no_reader_goes_back_and_an_end_can_be_reached(
     assert (found.violation, found.way) == ("", ())
     assert found.stuck == 0
     assert found.states > 10_000
+
+
+def test_an_overlay_is_switched_to_and_undone_without_a_hold() -> None:
+    found = looked_at(Bounds(offsets=1, undos=1, deaths=1, overlay=True))
+
+    assert (found.violation, found.way) == ("", ())
+    assert found.stuck == 0
 
 
 @pytest.mark.sweep

@@ -18,8 +18,17 @@ from hypothesis import strategies as st
 
 from kappa.base.errors import KappaError, UsageError
 from kappa.engine.write.publisher import Keeper
-from kappa.journal.journal import Journal, Receipt, Record, Retired, Served, as_document
-from kappa.state.build import Birth, TableBirth, put_birth
+from kappa.journal.journal import (
+    Event,
+    Journal,
+    Receipt,
+    Record,
+    Retired,
+    Served,
+    Staged,
+    as_document,
+)
+from kappa.state.build import Birth, TableBirth, folded_by, put_birth, read_birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import Kept, ensure_past_gone, kept_of
 from kappa.state.lease import live_leases, put_floor
@@ -92,6 +101,13 @@ class Past:
             )
             self.publish(build)
 
+    def overlay(self, build: str, of: str) -> None:
+        """Stages an overlay, of which the jobs hear."""
+        put_birth(self.store, replace(read_birth(self.store, of), build=build, tables_of=of))
+        staged = self.record(Staged(PIPELINES[of], build, "v", (), tables_of=of))
+        for each, keeper in self.keepers.items():
+            keeper.hear(staged, self.shown[each])
+
     def publish(self, build: str) -> int:
         last = self.shown.get(build)
         number = 1 if last is None else last.number + 1
@@ -127,7 +143,7 @@ class Past:
             keeper._begun = True
             keeper.hear(self.unheard, self.shown[each])
 
-    def record(self, event: Served | Retired) -> Record:
+    def record(self, event: Event) -> Record:
         self.records += 1
         record = Record(self.records, event, text(self.now), "me", id=str(self.records))
         assert self.store.put_new_json(f"journal/{self.records:020d}.json", as_document(record))
@@ -166,7 +182,10 @@ class Past:
             (
                 self.now,
                 self.generation,
-                {build: self.shown[build].number for build in self.serving.values()},
+                {
+                    build: self.shown[folded_by(self.store, build)].number
+                    for build in self.serving.values()
+                },
             )
         )
 
@@ -200,10 +219,9 @@ class Past:
         with pin_at(
             store or self.store, when, lease_seconds=2 * KEEP, clock=lambda: self.now
         ) as pinned:
-            for build, frontier in pinned.snapshot.frontiers.items():
-                assert self.store.get(f"builds/{build}/data/{frontier.number}") is not None, (
-                    "a pinned version was collected"
-                )
+            for frontier in pinned.snapshot.frontiers.values():
+                data = f"builds/{frontier.build}/data/{frontier.number}"
+                assert self.store.get(data) is not None, "a pinned version was collected"
             pinned.confirm()
             return pinned.snapshot
 
@@ -250,6 +268,34 @@ def test_across_a_promote_and_an_undo_each_generation_shows_what_it_showed_last(
     assert past.numbers(at(1_139)) == {"b": last_of_b}
     assert past.numbers(at(1_140)) == {"a": back_to_a}
     assert past.numbers(at(past.now)) == {"a": now_of_a}
+
+
+@pytest.mark.parametrize("away", [False, True], ids=["heard", "read later"])
+def test_an_overlay_is_looked_back_at_in_the_tables_it_served(past: Past, *, away: bool) -> None:
+    past.switch("flights", "a")
+    past.wait(5)
+    last_of_a = past.publish("a")
+    past.overlay("d", "a")
+    past.switch("flights", "d", heard=not away)
+    if away:
+        past.be_away(0)
+    first_of_d = past.shown["a"].number
+    past.wait(100)
+    last_of_d = past.publish("a")
+    past.wait(5)
+    past.switch("flights", "a")
+    past.wait(5)
+    now_of_a = past.publish("a")
+    past.collect("a")
+    # The record of its end takes none of the tables away.
+    assert past.retire("d")
+
+    assert past.numbers(AtGeneration(1)) == {"a": last_of_a}
+    assert past.numbers(AtGeneration(2)) == {"d": last_of_d}
+    assert past.numbers(AtGeneration(3)) == {"a": now_of_a}
+    assert past.numbers(at(1_006)) == {"d": first_of_d}
+    past.collect_later("a")
+    assert past.numbers(AtGeneration(2)) == {"d": last_of_d}
 
 
 def test_a_job_that_has_not_heard_of_the_switch_yet_is_looked_back_at_all_the_same(

@@ -1,0 +1,154 @@
+"""Laws of overlays: builds that serve another build's tables, with views and checks of their own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from journals import NOWHERE, at, frontier, held, numbered, served, staged, switch_asked, verified
+
+from kappa.base.sections import RolloutSettings
+from kappa.journal.journal import CaughtUp, Event, Held, Retired, Served
+from replay.rollout.fold import fold
+from replay.rollout.promote import next_promote_step
+from replay.rollout.rollout import IllegalTransition
+from replay.rollout.state import State, soak_end, soaked
+from replay.rollout.step import Append, Sight, Wait
+from replay.run.next_step import next_step
+
+FIRST: tuple[Event, ...] = (staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))
+READY = (*FIRST, staged("b", tables_of="a"), CaughtUp(5, NOWHERE), verified(5))
+OVERLAID = (*READY, served(5, 2, "b", live="a"))
+UNDONE = (*OVERLAID, switch_asked("a"), served(9, 3, "a", live="b"))
+SECOND_OVERLAY = (
+    *OVERLAID,
+    staged("c", tables_of="a"),
+    CaughtUp(9, NOWHERE),
+    verified(9),
+    served(9, 3, "c", live="b"),
+)
+# A replay takes the overlay's place: the build below it is held, since its job publishes.
+REPLAYED = (
+    *OVERLAID,
+    staged("d"),
+    CaughtUp(9, NOWHERE),
+    verified(9),
+    held(9, "a"),
+    served(9, 3, "d", live="b"),
+)
+RULES = RolloutSettings()
+
+
+def state_of(*events: Event) -> State:
+    return fold(numbered(*events))
+
+
+def dated(*events: Event) -> State:
+    """Returns the state of records that are all of one moment."""
+    return fold(replace(each, at="2026-01-01T12:00:00.000+00:00") for each in numbered(*events))
+
+
+def sight(*events: Event) -> Sight:
+    """Returns the newest rollout as the controller sees it if both sides serve one frontier."""
+    state, shown = state_of(*events), frontier("a", 10)
+    return Sight(state, state.rollouts[-1], shown, shown, frozenset({"flights"}))
+
+
+def test_it_has_no_job_and_the_build_below_it_goes_on() -> None:
+    for events in (READY, OVERLAID, UNDONE, SECOND_OVERLAY):
+        assert state_of(*events).wanted_jobs() == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("events", "kept", "to_retire"),
+    [
+        (OVERLAID, {"a"}, set[str]()),
+        (SECOND_OVERLAY, {"a"}, set[str]()),
+        (UNDONE, {"a"}, set[str]()),
+        (REPLAYED, {"a"}, set[str]()),
+        ((*REPLAYED, Retired("b")), set[str](), {"a"}),
+    ],
+    ids=["serves", "a second one serves", "undone", "kept", "gone"],
+)
+def test_the_build_below_is_kept_for_as_long_as_an_overlay_is(
+    events: tuple[Event, ...], kept: set[str], to_retire: set[str]
+) -> None:
+    state = state_of(*events)
+
+    assert state.overlaid() == kept
+    assert not kept & state.may_retire()
+    assert state.to_retire() == to_retire
+
+
+def test_the_soak_of_a_build_below_an_overlay_does_not_end() -> None:
+    state = dated(*OVERLAID)
+
+    assert state.idle == {"flights": "a"}
+    assert soak_end(state, "flights", 60) is None
+    assert not soaked(state, datetime(2027, 1, 1, tzinfo=UTC), 60)
+
+
+def test_the_soak_of_an_overlay_ends() -> None:
+    state = dated(*UNDONE)
+
+    assert soak_end(state, "flights", 60) == datetime(2026, 1, 1, 12, 1, tzinfo=UTC)
+    assert soaked(state, datetime(2027, 1, 1, tzinfo=UTC), 60) == {"b"}
+
+
+def test_it_has_caught_up_at_once_where_the_live_build_is() -> None:
+    step = next_step(sight(*FIRST, staged("b", tables_of="a")), RULES)
+
+    assert step == Append(CaughtUp(5, at(10)))
+
+
+@pytest.mark.parametrize(
+    ("events", "build", "tables_of"),
+    [(READY, "b", "a"), ((*OVERLAID, switch_asked("a")), "a", None)],
+    ids=["promote", "undo"],
+)
+def test_it_serves_and_is_undone_without_a_hold(
+    events: tuple[Event, ...], build: str, tables_of: str | None
+) -> None:
+    step = next_promote_step(sight(*events), RULES)
+
+    assert isinstance(step, Append)
+    assert isinstance(step.event, Served)
+    receipt = step.event.receipt
+    assert (receipt.build, receipt.tables_of, receipt.first) == (build, tables_of, False)
+    assert receipt.live_build == ("a" if build == "b" else "b")
+    assert receipt.live_offsets == receipt.candidate_offsets == at(10)
+
+
+def test_what_replaces_an_overlay_waits_for_the_hold_of_the_build_below_it() -> None:
+    events = (*OVERLAID, staged("d"), CaughtUp(9, NOWHERE), verified(9))
+    state = state_of(*events)
+    seen = Sight(
+        state,
+        state.rollouts[-1],
+        frontier("d", 10),
+        frontier("a", 10),
+        frozenset({"flights"}),
+        target=at(5),
+    )
+
+    assert next_promote_step(seen, RULES) == Append(Held(9, "a", 1))
+    unacknowledged = state_of(*events, held(9, "a"))
+    seen = Sight(unacknowledged, unacknowledged.rollouts[-1], seen.candidate, seen.live)
+    assert next_promote_step(seen, RULES) == Wait("build b to acknowledge the hold")
+
+
+@pytest.mark.parametrize(
+    ("before", "event"),
+    [
+        (FIRST, staged("b", tables_of="x")),
+        ((), staged("b", tables_of="a")),
+        (OVERLAID, staged("c", tables_of="b")),
+        (REPLAYED, staged("e", tables_of="a")),
+        (READY, held(5, "b")),
+    ],
+    ids=["of no build", "of nothing", "of an overlay", "of what no longer serves", "held itself"],
+)
+def test_an_overlay_is_of_tables_that_serve(before: tuple[Event, ...], event: Event) -> None:
+    with pytest.raises(IllegalTransition):
+        state_of(*before, event)

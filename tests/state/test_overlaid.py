@@ -1,0 +1,40 @@
+"""Laws of an overlay's state: what it serves is what the build below it has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from kappa.state.build import Birth, folded_by, folder, put_birth, table_path
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.kept import Kept, kept_of, put_kept
+from kappa.state.lease import floor, put_floor
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+
+BELOW = Birth("a", "p", "v", {}, 1, {}, "", (), (), {}, {}, {}, "then", "me")
+SHOWN = Frontier(3, "a", 1, Offsets({"x": {0: 3}}), {"t": 3}, "2026-01-01T12:00:00.000+00:00")
+
+
+def test_an_overlay_serves_what_the_build_below_it_has(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    put_birth(store, BELOW)
+    put_birth(store, replace(BELOW, build="b", tables_of="a"))
+    Frontiers(store, "a").publish(SHOWN)
+    put_kept(store, Kept(SHOWN))
+    put_floor(store, "a", 2)
+
+    assert folded_by(store, "b") == "a"
+    assert table_path(store, "b", "t") == table_path(store, "a", "t")
+    assert Frontiers(store, "b").newest() == SHOWN
+    assert kept_of(store, "b") == (Kept(SHOWN),)
+    assert floor(store, "b") == 2
+    assert store.names(folder("b")) == ("builds/b/birth.json",)
+
+
+def test_a_build_that_is_born_later_is_looked_at_again(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+
+    assert folded_by(store, "b") == "b"
+    put_birth(store, replace(BELOW, build="b", tables_of="a"))
+    assert folded_by(store, "b") == "a"
