@@ -16,7 +16,7 @@ import pytest
 
 HOUSE = Path(__file__).resolve().parent.parent
 
-# The floor plan. A room imports rooms of the floors above its own line, and no others: so there is no circle.
+# The floor plan. A room imports rooms of lines above its own, and no others: so there is no circle.
 FLOORS = """
 kappa/base
 kappa/values
@@ -103,8 +103,8 @@ DOORS = {
     "pydantic": ("kappa/", "serving/http/queries.py", "replay/http/intent.py"),
 }
 
-# What a pure module may not touch: systems that are somewhere else, and our doors to them. Values of a library (Arrow's
-# types, pydantic's adapters, widths of characters) reach nowhere.
+# What a pure module may not touch: outside systems, and our doors to them. Plain values of a library
+# (Arrow's types, pydantic's adapters, widths of characters) are no door.
 OUTSIDE = {"obstore", "confluent_kafka", "deltalake", "delta", "pyspark", "py4j", "duckdb", "typer"}
 DOOR_MODULES = {
     "kappa.state.store",

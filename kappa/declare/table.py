@@ -43,8 +43,8 @@ class Table:
     take nothing from the function.
 
     `checks` are SQL conditions that must be true of every row before a candidate is promoted; null
-    counts as false. Like a view they see the pipeline's own tables and views, and no clock, chance or
-    file. `max_added`, `max_removed` and `max_changed` are shares (0 to 1) of the live
+    counts as false. Like a view they see the pipeline's own tables and views, and no clock,
+    chance or file. `max_added`, `max_removed` and `max_changed` are shares (0 to 1) of the live
     build's rows. A candidate may add, remove and change at most so many at equal offsets to be
     promoted.
     """

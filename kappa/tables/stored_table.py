@@ -1,4 +1,4 @@
-"""A Delta table of a build, as the build's job holds it open: it reads, appends, merges, compacts."""
+"""A build's Delta table that its job has open: it reads, appends, merges, compacts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The versions of a Delta table: their exact files, their columns, and the marks of their commits."""
+"""The versions of a Delta table: exact files, columns, and the marks of commits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The SQL that a view or a check may use: a query over its pipeline's tables, with one answer. Pure.
+"""The SQL of views and checks: a query over the pipeline's tables with one answer. Pure.
 
 The rules are the sandbox's (allowed.py), and two more. Names are bare, since a view is made in its
 pipeline's schema before other schemas have names. Nothing in it may give another value each time:

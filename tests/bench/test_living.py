@@ -19,7 +19,7 @@ DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "performance.md").rea
 )
 
 
-def test_freshness_is_told_in_seconds_in_empty_batches_and_as_what_a_replay_takes_away() -> None:
+def test_freshness_is_reported_in_seconds_in_empty_batches_and_beside_a_replay() -> None:
     fresh, fresher = Freshness(60_000, 0.5, 0.9, 2.0), Freshness(6_000, 0.2, 0.3, 1.0)
     stretches = (
         Stretch(1_000, "nothing", fresher, 40e-6, 0.0, 9.5),

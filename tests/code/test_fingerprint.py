@@ -509,7 +509,7 @@ def step(state: dict[str, object], row: Mapping[str, object]) -> None:
 @pytest.mark.parametrize(
     "kind", ["struct<a:int{}>", "array<struct<a:int{}>>", "struct<b:struct<a:int{}>,c:string>"]
 )
-def test_what_a_struct_demands_of_its_fields_is_hashed_and_one_that_demands_nothing_as_ever(
+def test_rules_of_a_structs_fields_are_hashed_and_one_without_rules_as_before(
     kind: str,
 ) -> None:
     (free,), (bound,) = (
@@ -620,9 +620,7 @@ def test_how_kafka_keeps_a_topic_is_not() -> None:
     )
 
 
-def test_the_default_policy_leaves_the_version_that_a_pipeline_had_before_there_was_a_choice() -> (
-    None
-):
+def test_the_default_policy_leaves_a_pipelines_version_as_it_was() -> None:
     assert not [part for part in declared() if "error" in part]
 
 

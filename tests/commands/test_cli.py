@@ -457,7 +457,7 @@ def test_status_tells_what_is_late_and_what_is_a_duplicate_where_there_is_any(
     assert (idle["late"], idle["duplicate"], "late" in idle["note"]) == (0, 0, False)
 
 
-def test_status_tells_of_a_candidate_what_following_it_tells_and_of_each_build_its_libraries(
+def test_status_shows_a_candidates_progress_and_each_builds_libraries(
     kappa: Kappa, two_builds: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = Offsets({"web.hits": {0: 7}})
@@ -1004,7 +1004,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
     return broker
 
 
-def test_what_is_produced_is_counted_and_stands_in_the_log_up_to_the_offsets_that_are_printed(
+def test_produced_records_are_counted_and_reach_the_printed_offsets(
     kappa: Kappa, project: Path, sent: Sent
 ) -> None:
     (project / "hits.jsonl").write_text('{"page": "/a"}\n\n{"page":  "/b"}\n')
@@ -1133,7 +1133,7 @@ def test_an_interrupt_is_quiet(project: Path, two_builds: Store) -> None:
         assert (process.wait(30), read(process)) == (130, b"interrupted\n")
 
 
-def test_who_stops_following_a_rollout_learns_how_to_come_back_and_the_rollout_goes_on(
+def test_a_stopped_follower_learns_how_to_follow_again_and_the_rollout_continues(
     project: Path, two_builds: Store
 ) -> None:
     append(two_builds, Staged("web", "web-3", "v3", ("new",)))

@@ -357,7 +357,7 @@ def test_where_no_plan_can_be_saved_is_said(web: Project, path: str) -> None:
         ('), View("v", "select now() as at from page_hits"', "view v cannot be read: now()"),
     ],
 )
-def test_sql_that_a_pipelines_own_tables_do_not_bear_is_refused_before_anything_is_replayed(
+def test_sql_that_does_not_fit_a_pipelines_tables_is_refused_before_a_replay(
     web: Project, wrong: str, says: str
 ) -> None:
     mark = 'fold={"hits": count()}'
@@ -516,7 +516,7 @@ def terminal(
 
 
 @pytest.mark.parametrize("command", ["deploy", "replay"])
-def test_at_a_terminal_the_plan_is_shown_before_the_first_question_and_the_verification_before_the_second(
+def test_a_terminal_shows_the_plan_and_the_verification_before_their_questions(
     served: Project, terminal: At, command: str
 ) -> None:
     asked = terminal("y", "y")

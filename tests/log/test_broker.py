@@ -52,9 +52,7 @@ def wait_until_gone(process: ProcessId) -> None:
 
 
 @pytest.mark.jvm
-def test_data_and_address_below_a_root_of_any_name_survive_a_restart_and_data_a_taken_port(
-    tmp_path, jars, java
-):
+def test_data_and_address_survive_a_restart_and_data_a_taken_port(tmp_path, jars, java):
     root = tmp_path / "bröker 日本 🛫"
     first = Broker.start(root, jars, java)
     assert (root / "broker" / "data" / "meta.properties").is_file()
@@ -90,9 +88,7 @@ def test_data_and_address_below_a_root_of_any_name_survive_a_restart_and_data_a_
 
 @pytest.mark.jvm
 @pytest.mark.fault
-def test_it_dies_with_its_parent_starts_again_on_the_same_data_and_a_leftover_there_is_ended_first(
-    tmp_path, jars, java
-):
+def test_it_dies_with_its_parent_and_a_leftover_on_its_data_is_ended_first(tmp_path, jars, java):
     parent, orphan = a_parent(tmp_path)
 
     parent.send_signal(signal.SIGKILL)

@@ -56,9 +56,7 @@ def test_a_history_is_kept_for_ever_and_a_declared_setting_wins(log, topic_name)
     assert log.config(f"{topic_name}.latest")["cleanup.policy"] == "compact"
 
 
-def test_a_topic_that_goes_by_the_brokers_time_is_made_so_and_one_that_is_there_without_it_is_a_conflict(
-    log, topic_name
-):
+def test_a_topic_of_log_append_time_is_made_so_and_another_kind_is_a_conflict(log, topic_name):
     log.create(a_topic(topic_name))
     log.create(a_topic(f"{topic_name}.paid", identity="id"))
     log.produce([ProducedRecord(b"{}", timestamp_ms=1)], f"{topic_name}.paid")

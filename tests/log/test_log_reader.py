@@ -66,9 +66,7 @@ def test_a_range_that_was_not_read_to_its_end_is_read_again(log, reader, topic_n
     assert read(reader, topic_name, {0: 0}, {0: 4}) == {0: [0, 1, 2, 3]}
 
 
-def test_ends_in_markers_and_in_aborted_records_are_reached_by_small_slices_and_by_large_ones(
-    log, reader, topic_name
-):
+def test_small_and_large_slices_reach_ends_in_markers_and_aborted_records(log, reader, topic_name):
     from kappa.engine.read.source import KafkaAccess, LogSource
 
     produced(log, topic_name, 3, partitions=1)

@@ -60,7 +60,7 @@ class Testbed:
         """Makes the project; HTTP is served at `listen`, or nowhere by default."""
         self.folder = folder
         self._mark = secrets.token_hex(8)
-        # Holding each version to the law of slices takes a JVM: tests/replay/stage/test_law.py does.
+        # The law of slices takes a JVM: tests/replay/stage/test_law.py tests it.
         self.environment = {
             **os.environ,
             MARK: self._mark,

@@ -236,7 +236,7 @@ def test_what_its_base_was_folded_by_keeps_no_proof_from_folding_from_there(stor
     assert again.mark().end == at(21)
 
 
-def test_where_nothing_can_be_linked_it_is_copied_and_where_there_is_no_room_that_is_said(
+def test_files_are_copied_if_links_fail_and_a_full_disk_is_an_error(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build = Folded(store)
@@ -272,7 +272,7 @@ def test_it_stands_before_its_base_until_its_frontier_does_not(store: Store) -> 
     assert not stands_before_base(store, "b")
 
 
-def test_a_birth_certificate_tells_the_base_and_one_of_before_there_were_any_reads_back(
+def test_a_birth_certificate_has_its_base_and_an_older_one_is_readable(
     store: Store,
 ) -> None:
     branch = birth("b", Base("a", "v0", at(2).plain(), 1, at(1).plain()))

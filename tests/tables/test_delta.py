@@ -67,7 +67,7 @@ def test_who_follows_the_commits_has_the_files_of_every_version(
         assert lists.at(table.path, version) == files(table.path, version)
 
 
-def test_a_table_is_opened_once_and_then_followed_and_opened_again_where_commits_are_gone(
+def test_a_table_is_opened_once_then_followed_and_reopened_if_commits_are_gone(
     table: StoredTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[int] = []
@@ -115,7 +115,7 @@ def test_a_version_that_is_really_gone_is_said() -> None:
         retried(look)
 
 
-def test_the_greatest_amount_of_a_column_is_a_bound_and_unknown_where_a_file_does_not_tell(
+def test_a_columns_greatest_amount_is_a_bound_and_unknown_without_statistics(
     tmp_path: Path,
 ) -> None:
     columns = (("k", "string"), ("n", "bigint"), ("d", "decimal(20,2)"))

@@ -1,7 +1,7 @@
 """A program that tries the law of slices on pipelines.
 
-`python -m kappa.engine.children.law FOLDER`: FOLDER has request.json (replay/stage/law.py writes it)
-and gets answer.json: for each pipeline one sentence that refuses it, or how many slicings were
+`python -m kappa.engine.children.law FOLDER`: replay/stage/law.py writes FOLDER/request.json. The
+program writes answer.json: for each pipeline one sentence that refuses it, or how many slicings it
 tried. Before each slicing a line of progress is written to stderr.
 """
 

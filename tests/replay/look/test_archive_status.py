@@ -156,7 +156,7 @@ def test_what_is_not_declared_any_more_is_kept_and_told_without_a_broker_too(
 
 
 @pytest.mark.jvm
-def test_the_archiver_runs_where_a_topic_is_archived_and_looks_again_when_the_files_change(
+def test_the_archiver_runs_if_a_topic_is_archived_and_reloads_changed_files(
     settings: Settings, store: Store
 ) -> None:
     declares = (

@@ -40,7 +40,7 @@ def desk(tmp_path: Path, clock: Clock) -> Desk:
     return Desk(Here(tmp_path, None), clock=clock)
 
 
-def test_one_look_is_for_all_who_ask_within_a_second_and_a_slow_one_for_ten_times_as_long(
+def test_requests_share_one_look_a_second_and_a_slow_look_ten_times_as_long(
     desk: Desk, clock: Clock
 ) -> None:
     looks: list[float] = []

@@ -174,7 +174,7 @@ def test_the_overview_shows_a_first_build_before_it_serves(tmp_path: Path) -> No
         assert "On the way" in got(server, "/").text
 
 
-def test_a_candidate_that_waits_can_be_promoted_verified_again_and_given_up_and_shows_what_differs(
+def test_a_waiting_candidate_can_be_promoted_verified_or_abandoned_and_shows_a_diff(
     lived: tuple[Server, int],
 ) -> None:
     server, candidate = lived
@@ -355,7 +355,7 @@ def test_before_anything_serves_every_page_says_what_to_type(tmp_path: Path) -> 
             assert typed in page.text
 
 
-def test_who_has_no_token_is_asked_for_it_and_a_cookie_is_as_good_as_the_token_but_does_not_tell_it(
+def test_a_token_is_asked_for_once_and_the_cookie_admits_without_containing_it(
     tmp_path: Path,
 ) -> None:
     with serving(World(tmp_path), token="s3cret") as server:
@@ -473,7 +473,7 @@ def test_the_line_of_those_who_guess_ends_somewhere(monkeypatch: pytest.MonkeyPa
     "others",
     ['other={"a":1}; ', "bad[key]=1; ", "a b=1;", "=;;; ", 'kappa=stale; x="; ', "kappa2=1; "],
 )
-def test_what_other_servers_of_the_same_host_have_put_beside_the_cookie_locks_nobody_out(
+def test_cookies_of_other_servers_of_the_same_host_lock_nobody_out(
     tmp_path: Path, others: str
 ) -> None:
     cookie = f"{COOKIE}={cookie_of('s3cret', time.time())}"
@@ -563,7 +563,7 @@ def test_files_are_those_of_a_short_list_and_are_sent_once(lived: tuple[Server, 
         assert server.ask("GET", path).status == 404
 
 
-def test_who_asks_for_progress_is_told_that_a_build_has_moved_on_without_an_id_and_who_does_not_is_not(
+def test_progress_events_come_on_request_only_and_have_no_id(
     tmp_path: Path,
 ) -> None:
     world = World(tmp_path)
@@ -675,7 +675,7 @@ def test_a_chart_adds_up_to_what_was_folded_and_has_no_spike_where_a_minute_is_k
     assert rates([], NOW) == ([], [])
 
 
-def test_a_rollout_is_offered_what_it_can_be_asked_and_its_stages_say_where_it_stands() -> None:
+def test_a_rollout_shows_its_possible_intents_and_its_stage() -> None:
     waiting = fold(numbered(*READY))
     rollout = waiting.rollout(9)
     assert [deed.intent for deed in deeds_of(waiting, rollout)] == ["promote", "verify", "abandon"]
@@ -704,7 +704,7 @@ def test_the_history_names_what_came_and_what_went_alike(lived: tuple[Server, in
     assert told.count("build web-1, version version-of-web-1") == 2
 
 
-def test_the_timeline_has_every_generation_and_every_rollout_that_made_none_newest_first() -> None:
+def test_the_timeline_has_each_generation_and_each_rollout_without_one_newest_first() -> None:
     found = timeline(fold(numbered(*READY)))
 
     assert [each.number for each in found] == sorted((each.number for each in found), reverse=True)
@@ -733,9 +733,7 @@ def test_bytes_that_are_no_text_are_told_by_their_digits() -> None:
     assert (as_text(b"a"), as_text(b"\xff\x00"), as_text(None)) == ("a", "hex ff 00", None)
 
 
-def test_of_a_long_value_the_beginning_is_held_and_a_character_that_is_cut_makes_no_digits_of_it() -> (
-    None
-):
+def test_a_long_value_keeps_its_beginning_and_is_cut_between_characters() -> None:
     assert as_text(b"x" * 500) == "x" * 500
     assert as_text(b"x" * (1 << 20)) == "x" * 500 + "…"
     assert as_text(("x" * 499 + "é" * 9).encode()) == "x" * 499 + "…"

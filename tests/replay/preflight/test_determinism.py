@@ -38,7 +38,7 @@ def lint(text: str, **others: str) -> tuple[Finding, ...]:
     return doubtful("pipelines.p", "p", finding(tree))
 
 
-def test_a_steps_code_is_looked_at_and_what_it_shares_with_the_function_is_found_once() -> None:
+def test_a_steps_code_is_linted_and_findings_shared_with_the_function_come_once() -> None:
     text = (
         "import helper\ndef p(x):\n    return helper.now()\ndef step(state, row):\n    "
         "state['n'] = helper.now() + hash(row)"
@@ -239,7 +239,7 @@ def test_the_body_of_a_udf_and_helpers_of_other_files_are_looked_at() -> None:
     ]
 
 
-def test_what_a_function_imports_and_is_not_seen_to_use_is_named_where_it_is_imported() -> None:
+def test_an_import_without_a_visible_use_is_named_at_its_line() -> None:
     assert places("def p(x):\n    import requests\n    return x") == [
         ("pipelines/p.py:2", "requests")
     ]

@@ -309,7 +309,7 @@ def test_equal_rows_are_equal_with_one_hash_and_any_other_row_is_found(
     ]
 
 
-def test_sums_of_doubles_are_equal_within_their_last_digits_named_and_not_in_the_hash(
+def test_sums_of_doubles_are_compared_loosely_named_and_not_in_the_hash(
     store: Store,
 ) -> None:
     table = replace(

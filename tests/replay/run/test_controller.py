@@ -186,7 +186,7 @@ def platform(tmp_path: Path) -> Platform:
     return Platform(Store(tmp_path))
 
 
-def test_a_candidate_has_caught_up_when_its_tail_has_reached_the_end_that_the_log_had(
+def test_a_candidate_has_caught_up_when_its_tail_reaches_the_logs_former_end(
     platform: Platform,
 ) -> None:
     platform.stage("a")
@@ -371,7 +371,7 @@ def test_without_a_yes_a_candidate_that_passed_waits(platform: Platform) -> None
 
 
 @pytest.mark.parametrize("kind", ["retained", "compacted"])
-def test_a_candidate_that_has_read_a_compacted_topic_serves_behind_all_that_may_have_hidden_a_key_from_it(
+def test_a_candidate_of_a_compacted_topic_serves_past_all_that_may_hide_a_key(
     platform: Platform, kind: str
 ) -> None:
     platform.kind = kind

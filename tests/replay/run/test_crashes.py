@@ -309,7 +309,7 @@ def test_killed_once_at_every_failpoint_in_turn_it_comes_to_the_same_end(
     assert {point for point in FAILPOINTS[story] if point in points} <= set(doom.fired)
 
 
-def test_a_branch_begins_where_it_was_planned_though_that_was_let_go_while_somebody_thought_about_it(
+def test_a_branch_begins_as_planned_though_its_frontier_was_dropped_before_the_yes(
     tmp_path: Path,
 ) -> None:
     world = World(Store(tmp_path), Doom())

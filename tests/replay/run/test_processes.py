@@ -245,7 +245,7 @@ def test_a_nice_process_gives_way_to_other_sessions_too(tmp_path: Path) -> None:
 
 @pytest.mark.fault
 @pytest.mark.parametrize("point", FAILPOINTS)
-def test_a_supervisor_that_is_killed_at_any_step_with_a_job_leaves_none_and_the_next_begins_one(
+def test_a_supervisor_killed_at_any_step_leaves_no_job_and_the_next_starts_one(
     point: str, tmp_path: Path
 ) -> None:
     (tmp_path / "kappa.toml").touch()

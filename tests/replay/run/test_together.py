@@ -351,7 +351,7 @@ def test_when_one_ends_the_other_is_let_go_and_waits_for_a_new_yes(
     assert world.go_on(controller).serving == {"flights": "a", "trains": "y"}
 
 
-def test_a_candidate_that_never_reaches_the_live_build_fails_the_group_after_as_many_attempts_as_one_alone(
+def test_a_candidate_that_never_reaches_the_live_build_fails_its_group(
     world: World,
 ) -> None:
     ask_promote(world.store, "flights", "trains")
@@ -463,7 +463,7 @@ def asked(what: Callable[[], object]) -> None:
 @pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from(ACTIONS), max_size=40), st.booleans(), st.integers())
-def test_any_interleaving_of_two_controllers_gives_one_journal_and_no_half_promoted_group(
+def test_any_interleaving_of_two_controllers_promotes_no_half_group(
     actions: list[str], together: bool, seed: int
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -176,7 +176,7 @@ def test_alone_an_operator_gets_what_the_phase_allows_and_else_is_told_what_is_n
     ],
     ids=lambda each: each.replace(" ", "-"),
 )
-def test_of_two_who_looked_at_the_same_one_wins_and_the_other_learns_who_and_what_now(
+def test_of_two_operators_one_wins_and_the_other_learns_who_and_what_to_type(
     house: Store, phase: str, first: str, second: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(house, *PHASES[phase])
@@ -326,7 +326,7 @@ def test_an_abandon_ends_the_rollout_that_was_there_and_not_the_next(
     assert state(house).rollout(14).active
 
 
-def test_a_deploy_after_an_abandon_begins_anew_and_the_one_who_followed_is_told_by_whom(
+def test_a_deploy_after_an_abandon_begins_anew_and_the_follower_learns_by_whom(
     house: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(house, *SERVING)

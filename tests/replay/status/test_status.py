@@ -118,7 +118,7 @@ def test_the_age_of_a_build_is_that_of_its_frontier_where_no_broker_answers(stor
     assert status.builds[0].age_seconds(datetime(2026, 1, 1, 1, tzinfo=UTC)) == 3600.0
 
 
-def test_the_share_of_a_branch_is_of_what_its_job_reads_and_its_count_of_what_its_tables_hold(
+def test_a_branchs_share_is_of_its_jobs_records_and_its_count_of_its_tables(
     store: Store,
 ) -> None:
     origin, start = {"flights": {"0": 0, "1": 0}}, {"flights": {"0": 30, "1": 7}}

@@ -421,7 +421,7 @@ def test_builds_that_are_apart_are_not_compared_and_it_is_said_how_far(store: St
     assert live_leases(store, 0) == ()
 
 
-def test_an_alignment_that_is_not_kept_gives_way_to_frontiers_that_happen_to_be_equal(
+def test_equal_frontiers_replace_an_alignment_whose_lease_has_ended(
     store: Store,
 ) -> None:
     for build in ("a", "b"):

@@ -53,7 +53,7 @@ def guarded(platform: Platform) -> Iterator[Server]:
         yield server
 
 
-def test_an_answer_names_the_generation_the_offsets_and_the_versions_that_it_is_true_of(
+def test_an_answer_names_its_generation_offsets_and_versions(
     server: Server,
 ) -> None:
     found = server.query("select carrier, flights from delays order by flights")

@@ -344,7 +344,7 @@ def test_a_pair_below_a_floor_is_kept_by_its_alignment_alone(store: Store) -> No
 
 
 @pytest.mark.parametrize("clock", [100.0, 105.0])
-def test_a_pair_is_not_pinned_by_an_alignment_that_has_ended_though_collection_still_keeps_it(
+def test_an_ended_alignment_pins_no_pair_though_collection_still_keeps_it(
     store: Store, clock: float
 ) -> None:
     before, after = two_published(store)

@@ -310,7 +310,7 @@ def test_a_job_that_has_not_heard_of_the_switch_yet_is_looked_back_at_all_the_sa
     assert past.numbers(AtGeneration(1)) == {"a": last_of_a}
 
 
-def test_what_a_build_showed_when_it_served_an_earlier_time_is_never_the_answer_for_a_later_one(
+def test_a_builds_earlier_serving_never_answers_for_a_later_time(
     past: Past,
 ) -> None:
     """Its job may hear of the switch only after it has published once more."""
@@ -525,7 +525,7 @@ STEPS = st.lists(
 @pytest.mark.slow
 @settings(max_examples=30)
 @given(steps=STEPS)
-def test_whatever_happens_a_time_gets_what_was_seen_then_or_a_little_before_or_a_refusal(
+def test_a_time_gets_what_was_seen_then_or_just_before_or_a_refusal(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, object]]
 ) -> None:
     past = Past(Store(tmp_path_factory.mktemp("past")))
@@ -721,7 +721,7 @@ def test_what_are_no_offsets_is_a_slip(typed: str) -> None:
         parse_offsets(typed)
 
 
-def test_offsets_get_the_newest_frontier_that_stood_exactly_there_in_all_that_are_named() -> None:
+def test_offsets_get_the_newest_frontier_at_exactly_the_named_partitions() -> None:
     kept = kept_at(({0: 5, 1: 1}, {}), ({0: 5, 1: 2}, {}), ({0: 5, 1: 2}, {}), ({0: 9, 1: 2}, {}))
 
     assert chosen(offset_of_x(5), kept) == 3
@@ -802,9 +802,7 @@ def test_an_event_time_gets_the_newest_frontier_with_nothing_later_in_any_partit
     ] == [1, 2, 2, 3, 3, 4, 4]
 
 
-def test_an_event_time_before_all_that_is_kept_or_where_something_nearer_is_kept_no_longer_is_refused() -> (
-    None
-):
+def test_an_event_time_without_its_nearest_kept_frontier_is_refused() -> None:
     kept = kept_at(({0: 1}, {0: 10}), ({0: 9}, {0: 90}), until=text(50))
 
     for seconds, nearest in (

@@ -330,7 +330,7 @@ def test_a_reader_finds_nothing_of_those_before_it_or_beside_it(
             assert after.rows(everything).rows == ()
 
 
-def test_who_asks_the_same_snapshot_again_is_given_the_views_that_are_there_unless_something_was_put_beside_them(
+def test_a_repeated_query_reuses_the_snapshots_views_unless_others_were_added(
     platform: Platform, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
@@ -391,7 +391,7 @@ def test_rejects_tell_their_pipeline(platform: Platform) -> None:
     assert platform.ask("select reason from flights.rejects").rows == (("no_json",),)
 
 
-def test_rejects_of_builds_that_were_born_before_there_were_headers_stand_beside_others(
+def test_rejects_of_builds_without_headers_are_read_beside_others(
     platform: Platform,
 ) -> None:
     old = replace(

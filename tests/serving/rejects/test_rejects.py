@@ -229,7 +229,7 @@ def test_what_is_exported_is_the_record_itself_with_a_header_that_names_it(store
     assert "malformed_json" in json.loads(lines[0])["note"]
 
 
-def test_of_a_chain_the_last_try_is_exported_for_the_first_and_nothing_of_what_was_folded(
+def test_of_a_chain_the_last_try_is_exported_and_nothing_that_was_folded(
     store: Store,
 ) -> None:
     serve(
