@@ -24,6 +24,7 @@ from commands.terminal.options import (
     AllowBreaking,
     As,
     AutoPromote,
+    OneDeclared,
     SomePipelines,
     Timeout,
     Yes,
@@ -154,7 +155,7 @@ def deploy(
 
 def replay(
     context: typer.Context,
-    pipeline: Annotated[str, typer.Argument(help="the pipeline", show_default=False)],
+    pipeline: OneDeclared,
     allow_breaking: AllowBreaking = False,
     accept_gap: AcceptGap = False,
     allow: Allow = None,
@@ -180,7 +181,7 @@ def replay(
 
 def branch(
     context: typer.Context,
-    pipeline: Annotated[str, typer.Argument(help="the pipeline", show_default=False)],
+    pipeline: OneDeclared,
     start: Annotated[
         str,
         typer.Option(
@@ -232,7 +233,14 @@ def branch(
 
 def retry(
     context: typer.Context,
-    pipeline: Annotated[str, typer.Argument(help="the pipeline", show_default=False)],
+    pipeline: Annotated[
+        str,
+        typer.Argument(
+            metavar="PIPELINE|ROLLOUT",
+            help="the pipeline, or the number of its last rollout",
+            show_default=False,
+        ),
+    ],
     yes: Yes = False,
     auto_promote: AutoPromote = False,
     timeout: Timeout = None,
@@ -244,7 +252,7 @@ def retry(
     from replay.plan.retry import ended_without_serving, plan_again
 
     here = here_of(context)
-    ended_without_serving(here.state(), pipeline)
+    pipeline = ended_without_serving(here.state(), pipeline).pipeline
     here.must_run()
     made = plan_again(observed_for(here, (pipeline,)), pipeline)
     bring_on(
@@ -269,8 +277,9 @@ def stage(
     from replay.preflight.finding import accepting
 
     accepted = accepting(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
-    for number in begin_planned(
-        here_of(context),
+    here = here_of(context)
+    for id_ in begin_planned(
+        here,
         "stage",
         pipelines or (),
         again=False,
@@ -278,4 +287,5 @@ def stage(
         yes=yes,
         auto_promote=False,
     ):
-        say(f"rollout {number} has begun: kappa wait follows it")
+        number = here.state().rollout(id_).number
+        say(f"rollout {number} has begun: kappa wait {number} follows it")

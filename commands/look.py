@@ -60,12 +60,25 @@ def history(context: typer.Context, output: As = Form.TABLE) -> None:
 def show(
     context: typer.Context,
     generation: Annotated[
-        int, typer.Argument(help="its number, from kappa history", show_default=False)
-    ],
+        int | None,
+        typer.Argument(
+            metavar="GENERATION", help="its number, from kappa history", show_default=False
+        ),
+    ] = None,
+    rollout: Annotated[
+        int | None,
+        typer.Option(
+            "--rollout",
+            metavar="NUMBER",
+            help="the generation that this rollout has made",
+            show_default=False,
+        ),
+    ] = None,
     output: As = Form.TABLE,
 ) -> None:
     """Show one generation in full: who, when, why, which code, and its receipt."""
     from kappa.state.build import read_birth
+    from replay.rollout.history import generation_meant
     from replay.rollout.show import (
         code_of,
         serving_in,
@@ -77,6 +90,7 @@ def show(
 
     here = here_of(context)
     state = here.state()
+    generation = generation_meant(state, generation, rollout)
     births = {
         build: read_birth(here.store, build) for build in serving_in(state, generation).values()
     }
@@ -93,12 +107,19 @@ def show(
 
 def diff(
     context: typer.Context,
-    pipeline: Annotated[str, typer.Argument(help="the pipeline", show_default=False)],
+    pipeline: Annotated[
+        str,
+        typer.Argument(
+            metavar="PIPELINE|ROLLOUT",
+            help="the pipeline, or the number of a rollout whose build is one of the two",
+            show_default=False,
+        ),
+    ],
     before: Annotated[
         str | None,
         typer.Argument(
             metavar="[A]",
-            help="a build; default: the one that serves while a candidate is on its way, else "
+            help="a build, or the number of its rollout; default: the one that serves while a candidate is on its way, else "
             "the one that served before",
             show_default=False,
         ),
@@ -107,7 +128,7 @@ def diff(
         str | None,
         typer.Argument(
             metavar="[B]",
-            help="another build; default: the candidate, else the one that serves",
+            help="another one; default: the candidate, else the one that serves",
             show_default=False,
         ),
     ] = None,
@@ -158,7 +179,14 @@ def diff(
 
 def prove(
     context: typer.Context,
-    pipeline: Annotated[str, typer.Argument(help="the pipeline", show_default=False)],
+    pipeline: Annotated[
+        str,
+        typer.Argument(
+            metavar="PIPELINE|ROLLOUT",
+            help="the pipeline, or the number of the rollout that serves it",
+            show_default=False,
+        ),
+    ],
     slices: Annotated[
         str,
         typer.Option(
@@ -202,9 +230,9 @@ def prove(
     found = proof.proved
     if not found.equal:
         raise VerificationFailed(
-            f"pipeline {pipeline} is not proved: what serves is not what the log gives again at "
+            f"pipeline {found.pipeline} is not proved: what serves is not what the log gives again at "
             f"{found.offsets}",
-            hint=f"it serves as before; kappa replay {pipeline} makes a new build of it, and "
+            hint=f"it serves as before; kappa replay {found.pipeline} makes a new build of it, and "
             "kappa history keeps what was found",
         )
 
@@ -214,7 +242,8 @@ def logs(
     name: Annotated[
         str,
         typer.Argument(
-            help="supervisor, broker, verification, http, archiver, a build, or a pipeline"
+            help="supervisor, broker, verification, http, archiver, a build, a pipeline, or the "
+            "number of a rollout"
         ),
     ] = "supervisor",
     follow: Annotated[

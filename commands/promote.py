@@ -21,7 +21,7 @@ def wait(context: typer.Context, pipeline: OnePipeline = None, timeout: Timeout 
 
     here = here_of(context)
     ended = follow_rollout(
-        here, awaited_rollout(here.state(), pipeline).number, timeout, to_the_yes=True
+        here, awaited_rollout(here.state(), pipeline).id, timeout, to_the_yes=True
     )
     if ended.waits:
         print(
@@ -47,9 +47,9 @@ def promote(
     pipelines: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[PIPELINES]...",
+            metavar="[PIPELINES|ROLLOUTS]...",
             show_default=False,
-            help="the one that is ready, if none is named",
+            help="pipelines, or numbers of rollouts; the one that is ready, if none is named",
         ),
     ] = None,
     yes: Yes = False,
@@ -107,6 +107,7 @@ def abandon(context: typer.Context, pipeline: OnePipeline = None) -> None:
     from kappa.journal.journal import Abandoned
     from replay.intents.intents import abandon as give_up
 
-    record = give_up(here_of(context).store, pipeline)
+    here = here_of(context)
+    record = give_up(here.store, pipeline)
     if isinstance(record.event, Abandoned):
-        say(f"rollout {record.event.rollout} is given up")
+        say(f"rollout {here.state().rollout(record.event.rollout).number} is given up")

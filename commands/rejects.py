@@ -56,6 +56,7 @@ def list_rejects(
     `kappa rejects` alone does the same.
     """
     from replay.look.rejects_text import rejects_listing
+    from replay.rollout.numbered import part_named
     from serving.rejects.rejects import Wanted, newest_rejects
 
     here = here_of(context)
@@ -64,7 +65,7 @@ def list_rejects(
         rejects_listing(
             newest_rejects(
                 here.store,
-                Wanted(pipeline, build, reason),
+                Wanted(*part_named(here.state, pipeline, build), reason),
                 limit=lines or None,
                 lease_seconds=here.lease_seconds,
             )
@@ -85,10 +86,12 @@ def show_reject(
     """Show all of one record that was rejected, once for each pipeline that has rejected it."""
     from kappa.records.redrive import parse_position
     from replay.look.rejects_text import reject_text, rejects_listing
+    from replay.rollout.numbered import part_named
     from serving.rejects.rejects import Wanted, newest_rejects
 
     here = here_of(context)
     at = parse_position(place)
+    _, build = part_named(here.state, None, build)
     found = newest_rejects(
         here.store, Wanted(build=build, at=at), limit=None, lease_seconds=here.lease_seconds
     )
@@ -109,8 +112,8 @@ def export_rejects(
     arguments: Annotated[
         list[str],
         typer.Argument(
-            metavar="[PIPELINE] FILE",
-            help="one pipeline; a new file for the lines, or - for stdout",
+            metavar="[PIPELINE|ROLLOUT] FILE",
+            help="one pipeline or rollout; a new file for the lines, or - for stdout",
             show_default=False,
         ),
     ],
@@ -128,6 +131,7 @@ def export_rejects(
     are what is wrong, --reason late exports them.
     """
     from kappa.values.reason import Reason
+    from replay.rollout.numbered import part_named
     from serving.rejects.redrive import export_line, is_mendable, to_mend
     from serving.rejects.rejects import Wanted, rejects_in_order
 
@@ -137,7 +141,7 @@ def export_rejects(
         )
     here = here_of(context)
     pipeline, file = (arguments[0] if len(arguments) == 2 else None), arguments[-1]
-    wanted = Wanted(pipeline, reason=reason)
+    wanted = Wanted(*part_named(here.state, pipeline, None), reason)
     unfixed = to_mend(rejects_in_order(here.store, wanted, lease_seconds=here.lease_seconds))
     found = [each for each in unfixed if reason == Reason.LATE or is_mendable(each)]
     with open_new_file(file) as lines:

@@ -55,7 +55,7 @@ def begin_planned(
     yes: bool,
     auto_promote: bool,
 ) -> tuple[int, ...]:
-    """Plans, and begins the rollouts of the plan. Returns their numbers."""
+    """Plans, and begins the rollouts of the plan. Returns their ids."""
     here.must_run()
     made, _ = plan_changes(here, pipelines, again=again, accepting=accepting)
     return begin(here, command, pipelines, made, yes=yes, auto_promote=auto_promote)
@@ -85,7 +85,7 @@ def begin(
 ) -> tuple[int, ...]:
     """Shows a plan, asks for a yes, tries the law of slices, and begins the rollouts.
 
-    Returns their numbers: none if the plan has no changes.
+    Returns their ids: none if the plan has no changes.
     """
     from replay.plan.plan_text import plan_text
     from replay.stage.stage import stage
@@ -117,7 +117,7 @@ def apply_saved(here: Here, file: Path, *, timeout: float | None) -> None:
     made.ensure_possible_as_shown()
     _hold_to_law(here, made)
     for_each_rollout(
-        lambda number: follow_rollout(here, number, timeout),
+        lambda id_: follow_rollout(here, id_, timeout),
         stage(here.store, made, auto_promote=True),
     )
 

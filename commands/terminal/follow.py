@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def follow_rollout(
     here: Here,
-    number: int,
+    id_: int,
     timeout: float | None,
     *,
     to_the_yes: bool = False,
@@ -29,13 +29,13 @@ def follow_rollout(
     from replay.look.follow import follow
     from replay.look.progress import ensure_served, tell
 
-    state = here.state()
-    birth = read_birth(here.store, state.rollout(number).build)
+    begun = here.state().rollout(id_)
+    birth = read_birth(here.store, begun.build)
     try:
         log = here.log()
         steps = follow(
             here.store,
-            number,
+            id_,
             timeout=timeout,
             supervised=lambda: here.running is not None,
             until=lambda rollout: to_the_yes and rollout.waits,
@@ -49,8 +49,8 @@ def follow_rollout(
         )
     except KeyboardInterrupt:
         say(
-            f"rollout {number} goes on; kappa status -w shows it, kappa abandon "
-            f"{birth.pipeline} gives it up"
+            f"rollout {begun.number} goes on; kappa wait {begun.number} follows it, kappa abandon "
+            f"{begun.number} gives it up"
         )
         raise
     ensure_served(ended)
@@ -68,28 +68,26 @@ def approve(here: Here, ready: Iterable[Rollout], timeout: float | None) -> None
     from replay.intents.intents import ask_promote
     from replay.look.progress import ensure_not_waiting
 
-    asked = ask_promote(here.store, seen=[rollout.number for rollout in ready]).event
+    asked = ask_promote(here.store, seen=[rollout.id for rollout in ready]).event
     assert isinstance(asked, PromoteAsked)
     # What happened before the yes is on the screen already.
     for_each_rollout(
-        lambda number: ensure_not_waiting(
-            follow_rollout(
-                here, number, timeout, to_the_yes=True, known=here.state().rollout(number)
-            )
+        lambda id_: ensure_not_waiting(
+            follow_rollout(here, id_, timeout, to_the_yes=True, known=here.state().rollout(id_))
         ),
         (asked.rollout, *asked.together),
     )
 
 
-def for_each_rollout(act: Callable[[int], object], numbers: Iterable[int]) -> None:
+def for_each_rollout(act: Callable[[int], object], ids: Iterable[int]) -> None:
     """Does it for each rollout, even after an error.
 
     All errors are printed or raised; the first one decides the exit code.
     """
     refused = []
-    for number in numbers:
+    for id_ in ids:
         try:
-            act(number)
+            act(id_)
         except KappaError as error:
             refused.append(error)
     for other in refused[1:]:
@@ -98,16 +96,16 @@ def for_each_rollout(act: Callable[[int], object], numbers: Iterable[int]) -> No
         raise first
 
 
-def bring_on(here: Here, numbers: tuple[int, ...], timeout: float | None) -> None:
+def bring_on(here: Here, ids: tuple[int, ...], timeout: float | None) -> None:
     """Follows rollouts until each serves or waits for a yes, and asks for that."""
     waiting: list[Rollout] = []
 
-    def bring_on(number: int) -> None:
-        ended = follow_rollout(here, number, timeout, to_the_yes=True)
+    def bring_on(id_: int) -> None:
+        ended = follow_rollout(here, id_, timeout, to_the_yes=True)
         if ended.waits:
             waiting.append(ended)
 
-    for_each_rollout(bring_on, numbers)
+    for_each_rollout(bring_on, ids)
     if waiting:
         ask_consent(
             typed("promote", " ".join(rollout.pipeline for rollout in waiting)),

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from kappa.base.errors import UsageError
 from replay.look.here import Here
 from serving.query.render import Form
 
@@ -109,19 +110,45 @@ OfBuild = Annotated[
     str | None,
     typer.Option(
         "--build",
+        metavar="BUILD|ROLLOUT",
         help="those of this build, such as a candidate that is on its way, and not of what serves",
         show_default=False,
     ),
 ]
 
 
+def refuse_numbers(context: typer.Context, given: str | list[str] | None) -> object:
+    """Returns the pipelines given. Raises UsageError if one is digits only: a rollout's number."""
+    from replay.rollout.numbered import is_number  # most commands need none of it
+
+    for name in [given] if isinstance(given, str) else given or ():
+        if is_number(name):
+            raise UsageError(
+                f"{name} is the number of a rollout, and kappa {context.info_name} is for what "
+                "the project declares: it takes pipelines",
+                hint="kappa history shows which pipeline that rollout is of",
+            )
+    return given
+
+
 OnePipeline = Annotated[
-    str | None, typer.Argument(metavar="[PIPELINE]", show_default=False, help="one pipeline")
+    str | None,
+    typer.Argument(
+        metavar="[PIPELINE|ROLLOUT]",
+        show_default=False,
+        help="one pipeline, or the number of one of its rollouts",
+    ),
+]
+OneDeclared = Annotated[
+    str, typer.Argument(help="the pipeline", show_default=False, callback=refuse_numbers)
 ]
 SomePipelines = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[PIPELINES]...", show_default=False, help="some pipelines; all if none is named"
+        metavar="[PIPELINES]...",
+        show_default=False,
+        help="some pipelines; all if none is named",
+        callback=refuse_numbers,
     ),
 ]
 

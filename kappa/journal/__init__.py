@@ -4,6 +4,7 @@ The room decides nothing: a rollout's state is a fold of its records (replay/rol
 files in this order:
 
 - journal: the records, and how one is appended
+- begun: the numbers of rollouts, as the records count them
 - view: the records that a process has read, each read once
 - hold: the record that keeps a build from publishing
 """

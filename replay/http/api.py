@@ -12,14 +12,15 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
-from kappa.journal.journal import as_document
+from kappa.base.errors import UsageError
 from kappa.state.frontier import Frontiers
 from replay.http.asked_once import do_once
 from replay.http.intent import Intent, explain, record_intent
 from replay.look.desk import Desk
 from replay.look.listings import history_listing
 from replay.look.rejects_text import rejects_listing
-from replay.rollout.history import chapters, proof_records
+from replay.rollout.history import Chapter, chapters, proof_records
+from replay.rollout.numbered import numbered, part_named
 from replay.rollout.state import State
 from replay.status.metrics import MEDIA_TYPE, Seen, metrics_text
 from replay.status.status_text import status_document
@@ -75,6 +76,18 @@ def rollouts(
     return _document({"generation": state.generation, "rollouts": told}, headers=_generation(state))
 
 
+@router.get(f"{API}/rollouts/{{number}}", tags=["platform"])
+def rollout(request: Request, number: int) -> Response:
+    """Shows one rollout by its number: its row of `GET /api/v1/rollouts`."""
+    state = desk_of(request).here.state()
+    try:
+        wanted = numbered(state, number)
+    except UsageError as error:
+        raise HttpError(404, error.message, hint=error.hint) from None
+    (row,) = history_listing((Chapter(wanted, state.served_in(wanted.id)),)).objects()
+    return _document(row, headers=_generation(state))
+
+
 @router.get(f"{API}/history", tags=["platform"])
 def history(request: Request) -> Response:
     """Lists every rollout and every proof: as `kappa history -o json`."""
@@ -108,7 +121,10 @@ def rejects(
     """Lists the newest rejects, of what serves or of one build: as `kappa rejects -o json`."""
     here = desk_of(request).here
     found = newest_rejects(
-        here.store, Wanted(pipeline, build, reason), limit=limit, lease_seconds=here.lease_seconds
+        here.store,
+        Wanted(*part_named(here.state, pipeline, build), reason),
+        limit=limit,
+        lease_seconds=here.lease_seconds,
     )
     return _document(rejects_listing(found).objects())
 
@@ -129,7 +145,7 @@ def intent(
 ) -> Response:
     """Asks for a promote, an undo, an abandon or another verification.
 
-    Returns the journal's record of it at once. What becomes of it is in `/events` and in
+    Returns the journal's record of it at once, and the rollout's number. What becomes of it is in `/events` and in
     `GET /api/v1/rollouts`.
     """
     here = desk_of(request).here
@@ -170,7 +186,7 @@ def intent(
         return (
             {"would": explain(state, wanted)}
             if wanted.dry_run
-            else as_document(record_intent(here, state, wanted))
+            else record_intent(here, state, wanted)
         )
 
     if wanted.dry_run or idempotency_key is None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from kappa.journal.journal import Record
+from kappa.journal.begun import rollout_id
+from kappa.journal.journal import Record, as_document
 from replay.intents.intents import (
     abandon,
     active_rollout,
@@ -18,6 +19,7 @@ from replay.intents.intents import (
     seen_rollout,
     undone,
 )
+from replay.rollout.numbered import numbered
 from replay.rollout.rollout import Rollout
 from replay.rollout.state import State
 
@@ -72,7 +74,7 @@ def explain(state: State, wanted: Intent) -> str:
             ended = (
                 active_rollout(state, next(iter(wanted.pipelines), None), "abandon")
                 if wanted.rollout is None
-                else seen_rollout(state, wanted.rollout)
+                else seen_rollout(state, numbered(state, wanted.rollout).id)
             )
             after = (
                 f"build {ended.build} stays kept"
@@ -88,7 +90,7 @@ def explain(state: State, wanted: Intent) -> str:
             again = (
                 ready_rollout(state, next(iter(wanted.pipelines), None), "verify")
                 if wanted.rollout is None
-                else seen_rollout(state, wanted.rollout, ready=True)
+                else seen_rollout(state, numbered(state, wanted.rollout).id, ready=True)
             )
             return (
                 f"build {again.build} of pipeline {again.pipeline} is brought to where the live "
@@ -96,25 +98,36 @@ def explain(state: State, wanted: Intent) -> str:
             )
 
 
-def record_intent(here: Here, state: State, wanted: Intent) -> Record:
-    """Appends what is wanted to the journal, and returns its record."""
+def record_intent(here: Here, state: State, wanted: Intent) -> dict[str, Any]:
+    """Appends what is wanted to the journal.
+
+    Returns its record as the journal keeps it, and the number of the rollout that it is about.
+    """
+    record = _recorded(here, state, wanted)
+    id_ = rollout_id(record)
+    number = None if id_ is None else here.state().rollout(id_).number
+    return {"rollout": number, **as_document(record)}
+
+
+def _recorded(here: Here, state: State, wanted: Intent) -> Record:
     pipeline = next(iter(wanted.pipelines), None)
+    seen = None if wanted.rollout is None else numbered(state, wanted.rollout).id
     match wanted.intent:
         case "promote":
-            return ask_promote(here.store, seen=[each.number for each in _ready(state, wanted)])
+            return ask_promote(here.store, seen=[each.id for each in _ready(state, wanted)])
         case "undo":
             return ask_undo(here.store, pipeline, to=wanted.to, seen=state)
         case "abandon":
-            return abandon(here.store, pipeline, reason="abandoned over HTTP", seen=wanted.rollout)
+            return abandon(here.store, pipeline, reason="abandoned over HTTP", seen=seen)
         case "verify":
-            return ask_verify(here.store, pipeline, seen=wanted.rollout)
+            return ask_verify(here.store, pipeline, seen=seen)
 
 
 def _ready(state: State, wanted: Intent) -> tuple[Rollout, ...]:
     return (
         ready_rollouts(state, *wanted.pipelines)
         if wanted.rollout is None
-        else (seen_rollout(state, wanted.rollout, ready=True),)
+        else (seen_rollout(state, numbered(state, wanted.rollout).id, ready=True),)
     )
 
 

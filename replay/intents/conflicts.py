@@ -34,7 +34,7 @@ def moved_on(state: State, rollout: Rollout) -> Conflict:
                 hint=follow,
             )
         case Phase.SERVED:
-            record = state.served_in(rollout.number)
+            record = state.served_in(rollout.id)
             assert record is not None
             assert isinstance(record.event, Served)
             generation = record.event.generation

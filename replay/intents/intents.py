@@ -3,7 +3,8 @@
 A request is decided on the journal as it is, and put at exactly the next number. An operator who
 was second reads the journal again: the same request is made of that, or refused with who was first.
 The controller acts on the records (controller.py). A request names a rollout or a build, never
-"what this pipeline has by now": a yes to a rollout that ended meanwhile is a Conflict.
+"what this pipeline has by now": a yes to a rollout that ended meanwhile is a Conflict. Where a
+pipeline is asked for, a text of digits only is the number of one of its rollouts.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from kappa.state.store import Store
 from replay.intents.conflicts import moved_on, refuse_switched, refuse_underway
 from replay.rollout.current import current_state
 from replay.rollout.fold import check_may_follow
+from replay.rollout.numbered import rollout_named, serving_pipeline
 from replay.rollout.rollout import Rollout
 from replay.rollout.show import serving_in
 from replay.rollout.state import State
@@ -40,7 +42,7 @@ def ask_undo(
 ) -> Record:
     """Asks for the build that served before, or in generation `to`; returns the record.
 
-    The record's number names the rollout. `seen` is the state that the operator has looked at;
+    The record's number is the rollout's id. `seen` is the state that the operator has looked at;
     without it, the state now. Raises what `undone` raises; Conflict if something else serves by
     now, or a rollout of the pipeline has not ended.
     """
@@ -58,9 +60,10 @@ def undone(state: State, pipeline: str | None, to: int | None = None) -> tuple[s
     """Returns the pipeline to undo, and the build that will serve it again. Pure.
 
     That build is the one before, or the one of generation `to`. Without a name the only pipeline
-    that can be undone is taken. Raises UsageError if there is none, or several, or if the build is
-    not kept.
+    that can be undone is taken, and a rollout's number must be that of what serves. Raises UsageError
+    if there is none, or several, or if the build is not kept.
     """
+    pipeline = None if pipeline is None else serving_pipeline(state, pipeline)
     if to is not None:
         then = serving_in(state, to)
         others = tuple(name for name, build in then.items() if state.serving.get(name) != build)
@@ -109,13 +112,13 @@ def abandon(
 ) -> Record:
     """Gives up the active rollout of a pipeline, or the only active one; returns the record.
 
-    `seen` is the number of the rollout that the operator has looked at; without it, the pipeline's.
+    `seen` is the id of the rollout that the operator has looked at; without it, the pipeline's.
     Raises UsageError if none is active, or several are; Conflict if it has ended meanwhile.
     """
 
     def decide(looked: State, state: State) -> Event:
-        number = active_rollout(looked, pipeline, "abandon").number if seen is None else seen
-        return Abandoned(seen_rollout(state, number).number, reason)
+        id_ = active_rollout(looked, pipeline, "abandon").id if seen is None else seen
+        return Abandoned(seen_rollout(state, id_).id, reason)
 
     return _ask(store, decide)
 
@@ -123,15 +126,15 @@ def abandon(
 def ask_promote(store: Store, *pipelines: str, seen: Sequence[int] = ()) -> Record:
     """Says yes to a verified candidate, or to several together; returns the record.
 
-    Those named together serve in one generation, or none of them does. `seen` are the numbers of
+    Those named together serve in one generation, or none of them does. `seen` are the ids of
     the rollouts that the operator has looked at; without it, those of the pipelines. Raises
     UsageError if no rollout is active, or if several are and none is named. Raises Conflict, and
     appends nothing, if one is not ready, or not any more.
     """
 
     def decide(looked: State, state: State) -> Event:
-        numbers = seen or [rollout.number for rollout in ready_rollouts(looked, *pipelines)]
-        first, *rest = (seen_rollout(state, number, ready=True).number for number in numbers)
+        ids = seen or [rollout.id for rollout in ready_rollouts(looked, *pipelines)]
+        first, *rest = (seen_rollout(state, id_, ready=True).id for id_ in ids)
         return PromoteAsked(first, tuple(rest))
 
     return _ask(store, decide)
@@ -154,23 +157,22 @@ def ready_rollouts(state: State, *pipelines: str) -> tuple[Rollout, ...]:
             f"there are several pipelines: {', '.join(names)}",
             hint=f"name one: kappa promote PIPELINE{together}",
         )
-    return tuple(
-        ready_rollout(state, name, "promote") for name in (dict.fromkeys(pipelines) or (None,))
-    )
+    ready = [ready_rollout(state, name, "promote") for name in (pipelines or (None,))]
+    return tuple({rollout.id: rollout for rollout in ready}.values())
 
 
 def ask_verify(store: Store, pipeline: str | None, *, seen: int | None = None) -> Record:
     """Asks for another verification of a ready candidate; returns the record.
 
-    It is made at a new alignment. `seen` is the number of the rollout that the operator has looked
+    It is made at a new alignment. `seen` is the id of the rollout that the operator has looked
     at; without it, the pipeline's. Raises what `ask_promote` raises.
     """
 
     def decide(looked: State, state: State) -> Event:
-        number = ready_rollout(looked, pipeline, "verify").number if seen is None else seen
-        rollout = seen_rollout(state, number, ready=True)
+        id_ = ready_rollout(looked, pipeline, "verify").id if seen is None else seen
+        rollout = seen_rollout(state, id_, ready=True)
         last = Alignments(store, rollout.build).last()
-        return VerifyAsked(rollout.number, 0 if last is None else last.number)
+        return VerifyAsked(rollout.id, 0 if last is None else last.number)
 
     return _ask(store, decide)
 
@@ -186,8 +188,12 @@ def ready_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
 def active_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
     """Returns the active rollout of a pipeline, or the only active one.
 
-    Raises UsageError if none is active, or if several are and no pipeline is named.
+    Raises UsageError if none is active, or if several are and no pipeline is named, and Conflict if
+    the rollout of that number has ended.
     """
+    named = rollout_named(state, pipeline)
+    if named is not None:
+        return seen_rollout(state, named.id)
     name = _only_pipeline(
         pipeline,
         tuple(rollout.pipeline for rollout in state.active_rollouts),
@@ -203,17 +209,12 @@ def active_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
     return active
 
 
-def seen_rollout(state: State, number: int, *, ready: bool = False) -> Rollout:
-    """Returns the rollout of a number, which has not ended, or (`ready`) waits for a yes. Pure.
+def seen_rollout(state: State, id_: int, *, ready: bool = False) -> Rollout:
+    """Returns the rollout of an id, which has not ended, or (`ready`) waits for a yes. Pure.
 
-    Raises UsageError if no rollout has the number, and Conflict if it has moved on.
+    Raises Conflict if it has moved on.
     """
-    try:
-        rollout = state.rollout(number)
-    except KeyError:
-        raise UsageError(
-            f"there is no rollout {number}", hint="kappa history shows those that there are"
-        ) from None
+    rollout = state.rollout(id_)
     if ready:
         return _waiting(state, rollout)
     if not rollout.active:
@@ -224,8 +225,11 @@ def seen_rollout(state: State, number: int, *, ready: bool = False) -> Rollout:
 def awaited_rollout(state: State, pipeline: str | None) -> Rollout:
     """Returns the active rollout of a pipeline, or the only active one, or else the last one.
 
-    A rollout may be over before anybody waits for it.
+    A rollout may be over before anybody waits for it. One that is named by its number is that one.
     """
+    named = rollout_named(state, pipeline)
+    if named is not None:
+        return named
     meant = [rollout for rollout in state.rollouts if pipeline in {None, rollout.pipeline}]
     if meant and not any(rollout.active for rollout in meant):
         return meant[-1]

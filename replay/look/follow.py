@@ -45,7 +45,7 @@ class Progress:
 
 def follow(
     store: Store,
-    number: int,
+    id_: int,
     *,
     timeout: float | None,
     supervised: Callable[[], bool],
@@ -62,7 +62,7 @@ def follow(
     start: Offsets | None = None
     while True:
         state = current_state(store)
-        rollout = state.rollout(number)
+        rollout = state.rollout(id_)
         # The data of one that has ended may be on their way out.
         start = read_birth(store, rollout.build).reads_from if start is None else start
         newest = Frontiers(store, rollout.build).newest() if rollout.active else None
@@ -75,7 +75,7 @@ def follow(
             rollout,
             start,
             folded,
-            underway.rollouts.get(number, Waiting()) if up else Waiting(),
+            underway.rollouts.get(id_, Waiting()) if up else Waiting(),
             underway.trouble(rollout.build) if up else "",
             None if shown is None else live,
             None if shown is None else shown.offsets,
@@ -87,12 +87,12 @@ def follow(
         seen_up = now if up else seen_up
         if now - seen_up > _PATIENCE_SECONDS:
             raise Unreachable(
-                f"rollout {number} is {rollout.phase}, and nobody is there to bring it on",
+                f"rollout {rollout.number} is {rollout.phase}, and nobody is there to bring it on",
                 hint="kappa up -d goes on with it; kappa status shows it",
             )
         if timeout is not None and now - begun > timeout:
             raise TimedOut(
-                f"rollout {number} is still {rollout.phase} after {timeout:g} s",
+                f"rollout {rollout.number} is still {rollout.phase} after {timeout:g} s",
                 hint=f"it goes on: kappa status -w follows it, kappa abandon {rollout.pipeline} "
                 "gives it up",
             )

@@ -59,7 +59,7 @@ def history_listing(chapters: tuple[Chapter, ...], proofs: tuple[ProofRecord, ..
             "proof",
         }
     )
-    rows = [(chapter.rollout.number, _chapter_row(chapter)) for chapter in chapters] + [
+    rows = [(chapter.rollout.id, _chapter_row(chapter)) for chapter in chapters] + [
         (each.record.number, _proof_row(each)) for each in proofs
     ]
     return Listing(columns, tuple(row for _, row in sorted(rows, key=itemgetter(0))), wide=wide)

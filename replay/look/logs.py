@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kappa.base.errors import UsageError
 from kappa.state.store import Store
+from replay.rollout.numbered import build_named
 from replay.rollout.state import State
 
 _OWN = ("supervisor", "broker", "verification", "http", "archiver")
@@ -20,9 +21,11 @@ _LOOK_SECONDS = 0.2
 def log_file(store: Store, state: State, name: str) -> Path:
     """Returns the log of `supervisor`, `broker`, `verification`, `http`, `archiver` or a build.
 
-    A pipeline's log is that of its candidate, or else of its live build; an overlay's that of the
-    build that folds its tables. Raises UsageError if there is nothing of that name, or no log yet.
+    A pipeline's log is that of its candidate, or else of its live build; a rollout's number means
+    its build. An overlay's is that of the build that folds its tables. Raises UsageError if there
+    is nothing of that name, or no log yet.
     """
+    name = build_named(state, name)
     candidate = state.active(name)
     build = state.folded_by(
         candidate.build if candidate is not None else state.serving.get(name, name)

@@ -129,6 +129,6 @@ def _card(
 def _since(state: State, pipeline: str) -> tuple[str | None, int | None]:
     """Returns when, and in which generation, a pipeline's build began to serve."""
     for chapter in reversed(state.rollouts):
-        if chapter.pipeline == pipeline and (record := state.served_in(chapter.number)) is not None:
+        if chapter.pipeline == pipeline and (record := state.served_in(chapter.id)) is not None:
             return record.at, getattr(record.event, "generation", None)
     return None, None

@@ -98,15 +98,13 @@ def rollout_view(
     state: State, rollout: Rollout, build: BuildStatus | None, end: Offsets | None
 ) -> RolloutView:
     """Makes the view of a rollout; `build` is its build's status if it is still wanted."""
-    record = state.served_in(rollout.number)
+    record = state.served_in(rollout.id)
     generation = (
         record.event.generation if record is not None and isinstance(record.event, Served) else None
     )
     verified = rollout.verified
     receipt = (
-        next(
-            (each.receipt for each in record.event.switched if each.rollout == rollout.number), None
-        )
+        next((each.receipt for each in record.event.switched if each.rollout == rollout.id), None)
         if record is not None and isinstance(record.event, Served)
         else None
     )

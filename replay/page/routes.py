@@ -22,7 +22,10 @@ from replay.page.overview import cards
 from replay.page.rollout import SampledRows, rollout_view, sampled, undo_deed
 from replay.page.timeline import timeline, undo_to
 from replay.page.trail import Trails
+from replay.rollout.numbered import numbered
+from replay.rollout.rollout import Rollout
 from replay.rollout.show import code_of, serving_in, shown
+from replay.rollout.state import State
 from serving.http import login, static
 from serving.http.problem import HttpError
 from serving.pin.past import AtGeneration
@@ -59,12 +62,7 @@ def rollout(request: Request, number: int) -> Response:
     """Shows one rollout."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, status = desk.here.state(), desk.status()
-    try:
-        wanted = state.rollout(number)
-    except KeyError:
-        raise HttpError(
-            404, f"there is no rollout {number}", hint="the history lists those that there are"
-        ) from None
+    wanted = _numbered(state, number)
     build = next((each for each in status.builds if each.build == wanted.build), None)
     return page(
         request,
@@ -81,12 +79,7 @@ def samples(request: Request, number: int) -> Response:
     """Shows samples of the rows in which a rollout's build and the live one differ."""
     desk, now = desk_of(request), datetime.now(UTC)
     state = desk.here.state()
-    try:
-        view = rollout_view(state, state.rollout(number), None, None)
-    except KeyError:
-        raise HttpError(
-            404, f"there is no rollout {number}", hint="the history lists those that there are"
-        ) from None
+    view = rollout_view(state, _numbered(state, number), None, None)
     found, trouble, underway = tuple[SampledRows, ...](), None, False
     if view.comparable and view.live_build is not None:
         try:
@@ -149,6 +142,13 @@ def generation(request: Request, number: int) -> Response:
         trouble=trouble,
         deeds=tuple(undo_to(state, number)),
     )
+
+
+def _numbered(state: State, number: int) -> Rollout:
+    try:
+        return numbered(state, number)
+    except KappaError as error:
+        raise HttpError(404, error.message, hint="the history lists those that there are") from None
 
 
 def _trails(request: Request, desk: Desk) -> Trails:

@@ -132,7 +132,7 @@ def _others(state: State) -> Iterator[Moment]:
     for rollout in state.rollouts:
         if rollout.phase is not Phase.SERVED:
             yield Moment(
-                rollout.number,
+                rollout.id,
                 rollout.at,
                 rollout.by,
                 tones.get(rollout.phase, "busy"),

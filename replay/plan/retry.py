@@ -12,6 +12,7 @@ from replay.plan.make_plan import make_plan
 from replay.plan.plan import Change, Plan
 from replay.preflight.finding import Accepting
 from replay.preflight.observed import Observed
+from replay.rollout.numbered import rollout_named
 from replay.rollout.rollout import Phase, Rollout
 from replay.rollout.state import State
 
@@ -19,8 +20,11 @@ from replay.rollout.state import State
 def ended_without_serving(state: State, pipeline: str) -> Rollout:
     """Returns the last rollout of a pipeline, which ended before its build ever served.
 
-    Raises Conflict if it has not ended, and UsageError if it ended otherwise, or there is none.
+    `pipeline` may be its number. Raises Conflict if it has not ended, and UsageError if it ended
+    otherwise, if there is none, or if that number is not the last one's.
     """
+    named = rollout_named(state, pipeline)
+    pipeline = pipeline if named is None else named.pipeline
     refuse_underway(state, pipeline)
     last = next(
         (rollout for rollout in reversed(state.rollouts) if rollout.pipeline == pipeline), None
@@ -29,6 +33,12 @@ def ended_without_serving(state: State, pipeline: str) -> Rollout:
         raise UsageError(
             f"pipeline {pipeline} has no rollout to begin again",
             hint="kappa plan shows what a deploy would do; kappa history what was done",
+        )
+    if named is not None and named.id != last.id:
+        raise UsageError(
+            f"rollout {named.number} is not the last of pipeline {pipeline}: that is rollout "
+            f"{last.number}",
+            hint=f"it is {last.phase}: kappa history; then kappa retry {last.number}",
         )
     if last.phase is Phase.SERVED:
         raise UsageError(

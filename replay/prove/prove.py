@@ -26,6 +26,7 @@ from replay.prove.provable import ProofLog, ensure_provable
 from replay.prove.refold import folded_again
 from replay.rollout.current import current_state
 from replay.rollout.libraries import changed_libraries, installed_libraries
+from replay.rollout.numbered import serving_pipeline
 from replay.rollout.state import State
 from replay.verify.diff import tallied
 from replay.verify.diff_listing import differing
@@ -65,10 +66,13 @@ def prove(
 ) -> Proof:
     """Folds the log of a pipeline's serving build again, compares, and records the result.
 
+    `pipeline` may be the number of the rollout that serves it.
     Raises UsageError if no such pipeline serves, NotProvable with the reason if nothing can be
     proved, and Conflict if the build's tables were not kept to the end.
     """
-    build = _served(current_state(store), pipeline)
+    state = current_state(store)
+    pipeline = serving_pipeline(state, pipeline)
+    build = _served(state, pipeline)
     with pin_build(store, build, lease_seconds=settings.rollout.lease_seconds) as pinned:
         birth, frontier = pinned.snapshot.births[build], pinned.snapshot.frontiers[build]
         ensure_provable(store, log, birth, frontier.offsets)

@@ -11,6 +11,7 @@ fold.py       records to state
 current.py    the state now, folded on from the last look
 step.py       what the controller knows at one tick, and the step it chooses
 promote.py    the promote: hold, acknowledge, reach, serve
+numbered.py   numbers of rollouts, as people type them
 history.py    rollouts and proofs, oldest first
 show.py       one generation in full
 libraries.py  packages of this environment, and what changed since a birth

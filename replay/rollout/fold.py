@@ -176,7 +176,8 @@ def _begun(
         f"a rollout of pipeline {event.pipeline} has not ended",
     )
     begun = Rollout(
-        number=record.number,
+        id=record.number,
+        number=len(state.rollouts) + 1,
         pipeline=event.pipeline,
         build=event.build,
         version=state.versions[event.build],

@@ -23,17 +23,17 @@ def approve(state: State, record: Record, event: PromoteAsked) -> State:
     """Returns the state after a yes to one rollout, or to several that become a group."""
     group = (event.rollout, *event.together) if event.together else ()
     require(record, len(set(group)) == len(group), "it names a rollout twice")
-    for number in group or (event.rollout,):
-        rollout = rollout_in(state, record, number)
+    for each in group or (event.rollout,):
+        rollout = rollout_in(state, record, each)
         require(
             record,
             not (rollout.group or (group and rollout.approved)),
-            f"rollout {number} is approved already",
+            f"rollout {rollout.number} is approved already",
         )
         state = moved(
             state,
             record,
-            number,
+            each,
             Move.PROMOTE_ASKED,
             approved=True,
             group=group,
@@ -49,14 +49,14 @@ def release(state: State, record: Record, rollout: Rollout, reason: str) -> Stat
 
     The group is tried again together, so all of it counts as tried equally often.
     """
-    members = [rollout_in(state, record, number) for number in rollout.group or (rollout.number,)]
+    members = [rollout_in(state, record, each) for each in rollout.group or (rollout.id,)]
     attempts = max(member.attempts for member in members)
     for member in members:
         if member.phase is Phase.HOLDING:
             state = moved(
                 state,
                 record,
-                member.number,
+                member.id,
                 Move.RELEASED,
                 hold=None,
                 reason=reason,
@@ -67,14 +67,14 @@ def release(state: State, record: Record, rollout: Rollout, reason: str) -> Stat
     return state
 
 
-def leave_group(state: State, record: Record, number: int, why: str) -> State:
+def leave_group(state: State, record: Record, id_: int, why: str) -> State:
     """Returns the state after a rollout has left its group.
 
     The yes was to all of them, so the others wait for a new one and hold nothing.
     """
-    left = rollout_in(state, record, number)
+    left = rollout_in(state, record, id_)
     reason = (
-        f"rollout {number} of pipeline {left.pipeline}, with which it was to serve, {why}: "
+        f"rollout {left.number} of pipeline {left.pipeline}, with which it was to serve, {why}: "
         "it waits for a new yes"
     )
     for other in left.together:
@@ -94,9 +94,9 @@ def fail(state: State, record: Record, event: Failed) -> State:
     )
     if not event.together:
         state = leave_group(state, record, event.rollout, f"failed ({event.reason})")
-    for number in (event.rollout, *event.together):
+    for each in (event.rollout, *event.together):
         state = moved(
-            state, record, number, Move.FAILED, hold=None, reason=event.reason, hint=event.hint
+            state, record, each, Move.FAILED, hold=None, reason=event.reason, hint=event.hint
         )
     return state
 
@@ -112,7 +112,7 @@ def switch(state: State, record: Record, event: Served) -> State:
     group = rollouts[0].group or (event.rollout,)
     require(
         record,
-        sorted(each.number for each in rollouts) == sorted(group),
+        sorted(each.id for each in rollouts) == sorted(group),
         f"rollouts {group} serve together or not at all",
     )
     switched = {rollout.pipeline: rollout.build for rollout in rollouts}
@@ -133,7 +133,7 @@ def switch(state: State, record: Record, event: Served) -> State:
         free = live is None or state.serves_the_same(rollout.build, live)
         require(record, held or free, f"build {live} was not held")
         require(record, rollout.approved, f"rollout {rollout.number} waits for a yes")
-        after = moved(after, record, rollout.number, Move.SERVED, hold=None, reason="")
+        after = moved(after, record, rollout.id, Move.SERVED, hold=None, reason="")
         if live is not None:
             idle[rollout.pipeline] = live
     return replace(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kappa.base.errors import UsageError
 from kappa.journal.journal import Proved, Receipt, Record, Served
+from replay.rollout.numbered import numbered
 from replay.rollout.rollout import Rollout
 from replay.rollout.state import State
 
@@ -25,9 +27,7 @@ class Chapter:
     def receipt(self) -> Receipt | None:
         """The receipt of its promote, or None if it has not served."""
         switched = () if self._event is None else self._event.switched
-        return next(
-            (each.receipt for each in switched if each.rollout == self.rollout.number), None
-        )
+        return next((each.receipt for each in switched if each.rollout == self.rollout.id), None)
 
     @property
     def _event(self) -> Served | None:
@@ -40,7 +40,30 @@ class Chapter:
 
 def chapters(state: State) -> tuple[Chapter, ...]:
     """Returns all rollouts, oldest first."""
-    return tuple(Chapter(rollout, state.served_in(rollout.number)) for rollout in state.rollouts)
+    return tuple(Chapter(rollout, state.served_in(rollout.id)) for rollout in state.rollouts)
+
+
+def generation_meant(state: State, generation: int | None, rollout: int | None) -> int:
+    """Returns the generation named by its number, or by that of the rollout that made it.
+
+    Raises UsageError unless exactly one of the two is given, and the rollout has served.
+    """
+    if rollout is None and generation is not None:
+        return generation
+    if rollout is None or generation is not None:
+        raise UsageError(
+            "a generation is named by its number, or by the rollout that made it",
+            hint="kappa show GENERATION, or kappa show --rollout NUMBER; kappa history lists both",
+        )
+    made = numbered(state, rollout)
+    found = Chapter(made, state.served_in(made.id)).generation
+    if found is None:
+        raise UsageError(
+            f"rollout {rollout} of pipeline {made.pipeline} has made no generation: it is "
+            f"{made.phase}",
+            hint=f"kappa wait {rollout} shows how it ended, or waits for it",
+        )
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,24 +13,24 @@ from replay.rollout.rollout import TRANSITIONS, IllegalTransition, Move, Rollout
 from replay.rollout.state import State
 
 
-def rollout_in(state: State, record: Record, number: int) -> Rollout:
+def rollout_in(state: State, record: Record, id_: int) -> Rollout:
     """Returns the rollout that a record names."""
     # Rollouts end in about the order they begin, so the one that is named is near the end.
     for rollout in reversed(state.rollouts):
-        if rollout.number == number:
+        if rollout.id == id_:
             return rollout
     raise IllegalTransition(
-        f"journal record {record.number} names rollout {number}, which was never begun"
+        f"journal record {record.number} names a rollout that record {id_} never began"
     )
 
 
-def moved(state: State, record: Record, number: int, move: Move, **changes: object) -> State:
+def moved(state: State, record: Record, id_: int, move: Move, **changes: object) -> State:
     """Returns the state after one rollout has moved; `changes` are fields of the rollout."""
-    rollout = rollout_in(state, record, number)
+    rollout = rollout_in(state, record, id_)
     after = TRANSITIONS[rollout.phase].get(move)
     if after is None:
         raise IllegalTransition(
-            f"journal record {record.number} says {move} of rollout {number}, "
+            f"journal record {record.number} says {move} of rollout {rollout.number}, "
             f"which is {rollout.phase}"
         )
     # The callers name fields of Rollout.
@@ -38,12 +38,10 @@ def moved(state: State, record: Record, number: int, move: Move, **changes: obje
 
 
 def with_rollout(state: State, rollout: Rollout) -> State:
-    """Returns the state with this rollout in place of the one of its number."""
+    """Returns the state with this rollout in place of the one of its id."""
     return replace(
         state,
-        rollouts=tuple(
-            rollout if each.number == rollout.number else each for each in state.rollouts
-        ),
+        rollouts=tuple(rollout if each.id == rollout.id else each for each in state.rollouts),
     )
 
 

@@ -53,7 +53,7 @@ def next_promote_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
     if sight.recreated is not None:
         return Append(
             Failed(
-                rollout.number,
+                rollout.id,
                 f"topic {sight.recreated} was created anew since build {rollout.build} was born",
                 "stage a new build: kappa deploy",
             )
@@ -70,7 +70,7 @@ def next_promote_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
                 if each.replaces
                 else f"build {each.rollout.build} to publish its first frontier"
             )
-    return Append(Held(rollout.number, replaced, rollout.attempts + 1, rollout.together))
+    return Append(Held(rollout.id, replaced, rollout.attempts + 1, rollout.together))
 
 
 def reaches(candidate: Offsets, live: Offsets, topics: frozenset[str]) -> bool:
@@ -123,7 +123,7 @@ def _never_reached(sight: Sight, rules: RolloutSettings) -> Failed:
         if each.replaces is not None
     ]
     return Failed(
-        sight.rollout.number,
+        sight.rollout.id,
         f"{' together, or '.join(pairs)} within {rules.hold_seconds:g} s, "
         f"{sight.rollout.attempts} times",
         "see how far each is with kappa status; deploy or undo again, or set a longer "
@@ -169,9 +169,9 @@ def _served(sight: Sight) -> Served:
     # In the order of the yes, whichever of them puts it.
     group = sorted(
         (sight, *sight.others),
-        key=lambda each: each.rollout.group.index(each.rollout.number) if each.rollout.group else 0,
+        key=lambda each: each.rollout.group.index(each.rollout.id) if each.rollout.group else 0,
     )
-    switched = [Switched(each.rollout.number, _receipt(each)) for each in group]
+    switched = [Switched(each.rollout.id, _receipt(each)) for each in group]
     serving = {
         **sight.state.serving,
         **{each.rollout.pipeline: each.rollout.build for each in group},

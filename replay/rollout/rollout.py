@@ -1,8 +1,8 @@
 """A rollout, its phases, and the one table of its legal transitions. Pure.
 
-A rollout is the way of one build from stage to serving, or to its end without. It is named by the
-number of the record that began it. The form of the machine is h11's: an illegal transition is an
-error and nothing happens.
+A rollout is the way of one build from stage to serving, or to its end without. People name it by
+its own number, 1, 2, 3; records name it by the number of the record that began it. The form of the
+machine is h11's: an illegal transition is an error and nothing happens.
 """
 
 from __future__ import annotations
@@ -86,6 +86,8 @@ class IllegalTransition(Broken):
 class Rollout:
     """One rollout, with all that its records have made of it.
 
+    `id`: the number of the journal's record that began it; other records name it so.
+    `number`: it is the n-th rollout of the journal, counted from 1; people name it so.
     `switch`: its build is one that was kept (undo, redo, or a deploy of its version).
     `caught_up`, `verified`: what was recorded of it. `approved`: it is promoted once it is ready.
     `alignment_after`: it is verified at an alignment numbered above this.
@@ -93,11 +95,12 @@ class Rollout:
     `reason`, `hint`: why it ended without serving, or lost its yes.
     `at`, `by`: time and author of its beginning. `asked_by`: the author of the last request for it
     (beginning, verification, yes or end). `accepted`: what was let through at its beginning.
-    `group`: the numbers of all rollouts approved together with it, its own among them; empty if it
+    `group`: the ids of all rollouts approved together with it, its own among them; empty if it
     is alone. `base`: what its build begins with, if that is a branch. `tables_of`: the build whose
     tables it serves, if it is an overlay.
     """
 
+    id: int
     number: int
     pipeline: str
     build: str
@@ -124,7 +127,7 @@ class Rollout:
     @property
     def together(self) -> tuple[int, ...]:
         """The other rollouts of its group."""
-        return tuple(number for number in self.group if number != self.number)
+        return tuple(each for each in self.group if each != self.id)
 
     @property
     def waits(self) -> bool:

@@ -50,12 +50,12 @@ class State:
         """All rollouts that have not ended, oldest first."""
         return tuple(rollout for rollout in self.rollouts if rollout.active)
 
-    def rollout(self, number: int) -> Rollout:
-        """Returns the rollout that record `number` began. Raises KeyError if it began none."""
+    def rollout(self, id_: int) -> Rollout:
+        """Returns the rollout that record `id_` began. Raises KeyError if it began none."""
         for rollout in self.rollouts:
-            if rollout.number == number:
+            if rollout.id == id_:
                 return rollout
-        raise KeyError(number)
+        raise KeyError(id_)
 
     def folded_by(self, build: str) -> str:
         """Returns the build that folds what a build serves: itself, or the one it overlays."""

@@ -80,19 +80,19 @@ class Controller:
         unseen: list[KappaError | OSError] = []
         self.waits = {}
         for begun in self.state.active_rollouts:
-            rollout = self.state.rollout(begun.number)
+            rollout = self.state.rollout(begun.id)
             if not rollout.active:
                 # It ended with another one of its group.
                 continue
             try:
                 step = next_step(self._sight(rollout), self._rules)
-                self.waits[rollout.number] = waits_for(step)
+                self.waits[rollout.id] = waits_for(step)
                 self._take(rollout, step)
             except (Broken, UsageError) as error:
-                self._append(Failed(rollout.number, error.message, error.hint))
+                self._append(Failed(rollout.id, error.message, error.hint))
             except (KappaError, OSError) as error:
                 why = error.message if isinstance(error, KappaError) else str(error)
-                self.waits[rollout.number] = f"what could not be looked at: {why}"
+                self.waits[rollout.id] = f"what could not be looked at: {why}"
                 unseen.append(error)
         self._let_go()
         self._retire()
@@ -159,7 +159,7 @@ class Controller:
             case Phase.READY if rollout.waits:
                 # The target is sampled after the yes: until then the live build goes on.
                 self._targets = {
-                    key: target for key, target in self._targets.items() if key[0] != rollout.number
+                    key: target for key, target in self._targets.items() if key[0] != rollout.id
                 }
                 return seen
             case Phase.READY:
@@ -198,7 +198,7 @@ class Controller:
         )
 
     def _target(self, rollout: Rollout, sample: Callable[[], Offsets]) -> Offsets:
-        key = (rollout.number, rollout.phase, rollout.attempts)
+        key = (rollout.id, rollout.phase, rollout.attempts)
         if key not in self._targets:
             self._targets[key] = sample()
         return self._targets[key]
@@ -217,12 +217,12 @@ class Controller:
             case Append(event):
                 self._append(event)
             case StartVerification():
-                why_not = self._processes.ensure_verifying(rollout.number)
+                why_not = self._processes.ensure_verifying(rollout.id)
                 if why_not is not None:
                     live = self.state.serving.get(rollout.pipeline)
                     self._append(
                         Verified(
-                            rollout.number,
+                            rollout.id,
                             "inconclusive",
                             rollout.caught_up or Offsets(),
                             reason=f"{why_not}; see kappa logs verification",
@@ -254,11 +254,11 @@ class Controller:
         One that is forgotten here expires by itself.
         """
         for rollout in self.state.rollouts:
-            if not rollout.active and rollout.number not in self._let_go_of:
+            if not rollout.active and rollout.id not in self._let_go_of:
                 last = Alignments(self._store, rollout.build).last()
                 if last is not None:
                     ensure_released(self._store, last.lease)
-                self._let_go_of.add(rollout.number)
+                self._let_go_of.add(rollout.id)
 
     def _retire(self) -> None:
         now = datetime.fromtimestamp(self._clock(), UTC)

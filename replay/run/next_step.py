@@ -20,7 +20,7 @@ def next_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
     if sight.stopped is not None:
         return Append(
             Failed(
-                rollout.number,
+                rollout.id,
                 f"the job of build {rollout.build} stopped: {sight.stopped.message}",
                 sight.stopped.hint,
             )
@@ -28,7 +28,7 @@ def next_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
     if sight.deaths >= _MOST_DEATHS:
         return Append(
             Failed(
-                rollout.number,
+                rollout.id,
                 f"the job of build {rollout.build} died {sight.deaths} times in a row",
                 f"see kappa logs {rollout.build}",
             )
@@ -36,7 +36,7 @@ def next_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
     if sight.never_aligned is not None:
         return Append(
             Failed(
-                rollout.number,
+                rollout.id,
                 f"build {rollout.build} cannot be compared with build {sight.live_build} at "
                 "equal offsets: it is past where that one stopped: "
                 f"{sight.never_aligned.message}",
@@ -46,10 +46,10 @@ def next_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
         )
     match rollout.phase:
         case Phase.REPLAYING if sight.shares and sight.candidate is not None:
-            return Append(CaughtUp(rollout.number, sight.candidate.offsets))
+            return Append(CaughtUp(rollout.id, sight.candidate.offsets))
         case Phase.REPLAYING if sight.aligns and sight.alignment is not None:
             return Append(
-                CaughtUp(rollout.number, sight.alignment.candidate.offsets, sight.alignment.number)
+                CaughtUp(rollout.id, sight.alignment.candidate.offsets, sight.alignment.number)
             )
         case Phase.REPLAYING if sight.aligns:
             return (
@@ -58,7 +58,7 @@ def next_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
                 else Wait(f"build {rollout.build} to come to where build {sight.live_build} is")
             )
         case Phase.REPLAYING if sight.candidate is not None and sight.target_reached:
-            return Append(CaughtUp(rollout.number, sight.candidate.offsets))
+            return Append(CaughtUp(rollout.id, sight.candidate.offsets))
         case Phase.REPLAYING:
             return Wait(f"build {rollout.build} to catch up")
         case Phase.VERIFYING if sight.aligns and sight.alignment is None:

@@ -127,7 +127,9 @@ class Processes:
             return None
         if self._verification_deaths.get(rollout, 0) >= _VERIFICATION_DEATHS:
             return f"the verification died {_VERIFICATION_DEATHS} times"
-        child = self._child("verification", f"the verification of rollout {rollout}", nice=_NICE)
+        child = self._child(
+            "verification", f"the verification of the rollout of record {rollout}", nice=_NICE
+        )
         self._start(child, "replay.verify.verify", "--rollout", str(rollout))
         self._verifications[rollout] = child
         return None

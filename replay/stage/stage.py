@@ -38,7 +38,7 @@ _LOOKS = 20
 
 
 def stage(store: Store, plan: Plan, *, auto_promote: bool = True) -> tuple[int, ...]:
-    """Begins a rollout for every step that acts, and returns their numbers.
+    """Begins a rollout for every step that acts, and returns their ids.
 
     `auto_promote`: a candidate that passes its verification is promoted with no further question. A
     kept build that shall serve again is promoted in any case: it was verified before. Raises what

@@ -192,9 +192,7 @@ def held_back(end: Offsets, high_watermark: Offsets) -> tuple[HeldBack, ...]:
 def _told(build: BuildStatus, state: State, underway: Underway, soak_seconds: float) -> BuildStatus:
     """Adds the supervisor's report, and until when an idle build is kept."""
     waiting = (
-        Waiting()
-        if build.rollout is None
-        else underway.rollouts.get(build.rollout.number, Waiting())
+        Waiting() if build.rollout is None else underway.rollouts.get(build.rollout.id, Waiting())
     )
     kept_until = soak_end(state, build.pipeline, soak_seconds) if build.role == "idle" else None
     return replace(

@@ -39,6 +39,7 @@ def status_listing(status: Status, now: datetime) -> Listing:
     columns = (
         "pipeline",
         "role",
+        "rollout",
         "build",
         "version",
         "state",
@@ -103,6 +104,7 @@ def _build_row(build: BuildStatus, now: datetime) -> tuple[Any, ...]:
     return (
         build.pipeline,
         build.role,
+        None if build.rollout is None else build.rollout.number,
         build.build,
         build.version,
         _state(build),

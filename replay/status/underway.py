@@ -107,9 +107,7 @@ class Reporter:
             return
         self._waits, self._due = dict(waits), self._clock() + _REPORT_SECONDS
         rollouts = {
-            rollout.number: Waiting(
-                waits.get(rollout.number, ""), self._rate(rollout.number, rollout.build)
-            )
+            rollout.id: Waiting(waits.get(rollout.id, ""), self._rate(rollout.id, rollout.build))
             for rollout in state.active_rollouts
         }
         self._paces = {number: pace for number, pace in self._paces.items() if number in rollouts}

@@ -17,6 +17,7 @@ from kappa.state.build import comparable_topics, folded_by, read_birth
 from kappa.state.frontier import Frontier
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+from replay.rollout.numbered import build_named, rollout_named
 from replay.rollout.state import State
 from replay.verify.diff import Comparison, Side, compare
 from replay.verify.unsettled import KeyLog, unsettled_keys
@@ -52,10 +53,23 @@ def builds_to_compare(
 ) -> tuple[str, str]:
     """Returns the two builds to compare: those named, or what serves and the candidate. Pure.
 
-    If no candidate is on its way, they are the build before and what serves. Raises UsageError if
+    If no candidate is on its way, they are the build before and what serves. Each may be named by
+    the number of its rollout; one number alone must be of one of these two. Raises UsageError if
     the pipeline has no two such builds, or both serve the same tables.
     """
-    builds = _named_or_newest(state, pipeline, before, after)
+    named = rollout_named(state, pipeline)
+    if named is None:
+        builds = _named_or_newest(state, pipeline, before, after)
+    elif before is not None and after is None:
+        # kappa diff 3 4
+        builds = _named_or_newest(state, named.pipeline, named.build, before)
+    else:
+        builds = _named_or_newest(state, named.pipeline, before, after)
+    if named is not None and before is None and named.build not in builds:
+        raise UsageError(
+            f"build {named.build} of rollout {named.number} is neither {builds[0]} nor {builds[1]}",
+            hint=f"name another rollout to compare it with: kappa diff {named.number} NUMBER",
+        )
     if state.serves_the_same(*builds):
         raise UsageError(
             f"builds {' and '.join(builds)} serve the same tables, so no row differs",
@@ -67,6 +81,7 @@ def builds_to_compare(
 def _named_or_newest(
     state: State, pipeline: str, before: str | None, after: str | None
 ) -> tuple[str, str]:
+    before, after = (None if each is None else build_named(state, each) for each in (before, after))
     if pipeline not in state.serving:
         raise UsageError(
             f"no pipeline {pipeline} is served",

@@ -122,7 +122,7 @@ def _checked(store: Store, pinned: PinnedSnapshot, rollout: Rollout, means: Mean
     try:
         with connect(snapshot, store, limits=means.limits) as reader:
             return Verified(
-                rollout.number,
+                rollout.id,
                 "passed",
                 frontier.offsets,
                 tuple(_run_checks(reader, snapshot.births[rollout.build])),
@@ -132,7 +132,7 @@ def _checked(store: Store, pinned: PinnedSnapshot, rollout: Rollout, means: Mean
     except UsageError as error:
         # A view that the pipeline's own tables do not allow: readers would get that error.
         return Verified(
-            rollout.number,
+            rollout.id,
             "inconclusive",
             frontier.offsets,
             reason=error.message,
@@ -156,7 +156,7 @@ def _beyond(store: Store, snapshot: Snapshot, build: str) -> str:
 def _never_compared(store: Store, rollout: Rollout, live: str | None, reason: str) -> Verified:
     newest = Frontiers(store, rollout.build).newest()
     return Verified(
-        rollout.number,
+        rollout.id,
         "inconclusive",
         Offsets() if newest is None else newest.offsets,
         reason=reason,
@@ -175,29 +175,27 @@ def _run_checks(reader: Reader, birth: Birth) -> Iterable[Check]:
                 yield Check(table.name, condition, int(rows), int(failing))
 
 
-def ensure_verified(store: Store, number: int, means: Means) -> None:
+def ensure_verified(store: Store, id_: int, means: Means) -> None:
     """Verifies a rollout and appends the verdict, unless it has one or has ended meanwhile.
 
     Raises Unreachable if the broker is.
     """
-    _ensure_verdict(store, number, lambda rollout, live: verify(store, rollout, live, means))
+    _ensure_verdict(store, id_, lambda rollout, live: verify(store, rollout, live, means))
 
 
-def ensure_given_up(store: Store, number: int, reason: str) -> None:
+def ensure_given_up(store: Store, id_: int, reason: str) -> None:
     """Appends that nothing could be concluded, unless the rollout has a verdict or has ended."""
-    _ensure_verdict(
-        store, number, lambda rollout, live: _never_compared(store, rollout, live, reason)
-    )
+    _ensure_verdict(store, id_, lambda rollout, live: _never_compared(store, rollout, live, reason))
 
 
 def _ensure_verdict(
-    store: Store, number: int, judge: Callable[[Rollout, str | None], Verified]
+    store: Store, id_: int, judge: Callable[[Rollout, str | None], Verified]
 ) -> None:
     journal = Journal(store)
     verdict: Verified | Failed | None = None
     while True:
         state = current_state(store)
-        rollout = state.rollout(number)
+        rollout = state.rollout(id_)
         if rollout.phase is not Phase.VERIFYING:
             return
         if verdict is None:
@@ -207,7 +205,7 @@ def _ensure_verdict(
                 raise
             except KappaError as error:
                 verdict = Failed(
-                    number,
+                    id_,
                     f"build {rollout.build} could not be verified: {error.message}",
                     error.hint,
                 )
@@ -216,7 +214,7 @@ def _ensure_verdict(
             return
 
 
-def _end_at(seconds: float, store: Store, number: int) -> None:
+def _end_at(seconds: float, store: Store, id_: int) -> None:
     """Ends this process after some seconds, whatever it does then.
 
     The thread is a daemon's: a process that is done sooner ends without it.
@@ -226,7 +224,7 @@ def _end_at(seconds: float, store: Store, number: int) -> None:
         try:
             ensure_given_up(
                 store,
-                number,
+                id_,
                 f"the verification did not end within {seconds:g} s (verify.timeout_seconds)",
             )
         finally:

@@ -17,7 +17,10 @@ import anyio
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
 
+from kappa.journal.begun import beginnings, rollout_number
 from kappa.journal.journal import Journal, Record, as_document
+from kappa.journal.view import JournalView
+from kappa.state.store import Store
 from serving.http.problem import HttpError
 from serving.http.stand import API, stand_of
 
@@ -66,7 +69,8 @@ async def events(
 ) -> StreamingResponse:
     """Streams each record of the journal as it is appended.
 
-    Records are what was requested, decided and observed of rollouts.
+    Records are what was requested, decided and observed of rollouts. `rollout` is the number of
+    the one that a record is about.
     """
     if last_event_id is not None and not (last_event_id.isascii() and last_event_id.isdecimal()):
         raise HttpError(
@@ -118,8 +122,9 @@ class _Look(Generic[_Seen]):
 class _Listening:
     """The listeners, and the looks that they share."""
 
-    def __init__(self, journal: Journal, pulse: Pulse | None) -> None:
-        self.journal = journal
+    def __init__(self, store: Store, pulse: Pulse | None) -> None:
+        journal = Journal(store)
+        self.view = JournalView(store)
         self.who: set[object] = set()
         self.end = _Look(_end_of(journal), seconds=_LOOK_SECONDS)
         self.pulse = None if pulse is None else _Look(pulse, seconds=_PULSE_SECONDS)
@@ -129,9 +134,7 @@ class _Listening:
 def _listening(request: Request) -> _Listening:
     state = request.app.state
     if not hasattr(state, "listening"):
-        state.listening = _Listening(
-            Journal(stand_of(request).store), getattr(state, "pulse", None)
-        )
+        state.listening = _Listening(stand_of(request).store, getattr(state, "pulse", None))
     found = state.listening
     assert isinstance(found, _Listening), "it was made here"
     return found
@@ -165,14 +168,14 @@ async def _told(listening: _Listening, number: int, *, progress: bool) -> AsyncI
                 if before not in {None, beat}:
                     silent = 0.0
                     yield "event: progress\ndata: {}\n\n"
-            records = list[Record]()
+            records, begun = list[Record](), tuple[int, ...]()
             if await listening.end.seen() > number:
-                records = await anyio.to_thread.run_sync(
-                    _some_after, listening.journal, number, limiter=listening.readers
+                records, begun = await anyio.to_thread.run_sync(
+                    _some_after, listening.view, number, limiter=listening.readers
                 )
             for record in records:
                 number = record.number
-                yield _event(record)
+                yield _event(record, rollout_number(record, begun))
             silent = 0.0 if records else silent + _LOOK_SECONDS
             if silent >= _SILENCE_SECONDS:
                 silent = 0.0
@@ -183,15 +186,13 @@ async def _told(listening: _Listening, number: int, *, progress: bool) -> AsyncI
         listening.who.discard(me)
 
 
-def _some_after(journal: Journal, number: int) -> list[Record]:
-    found = []
-    for record in journal.after(number):
-        found.append(record)
-        if len(found) == _AT_ONCE:
-            break
-    return found
+def _some_after(view: JournalView, number: int) -> tuple[list[Record], tuple[int, ...]]:
+    """Returns the next records, and the numbers of all that began a rollout."""
+    records = view.records()
+    return list(records[number : number + _AT_ONCE]), beginnings(records)
 
 
-def _event(record: Record) -> str:
-    document = json.dumps(as_document(record), ensure_ascii=False, separators=(",", ":"))
+def _event(record: Record, rollout: int | None) -> str:
+    told = {"rollout": rollout, **as_document(record)}
+    document = json.dumps(told, ensure_ascii=False, separators=(",", ":"))
     return f"id: {record.number}\nevent: {record.event.kind}\ndata: {document}\n\n"

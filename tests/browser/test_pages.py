@@ -29,9 +29,9 @@ from serving.sandbox.question import Allowance
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 PATHS = (
     "/",
-    "/rollouts/14",
-    "/rollouts/14/samples",
-    "/rollouts/10",
+    "/rollouts/5",
+    "/rollouts/5/samples",
+    "/rollouts/3",
     "/history",
     "/generations/1",
     "/tables",
@@ -57,7 +57,7 @@ def serving(world: World, *, token: str | None = None, port: int = 0) -> Server:
 
 def lived(folder: Path) -> World:
     world = World(folder)
-    assert world.lives() == 14
+    assert world.lives() == 5
     world.be_up()
     return world
 
@@ -71,7 +71,7 @@ def ready(chromium: Browser, folder: Path) -> Iterator[tuple[World, Page, Seen]]
     """Makes a world, and opens a browser at its rollout that waits for a yes."""
     world = lived(folder)
     with serving(world) as server, opened(chromium, at(server), axe=True) as (page, seen):
-        page.goto("/rollouts/14")
+        page.goto("/rollouts/5")
         yield world, page, seen
 
 
@@ -107,7 +107,7 @@ def test_what_was_found_a_while_later_comes_by_itself_and_is_told_as_it_was_writ
     chromium: Browser, standing: Server
 ) -> None:
     with opened(chromium, at(standing)) as (page, _):
-        page.goto("/rollouts/14")
+        page.goto("/rollouts/5")
         expect(page.locator("#samples ins")).to_have_count(5)
         expect(page.locator("#samples")).to_contain_text(EVIL)
 
@@ -217,7 +217,7 @@ def test_a_yes_that_was_meant_for_one_candidate_is_none_for_the_next(
         world.waits(world.build("web-4"), "web-2")
         page.locator("#plan-yes").click()
 
-        expect(dialog).to_contain_text("rollout 18, begun by")
+        expect(dialog).to_contain_text("rollout 6, begun by")
         seen.complaints.clear()
     assert not any(isinstance(record.event, PromoteAsked) for record in world.journal.after(0))
 
@@ -236,7 +236,7 @@ def test_what_comes_late_of_a_look_that_was_left_is_not_told_as_another_ones(
 
     with serving(world) as server, opened(chromium, at(server)) as (page, _):
         page.route("**/api/v1/rollouts", asked)
-        page.goto("/rollouts/14")
+        page.goto("/rollouts/5")
         dialog = page.get_by_role("dialog")
         page.get_by_role("button", name="Promote").click()
         expect(dialog).to_contain_text("Looking at what would be done")
@@ -305,7 +305,7 @@ def test_who_is_second_is_told_so_and_nothing_is_done(chromium: Browser, tmp_pat
         page.locator("#plan-yes").click()
 
         expect(dialog).to_contain_text(
-            "rollout 14 of pipeline web was given up: somebody was quicker"
+            "rollout 5 of pipeline web was given up: somebody was quicker"
         )
         expect(page.locator("#plan-yes")).to_be_hidden()
         page.get_by_role("button", name="Cancel").click()
@@ -321,7 +321,7 @@ def test_when_the_server_goes_the_page_says_so_and_heals_when_it_is_back(
     first = serving(world)
     with opened(chromium, at(first)) as (page, seen):
         with first:
-            page.goto("/rollouts/14")
+            page.goto("/rollouts/5")
             expect(page.locator("#line")).to_have_text("Live")
         expect(page.locator("#line")).to_contain_text("Connection lost")
         expect(page.locator("h1")).to_contain_text("web")
@@ -358,7 +358,7 @@ def test_nothing_jumps_while_data_stream_in_nor_moves_for_who_wants_it_still(
         assert page.evaluate("shifted") - before < 0.01
 
         # A rollout's page, too, once its later findings are shown.
-        page.goto("/rollouts/14")
+        page.goto("/rollouts/5")
         expect(page.locator("#samples .notice")).to_contain_text("offsets")
         before, frontiers = page.evaluate("shifted"), Frontiers(world.store, "web-3")
         for number in range(41, 44):
@@ -392,7 +392,7 @@ def test_nothing_jumps_while_a_rollout_goes_from_one_stage_to_the_next(
         )
         overview, rollout = page.context.new_page(), page
         overview.goto("/")
-        rollout.goto("/rollouts/18")
+        rollout.goto("/rollouts/6")
         stage, card = rollout.locator(".stages [aria-current]"), overview.locator("#moving-web")
         for each in (card, rollout.locator("#rollout")):
             expect(each.locator("progress").first).to_be_visible()
@@ -418,7 +418,7 @@ def test_without_scripts_all_is_there_to_be_read_and_what_to_type_is_said(
     chromium: Browser, standing: Server
 ) -> None:
     with opened(chromium, at(standing), java_script_enabled=False) as (page, _):
-        page.goto("/rollouts/14")
+        page.goto("/rollouts/5")
         page.get_by_role("link", name="Show some of each kind").click()
         expect(page.locator("ins")).to_have_count(5)
         for path, told in (
@@ -440,7 +440,7 @@ def test_with_a_token_a_browser_signs_in_sees_what_is_new_asks_and_signs_out(
         serving(world, token="s3cret") as server,
         opened(chromium, at(server), axe=True) as (page, seen),
     ):
-        page.goto("/rollouts/14")
+        page.goto("/rollouts/5")
         ensure_accessible(page)
         page.get_by_label("Token").fill("guessed")
         page.get_by_role("button", name="Sign in").click()
@@ -448,7 +448,7 @@ def test_with_a_token_a_browser_signs_in_sees_what_is_new_asks_and_signs_out(
         seen.complaints.clear()
         page.get_by_label("Token").fill("s3cret")
         page.get_by_role("button", name="Sign in").click()
-        expect(page).to_have_url(f"{at(server)}/rollouts/14")
+        expect(page).to_have_url(f"{at(server)}/rollouts/5")
         expect(page.locator("#line")).to_have_text("Live")
         assert page.evaluate("document.cookie") == ""
 

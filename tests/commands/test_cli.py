@@ -220,7 +220,7 @@ def pretend_up(store: Store) -> None:
         (["logs"], 2, "supervisor has said nothing yet", "kappa up -d"),
         (["logs", "nobody"], 2, "there is no log of nobody", "supervisor, broker"),
         (["show", "1"], 2, "there is no generation 1", "kappa deploy"),
-        (["show", "last"], 2, "Invalid value for 'generation'", "kappa show --help"),
+        (["show", "last"], 2, "Invalid value for 'GENERATION'", "kappa show --help"),
         (
             ["query", "select 1", "--at", "yesterday"],
             2,
@@ -522,7 +522,7 @@ def test_a_generation_is_shown_in_full(kappa: Kappa, two_builds: Store) -> None:
     assert (found["generation"], found["previous_generation"]) == (2, 1)
     assert (switched["pipeline"], switched["build"], switched["version"]) == ("web", "web-2", "v2")
     assert (switched["rollout"], switched["first"], switched["asked_by"]) == (
-        5,
+        2,
         False,
         found["served_by"],
     )
@@ -739,7 +739,7 @@ def test_a_candidate_that_passed_waits_and_is_shown_before_the_yes(
 
 @pytest.fixture
 def two_waiting(waiting: Store) -> Store:
-    """Adds a first build of another pipeline that waits too, as rollout 13."""
+    """Adds a first build of another pipeline that waits too, as rollout 4 (record 13)."""
     here = Offsets({"web.hits": {0: 7}})
     born(waiting, "ads-1", "ads")
     append(
@@ -796,7 +796,7 @@ def test_what_was_promoted_together_is_told_of_each_and_undone_by_itself(
         chapter["rollout"]: (chapter["pipeline"], chapter["generation"], chapter["state"])
         for chapter in kappa("history", "-o", "json").json()
     }
-    assert (told[10], told[13]) == (("web", 3, "served"), ("ads", 3, "served"))
+    assert (told[3], told[4]) == (("web", 3, "served"), ("ads", 3, "served"))
     shown = kappa("show", "3").out
     assert "web: build web-3 (version v3) instead of web-2, which generation 2 served" in shown
     assert "ads: build ads-1 (version v1), its first" in shown
@@ -810,6 +810,53 @@ def test_what_was_promoted_together_is_told_of_each_and_undone_by_itself(
     )
 
 
+def test_every_command_takes_the_number_of_a_rollout(kappa: Kappa, two_waiting: Store) -> None:
+    assert "rollout 3: build web-3 of pipeline web" in kappa("wait", "3").err
+    assert "ads-1" in kappa("wait", "4").out
+    assert (
+        kappa("logs", "3").err
+        == "error: web-3 has said nothing yet\nhint: start it with: kappa up -d\n"
+    )
+    assert kappa("show", "--rollout", "2").out == kappa("show", "2").out
+    assert [each["rollout"] for each in kappa("history", "-o", "json").json()] == [1, 2, 3, 4]
+    found = kappa("status", "-o", "json").json()["builds"]
+    assert {each["build"]: each["rollout"] for each in found if each["rollout"]} == {
+        "web-3": 3,
+        "ads-1": 4,
+    }
+    assert kappa("undo", "2", "--yes").code == 6
+    assert kappa("promote", "3", "4", "--yes", "--timeout", "0").code == 5
+    assert next(iter(Journal(two_waiting).after(15))).event == PromoteAsked(10, (13,))
+    assert kappa("abandon", "3").err == "rollout 3 is given up\n"
+    assert kappa("verify", "4", "--timeout", "0").code == 5
+    assert kappa("wait", "3").code == 6
+
+
+@pytest.mark.parametrize(
+    ("typed", "says", "hint"),
+    [
+        (("wait", "6"), "there is no rollout 6", "there are 1 to 4: kappa history"),
+        (("prove", "1"), "rollout 1 does not serve pipeline web: rollout 2 does", "kappa history"),
+        (("diff", "3", "9"), "there is no rollout 9", "there are 1 to 4"),
+        (("rejects", "9"), "there is no rollout 9", "there are 1 to 4"),
+        (("rejects", "--build", "9"), "there is no rollout 9", "there are 1 to 4"),
+        (("retry", "9"), "there is no rollout 9", "there are 1 to 4"),
+        (("deploy", "3"), "3 is the number of a rollout, and kappa deploy", "kappa history shows"),
+        (("replay", "3"), "3 is the number of a rollout, and kappa replay", "kappa history shows"),
+        (("plan", "web", "3"), "3 is the number of a rollout, and kappa plan", "kappa history"),
+        (("show",), "a generation is named by its number", "kappa show GENERATION"),
+    ],
+)
+def test_a_number_that_is_not_meant_is_refused_with_what_to_type(
+    kappa: Kappa, two_waiting: Store, typed: tuple[str, ...], says: str, hint: str
+) -> None:
+    refused = kappa(*typed)
+
+    assert (refused.code, fold(Journal(two_waiting).after(0)).last) == (2, 15)
+    assert says in refused.err
+    assert hint in refused.err.partition("\nhint: ")[2]
+
+
 def test_who_has_lost_the_yes_is_told_why(kappa: Kappa, two_waiting: Store) -> None:
     append(two_waiting, PromoteAsked(10, (13,)))
     assert kappa("abandon", "ads").code == 0
@@ -817,7 +864,7 @@ def test_who_has_lost_the_yes_is_told_why(kappa: Kappa, two_waiting: Store) -> N
     lost = rollout_of(two_waiting, 10)
 
     with pytest.raises(
-        KappaError, match=r"was not promoted: rollout 13 of pipeline ads, .* was abandoned"
+        KappaError, match=r"was not promoted: rollout 4 of pipeline ads, .* was abandoned"
     ) as told:
         ensure_not_waiting(lost)
     assert "kappa promote web" in told.value.hint
@@ -845,19 +892,19 @@ class Asked(io.StringIO):
         (
             "promote",
             [PromoteAsked(10)],
-            "ada@home was first: rollout 10 of pipeline web, begun by",
+            "ada@home was first: rollout 3 of pipeline web, begun by",
             "kappa wait web",
         ),
         (
             "promote",
             [Abandoned(10, "not good")],
-            "ada@home was first: rollout 10 of pipeline web was given up: not good",
+            "ada@home was first: rollout 3 of pipeline web was given up: not good",
             "kappa deploy web",
         ),
         (
             "undo",
             [Abandoned(10, "no"), Staged("web", "web-4", "v4", ("new",))],
-            "rollout 14 of pipeline web has not ended: ada@home was first, it is replaying",
+            "rollout 4 of pipeline web has not ended: ada@home was first, it is replaying",
             "kappa abandon web",
         ),
     ],
@@ -919,7 +966,7 @@ def test_waiting_has_an_end_and_the_rollout_goes_on(kappa: Kappa, two_builds: St
 
     assert waited.code == 5
     assert (
-        "error: rollout 10 is still replaying after 0 s\n"
+        "error: rollout 3 is still replaying after 0 s\n"
         "hint: it goes on: kappa status -w follows it, kappa abandon web gives it up\n"
         in waited.err
     )
@@ -1143,12 +1190,12 @@ def test_a_stopped_follower_learns_how_to_follow_again_and_the_rollout_continues
         assert process.stderr is not None
         assert (
             process.stderr.readline()
-            == b"rollout 10: build web-3 of pipeline web replays from the beginning\n"
+            == b"rollout 3: build web-3 of pipeline web replays from the beginning\n"
         )
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
         assert read(process) == (
-            b"rollout 10 goes on; kappa status -w shows it, kappa abandon web gives it up\n"
+            b"rollout 3 goes on; kappa wait 3 follows it, kappa abandon 3 gives it up\n"
             b"interrupted\n"
         )
 

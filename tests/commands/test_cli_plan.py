@@ -138,13 +138,13 @@ class Project:
         """Moves the newest rollout on as far as it goes without a yes, as the controller would."""
         here, check = Offsets({"web.hits": {0: 7}}), Check("page_hits", "hits > 0", 3, 0)
         if self.rollout.phase is Phase.REPLAYING:
-            self.append(CaughtUp(self.rollout.number, here))
-            self.append(Verified(self.rollout.number, "passed", here, (check,)))
+            self.append(CaughtUp(self.rollout.id, here))
+            self.append(Verified(self.rollout.id, "passed", here, (check,)))
         rollout, state = self.rollout, self.state
         if rollout.active and rollout.approved:
             live = state.serving.get("web")
             if live is not None:
-                self.append(Held(rollout.number, live, 1))
+                self.append(Held(rollout.id, live, 1))
             receipt = Receipt(
                 "web",
                 rollout.build,
@@ -154,9 +154,7 @@ class Project:
                 None if live is None else here,
                 first=live is None,
             )
-            self.append(
-                Served(rollout.number, state.generation + 1, {"web": rollout.build}, receipt)
-            )
+            self.append(Served(rollout.id, state.generation + 1, {"web": rollout.build}, receipt))
 
     def append(self, event: Event) -> None:
         assert Journal(self.store).append(self.state.last + 1, event) is not None

@@ -15,6 +15,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from kappa.base.process import process_id
+from kappa.journal.begun import beginnings
 from kappa.journal.journal import (
     Abandoned,
     CaughtUp,
@@ -216,7 +217,7 @@ class World:
         self.append(Served(rollout, generation, {"web": build}, receipt))
 
     def waits(self, build: str, live: str) -> int:
-        """Makes a candidate that is ready and was compared; returns its rollout."""
+        """Makes a candidate that is ready and was compared; returns its rollout's number."""
         self.append(
             Staged(
                 "web",
@@ -228,7 +229,7 @@ class World:
         )
         rollout = max(record.number for record in self.journal.after(0))
         self.append(CaughtUp(rollout, self._offsets(1000)), self.verified(rollout, live))
-        return rollout
+        return len(beginnings(tuple(self.journal.after(0))))
 
     def verified(self, rollout: int, live: str | None) -> Verified:
         checks = (
@@ -259,7 +260,7 @@ class World:
         )
 
     def lives(self) -> int:
-        """Makes the whole history, and returns the rollout of the candidate that waits.
+        """Makes the whole history, and returns the number of the rollout that waits.
 
         It has two generations, a kept build, that candidate, one that failed, and one that was
         abandoned.

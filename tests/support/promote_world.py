@@ -427,7 +427,7 @@ class Protocol:
 
         if me.looked < 0:
             for rollout in self._journal.pages[world.journal].active:
-                yield f"{who} reads the journal", now(Controller(world.journal, rollout.number))
+                yield f"{who} reads the journal", now(Controller(world.journal, rollout.id))
             return
         state = self._state(me.looked)
         rollout = state.rollout(me.rollout)
@@ -648,9 +648,9 @@ class Protocol:
         state = self._state(world.journal)
         for rollout in self._journal.pages[world.journal].active:
             if world.abandons < self.bounds.abandons:
-                page = self._journal.after(world.journal, Abandoned(rollout.number, "by hand"))
+                page = self._journal.after(world.journal, Abandoned(rollout.id, "by hand"))
                 yield (
-                    f"rollout {rollout.number} is abandoned",
+                    f"rollout {rollout.id} is abandoned",
                     world._replace(journal=page, abandons=world.abandons + 1),
                 )
         for pipeline in self._pipelines:

@@ -64,9 +64,9 @@ async function close(mine, button, wanted, generation, key) {
   if (dialog.returnValue !== "yes") { if (mine === current) current++; button.focus(); return; }
   asking = true;
   try {
-    const { event, number } = await ask(wanted, generation, key);
-    const rollout = `/rollouts/${event.rollout ?? number}`;
-    if (location.pathname !== rollout) location.assign(rollout);
+    const { rollout: number } = await ask(wanted, generation, key);
+    const place = `/rollouts/${number}`;
+    if (location.pathname !== place) location.assign(place);
   } catch (problem) {
     dialog.returnValue = "";
     refused(problem);

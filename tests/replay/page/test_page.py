@@ -69,8 +69,8 @@ PATHS = (
         "/rollouts/{candidate}",
         "/rollouts/{candidate}/samples",
         "/rollouts/1",
-        "/rollouts/10",
-        "/rollouts/12",
+        "/rollouts/3",
+        "/rollouts/4",
     ),
 )
 
@@ -144,7 +144,7 @@ def test_what_a_stranger_has_written_is_text_on_every_page_and_runs_nowhere(
 
 
 @pytest.mark.parametrize(
-    "path", ["/tables/web/page_hits", "/topics/visits", "/rejects", "/history", "/rollouts/10"]
+    "path", ["/tables/web/page_hits", "/topics/visits", "/rejects", "/history", "/rollouts/3"]
 )
 def test_and_it_is_told_as_it_was_written(lived: tuple[Server, int], path: str) -> None:
     assert EVIL in got(lived[0], path).text
@@ -251,7 +251,7 @@ def test_samples_are_found_once_and_who_comes_meanwhile_waits_for_nobody(
     try:
         assert compared.samples_of(world.desk, "web-2", "web-3") is None
         with serving(world) as server:
-            page = got(server, "/rollouts/14/samples")
+            page = got(server, "/rollouts/5/samples")
         assert "are being compared" in page.text
         assert any("data-again" in each for each in page.all("div"))
     finally:
@@ -284,12 +284,12 @@ def test_a_comparison_that_takes_too_long_is_broken_off_and_said_to_be(
     )
     with serving(world) as server:
         begun = time.monotonic()
-        page = got(server, "/rollouts/14/samples")
+        page = got(server, "/rollouts/5/samples")
         assert "compared for 0.3 s" in page.text
         assert "kappa diff web web-2 web-3" in page.text
         # A second look gets the same answer, and begins nothing anew.
         monkeypatch.setattr(compared, "pin_equal", None)
-        assert "compared for 0.3 s" in got(server, "/rollouts/14/samples").text
+        assert "compared for 0.3 s" in got(server, "/rollouts/5/samples").text
     assert time.monotonic() - begun < 20
 
 
@@ -710,7 +710,7 @@ def test_the_timeline_has_each_generation_and_each_rollout_without_one_newest_fi
     assert [each.number for each in found] == sorted((each.number for each in found), reverse=True)
     assert [each.generation for each in found if each.generation] == [2, 1]
     assert [each.now for each in found if each.generation] == [True, False]
-    assert sorted(each.rollout.number for each in found if each.rollout is not None) == [9, 12]
+    assert sorted(each.rollout.id for each in found if each.rollout is not None) == [9, 12]
     numbers = [each.number for each in found]
     state = fold(numbered(*READY))
     assert [each.number for each in timeline(state, most=2)] == numbers[:2]

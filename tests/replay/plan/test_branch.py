@@ -364,4 +364,4 @@ def test_a_branch_that_failed_is_begun_again_at_the_same_offsets() -> None:
 
     assert step.branch is not None
     assert step.branch.base == Base("a", V1.version, at(40, 20).plain(), 20, at(40, 20).plain())
-    assert step.reasons == ("function flights changed", "rollout 5 is begun again")
+    assert step.reasons == ("function flights changed", "rollout 2 is begun again")

@@ -40,7 +40,7 @@ def test_the_same_code_is_built_again_for_the_same_reasons(end: Event) -> None:
     (step,) = plan.steps
     plan.ensure_possible()
     assert (step.change, step.version, step.replays) == (Change.CHANGED, V2.version, True)
-    assert step.reasons == ("function flights changed", "rollout 5 is begun again")
+    assert step.reasons == ("function flights changed", "rollout 2 is begun again")
 
 
 def test_a_replay_that_failed_is_a_replay_again() -> None:
@@ -70,7 +70,7 @@ def test_what_was_let_through_is_let_through_where_exactly_that_is_found(accepte
 
 
 def test_other_code_is_no_retry() -> None:
-    with pytest.raises(Conflict, match="has changed since rollout 5") as refused:
+    with pytest.raises(Conflict, match="has changed since rollout 2") as refused:
         plan_again(observed(V1, journal=FAILED, births=(birth("a", V1),)), "flights")
 
     assert "kappa deploy flights" in refused.value.hint

@@ -360,7 +360,8 @@ def test_who_leaves_a_group_takes_the_yes_and_the_hold_of_the_others_along(
 
     assert (left.phase, left.waits, left.hold, left.group) == (Phase.READY, True, None, ())
     assert leaving in left.reason
-    assert f"rollout {leaves} of pipeline" in left.reason
+    number = state_of(*before).rollout(leaves).number
+    assert f"rollout {number} of pipeline" in left.reason
     assert holds(*before, event) == {"a": None, "x": None}
     again = state_of(*before, event, PromoteAsked(other)).rollout(other)
     assert (again.approved, again.reason, again.attempts, again.group) == (True, "", 0, ())
@@ -441,15 +442,13 @@ def any_events(
     state: State, draw: st.DrawFn, pipelines: Mapping[str, str] = PIPELINES
 ) -> tuple[list[Event], list[Event]]:
     """Returns an event of each kind over few names, whether or not it may follow."""
-    active = [rollout.number for rollout in state.active_rollouts]
-    number = draw(
-        st.sampled_from(active * 3 + [rollout.number for rollout in state.rollouts] or [1])
-    )
+    active = [rollout.id for rollout in state.active_rollouts]
+    number = draw(st.sampled_from(active * 3 + [rollout.id for rollout in state.rollouts] or [1]))
     build = draw(st.sampled_from(sorted(pipelines)))
-    rollout = next((each for each in state.rollouts if each.number == number), None)
+    rollout = next((each for each in state.rollouts if each.id == number), None)
     pipeline = rollout.pipeline if rollout else "flights"
     live = state.serving.get(pipeline)
-    ready = [each.number for each in state.active_rollouts if each.waits and each.number != number]
+    ready = [each.id for each in state.active_rollouts if each.waits and each.id != number]
     some = draw(st.sampled_from([tuple(ready), tuple(ready[:1]), tuple(active)]))
     group = rollout.together if rollout else ()
     on: list[Event] = [
@@ -466,7 +465,7 @@ def any_events(
         ]
         each = [
             served(
-                one.number,
+                one.id,
                 state.generation + 1,
                 one.build,
                 pipeline=one.pipeline,
@@ -543,7 +542,7 @@ def test_in_every_legal_history_the_laws_of_state_hold(events: list[Event]) -> N
             assert all(
                 other
                 in {
-                    each.number
+                    each.id
                     for each in after.active_rollouts
                     if each.group == rollout.group and each.approved
                 }
@@ -634,18 +633,18 @@ def next_to_serve(state: State) -> Event:
         live = state.serving.get(rollout.pipeline)
         match rollout.phase:
             case Phase.REPLAYING:
-                return CaughtUp(rollout.number, NOWHERE)
+                return CaughtUp(rollout.id, NOWHERE)
             case Phase.VERIFYING:
-                return verified(rollout.number)
+                return verified(rollout.id)
             case Phase.READY if rollout.waits:
-                return PromoteAsked(rollout.number)
+                return PromoteAsked(rollout.id)
             case Phase.READY if live is not None:
-                return held(rollout.number, live, together=rollout.together)
+                return held(rollout.id, live, together=rollout.together)
     first = state.active_rollouts[0]
-    group = [state.rollout(number) for number in first.group or (first.number,)]
+    group = [state.rollout(number) for number in first.group or (first.id,)]
     each = [
         served(
-            one.number,
+            one.id,
             state.generation + 1,
             one.build,
             pipeline=one.pipeline,
@@ -663,7 +662,7 @@ def test_from_wherever_rollouts_stand_all_of_them_can_serve(
     attempted: tuple[list[Event], State],
 ) -> None:
     _, state = attempted
-    under_way = [rollout.number for rollout in state.active_rollouts]
+    under_way = [rollout.id for rollout in state.active_rollouts]
     # The longest way: caught up, verified, a yes, a hold, served.
     for _ in range(5 * len(under_way)):
         if state.active_rollouts:
@@ -679,9 +678,9 @@ def test_from_wherever_rollouts_stand_each_can_be_given_up_and_what_serves_goes_
     _, before = attempted
     state = before
     for rollout in before.active_rollouts:
-        state = advance(state, numbered(Abandoned(rollout.number, "no"), after=state.last)[0])
+        state = advance(state, numbered(Abandoned(rollout.id, "no"), after=state.last)[0])
 
-    assert {state.rollout(rollout.number).phase for rollout in before.active_rollouts} <= {
+    assert {state.rollout(rollout.id).phase for rollout in before.active_rollouts} <= {
         Phase.ABANDONED
     }
     assert (state.active_rollouts, state.serving, state.idle, state.generation) == (

@@ -119,7 +119,7 @@ class World:
         state = self.state
         rollout = next(each for each in state.active_rollouts if each.build == build)
         if rollout.phase is Phase.VERIFYING:
-            self.journal.append(state.last + 1, Verified(rollout.number, "passed", Offsets()))
+            self.journal.append(state.last + 1, Verified(rollout.id, "passed", Offsets()))
 
     def controller(self, rules: RolloutSettings = RULES) -> Controller:
         # Of a topic's facts only the id is read.
@@ -235,7 +235,7 @@ def test_history_and_show_tell_each_ones_receipt(world: World) -> None:
     state = world.go_on(world.controller())
 
     told = {
-        chapter.rollout.number: (
+        chapter.rollout.id: (
             chapter.generation,
             None if chapter.receipt is None else chapter.receipt.build,
         )
@@ -251,7 +251,7 @@ def test_history_and_show_tell_each_ones_receipt(world: World) -> None:
     assert [
         (each["rollout"], each["pipeline"], each["build"])
         for each in show_document(found)["switched"]
-    ] == [(9, "flights", "b"), (12, "trains", "y")]
+    ] == [(3, "flights", "b"), (4, "trains", "y")]
     assert show_document(found)["builds"]["trains"]["previous_build"] == "x"
     assert [row[:3] for row in show_listing(found).rows] == [
         ("flights", "flights", 0),
@@ -261,17 +261,17 @@ def test_history_and_show_tell_each_ones_receipt(world: World) -> None:
     assert "trains: build y (version version-of-y) instead of x" in show_text(found)
 
 
-@pytest.mark.parametrize("rollout", [9, 12])
+@pytest.mark.parametrize(("id_", "number"), [(9, 3), (12, 4)])
 def test_who_says_yes_to_one_that_has_served_with_others_learns_in_which_generation(
-    world: World, rollout: int
+    world: World, id_: int, number: int
 ) -> None:
     ask_promote(world.store, "flights", "trains")
     world.go_on(world.controller())
 
     with pytest.raises(
-        Conflict, match=f"was first: rollout {rollout} of pipeline .* has served, as generation 3"
+        Conflict, match=f"was first: rollout {number} of pipeline .* has served, as generation 3"
     ):
-        ask_promote(world.store, seen=[rollout])
+        ask_promote(world.store, seen=[id_])
 
 
 def test_one_of_them_is_undone_by_itself_and_to_a_generation(world: World) -> None:
@@ -344,7 +344,7 @@ def test_when_one_ends_the_other_is_let_go_and_waits_for_a_new_yes(
 
     other = state.rollout(12)
     assert (other.waits, state.serving) == (True, {"flights": "a", "trains": "x"})
-    assert "rollout 9 of pipeline flights, with which it was to serve" in other.reason
+    assert "rollout 3 of pipeline flights, with which it was to serve" in other.reason
     assert controller.waits[12] == "a yes: kappa promote trains"
     assert world.hold("x") is world.hold("a") is None
     ask_promote(world.store, "trains")
@@ -445,7 +445,7 @@ def deciding(world: World, controller: Controller) -> Generator[None]:
         controller.state = fold(world.journal.after(controller.state.last), controller.state)
         yield
         for begun in controller.state.active_rollouts:
-            rollout = controller.state.rollout(begun.number)
+            rollout = controller.state.rollout(begun.id)
             if rollout.active:
                 step = next_step(controller._sight(rollout), RULES)
                 yield

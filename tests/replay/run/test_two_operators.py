@@ -47,7 +47,7 @@ from replay.rollout.state import State, soaked
 from replay.stage.stage import stage
 
 V1, V2, V3 = declared(), declared(code="2"), declared(code="3")
-# Build b serves and a is kept; rollout 10 is on its way with build c.
+# Build b serves and a is kept; rollout 3, which record 10 began, is on its way with build c.
 SERVING = (
     staged("a"),
     CaughtUp(1, NOWHERE),
@@ -112,7 +112,7 @@ class Operator:
             "deploys what is kept": lambda: stage(self.store, self.kept),
             "undoes": lambda: ask_undo(self.store, "flights", seen=self.seen),
             "promotes": lambda: ask_promote(
-                self.store, "flights", seen=[active.number] if active else []
+                self.store, "flights", seen=[active.id] if active else []
             ),
             "verifies": lambda: ask_verify(self.store, "flights"),
             "abandons": lambda: abandon(self.store, "flights"),
@@ -246,27 +246,27 @@ def test_who_is_overtaken_between_look_and_record_is_refused_and_told(
         (
             (PromoteAsked(10), held(10, "b"), served(10, 3, "c", live="b")),
             (
-                "ada@home was first: rollout 10 of pipeline flights has served, "
+                "ada@home was first: rollout 3 of pipeline flights has served, "
                 "as generation 3, with build c"
             ),
         ),
         (
             (Abandoned(10, "not good"),),
-            "ada@home was first: rollout 10 of pipeline flights was given up: not good",
+            "ada@home was first: rollout 3 of pipeline flights was given up: not good",
         ),
         (
             (Abandoned(10, "no"), staged("d"), CaughtUp(14, NOWHERE), verified(14)),
-            "given up: no; rollout 14, begun by ada@home, is ready now, with build d",
+            "given up: no; rollout 4, begun by ada@home, is ready now, with build d",
         ),
         (
             (Failed(10, "its job stopped"),),
-            "rollout 10 of pipeline flights, begun by test, has failed: its job stopped",
+            "rollout 3 of pipeline flights, begun by test, has failed: its job stopped",
         ),
         ((VerifyAsked(10, 1),), "is verifying, and not ready: ada@home asked for that"),
         (
             (PromoteAsked(10), held(10, "b"), Released(10, "b", 14, "too long")),
             (
-                "ada@home was first: rollout 10 of pipeline flights, begun by test, "
+                "ada@home was first: rollout 3 of pipeline flights, begun by test, "
                 "is on its way to serve"
             ),
         ),
@@ -322,7 +322,7 @@ def test_an_abandon_ends_the_rollout_that_was_there_and_not_the_next(
     told = Operator("bob@work", slow, monkeypatch).does("abandons")
 
     assert isinstance(told, Conflict)
-    assert "rollout 14, begun by ada@home, is replaying now, with build d" in told.message
+    assert "rollout 4, begun by ada@home, is replaying now, with build d" in told.message
     assert state(house).rollout(14).active
 
 
@@ -486,7 +486,7 @@ def test_an_acknowledgement_of_a_former_rollouts_hold_is_none_of_the_next_ones(
     platform.tick(3)
 
     assert platform.last.phase is Phase.HOLDING
-    assert platform.controller.waits[platform.last.number] == "build a to acknowledge the hold"
+    assert platform.controller.waits[platform.last.id] == "build a to acknowledge the hold"
 
 
 def test_the_soak_of_a_former_build_is_not_the_next_ones() -> None:
@@ -520,5 +520,5 @@ def test_a_frontier_of_a_former_build_is_no_frontier_of_the_next(platform: Platf
     platform.tick(3)
 
     assert platform.last.phase is Phase.REPLAYING
-    assert platform.controller.waits[platform.last.number] == "build c to come to where build a is"
+    assert platform.controller.waits[platform.last.id] == "build c to come to where build a is"
     assert Frontiers(platform.store, "a").newest().offsets == at(10)

@@ -186,7 +186,7 @@ def test_another_build_that_is_kept_is_named(file: Path) -> None:
 def test_a_rollout_on_its_way_is_named(file: Path) -> None:
     assert (
         stale(file, observed(V2, journal=(*A_SERVES, staged("b")), births=BIRTHS))
-        == "journal: rollout 5 of pipeline flights is on its way (record 4 then, 5 now)"
+        == "journal: rollout 2 of pipeline flights is on its way (record 4 then, 5 now)"
     )
 
 

@@ -1,0 +1,86 @@
+"""Numbers of rollouts as people type them: an argument of digits only is always one. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kappa.base.errors import UsageError
+from replay.rollout.rollout import Phase, Rollout
+from replay.rollout.state import State
+
+
+def numbered(state: State, number: int) -> Rollout:
+    """Returns the rollout with this number. Raises UsageError with the range that exists."""
+    if 1 <= number <= len(state.rollouts):
+        return state.rollouts[number - 1]
+    last = len(state.rollouts)
+    raise UsageError(
+        f"there is no rollout {number}",
+        hint=f"there {'are 1 to ' if last > 1 else 'is only '}{last}: kappa history"
+        if last
+        else "none has begun yet: kappa deploy",
+    )
+
+
+def is_number(text: str) -> bool:
+    """Returns whether an argument is a rollout's number: it is digits only."""
+    return text.isascii() and text.isdecimal()
+
+
+def rollout_named(state: State, text: str | None) -> Rollout | None:
+    """Returns the rollout whose number the text is. Returns None if it is no number.
+
+    Raises UsageError if no rollout has the number.
+    """
+    return None if text is None or not is_number(text) else numbered(state, int(text))
+
+
+def build_named(state: State, text: str) -> str:
+    """Returns the build of a rollout's number; any other text is the build itself."""
+    rollout = rollout_named(state, text)
+    return text if rollout is None else rollout.build
+
+
+def part_named(
+    look: Callable[[], State], pipeline: str | None, build: str | None
+) -> tuple[str | None, str | None]:
+    """Returns the pipeline and the build to look at; each may be given as a rollout's number.
+
+    A rollout in place of a pipeline means its build, unless a build is named too. `look` is called
+    only if a number is given.
+    """
+    if not any(each is not None and is_number(each) for each in (pipeline, build)):
+        return pipeline, build
+    state = look()
+    rollout = rollout_named(state, pipeline)
+    if rollout is not None:
+        pipeline, build = rollout.pipeline, rollout.build if build is None else build
+    return pipeline, None if build is None else build_named(state, build)
+
+
+def serving_pipeline(state: State, text: str) -> str:
+    """Returns the pipeline that a text names; a rollout's number must be of what serves it.
+
+    Raises UsageError if no rollout has the number, or another one serves its pipeline.
+    """
+    rollout = rollout_named(state, text)
+    if rollout is None:
+        return text
+    name = rollout.pipeline
+    serving = next(
+        (
+            each
+            for each in reversed(state.rollouts)
+            if each.pipeline == name and each.phase is Phase.SERVED
+        ),
+        None,
+    )
+    if rollout is not serving:
+        raise UsageError(
+            f"rollout {rollout.number} does not serve pipeline {name}: "
+            + (f"rollout {serving.number} does" if serving else "nothing does"),
+            hint=f"name that one, or {name}; kappa history shows all of them"
+            if serving
+            else f"it is {rollout.phase}: kappa wait {rollout.number}",
+        )
+    return name

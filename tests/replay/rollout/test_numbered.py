@@ -1,0 +1,156 @@
+"""Tests of the numbers of rollouts: counted by the journal's fold, taken wherever one is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from kappa.base.errors import Conflict, UsageError
+from kappa.journal.begun import beginnings, rollout_number
+from kappa.journal.journal import Abandoned, Event, PromoteAsked
+from replay.intents.intents import (
+    active_rollout,
+    awaited_rollout,
+    ready_rollouts,
+    undone,
+)
+from replay.plan.retry import ended_without_serving
+from replay.rollout.fold import fold
+from replay.rollout.history import generation_meant
+from replay.rollout.numbered import build_named, numbered, part_named, rollout_named
+from replay.rollout.state import State
+from replay.verify.pairs import builds_to_compare
+from tests.support.journals import READY, held, served, switch_asked
+from tests.support.journals import numbered as records
+
+# Rollouts 1 and 2 serve, of flights and trains; 3 and 4, begun by records 9 and 12, are ready.
+STATE = fold(records(*READY))
+# Rollout 3 serves instead of rollout 1, whose build is kept.
+SWITCHED: tuple[Event, ...] = (
+    *READY,
+    PromoteAsked(9),
+    held(9, "a"),
+    served(9, 3, "b", live="a", others={"trains": "x"}),
+)
+
+
+def test_the_nth_record_that_begins_a_rollout_begins_rollout_n() -> None:
+    journal = records(*SWITCHED, switch_asked("a"), Abandoned(18, "no"))
+    state = fold(journal)
+
+    assert [(each.number, each.id) for each in state.rollouts] == [
+        (1, 1), (2, 5), (3, 9), (4, 12), (5, 18),
+    ]  # fmt: skip
+    # Without the fold, the records alone give the same: those who hear single records use it.
+    assert beginnings(journal) == tuple(each.id for each in state.rollouts)
+    assert [rollout_number(record, beginnings(journal)) for record in journal] == [
+        *(1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 4, 4, 4, 3, 3, 3, 5, 5),
+    ]
+
+
+@pytest.mark.parametrize("text", ["3", "003"])
+def test_an_argument_of_digits_only_is_a_rollouts_number(text: str) -> None:
+    rollout = numbered(STATE, 3)
+
+    assert rollout_named(STATE, text) == rollout
+    assert build_named(STATE, text) == "b"
+    assert part_named(lambda: STATE, text, None) == ("flights", "b")
+    assert part_named(lambda: STATE, None, text) == (None, "b")
+    assert awaited_rollout(STATE, text) == active_rollout(STATE, text, "abandon") == rollout
+    assert ready_rollouts(STATE, text, "flights", "4") == (rollout, numbered(STATE, 4))
+
+
+@pytest.mark.parametrize("text", ["flights", "b", "3x", "-3", "٣", "", None])
+def test_any_other_argument_is_none(text: str | None) -> None:
+    assert rollout_named(STATE, text) is None
+    assert part_named(lambda: STATE, text, text) == (text, text)
+
+
+@pytest.mark.parametrize(
+    ("state", "hint"),
+    [
+        (State(), "none has begun yet: kappa deploy"),
+        (fold(records(READY[0])), "there is only 1: kappa history"),
+        (STATE, "there are 1 to 4: kappa history"),
+    ],
+)
+@pytest.mark.parametrize("number", [0, 9, 10**30])
+def test_a_number_of_no_rollout_is_refused_with_the_range_that_exists(
+    state: State, hint: str, number: int
+) -> None:
+    with pytest.raises(UsageError, match=f"there is no rollout {number}") as refused:
+        awaited_rollout(state, str(number))
+
+    assert refused.value.hint == hint
+
+
+def test_a_rollout_that_has_ended_is_waited_for_and_not_given_up() -> None:
+    state = fold(records(*SWITCHED))
+
+    assert awaited_rollout(state, "1") == numbered(state, 1)
+    with pytest.raises(Conflict, match="rollout 1 of pipeline flights has served"):
+        active_rollout(state, "1", "abandon")
+    with pytest.raises(Conflict, match="rollout 3 of pipeline flights has served"):
+        ready_rollouts(state, "3")
+
+
+def test_an_undo_by_number_is_of_the_rollout_that_serves() -> None:
+    state = fold(records(*SWITCHED))
+
+    assert undone(state, "3") == undone(state, "flights") == ("flights", "a")
+    with pytest.raises(UsageError, match="rollout 1 does not serve pipeline flights: rollout 3"):
+        undone(state, "1")
+
+
+def test_after_an_undo_the_build_is_that_of_the_rollout_that_brought_it_back() -> None:
+    back = served(18, 4, "a", live="b", others={"trains": "x"})
+    state = fold(records(*SWITCHED, switch_asked("a"), held(18, "b"), back))
+
+    assert undone(state, "5") == ("flights", "b")
+    with pytest.raises(UsageError, match="rollout 1 does not serve pipeline flights: rollout 5"):
+        undone(state, "1")
+
+
+def test_a_comparison_takes_numbers_in_place_of_pipeline_and_builds() -> None:
+    state = fold(records(*SWITCHED))
+
+    assert builds_to_compare(state, "3", None, None) == ("a", "b")
+    assert builds_to_compare(state, "flights", "1", "3") == ("a", "b")
+    assert builds_to_compare(state, "3", "1", None) == ("b", "a")
+    assert builds_to_compare(state, "3", "1", "b") == ("a", "b")
+    assert builds_to_compare(STATE, "3", None, None) == ("a", "b")
+    with pytest.raises(UsageError, match="has no build y"):
+        builds_to_compare(state, "3", "4", None)
+
+
+def test_a_retry_by_number_is_of_the_last_rollout_of_its_pipeline() -> None:
+    state = fold(records(*READY, Abandoned(9, "no")))
+
+    assert ended_without_serving(state, "3").id == 9
+    with pytest.raises(UsageError, match="rollout 1 is not the last of pipeline flights") as told:
+        ended_without_serving(state, "1")
+    assert told.value.hint.endswith("kappa retry 3")
+
+
+@pytest.mark.parametrize(
+    ("generation", "rollout", "found"), [(2, None, 2), (None, 3, 3), (None, 1, 1)]
+)
+def test_a_generation_is_named_by_its_number_or_by_the_rollout_that_made_it(
+    generation: int | None, rollout: int | None, found: int
+) -> None:
+    assert generation_meant(fold(records(*SWITCHED)), generation, rollout) == found
+
+
+@pytest.mark.parametrize(
+    ("generation", "rollout", "says"),
+    [
+        (None, None, "named by its number, or by the rollout"),
+        (1, 1, "named by its number, or by the rollout"),
+        (None, 4, "has made no generation: it is ready"),
+        (None, 9, "there is no rollout 9"),
+    ],
+)
+def test_a_generation_that_is_not_named_once_or_not_made_is_refused(
+    generation: int | None, rollout: int | None, says: str
+) -> None:
+    with pytest.raises(UsageError, match=says):
+        generation_meant(fold(records(*SWITCHED)), generation, rollout)
