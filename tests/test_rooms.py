@@ -23,7 +23,7 @@ kappa/values
 kappa/folds
 kappa/folds/kinds
 kappa/declare
-kappa/records           kappa/state
+kappa/records           kappa/state          kappa/code/static
 kappa/code              kappa/journal        kappa/log            kappa/tables
 kappa/engine/decode     kappa/lines
 kappa/engine/spark      kappa/engine/read    kappa/engine/legs    serving/pin
@@ -328,7 +328,6 @@ def test_help_imports_neither_spark_nor_duckdb(arguments: list[str]) -> None:
 
 # What is still larger than the house allows: these lists only ever get shorter.
 LARGE_FILES = {
-    "kappa/code/scan.py",
     "kappa/engine/fold/ordered.py",
     "kappa/journal/journal.py",
     "kappa/log/broker.py",

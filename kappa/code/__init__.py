@@ -3,12 +3,10 @@
 This room runs the user's files, but no Spark: a child process does that. It reads no topic and no
 table. Read it in this order:
 
-- sources.py: which file of a project a module name means.
+- static/: the sources, read without running them: what a function reaches.
 - importer.py: imports a project's modules from one folder, the working tree or a snapshot.
 - project.py: loads the pipelines that a project declares.
 - ddl.py: reads the types of UDFs without a Spark session.
-- scan.py: takes one module apart into statements, names and imports. It runs nothing.
-- reach.py: walks from a pipeline's function through all code that decides its rows.
 - semantics.py: the number for what Kappa itself means by a record and a fold.
 - fingerprint.py: hashes all of these, and the declarations, into a version.
 - declaration.py: a pipeline's declarations as lines, for a diff.

@@ -14,8 +14,8 @@ from kappa.base.errors import Broken, DeclarationError
 from kappa.base.failpoint import failpoint
 from kappa.code.importer import open_sources
 from kappa.code.project import Place, load_module, pipelines_in
-from kappa.code.reach import files
-from kappa.code.sources import Find, Sources
+from kappa.code.static.reach import files
+from kappa.code.static.sources import Find, Sources
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.schema_files import schema_files
 from kappa.state.build import Birth, folder

@@ -1,6 +1,6 @@
 """The version of a pipeline: the fingerprint of all that decides its rows. Pure.
 
-These parts count: the code that its function reaches (reach.py), its topics, tables and views, and
+These parts count: the code that its function reaches (static/reach.py), its topics, tables and views, and
 the platform's semantics number. Comments, docstrings, layout and annotations don't count. A changed
 helper in another module does.
 """
@@ -12,9 +12,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kappa.code.reach import reach
 from kappa.code.semantics import SEMANTICS
-from kappa.code.sources import Find
+from kappa.code.static.reach import reach
+from kappa.code.static.sources import Find
 from kappa.declare.pipeline import OnError, Pipeline
 from kappa.declare.table import Table, View
 from kappa.declare.topic import Topic

@@ -17,7 +17,7 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from kappa.code.sources import PIPELINES, Sources
+from kappa.code.static.sources import PIPELINES, Sources
 from kappa.declare.schema_files import open_schema_files
 
 # Spark's Python workers read it (engine/spark/workers.py), to import the same files.

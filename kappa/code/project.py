@@ -17,7 +17,7 @@ from types import ModuleType
 
 from kappa.base.errors import DeclarationError
 from kappa.code.importer import open_sources
-from kappa.code.sources import PIPELINES, Sources
+from kappa.code.static.sources import PIPELINES, Sources
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.table import Table, View
 from kappa.declare.topic import Topic

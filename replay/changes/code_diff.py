@@ -1,7 +1,7 @@
 """Which function, topic or table changed since a build, as a readable diff. Pure.
 
 Both sides are written anew from their syntax trees, without comments, docstrings and layout.
-kappa/code/scan.py leaves those out of the version too, so a change that decides no row is never
+kappa/code/static/scan.py leaves those out of the version too, so a change that decides no row is never
 shown.
 """
 
@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kappa.code.fingerprint import changed_parts, part_name
-from kappa.code.scan import Module, Statement, scan
-from kappa.code.sources import PIPELINES, Find, SourceFile
+from kappa.code.static.normal_form import Statement
+from kappa.code.static.scan import Module, scan
+from kappa.code.static.sources import PIPELINES, Find, SourceFile
 
 _CODE = frozenset({"function", "class", "value", "statements", "module"})
 _CONTEXT_LINES = 2

@@ -17,7 +17,7 @@ from kappa.code.fingerprint import fingerprint
 from kappa.code.outputs import Described, Outputs, learn_outputs
 from kappa.code.project import Place, load_project
 from kappa.code.rows_version import declared_rows_version
-from kappa.code.sources import Find
+from kappa.code.static.sources import Find
 from kappa.declare.pipeline import Pipeline
 from kappa.state.store import Store
 from kappa.tables.shape import table_births

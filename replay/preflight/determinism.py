@@ -1,7 +1,7 @@
 """The determinism lint: code that may give other rows in a replay, by file and line. Pure.
 
 A pipeline's rows must follow from its records alone. The lint looks at all that the function
-reaches (kappa/code/reach.py): bodies of UDFs, helpers, what modules compute when they are imported,
+reaches (kappa/code/static/reach.py): bodies of UDFs, helpers, what modules compute when they are imported,
 and SQL in strings. What it misses and Spark finds in the plan of the function
 (kappa/engine/spark/rowlocal.py) is named with the function's line. It is a lint: it knows names
 (doubts.py), and does not follow values. Views and checks are left alone: they are computed anew
@@ -15,9 +15,11 @@ import builtins
 import re
 from collections.abc import Iterable, Iterator
 
-from kappa.code.reach import reached
-from kappa.code.scan import Module, Statement, imported_by, root
-from kappa.code.sources import Find
+from kappa.code.static.imported import imported_by, root
+from kappa.code.static.normal_form import Statement
+from kappa.code.static.reach import reached
+from kappa.code.static.scan import Module
+from kappa.code.static.sources import Find
 from replay.preflight.doubts import (
     CHANCE,
     FROM_RECORD,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from kappa.base.settings import Settings
-from kappa.code.sources import Sources
+from kappa.code.static.sources import Sources
 from kappa.state.store import Store
 from replay.run.child import Child
 

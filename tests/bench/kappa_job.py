@@ -26,7 +26,7 @@ from kappa.code.artifact import digests, ensure_snapshot
 from kappa.code.importer import open_sources
 from kappa.code.project import load_module, pipelines_in
 from kappa.code.semantics import SEMANTICS
-from kappa.code.sources import Sources
+from kappa.code.static.sources import Sources
 from kappa.declare.topic import Topic
 from kappa.engine.archive.archive_writer import ArchiveWriter
 from kappa.engine.read.archived import Archives, archive_fingerprint

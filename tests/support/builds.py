@@ -17,7 +17,7 @@ from kappa.code.artifact import digests, ensure_snapshot, load_snapshot
 from kappa.code.importer import open_sources
 from kappa.code.project import load_module, pipelines_in
 from kappa.code.semantics import SEMANTICS
-from kappa.code.sources import Sources
+from kappa.code.static.sources import Sources
 from kappa.declare.pipeline import Pipeline
 from kappa.log.client import Log
 from kappa.state.build import Birth, TopicBirth, put_birth, read_birth

@@ -22,7 +22,7 @@ from kappa.base.errors import DeclarationError
 from kappa.base.jars import Jars
 from kappa.code.importer import open_sources
 from kappa.code.project import line_in, load_module, pipelines_in, said
-from kappa.code.sources import Sources
+from kappa.code.static.sources import Sources
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.table import Table
 from kappa.engine.children.returned import columns_of, frames_returned

@@ -20,8 +20,8 @@ from kappa.base.errors import Broken, DeclarationError
 from kappa.base.jars import Jars
 from kappa.code.importer import open_sources
 from kappa.code.project import load_module, pipelines_in
-from kappa.code.sources import Sources
 from kappa.code.spark_child import PROGRESS
+from kappa.code.static.sources import Sources
 from kappa.engine.children.rehearsal import MemoryLog, local_pipeline
 from kappa.engine.children.slicings import LawBroken, hold_to_law
 from kappa.engine.spark.jvm import Profile

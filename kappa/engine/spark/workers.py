@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from pyspark import daemon
 
 from kappa.code.importer import FOLDER_VARIABLE, open_sources
-from kappa.code.sources import Sources
+from kappa.code.static.sources import Sources
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

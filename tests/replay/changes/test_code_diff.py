@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kappa import Table, Topic, View, count, pipeline, sum_
 from kappa.code.declaration import declarations
 from kappa.code.fingerprint import fingerprint
-from kappa.code.sources import Find, SourceFile
+from kappa.code.static.sources import Find, SourceFile
 from replay.changes.code_diff import CodeSide, PartDiff, part_diffs
 
 FLIGHTS = '''

@@ -9,7 +9,7 @@ from house import HOUSE
 
 from kappa import Table, Topic, ordered, pipeline
 from kappa.code.project import Place
-from kappa.code.sources import Find, SourceFile
+from kappa.code.static.sources import Find, SourceFile
 from replay.preflight.declared import doubts
 from replay.preflight.determinism import doubtful, overlooked
 from replay.preflight.finding import Finding
@@ -305,7 +305,7 @@ def test_a_finding_says_what_to_do_and_what_lets_it_through() -> None:
 
 def test_the_pipelines_of_this_tree_are_not_doubtful() -> None:
 
-    from kappa.code.sources import Sources
+    from kappa.code.static.sources import Sources
 
     sources = Sources(HOUSE)
     for file in sources.pipeline_files():

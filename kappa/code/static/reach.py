@@ -13,8 +13,10 @@ import builtins
 from collections.abc import Iterator, Mapping
 
 from kappa.base.errors import DeclarationError
-from kappa.code.scan import Imported, Module, Statement, imported_by, parents, root, scan
-from kappa.code.sources import Find, SourceFile
+from kappa.code.static.imported import Imported, imported_by, parents, root
+from kappa.code.static.normal_form import Statement
+from kappa.code.static.scan import Module, scan
+from kappa.code.static.sources import Find, SourceFile
 
 _BUILTINS = frozenset(dir(builtins)) | {"__file__", "__path__", "__annotations__", "__builtins__"}
 # With these, any name of the module may be read or bound.
