@@ -6,5 +6,5 @@ This room commits nothing. The meaning of each kind of fold is in kappa/folds. R
 - combine.py: folds that no merge can express, computed with the stored rows of their keys.
 - touched.py: the stored rows of the touched keys.
 - leaf.py: a plan that is made once and run over ever new rows.
-- ordered.py: folds by a step of the user's, in the order of the log.
+- ordered.py, step_loop.py: folds by a step of the user's, in the order of the log.
 """

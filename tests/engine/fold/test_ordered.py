@@ -266,7 +266,7 @@ def test_rows_of_one_record_come_in_the_order_of_their_values() -> None:
 def test_a_batch_holds_all_rows_of_a_key_in_order_with_the_types_of_their_columns_and_very_many_come_in_several(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kappa.engine.fold.ordered._BATCH_ROWS", 3)
+    monkeypatch.setattr("kappa.engine.fold.step_loop._BATCH_ROWS", 3)
     given: list[pa.Table] = []
     fold = replace(fold_of(), step=lambda _, rows: given.append(rows), over=Over.ARROW)
 
@@ -295,7 +295,7 @@ def test_the_state_is_the_same_where_a_batch_ends_as_where_a_slice_does(
 
     fold, rows = replace(fold_of(), step=step, over=Over.PANDAS), rows_of([("ann", True, 1)] * 6)
     by_slice = in_slices(fold, rows, {2, 4})
-    monkeypatch.setattr("kappa.engine.fold.ordered._BATCH_ROWS", 2)
+    monkeypatch.setattr("kappa.engine.fold.step_loop._BATCH_ROWS", 2)
 
     assert in_slices(fold, rows, set()) == by_slice
     assert [row["at"] for row in by_slice[1]] == [1, 3, 5]
@@ -346,7 +346,7 @@ def summed(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str, 
 def test_between_rows_the_state_is_what_the_table_would_give_back(
     over: Over, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kappa.engine.fold.ordered._BATCH_ROWS", 1)
+    monkeypatch.setattr("kappa.engine.fold.step_loop._BATCH_ROWS", 1)
 
     @pipeline(
         reads={"logins": LOGINS},

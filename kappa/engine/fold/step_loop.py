@@ -1,0 +1,221 @@
+"""The loop that gives a step of the user's each key's rows, and checks what it makes of them.
+
+A step takes the rows of a key one by one or in batches, in the order of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from datetime import date
+from itertools import groupby, islice
+from operator import itemgetter
+from typing import Any
+
+import pyarrow as pa
+
+from kappa.base.errors import Broken
+from kappa.declare.ordered import PLACE_COLUMNS, Over, Step
+from kappa.state.build import TableBirth
+from kappa.values.arrow import arrow_schema
+
+PLACE = tuple(name for name, _ in PLACE_COLUMNS)
+place_of = itemgetter(*PLACE)
+_BATCH_ROWS = 10_000
+# Per column type: the class and the condition of Python values that Arrow returns unchanged.
+# All other values are converted by Arrow.
+_EXACT: Mapping[pa.DataType, tuple[type, Callable[[Any], bool]]] = {
+    # Text beyond ASCII may have halves of characters.
+    pa.string(): (str, str.isascii),
+    pa.bool_(): (bool, lambda _: True),
+    pa.float64(): (float, lambda _: True),
+    pa.date32(): (date, lambda _: True),
+    **{
+        kind: (int, range(-(1 << kind.bit_width - 1), 1 << kind.bit_width - 1).__contains__)
+        for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+    },
+}
+_NONE_EXACT: tuple[type, Callable[[Any], bool]] = (type(None), lambda _: False)
+_MEND = "mend the step and deploy it, as a new version: kappa deploy"
+Key = tuple[Any, ...]
+Row = Mapping[str, Any]
+
+
+class StepLoop:
+    """Keys that are folded one after the other, and the resulting rows until they are taken."""
+
+    def __init__(
+        self, table: TableBirth, emitted: TableBirth | None, step: Step, over: Over
+    ) -> None:
+        """Takes a table, the table (or none) of emitted rows, the step, and what it takes."""
+        self._table = table
+        self._call = step
+        self._over = over
+        self._state = [name for name, _ in table.columns if name not in {*table.keys, *PLACE}]
+        self._emitted = (
+            frozenset(name for name, _ in emitted.columns) if emitted is not None else frozenset()
+        )
+        self._into = "" if emitted is None else emitted.name
+        self._given = arrow_schema(table.steps_over)
+        kept = arrow_schema(table.columns)
+        self._columns = [
+            (
+                name,
+                kept.field(name),
+                *(
+                    _NONE_EXACT
+                    if over is Over.PANDAS
+                    else _EXACT.get(kept.field(name).type, _NONE_EXACT)
+                ),
+            )
+            for name in self._state
+        ]
+        self._rows: dict[str, list[Row]] = {name: [] for name in (self._into, table.name) if name}
+
+    def fold(self, key: Key, held: Row | None, rows: Iterable[Row]) -> None:
+        """Folds the rows of one key into its state (None: it has none yet).
+
+        The rows are in the order of the log.
+        """
+        state = (
+            dict.fromkeys(self._state)
+            if held is None
+            else {name: held[name] for name in self._state}
+        )
+        at = None if held is None else place_of(held)
+        in_order = self._in_order(key, at, rows)
+        batch_rows = 1 if self._over is Over.ROW else _BATCH_ROWS
+        while batch := list(islice(in_order, batch_rows)):
+            self._step(state, batch, key)
+            # As the table would return it, so that the next step gets the same state whether a
+            # batch or a slice ends here.
+            for name, field, kind, is_exact in self._columns:
+                value = state[name]
+                if value is not None and not (type(value) is kind and is_exact(value)):
+                    state[name] = self._array(self._table, field, [value]).to_pylist()[0]
+            at = place_of(batch[-1])
+        if at is not None:
+            self._rows[self._table.name].append(
+                {
+                    **dict(zip(self._table.keys, key, strict=True)),
+                    **state,
+                    **dict(zip(PLACE, at, strict=True)),
+                }
+            )
+
+    def _in_order(self, key: Key, at: Key | None, rows: Iterable[Row]) -> Iterator[Row]:
+        """Yields the rows of a key in the order of the log.
+
+        The rows of one record have an order that does not depend on how they arrive. Raises Broken
+        if two records have no order between them.
+        """
+        for place, found in groupby(rows, key=place_of):
+            if at is not None and at[:2] != place[:2]:
+                raise Broken(
+                    self._elsewhere(key, at, place),
+                    hint="produce each key to one partition; after partitions were added, "
+                    "a topic made anew and produced to again has one order",
+                )
+            at = place
+            same = list(found)
+            yield from (
+                same if len(same) == 1 else sorted(same, key=lambda row: repr(sorted(row.items())))
+            )
+
+    def is_full(self, table: TableBirth) -> bool:
+        """Returns True if so many rows of a table wait that they should be taken."""
+        return len(self._rows[table.name]) >= _BATCH_ROWS
+
+    def take(self, table: TableBirth) -> pa.Table:
+        """Returns a table's rows made since the last call, and forgets them.
+
+        Raises Broken if a value does not fit its column.
+        """
+        rows, self._rows[table.name] = self._rows[table.name], []
+        schema = arrow_schema(table.columns)
+        return pa.Table.from_arrays(
+            [self._array(table, field, [row.get(field.name) for row in rows]) for field in schema],
+            schema=schema,
+        )
+
+    def _array(self, table: TableBirth, field: pa.Field, values: list[Any]) -> pa.Array:
+        try:
+            # Otherwise Arrow does not read pandas' nulls as nulls.
+            return pa.array(values, field.type, from_pandas=self._over is Over.PANDAS)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise Broken(
+                f"{self._step_name} gives {field.name} of table {table.name}, "
+                f"which is {field.type}, what does not fit: {error}",
+                hint=_MEND,
+            ) from error
+
+    def _step(self, state: dict[str, Any], batch: Sequence[Row], key: Key) -> None:
+        try:
+            # Copied at once: the step may yield its own state and change it afterwards.
+            emitted = [
+                deepcopy(each)
+                for each in self._as_rows(self._call(state, self._batch_for_step(batch)))
+            ]
+        except Exception as error:
+            # The caller adds the line that raised; only here the record is known.
+            first, last = batch[0], batch[-1]["_offset"]
+            offsets = (
+                f"offset {last}" if len(batch) == 1 else f"offsets {first['_offset']} to {last}"
+            )
+            error.add_note(
+                f"{self._step_name} was at {first['_topic']} partition {first['_partition']} "
+                f"{offsets}, key {_shown(key)}"
+            )
+            raise
+        for each in emitted:
+            if not isinstance(each, Mapping) or not self._emitted.issuperset(each):
+                raise Broken(
+                    f"{self._step_name} emits {each!r}",
+                    hint=f"it emits mappings with columns of {self._into}: "
+                    f"{', '.join(sorted(self._emitted))}"
+                    if self._into
+                    else "say into which table: ordered(..., emits=...)",
+                )
+        self._rows.get(self._into, []).extend(emitted)
+        if len(state) != len(self._state) or not all(name in state for name in self._state):
+            raise Broken(
+                f"{self._step_name} leaves the state of key {_shown(key)} "
+                f"with {', '.join(map(str, state)) or 'nothing'}",
+                hint=f"it has {', '.join(self._state)}; {_MEND}",
+            )
+
+    def _batch_for_step(self, batch: Sequence[Row]) -> Any:
+        if self._over is Over.ROW:
+            return batch[0]
+        table = pa.Table.from_pylist(batch, schema=self._given)
+        if self._over is Over.ARROW:
+            return table
+        # Its import takes as long as folding a small slice, and few steps use it.
+        import pandas as pd  # noqa: PLC0415
+
+        # With types of its own, pandas would make doubles of integers beside a null.
+        return table.to_pandas(types_mapper=pd.ArrowDtype)
+
+    def _as_rows(self, returned: Any) -> Iterable[Any]:
+        """Returns an iterator over the rows that a step returns or yields."""
+        if type(returned).__module__.partition(".")[0] == "pandas":
+            returned = pa.Table.from_pandas(returned, preserve_index=False)
+        if isinstance(returned, pa.Table | pa.RecordBatch):
+            returned = returned.to_pylist()
+        return iter(returned or ())
+
+    @property
+    def _step_name(self) -> str:
+        return f"the step of table {self._table.name}"
+
+    def _elsewhere(self, key: Key, at: tuple[Any, ...], place: tuple[Any, ...]) -> str:
+        one, other = (f"{topic} partition {partition}" for topic, partition, _ in (at, place))
+        return (
+            f"table {self._table.name} is folded in the order of the log, "
+            f"and rows of key {_shown(key)} lie in {one} and in {other}, "
+            "which have no order between them"
+        )
+
+
+def _shown(key: Key) -> str:
+    return ", ".join(map(repr, key))
