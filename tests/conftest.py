@@ -14,7 +14,7 @@ from hypothesis import settings
 
 from kappa.base.jars import Jars, ensure_jars
 from kappa.base.java import Java, find_java
-from kappa.log.broker import Broker
+from kappa.broker.broker import Broker
 from kappa.log.client import Log
 
 if TYPE_CHECKING:

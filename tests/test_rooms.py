@@ -25,7 +25,7 @@ kappa/folds/kinds
 kappa/declare
 kappa/records           kappa/state          kappa/code/static
 kappa/code              kappa/journal        kappa/log            kappa/tables
-kappa/engine/decode     kappa/lines
+kappa/engine/decode     kappa/lines          kappa/broker
 kappa/engine/spark      kappa/engine/read    kappa/engine/legs    serving/pin
 kappa/engine/archive    kappa/engine/fold    serving/reader
 kappa/engine/function   serving/query
@@ -329,7 +329,7 @@ def test_help_imports_neither_spark_nor_duckdb(arguments: list[str]) -> None:
 # What is still larger than the house allows: these lists only ever get shorter.
 LARGE_FILES = {
     "kappa/journal/journal.py",
-    "kappa/log/broker.py",
+    "kappa/broker/broker.py",
     "kappa/log/bulk.py",
 }
 NAMED_TWICE = {

@@ -1,4 +1,4 @@
-"""Kafka: the only door to confluent_kafka, and the embedded broker.
+"""Kafka: the only door to confluent_kafka.
 
 The room knows offsets and bytes. It may not decode an event, and never waits without a limit. Read
 its files in this order:
@@ -11,6 +11,4 @@ its files in this order:
 - headers: the names and values beside a record
 - consumers: the settings and errors that both readers share
 - answers: the meaning of the broker's errors
-- broker: the embedded broker
-- sizes: the sizes of its files
 """

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from kappa.base.errors import UsageError
 from kappa.base.settings import Settings
+from kappa.broker.sizes import partition_bytes
 from kappa.declare.topic import Archive, Topic
 from kappa.engine.archive.archive_check import PartitionCheck, check_archive
 from kappa.engine.archive.archiver import LOCK
 from kappa.engine.read.archived import archive_fingerprint
 from kappa.engine.read.source import KafkaAccess, LogSource
-from kappa.log.sizes import partition_bytes
 from kappa.state.lock import is_held
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store

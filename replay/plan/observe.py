@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from kappa.base.errors import KappaError, Unreachable
 from kappa.base.settings import Settings
+from kappa.broker.sizes import partition_bytes
 from kappa.code.artifact import read_snapshot
 from kappa.declare.breaker import rejected_of
 from kappa.declare.pipeline import Pipeline
 from kappa.journal.view import JournalView
-from kappa.log.sizes import partition_bytes
 from kappa.state.build import Birth, folder, read_birth
 from kappa.state.frontier import Frontiers
 from kappa.state.offsets import Offsets

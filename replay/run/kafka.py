@@ -13,7 +13,7 @@ from kappa.base.errors import Unreachable
 from kappa.base.jars import ensure_jars
 from kappa.base.java import find_java
 from kappa.base.settings import Settings
-from kappa.log.broker import Broker
+from kappa.broker.broker import Broker
 from kappa.log.client import Log
 from kappa.log.cluster import TopicFacts
 from kappa.state.offsets import Offsets

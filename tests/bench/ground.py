@@ -26,7 +26,7 @@ from demo.family import MARK, ensure_gone
 from kappa.base.jars import ensure_jars
 from kappa.base.java import find_java
 from kappa.base.process import start_tied
-from kappa.log.broker import Broker
+from kappa.broker.broker import Broker
 from kappa.log.client import Log
 
 _MEASURE = Path(__file__).with_name("measure.py")

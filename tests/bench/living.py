@@ -27,9 +27,9 @@ from oracle import Oracle
 from demo.family import MARK, ensure_gone, members
 from kappa.base.errors import KappaError
 from kappa.base.settings import load_settings
+from kappa.broker.sizes import partition_bytes
 from kappa.journal.journal import Journal
 from kappa.log.client import Log
-from kappa.log.sizes import partition_bytes
 from kappa.state.build import read_birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets

@@ -14,8 +14,8 @@ from demo.child import Child
 from demo.events import PARTITIONS, first_count
 from demo.feed import Progress, offsets_of
 from kappa.base.errors import KappaError
+from kappa.broker.broker import Broker
 from kappa.declare.topic import Topic
-from kappa.log.broker import Broker
 from kappa.log.client import Log
 from kappa.log.producer import ProducedRecord
 from kappa.state.offsets import Offsets

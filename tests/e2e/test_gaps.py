@@ -19,7 +19,7 @@ from testbed import Testbed, platform
 
 from kappa.base.jars import Jars
 from kappa.base.java import Java
-from kappa.log.broker import Broker
+from kappa.broker.broker import Broker
 from kappa.log.client import Log
 
 pytestmark = [pytest.mark.jvm]

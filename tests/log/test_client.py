@@ -11,11 +11,11 @@ from confluent_kafka import Producer as KafkaProducer
 from confluent_kafka import TopicPartition
 
 from kappa.base.errors import Conflict, KappaError, Unreachable, UsageError
+from kappa.broker.sizes import partition_bytes
 from kappa.declare.topic import Topic
 from kappa.log.client import Log
 from kappa.log.producer import ProducedRecord
 from kappa.log.reader import Record
-from kappa.log.sizes import partition_bytes
 from kappa.state.offsets import Offsets
 
 pytestmark = pytest.mark.jvm

@@ -18,10 +18,10 @@ from pyspark.sql import functions as F
 
 from kappa.base.jars import Jars
 from kappa.base.java import find_java
+from kappa.broker.broker import Broker
 from kappa.declare.topic import Topic
 from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.session import Machine, boot
-from kappa.log.broker import Broker
 from kappa.log.client import Log
 from kappa.log.producer import ProducedRecord
 

@@ -31,7 +31,7 @@ from confluent_kafka.admin import (
 from house import SUPPORT
 
 from kappa.base.process import ensure_session_gone, start_tied
-from kappa.log.broker import Broker
+from kappa.broker.broker import Broker
 from kappa.log.client import Log
 from kappa.log.producer import ProducedRecord
 from kappa.state.build import Birth

@@ -14,8 +14,8 @@ import pytest
 
 from kappa.base.errors import KappaError
 from kappa.base.process import ProcessId, process_id
+from kappa.broker.broker import Broker, last_words
 from kappa.declare.topic import Topic
-from kappa.log.broker import Broker, last_words
 from kappa.log.client import Log
 from kappa.log.producer import ProducedRecord
 from kappa.state.offsets import Offsets
@@ -25,7 +25,7 @@ PARENT = """
 import sys, time
 from pathlib import Path
 from kappa.base.java import find_java
-from kappa.log.broker import Broker
+from kappa.broker.broker import Broker
 from kappa.base.jars import ensure_jars
 java = find_java()
 print(Broker.start(Path(sys.argv[1]), ensure_jars(java), java).pid, flush=True)
