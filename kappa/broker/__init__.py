@@ -3,7 +3,7 @@
 Its records are read and written through kappa/log, as those of any cluster. Read in this order:
 
 - broker: the process, from its start to its end
-- birth: the process and the ports of the last run
+- last_run: the process and the ports of the last run
 - properties: Kafka's settings and its log, as Java reads them
 - sizes: the sizes of its files
 """

@@ -3,14 +3,11 @@
 It is KRaft, with broker and controller in one. It keeps its data below `<root>/broker/` between
 runs and ends with its parent. It is no place for the only copy of anything:
 `kafka.bootstrap_servers` names a cluster that is.
-
-Kafka's settings: https://kafka.apache.org/documentation/#configuration
 """
 
 from __future__ import annotations
 
 import base64
-import json
 import re
 import signal
 import socket
@@ -18,34 +15,30 @@ import subprocess
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
-from kappa.base.errors import Conflict, KappaError
+from kappa.base.errors import KappaError
 from kappa.base.jars import Jars
 from kappa.base.java import Java
-from kappa.base.process import ProcessId, kill_and_see_gone, process_id, start_tied
+from kappa.base.process import process_id, start_tied
+from kappa.broker.last_run import (
+    FORMAT,
+    LastRun,
+    end_leftover,
+    free_ports,
+    read_last_run,
+    write_last_run,
+)
+from kappa.broker.properties import HOST, java_text, log4j2_properties, server_properties
 from kappa.log.client import Log
 
-_FORMAT = 1
-_HOST = "127.0.0.1"
 # 3 s on a quiet machine, 10 s at load 10; a slow disk and a recovery after a crash take longer.
 _READY_SECONDS = 120.0
 # A port that was free may be taken by the time that Kafka binds it.
 _PORT_ATTEMPTS = 3
 _STOP_SECONDS = 20.0
 _NAP_SECONDS = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class _Birth:
-    """The content of `broker.json`: the process that was started last, and its ports."""
-
-    format: int
-    port: int
-    controller_port: int
-    process: ProcessId | None
 
 
 class Broker:
@@ -69,17 +62,17 @@ class Broker:
         folder.mkdir(parents=True, exist_ok=True)
         (root / "logs").mkdir(exist_ok=True)
         log_file = root / "logs" / "broker.log"
-        (folder / "log4j2.properties").write_bytes(_java_text(_log4j2(log_file)))
-        last = _read_birth(folder)
-        _end_leftover(last)
+        (folder / "log4j2.properties").write_bytes(java_text(log4j2_properties(log_file)))
+        last = read_last_run(folder)
+        end_leftover(last)
         for attempt in range(1, _PORT_ATTEMPTS + 1):
-            port, controller_port = _free_ports(last if attempt == 1 else None)
+            port, controller_port = free_ports(last if attempt == 1 else None)
             (folder / "server.properties").write_bytes(
-                _java_text(_server_properties(folder / "data", port, controller_port))
+                java_text(server_properties(folder / "data", port, controller_port))
             )
             _ensure_formatted(folder, jars, java)
             process, written_before = _launch(folder, jars, java, heap, log_file)
-            _write_birth(folder, _Birth(_FORMAT, port, controller_port, process_id(process.pid)))
+            write_last_run(folder, LastRun(FORMAT, port, controller_port, process_id(process.pid)))
             broker = cls(process, port, log_file)
             try:
                 answers = broker._wait_until_ready()
@@ -99,7 +92,7 @@ class Broker:
     @property
     def bootstrap_servers(self) -> str:
         """Returns the address that clients connect to."""
-        return f"{_HOST}:{self._port}"
+        return f"{HOST}:{self._port}"
 
     @property
     def pid(self) -> int:
@@ -166,61 +159,9 @@ def last_words(log: str) -> str:
     return (causes or spoken or ["it left no word"])[-1].removeprefix("Caused by: ")
 
 
-def _end_leftover(last: _Birth | None) -> None:
-    if last is not None and last.process is not None and not kill_and_see_gone(last.process):
-        raise Conflict(
-            f"a broker left over from an earlier run (process {last.process.pid}) cannot be killed",
-            hint=f"end it with: kill -9 {last.process.pid}",
-        )
-
-
-def _read_birth(folder: Path) -> _Birth | None:
-    try:
-        found = json.loads((folder / "broker.json").read_text(encoding="utf-8"))
-        process = (
-            ProcessId(int(found["process"]["pid"]), str(found["process"]["born"]))
-            if found["process"]
-            else None
-        )
-        return _Birth(_FORMAT, int(found["port"]), int(found["controller_port"]), process)
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError):
-        # It only saves looking for ports and leftovers. A leftover that it does not name has
-        # Kafka's own lock on the data.
-        return None
-
-
-def _write_birth(folder: Path, birth: _Birth) -> None:
-    written = folder / "broker.json.new"
-    written.write_text(json.dumps(asdict(birth)), encoding="utf-8")
-    written.replace(folder / "broker.json")
-
-
-def _free_ports(last: _Birth | None) -> tuple[int, int]:
-    """Returns the ports of the last run if they are free, and other free ones otherwise.
-
-    With the same ports, clients find the broker again.
-    """
-    with socket.socket() as one, socket.socket() as other:
-        ports = []
-        for held, wanted in (
-            (one, last.port if last else 0),
-            (other, last.controller_port if last else 0),
-        ):
-            # As Kafka binds: a lingering connection of the last run is no reason to move.
-            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                held.bind((_HOST, wanted))
-            except OSError:
-                held.bind((_HOST, 0))
-            ports.append(int(held.getsockname()[1]))
-        return ports[0], ports[1]
-
-
 def _accepts(port: int) -> bool:
     try:
-        socket.create_connection((_HOST, port), timeout=1).close()
+        socket.create_connection((HOST, port), timeout=1).close()
     except OSError:
         return False
     return True
@@ -307,68 +248,3 @@ def _written_since(log_file: Path, position: int) -> str:
         # A log that was rolled since begins anew.
         log.seek(position if log_file.stat().st_size >= position else 0)
         return log.read().decode(errors="replace")
-
-
-def _server_properties(data: Path, port: int, controller_port: int) -> str:
-    settings = {
-        "process.roles": "broker,controller",
-        "node.id": "1",
-        "controller.quorum.voters": f"1@{_HOST}:{controller_port}",
-        "listeners": f"PLAINTEXT://{_HOST}:{port},CONTROLLER://{_HOST}:{controller_port}",
-        "advertised.listeners": f"PLAINTEXT://{_HOST}:{port}",
-        "controller.listener.names": "CONTROLLER",
-        "inter.broker.listener.name": "PLAINTEXT",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "log.dirs": str(data),
-        # Topics are declared; a typing error must not make one.
-        "auto.create.topics.enable": "false",
-        "num.partitions": "1",
-        "default.replication.factor": "1",
-        "offsets.topic.replication.factor": "1",
-        "offsets.topic.num.partitions": "1",
-        "transaction.state.log.replication.factor": "1",
-        "transaction.state.log.min.isr": "1",
-        "transaction.state.log.num.partitions": "1",
-        "share.coordinator.state.topic.replication.factor": "1",
-        "share.coordinator.state.topic.min.isr": "1",
-        "share.coordinator.state.topic.num.partitions": "1",
-        "group.initial.rebalance.delay.ms": "0",
-        # After a crash the broker is back only when its old session has ended: 9 s by default.
-        "broker.heartbeat.interval.ms": "500",
-        "broker.session.timeout.ms": "3000",
-        # Its default of 128 MB would be a quarter of the heap.
-        "log.cleaner.dedupe.buffer.size": str(32 * 1024 * 1024),
-    }
-    # Java's properties files take a backslash as an escape, so a backslash is doubled.
-    return "".join(
-        f"{name}={value.replace(chr(92), chr(92) * 2)}\n" for name, value in settings.items()
-    )
-
-
-def _java_text(text: str) -> bytes:
-    """Returns a properties file as Java reads it (java.util.Properties).
-
-    Java reads it as Latin-1, and takes all else from escapes of UTF-16.
-    """
-    units = text.encode("utf-16-be")
-    codes = (int.from_bytes(pair) for pair in zip(units[::2], units[1::2], strict=True))
-    return "".join(chr(code) if code < 128 else f"\\u{code:04x}" for code in codes).encode("ascii")
-
-
-def _log4j2(log_file: Path) -> str:
-    return f"""\
-status = error
-appender.file.type = RollingFile
-appender.file.name = file
-appender.file.fileName = {log_file}
-appender.file.filePattern = {log_file}.%i
-appender.file.layout.type = PatternLayout
-appender.file.layout.pattern = %d{{ISO8601}} %p %m (%c{{1}})%n
-appender.file.policies.type = Policies
-appender.file.policies.size.type = SizeBasedTriggeringPolicy
-appender.file.policies.size.size = 20MB
-appender.file.strategy.type = DefaultRolloverStrategy
-appender.file.strategy.max = 3
-rootLogger.level = info
-rootLogger.appenderRef.file.ref = file
-"""

@@ -1,0 +1,82 @@
+"""The broker's process and ports of the last run, in `broker.json`.
+
+With the same ports, clients find the broker again. A process that a crash has left over is ended.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from kappa.base.errors import Conflict
+from kappa.base.process import ProcessId, kill_and_see_gone
+from kappa.broker.properties import HOST
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """The content of `broker.json`: the process that was started last, and its ports."""
+
+    format: int
+    port: int
+    controller_port: int
+    process: ProcessId | None
+
+
+def end_leftover(last: LastRun | None) -> None:
+    """Kills the last run's broker if it still runs. Raises Conflict if it cannot be killed."""
+    if last is not None and last.process is not None and not kill_and_see_gone(last.process):
+        raise Conflict(
+            f"a broker left over from an earlier run (process {last.process.pid}) cannot be killed",
+            hint=f"end it with: kill -9 {last.process.pid}",
+        )
+
+
+def read_last_run(folder: Path) -> LastRun | None:
+    """Returns the last run, or None if there was none or its file is damaged."""
+    try:
+        found = json.loads((folder / "broker.json").read_text(encoding="utf-8"))
+        process = (
+            ProcessId(int(found["process"]["pid"]), str(found["process"]["born"]))
+            if found["process"]
+            else None
+        )
+        return LastRun(FORMAT, int(found["port"]), int(found["controller_port"]), process)
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError):
+        # It only saves looking for ports and leftovers. A leftover that it does not name has
+        # Kafka's own lock on the data.
+        return None
+
+
+def write_last_run(folder: Path, run: LastRun) -> None:
+    """Writes the last run in place of the one before it."""
+    written = folder / "broker.json.new"
+    written.write_text(json.dumps(asdict(run)), encoding="utf-8")
+    written.replace(folder / "broker.json")
+
+
+def free_ports(last: LastRun | None) -> tuple[int, int]:
+    """Returns the ports of the last run if they are free, and other free ones otherwise.
+
+    With the same ports, clients find the broker again.
+    """
+    with socket.socket() as one, socket.socket() as other:
+        ports = []
+        for held, wanted in (
+            (one, last.port if last else 0),
+            (other, last.controller_port if last else 0),
+        ):
+            # As Kafka binds: a lingering connection of the last run is no reason to move.
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                held.bind((HOST, wanted))
+            except OSError:
+                held.bind((HOST, 0))
+            ports.append(int(held.getsockname()[1]))
+        return ports[0], ports[1]
