@@ -34,7 +34,7 @@ def set_up(console: Console, settings: JarsSettings) -> Jars:
                     soft_wrap=True,
                 )
     # Otherwise each worker of a catch-up waits for the compiler (kappa/base/compiled.py).
-    for module in ("kappa.log.bulk", "kappa.engine.decode.find_loops"):
+    for module in ("kappa.log.message_loops", "kappa.engine.decode.find_loops"):
         importlib.import_module(module)
     console.print(
         f"ready: Java {java.version} ({java.home}), "

@@ -7,7 +7,7 @@ its files in this order:
 - cluster: topics and their offsets
 - producer: records that are sent and acknowledged
 - reader: small ranges, record by record
-- bulk: large ranges, in columns
+- bulk: large ranges, in columns; librdkafka, message_loops: how no message becomes an object
 - headers: the names and values beside a record
 - consumers: the settings and errors that both readers share
 - answers: the meaning of the broker's errors

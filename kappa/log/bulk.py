@@ -1,10 +1,7 @@
 """A reader of a long range of one partition into Arrow, by librdkafka's own interface.
 
 No message becomes an object of Python's. Those objects, and the calls for their contents, cost
-three times the work of librdkafka itself (docs/performance.md). librdkafka is the one that
-confluent_kafka ships. The loops over its messages are compiled (kappa/base/compiled.py).
-
-Sources: https://docs.confluent.io/platform/current/clients/librdkafka/html/rdkafka_8h.html
+three times the work of librdkafka itself (docs/performance.md).
 """
 
 from __future__ import annotations
@@ -18,13 +15,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import KafkaError, KafkaException, cimpl
-from llvmlite import binding
-from numba import carray, types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from confluent_kafka import KafkaError, KafkaException
 
-from kappa.base.compiled import compiled
 from kappa.log.consumers import (
     BOUNDED,
     EXACT,
@@ -34,150 +26,20 @@ from kappa.log.consumers import (
     check_error,
     unreachable,
 )
+from kappa.log.librdkafka import RD, headers_of, new_consumer
+from kappa.log.message_loops import OFFSET, let_go, take, weigh
 from kappa.values.arrow import HEADERS_TYPE
 from kappa.values.lengths import Bytes, Numbers, array_of, ends_of
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+
 # The most that a batch may have, and how many messages are asked for at once.
 _BATCH_RECORDS = 50_000
 _BATCH_BYTES = 64 << 20
 _AT_ONCE = 5_000
 _WAIT_MS = 200
-
-_CONSUMER, _CONF_OK = 1, 0
-_SAID_BYTES = 512
-_FIRST = {"debug", "plugin.library.paths"}
-
-
-def _librdkafka() -> ctypes.CDLL:
-    library = ctypes.CDLL(cimpl.__file__)
-    pointer, text, size, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int
-    for name, answer, arguments in (
-        ("conf_new", pointer, ()),
-        ("conf_set", number, (pointer, text, text, text, size)),
-        ("conf_destroy", None, (pointer,)),
-        ("new", pointer, (number, pointer, text, size)),
-        ("last_error", number, ()),
-        ("poll_set_consumer", number, (pointer,)),
-        ("queue_get_consumer", pointer, (pointer,)),
-        ("queue_destroy", None, (pointer,)),
-        ("topic_partition_list_new", pointer, (number,)),
-        ("topic_partition_list_add", pointer, (pointer, text, ctypes.c_int32)),
-        (
-            "topic_partition_list_set_offset",
-            number,
-            (pointer, text, ctypes.c_int32, ctypes.c_int64),
-        ),
-        ("topic_partition_list_destroy", None, (pointer,)),
-        ("assign", number, (pointer, pointer)),
-        ("consume_batch_queue", ctypes.c_ssize_t, (pointer, number, pointer, size)),
-        ("message_headers", number, (pointer, pointer)),
-        ("header_get_all", number, (pointer, size, pointer, pointer, pointer)),
-        ("message_errstr", text, (pointer,)),
-        ("consumer_close", number, (pointer,)),
-        ("destroy", None, (pointer,)),
-    ):
-        function = getattr(library, f"rd_kafka_{name}")
-        function.restype, function.argtypes = answer, arguments
-    # Compiled code finds them by these names, even if another process compiled it.
-    for name in ("message_timestamp", "message_headers", "message_destroy"):
-        binding.add_symbol(
-            f"kappa_{name}",
-            ctypes.cast(getattr(library, f"rd_kafka_{name}"), ctypes.c_void_p).value,
-        )
-    return library
-
-
-_RD = _librdkafka()
-_timestamp = types.ExternalFunction("kappa_message_timestamp", types.int64(types.intp, types.intp))
-_headers = types.ExternalFunction("kappa_message_headers", types.int32(types.intp, types.intp))
-_destroy = types.ExternalFunction("kappa_message_destroy", types.void(types.intp))
-
-# `rd_kafka_message_t`, which is part of the interface, in words of eight bytes. The lower half of
-# the first one is the error.
-_VALUE, _VALUE_BYTES, _KEY, _KEY_BYTES, _OFFSET, _WORDS = 3, 4, 5, 6, 7, 8
-
-
-@intrinsic
-def _pointer(_context: Any, _address: Any) -> Any:
-    return types.voidptr(types.intp), lambda _c, builder, _s, arguments: builder.inttoptr(
-        arguments[0], cgutils.voidptr_t
-    )
-
-
-@compiled("UniTuple(int64, 3)(int64[::1], int64, int64, int64)")
-def _weigh(messages: Numbers, first: int, count: int, most: int) -> tuple[int, int, int]:
-    """Returns the place up to which messages have at most `most` bytes; at least one is taken.
-
-    Returns also the bytes of their keys and of their values, errors' texts among the values.
-    """
-    keys = values = 0
-    for place in range(first, count):
-        message = carray(_pointer(messages[place]), (_WORDS,), np.int64)
-        if place > first and keys + values + message[_KEY_BYTES] + message[_VALUE_BYTES] > most:
-            return place, keys, values
-        keys += message[_KEY_BYTES]
-        values += message[_VALUE_BYTES]
-    return count, keys, values
-
-
-@compiled(
-    "UniTuple(int64, 5)(int64[::1], int64, int64, int64, int64[:, ::1], uint8[::1], uint8[::1], "
-    "int64[::1])"
-)
-def _take(
-    messages: Numbers,
-    first: int,
-    last: int,
-    end: int,
-    numbers: Numbers,
-    keys: Bytes,
-    values: Bytes,
-    scratch: Numbers,
-) -> tuple[int, int, int, int, int]:
-    """Copies the numbers and all the bytes of the records before `end`.
-
-    The numbers of each record are its offset, its time, its bytes of key and of value (-1: null),
-    and its place if it has headers (-1: none).
-
-    Returns the number of these records, the bytes of their keys, and the bytes of their values.
-    Then follow the number of messages that are no records, and the offset behind the last record.
-    """
-    taken = key_bytes = value_bytes = others = 0
-    seen = -1
-    for place in range(first, last):
-        message = carray(_pointer(messages[place]), (_WORDS,), np.int64)
-        if carray(_pointer(messages[place]), (1,), np.int32)[0] != 0:
-            others += 1
-            continue
-        seen = message[_OFFSET] + 1
-        if seen > end:
-            continue
-        numbers[0, taken] = message[_OFFSET]
-        numbers[1, taken] = _timestamp(messages[place], 0)
-        numbers[2, taken] = message[_KEY_BYTES] if message[_KEY] != 0 else -1
-        numbers[3, taken] = message[_VALUE_BYTES] if message[_VALUE] != 0 else -1
-        numbers[4, taken] = place if _headers(messages[place], scratch.ctypes.data) == 0 else -1
-        if numbers[2, taken] > 0:
-            keys[key_bytes : key_bytes + message[_KEY_BYTES]] = carray(
-                _pointer(message[_KEY]), (message[_KEY_BYTES],), np.uint8
-            )
-            key_bytes += message[_KEY_BYTES]
-        if numbers[3, taken] > 0:
-            values[value_bytes : value_bytes + message[_VALUE_BYTES]] = carray(
-                _pointer(message[_VALUE]), (message[_VALUE_BYTES],), np.uint8
-            )
-            value_bytes += message[_VALUE_BYTES]
-        taken += 1
-    return taken, key_bytes, value_bytes, others, seen
-
-
-@compiled("void(int64[::1], int64)")
-def _let_go(messages: Numbers, count: int) -> None:
-    for place in range(count):
-        _destroy(messages[place])
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,10 +79,10 @@ class BulkReader:
         # The messages that have arrived and are in no batch yet.
         self._pieces: deque[_Piece] = deque()
         self._queue: int | None = None
-        self._handle: int | None = _consumer({**BOUNDED, **options, **EXACT})
+        self._handle: int | None = new_consumer({**BOUNDED, **options, **EXACT})
         try:
-            _RD.rd_kafka_poll_set_consumer(self._handle)
-            self._queue = _RD.rd_kafka_queue_get_consumer(self._handle)
+            RD.rd_kafka_poll_set_consumer(self._handle)
+            self._queue = RD.rd_kafka_queue_get_consumer(self._handle)
             self._assign(start)
         except BaseException:
             self.close()
@@ -255,10 +117,10 @@ class BulkReader:
         handle, queue = self._handle, self._queue
         self._handle = self._queue = None
         if handle is not None:
-            _RD.rd_kafka_consumer_close(handle)
+            RD.rd_kafka_consumer_close(handle)
             if queue is not None:
-                _RD.rd_kafka_queue_destroy(queue)
-            _RD.rd_kafka_destroy(handle)
+                RD.rd_kafka_queue_destroy(queue)
+            RD.rd_kafka_destroy(handle)
 
     def __enter__(self) -> Self:
         return self
@@ -273,14 +135,14 @@ class BulkReader:
 
     def _assign(self, start: int) -> None:
         topic = self._topic.encode()
-        parts = _RD.rd_kafka_topic_partition_list_new(1)
+        parts = RD.rd_kafka_topic_partition_list_new(1)
         try:
-            _RD.rd_kafka_topic_partition_list_add(parts, topic, self._partition)
-            code = _RD.rd_kafka_topic_partition_list_set_offset(
+            RD.rd_kafka_topic_partition_list_add(parts, topic, self._partition)
+            code = RD.rd_kafka_topic_partition_list_set_offset(
                 parts, topic, self._partition, start
-            ) or _RD.rd_kafka_assign(self._handle, parts)
+            ) or RD.rd_kafka_assign(self._handle, parts)
         finally:
-            _RD.rd_kafka_topic_partition_list_destroy(parts)
+            RD.rd_kafka_topic_partition_list_destroy(parts)
         if code:
             self._refuse(
                 KafkaException(KafkaError(code)),
@@ -297,7 +159,7 @@ class BulkReader:
             count = self._consume(0, _AT_ONCE) or self._consume(_WAIT_MS, 1)
             first = 0
             while first < count:
-                last, keys, values = _weigh(messages, first, count, _BATCH_BYTES)
+                last, keys, values = weigh(messages, first, count, _BATCH_BYTES)
                 self._pieces.append(
                     self._piece(
                         first, last, end, np.empty(keys, np.uint8), np.empty(values, np.uint8)
@@ -306,13 +168,13 @@ class BulkReader:
                 first = last
             return count > 0
         finally:
-            _let_go(messages, count)
+            let_go(messages, count)
 
     def _consume(self, wait_ms: int, at_most: int) -> int:
         return max(
             0,
             int(
-                _RD.rd_kafka_consume_batch_queue(
+                RD.rd_kafka_consume_batch_queue(
                     self._queue, wait_ms, self._messages.ctypes.data, at_most
                 )
             ),
@@ -320,13 +182,13 @@ class BulkReader:
 
     def _piece(self, first: int, last: int, end: int, keys: Bytes, values: Bytes) -> _Piece:
         messages, numbers = self._messages, np.empty((5, last - first), np.int64)
-        taken, key_bytes, value_bytes, others, seen = _take(
+        taken, key_bytes, value_bytes, others, seen = take(
             messages, first, last, end, numbers, keys, values, np.empty(1, np.int64)
         )
         for message in messages[first:last].tolist() if others else ():
             seen = max(seen, self._heeded(message))
         with_headers = np.flatnonzero(numbers[4, :taken] >= 0).tolist()
-        headers = {place: _headers_of(int(messages[numbers[4, place]])) for place in with_headers}
+        headers = {place: headers_of(int(messages[numbers[4, place]])) for place in with_headers}
         return _Piece(numbers[:4, :taken], keys[:key_bytes], values[:value_bytes], headers, seen)
 
     def _heeded(self, message: int) -> int:
@@ -337,17 +199,17 @@ class BulkReader:
         code = ctypes.c_int32.from_address(message).value
         if code:
             check_error(
-                KafkaError(code, _RD.rd_kafka_message_errstr(message).decode(errors="replace")),
+                KafkaError(code, RD.rd_kafka_message_errstr(message).decode(errors="replace")),
                 (self._topic, self._partition),
                 self._refuse,
             )
         # If the end is in a hole, only the error shows that it was reached.
-        return ctypes.c_int64.from_address(message + 8 * _OFFSET).value if code else -1
+        return ctypes.c_int64.from_address(message + 8 * OFFSET).value if code else -1
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """The copies of some messages (`_take`), with their headers by place.
+    """The copies of some messages (`take`), with their headers by place.
 
     `seen` is the offset up to which they show that the partition was read.
     """
@@ -401,47 +263,3 @@ def _columns(pieces: list[_Piece]) -> Columns:
         if headers
         else pa.nulls(numbers.shape[1], HEADERS_TYPE),
     )
-
-
-def _headers_of(message: int) -> list[dict[str, Any]]:
-    headers, name, value, size = (
-        ctypes.c_void_p(),
-        ctypes.c_char_p(),
-        ctypes.c_void_p(),
-        ctypes.c_size_t(),
-    )
-    _RD.rd_kafka_message_headers(message, ctypes.byref(headers))
-    found: list[dict[str, Any]] = []
-    while (
-        _RD.rd_kafka_header_get_all(
-            headers, len(found), ctypes.byref(name), ctypes.byref(value), ctypes.byref(size)
-        )
-        == 0
-    ):
-        found.append(
-            {
-                "key": (name.value or b"").decode(errors="replace"),
-                "value": None if value.value is None else ctypes.string_at(value.value, size.value),
-            }
-        )
-    return found
-
-
-def _consumer(options: Options) -> int:
-    said = ctypes.create_string_buffer(_SAID_BYTES)
-    conf = _RD.rd_kafka_conf_new()
-    # A plugin may know the options that follow.
-    for name, value in sorted(options.items(), key=lambda option: option[0] not in _FIRST):
-        text = str(value).lower() if isinstance(value, bool) else str(value)
-        if _RD.rd_kafka_conf_set(conf, name.encode(), text.encode(), said, _SAID_BYTES) != _CONF_OK:
-            _RD.rd_kafka_conf_destroy(conf)
-            raise KafkaException(
-                KafkaError(KafkaError._INVALID_ARG, said.value.decode(errors="replace"))
-            )
-    handle: int | None = _RD.rd_kafka_new(_CONSUMER, conf, said, _SAID_BYTES)
-    if handle is None:
-        _RD.rd_kafka_conf_destroy(conf)
-        raise KafkaException(
-            KafkaError(_RD.rd_kafka_last_error(), said.value.decode(errors="replace"))
-        )
-    return handle
