@@ -19,7 +19,7 @@ from kappa.declare.breaker import MaxRejects
 from kappa.declare.table import Thresholds
 from kappa.folds.exactness import Exactness
 from kappa.folds.fold import Fold, Option
-from kappa.folds.kinds.registry import fold_of
+from kappa.folds.kinds.registry import ensure_known, fold_of
 from kappa.state.documents import Documents
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -289,6 +289,8 @@ def read_birth(store: Store, build: str) -> Birth:
             f"build {build} has no birth certificate",
             hint="kappa history shows the builds there are",
         )
+    for table in birth.tables:
+        ensure_known(build, table.name, table.fold, birth.libraries.get("kappa"))
     return birth
 
 

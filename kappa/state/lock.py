@@ -52,10 +52,19 @@ class Lock:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
+            before = self._taken(handle)
+        except BaseException:
+            # An open handle would keep the lock, with nobody to release it.
+            os.close(handle)
+            raise
+        self._file = handle
+        return before
+
+    def _taken(self, handle: int) -> Holder | None:
+        try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             held = _read(handle)
-            os.close(handle)
             by = f"process {held.pid}" if held else "another process"
             raise Conflict(
                 f"{self._what} is held by {by}",
@@ -71,7 +80,6 @@ class Lock:
         os.ftruncate(handle, 0)
         os.pwrite(handle, json.dumps(asdict(me)).encode(), 0)
         failpoint("lock.after_hold")
-        self._file = handle
         return before
 
     def release(self) -> None:

@@ -14,22 +14,22 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from kappa.base.clock import now
-from kappa.base.errors import Broken, Conflict, ExitCode, KappaError, TimedOut
+from kappa.base.errors import Conflict, ExitCode, KappaError, TimedOut
 from kappa.base.failpoint import failpoint
 from kappa.base.process import process_id
 from kappa.base.settings import Settings, load_settings
 from kappa.state.lock import Lock, holder
 from kappa.state.store import Store
-from replay.rollout.state import State
 from replay.run.archiver_process import ArchiverProcess
 from replay.run.child import open_log
 from replay.run.controller import Controller
 from replay.run.http_process import HttpProcess
 from replay.run.kafka import Kafka
+from replay.run.messages import Complaint, named_errors, news, saying
 from replay.run.processes import Processes
 from replay.run.told import Told, ToldToEnd
 from replay.status.running import RUNNING, Running, put_running, running_at
@@ -52,17 +52,12 @@ def up(settings: Settings, *, detach: bool) -> Running | None:
     process it returns None, and raises Conflict if one is up. Raises KappaError if it cannot start:
     no Java, no broker, a broken journal.
     """
-    if detach:
-        return _ensure_detached(settings)
-    store = Store(settings.root_url)
-    with open_log(store.path(_LOG)).open("a", encoding="utf-8") as log:
-
-        def say(text: str) -> None:
-            line = f"{now()} {text}"
-            print(line, file=sys.stderr, flush=True)
-            print(line, file=log, flush=True)
-
-        _run(settings, say)
+    with named_errors():
+        if detach:
+            return _ensure_detached(settings)
+        store = Store(settings.root_url)
+        with open_log(store.path(_LOG)).open("a", encoding="utf-8") as log:
+            _run(settings, saying(sys.stderr, log))
     return None
 
 
@@ -177,7 +172,9 @@ def _run(settings: Settings, say: Callable[[str], None]) -> None:
         pass
     finally:
         failpoint("supervisor.before_down")
-        store.delete(RUNNING)
+        # It names this process, and no command takes a dead one for the platform.
+        with contextlib.suppress(KappaError):
+            store.delete(RUNNING)
         failpoint("supervisor.after_down")
         http.end()
         archiver.end()
@@ -198,9 +195,10 @@ def _loop(
     told: Told,
 ) -> None:
     http, archiver = beside
-    said, ready_at = "", ""
+    ticking, announcing = Complaint(say), Complaint(say)
+    ready_at = ""
     while not told.to_end:
-        try:
+        with ticking.said_once():
             http.ensure_running()
             kafka.ensure_running()
             processes.ensure_jobs(
@@ -210,40 +208,21 @@ def _loop(
             )
             archiver.ensure_running(kafka.bootstrap_servers)
             before = controller.state
-            for line in _news(before, controller.tick()):
+            for line in news(before, controller.tick()):
                 say(line)
-            said = ""
-        except Broken:
-            raise
-        except (KappaError, OSError) as error:
-            # A full disk, a fork that fails, a broker that is away: jobs go on, and the next tick
-            # tries again. It is reported once, not at every tick.
-            if str(error) != said:
-                said = str(error)
-                say(said)
         # For people to read, and nothing else: a full disk was reported above.
         with contextlib.suppress(KappaError, OSError):
             reporter.report(controller.state, controller.waits)
         if kafka.bootstrap_servers != ready_at:
-            ready_at = kafka.bootstrap_servers
-            me = process_id(os.getpid())
-            assert me is not None, "this process is there"
-            failpoint("supervisor.before_ready")
-            put_running(store, Running(me.pid, me.born, ready_at, now()))
-            failpoint("supervisor.after_ready")
-            say(f"up: Kafka at {ready_at}, everything below {store.folder}")
+            with announcing.said_once():
+                me = process_id(os.getpid())
+                assert me is not None, "this process is there"
+                failpoint("supervisor.before_ready")
+                put_running(store, Running(me.pid, me.born, kafka.bootstrap_servers, now()))
+                failpoint("supervisor.after_ready")
+                ready_at = kafka.bootstrap_servers
+                say(f"up: Kafka at {ready_at}, everything below {store.folder}")
         time.sleep(_TICK_SECONDS)
-
-
-def _news(before: State, after: State) -> Iterator[str]:
-    known = {rollout.id: rollout.phase for rollout in before.rollouts}
-    for rollout in after.rollouts:
-        if rollout.phase != known.get(rollout.id) and (before.last or rollout.active):
-            yield (
-                f"rollout {rollout.number} of pipeline {rollout.pipeline}, build "
-                f"{rollout.build}: "
-                f"{rollout.phase}{f' ({rollout.reason})' if rollout.reason else ''}"
-            )
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -255,11 +234,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--root", required=True)
     given = parser.parse_args(arguments)
 
-    def say(text: str) -> None:
-        print(f"{now()} {text}", flush=True)
-
     try:
-        _run(load_settings(given.project, root=given.root), say)
+        with named_errors():
+            _run(load_settings(given.project, root=given.root), saying(sys.stdout))
     except KappaError as error:
         print(f"error: {error.message}\nhint: {error.hint}", flush=True)
         return int(error.exit_code)

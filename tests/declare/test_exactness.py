@@ -11,6 +11,7 @@ import pytest
 from house import HOUSE
 
 from kappa import Table, Topic, avg_, count, hll, kll, pipeline, sum_
+from kappa.base.errors import KappaError
 from kappa.code.declaration import declarations
 from kappa.folds.exactness import Exactness
 from kappa.folds.kinds.registry import KINDS
@@ -132,6 +133,33 @@ def test_a_birth_certificate_keeps_the_options_of_folds_and_an_old_one_has_none(
     store.put_json("builds/b/birth.json", document)
 
     assert read_birth(store, "b") == made
+
+
+@pytest.mark.parametrize(
+    ("libraries", "newer", "hint"),
+    [
+        ({"kappa": "9.1"}, "a newer Kappa (9.1)", "pip install kappa==9.1, or a newer one"),
+        ({}, "a newer Kappa", "install the Kappa that made it, or a newer one"),
+    ],
+)
+def test_a_birth_with_a_fold_that_is_not_known_names_the_kappa_that_knows_it(
+    tmp_path: Path, libraries: dict[str, str], newer: str, hint: str
+) -> None:
+    store = Store(tmp_path)
+    table = replace(born(), fold={"half": ("median", "x")})
+    put_birth(
+        store,
+        Birth("b", "p", "v", {}, 1, {}, "m", (), (table,), {}, {}, libraries, "then", "ada"),
+    )
+
+    with pytest.raises(KappaError) as refused:
+        read_birth(store, "b")
+
+    assert refused.value.message == (
+        f"build b was made by {newer}: its table t folds half by 'median', "
+        "which this one does not know"
+    )
+    assert refused.value.hint == hint
 
 
 def test_a_declared_fold_that_is_not_exact_says_so() -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kappa.base.errors import Conflict
+from kappa.base.errors import Broken, Conflict
+from kappa.base.failpoint import acting
 from kappa.base.process import born
 from kappa.state.lock import Lock, is_held
 from kappa.state.lock import holder as holder_of
@@ -133,6 +134,22 @@ def test_who_is_killed_while_it_takes_a_lock_holds_it_no_more(point: str, tmp_pa
         held = holder_of(tmp_path / "lock")
         assert held is not None
         assert held.pid == os.getpid()
+
+
+@pytest.mark.parametrize("point", FAILPOINTS)
+def test_a_lock_whose_taking_fails_is_free_again(point: str, tmp_path: Path) -> None:
+    """As if what the last holder has left behind could not be killed."""
+
+    def fail(name: str) -> None:
+        if name == point:
+            raise Broken("what process 7 has left behind cannot be killed")
+
+    with acting(fail), pytest.raises(Broken):
+        Lock(tmp_path / "lock", what="build b").acquire()
+
+    assert not is_held(tmp_path / "lock")
+    with Lock(tmp_path / "lock", what="build b"):
+        assert is_held(tmp_path / "lock")
 
 
 def test_a_look_at_a_lock_is_no_conflict_to_who_takes_it(tmp_path: Path) -> None:

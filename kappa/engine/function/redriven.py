@@ -9,7 +9,7 @@ takes them as any other records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
@@ -69,32 +69,52 @@ def _rejected(
     piece: Slice,
     files: Sequence[str],
 ) -> dict[Position, int | None]:
-    """Finds the rejects that attempts name, and those that these name in turn."""
-    found: dict[Position, int | None] = {}
-    wanted = {Position(attempt.at.topic, attempt.at.partition, attempt.of) for attempt in attempts}
-    while wanted:
-        new = decoded.rejected(wanted)
-        for topic, partition in {(place.topic, place.partition) for place in wanted}:
-            offsets = [
-                place.offset
-                for place in wanted
-                if (place.topic, place.partition) == (topic, partition)
-            ]
-            rows = _before(
-                files,
-                piece,
-                topic,
-                partition,
-                pc.field("offset").isin(offsets) & pc.field("_deleted").is_null(),
-            )
-            new |= {Position(topic, partition, row["offset"]): row["_redrives"] for row in rows}
-        found |= new
-        # Each names an earlier one, so this ends.
-        wanted = {
-            Position(place.topic, place.partition, of)
-            for place, of in new.items()
-            if of is not None
-        } - set(found)
+    """Finds the rejects that attempts name, and those that these name in turn.
+
+    However long a chain is, it reads twice: all redriven rejects, which are few, are read with
+    those that attempts name, and then the beginnings of the chains.
+    """
+    named = {Position(attempt.at.topic, attempt.at.partition, attempt.of) for attempt in attempts}
+    links = pc.field("_redrives").is_valid()
+    found = _rejects_at(decoded, named, piece, files, or_if=links)
+    failed = {attempt.at: attempt.of for attempt in attempts if not attempt.valid}
+    beginnings = _followed(named, {**found, **failed}) - named - found.keys()
+    return found | _rejects_at(decoded, beginnings, piece, files) if beginnings else found
+
+
+def _followed(
+    named: Collection[Position], rejected: Mapping[Position, int | None]
+) -> set[Position]:
+    """Returns the places that are named, and all that rejects among them name in turn."""
+    reached: set[Position] = set()
+    left = list(named)
+    while left:
+        place = left.pop()
+        if place not in reached:
+            reached.add(place)
+            of = rejected.get(place)
+            left += [] if of is None else [Position(place.topic, place.partition, of)]
+    return reached
+
+
+def _rejects_at(
+    decoded: Decoded,
+    places: Collection[Position],
+    piece: Slice,
+    files: Sequence[str],
+    *,
+    or_if: ds.Expression | None = None,
+) -> dict[Position, int | None]:
+    """Reads the rejects at these places, and those before the slice that meet a condition."""
+    found = decoded.rejected(places)
+    for topic, partition in {(place.topic, place.partition) for place in places}:
+        offsets = [
+            place.offset for place in places if (place.topic, place.partition) == (topic, partition)
+        ]
+        there = pc.field("offset").isin(offsets)
+        wanted = (there if or_if is None else there | or_if) & pc.field("_deleted").is_null()
+        rows = _before(files, piece, topic, partition, wanted)
+        found |= {Position(topic, partition, row["offset"]): row["_redrives"] for row in rows}
     return found
 
 

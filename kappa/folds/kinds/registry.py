@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kappa.base.errors import KappaError
 from kappa.folds.fold import Fold, Option
 from kappa.folds.kinds.average import Average
 from kappa.folds.kinds.booleans import And, Or
@@ -23,6 +24,24 @@ KINDS: Mapping[str, type[Fold]] = {
         *(DistinctSet, TopK, Hll, Theta, Kll),
     )
 }
+
+
+def ensure_known(
+    build: str, table: str, fold: Mapping[str, tuple[str, str | None]], version: str | None
+) -> None:
+    """Raises KappaError if a table of a build, made by this version of Kappa, has an unknown fold.
+
+    `fold` has the kind and the input of each column.
+    """
+    for column, (kind, _) in fold.items():
+        if kind not in KINDS:
+            raise KappaError(
+                f"build {build} was made by a newer Kappa{f' ({version})' if version else ''}: "
+                f"its table {table} folds {column} by {kind!r}, which this one does not know",
+                hint=f"pip install kappa=={version}, or a newer one"
+                if version
+                else "install the Kappa that made it, or a newer one",
+            )
 
 
 def fold_of(kind: str, column: str | None, options: Mapping[str, Option]) -> Fold:

@@ -5,7 +5,7 @@ The rows that the rejects table has by now do not matter.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,15 +34,19 @@ def at(offset: int, partition: int = 0) -> Position:
 class Decoded:
     """A decoded slice, as far as settling asks."""
 
-    def __init__(self, *attempts: Attempt) -> None:
+    def __init__(self, *attempts: Attempt, rejects: Mapping[int, int | None] | None = None) -> None:
         self._attempts = attempts
+        self._rejects = {at(offset): of for offset, of in (rejects or {}).items()}
+        self.asked = 0
         self.settled: Settled | None = None
 
     def attempts(self) -> tuple[Attempt, ...]:
         return self._attempts
 
     def rejected(self, places: Collection[Position]) -> dict[Position, int | None]:
-        return {each.at: each.of for each in self._attempts if not each.valid and each.at in places}
+        self.asked += 1
+        failed = {each.at: each.of for each in self._attempts if not each.valid}
+        return {place: of for place, of in (self._rejects | failed).items() if place in places}
 
     def settle(self, found: Settled) -> None:
         self.settled = found
@@ -61,10 +65,12 @@ def row(
     }
 
 
-def settled(tmp_path: Path, decoded: Decoded, *rows: dict[str, Any]) -> Settled | None:
+def settled(
+    tmp_path: Path, decoded: Decoded, *rows: dict[str, Any], piece: Slice = SLICE
+) -> Settled | None:
     file = tmp_path / "part.parquet"
     pq.write_table(pa.Table.from_pylist(list(rows), arrow_schema(REJECTS_BIRTH.columns)), file)
-    settle_redriven(decoded, SLICE, BIRTH, REJECTS_BIRTH, lambda: (str(file),))  # type: ignore[arg-type]  # of it three methods matter
+    settle_redriven(decoded, piece, BIRTH, REJECTS_BIRTH, lambda: (str(file),))  # type: ignore[arg-type]  # of it three methods matter
     return decoded.settled
 
 
@@ -81,6 +87,27 @@ def test_what_slices_before_have_rejected_and_folded_counts(tmp_path: Path) -> N
     )
 
     assert found == Settled({at(7): 1}, frozenset({at(8), at(9), at(10)}))
+
+
+def test_a_chain_of_any_length_is_read_by_two_queries(tmp_path: Path) -> None:
+    """Some of it was rejected before the slice, and the rest in it."""
+    links = 1_200
+    start, end = Offsets({"visits": {0: links}}), Offsets({"visits": {0: 2 * links}})
+    decoded = Decoded(
+        *(Attempt(at(each + 1), each, valid=False) for each in range(links, 2 * links)),
+        Attempt(at(2 * links + 1), 2 * links, valid=True),
+        rejects={links: links - 1},
+    )
+
+    found = settled(
+        tmp_path,
+        decoded,
+        *(row(each, redrives=each - 1 if each else None) for each in range(links)),
+        piece=Slice(1, 1, start, end),
+    )
+
+    assert found == Settled({at(2 * links + 1): 0}, frozenset())
+    assert decoded.asked == 2
 
 
 def test_a_slice_that_the_rejects_table_has_already_is_settled_as_it_was(tmp_path: Path) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from kappa.base.errors import Broken
+from commands.app import run_command
+from kappa.base.errors import Broken, ExitCode, KappaError
 from kappa.state.store import Store
 from replay.rollout.state import State
-from replay.run.supervisor import _loop
+from replay.run.messages import saying
+from replay.run.supervisor import _loop, main
+from replay.status.running import RUNNING, running_at
 
 
 class Ticks:
@@ -48,6 +52,56 @@ def test_an_error_of_the_machine_is_reported_once_and_the_loop_goes_on(tmp_path:
     said = run_loop(tmp_path, Ticks(full, full))
 
     assert [line for line in said if "Resource" in line] == [str(full)]
+
+
+def test_a_platform_that_cannot_be_announced_goes_on_and_is_announced_later(tmp_path: Path) -> None:
+    in_its_place = Store(tmp_path).path(RUNNING) / "full"
+    in_its_place.mkdir(parents=True)
+
+    class Mended(Ticks):
+        def tick(self) -> State:
+            if len(self.errors) == 1:
+                in_its_place.rmdir()
+                in_its_place.parent.rmdir()
+            return super().tick()
+
+    away = KappaError("the broker is away")
+    said = run_loop(tmp_path, Mended(away, away, away))
+
+    assert [line for line in said if "could not write" in line and RUNNING in line] == said[1:2]
+    assert [line for line in said if line.startswith("up: Kafka at localhost:9092")] == said[2:]
+    assert running_at(Store(tmp_path)) is not None
+
+
+@pytest.mark.parametrize("place", ["run", "logs"])
+def test_what_the_machine_refuses_before_the_loop_is_a_sentence(
+    place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "kappa.toml").touch()
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / place).touch()
+    started = ["--project", str(tmp_path), "--root", str(tmp_path / "root")]
+
+    if place == "run":
+        assert main(started) == ExitCode.FAILED
+        assert capsys.readouterr().out.startswith("error: kappa cannot run: ")
+    # A detached one fails to look for another one that is up, which is a sentence, too.
+    for detach in ([], ["-d"]) if place == "logs" else ([],):
+        assert run_command([*started, "up", *detach]) == ExitCode.FAILED
+        said = capsys.readouterr().err
+        assert "kappa cannot run: " in said
+        assert str(tmp_path / "root" / place) in "".join(said.split())
+        assert "hint: see whether the disk is full" in said
+
+
+def test_a_line_that_cannot_be_written_costs_no_other_its_place(tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    with Path("/dev/full").open("w") as full, lines.open("w") as log:
+        saying(full, log)("up")
+        with contextlib.suppress(OSError):
+            full.close()
+
+    assert lines.read_text().endswith(" up\n")
 
 
 def test_what_is_broken_ends_the_loop(tmp_path: Path) -> None:

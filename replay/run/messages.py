@@ -1,0 +1,74 @@
+"""What the supervisor tells the operator: lines with their time, and errors in a sentence."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TextIO
+
+from kappa.base.clock import now
+from kappa.base.errors import Broken, KappaError
+from replay.rollout.state import State
+
+
+def saying(*files: TextIO) -> Callable[[str], None]:
+    """Returns what prints a line with its time to each file."""
+
+    def say(text: str) -> None:
+        for file in files:
+            # A full disk or a closed terminal costs the line, and no job its life.
+            with contextlib.suppress(OSError):
+                print(f"{now()} {text}", file=file, flush=True)
+
+    return say
+
+
+class Complaint:
+    """An error that the next tick may mend: said once, not at every tick. Jobs go on meanwhile.
+
+    A full disk, a fork that fails, a broker that is away.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._said = ""
+
+    @contextlib.contextmanager
+    def said_once(self) -> Iterator[None]:
+        """Says an error of the block, unless it was said already. Raises Broken, which none mends."""
+        try:
+            yield
+        except Broken:
+            raise
+        except (KappaError, OSError) as error:
+            if str(error) != self._said:
+                self._said = str(error)
+                self._say(self._said)
+        else:
+            self._said = ""
+
+
+@contextlib.contextmanager
+def named_errors() -> Iterator[None]:
+    """Raises an error of the machine as a KappaError: a full disk, a folder that is not ours."""
+    try:
+        yield
+    except OSError as error:
+        where = f": {error.filename}" if error.filename else ""
+        raise KappaError(
+            f"kappa cannot run: {error.strerror or error}{where}",
+            hint="see whether the disk is full, and whether you may write below the root; "
+            "then: kappa up",
+        ) from error
+
+
+def news(before: State, after: State) -> Iterator[str]:
+    """Yields a line for each rollout that moved on between two states."""
+    known = {rollout.id: rollout.phase for rollout in before.rollouts}
+    for rollout in after.rollouts:
+        if rollout.phase != known.get(rollout.id) and (before.last or rollout.active):
+            yield (
+                f"rollout {rollout.number} of pipeline {rollout.pipeline}, build "
+                f"{rollout.build}: "
+                f"{rollout.phase}{f' ({rollout.reason})' if rollout.reason else ''}"
+            )
