@@ -5,10 +5,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from kappa.journal.journal import Record, Staged, SwitchAsked
+from kappa.journal.journal import JournalRecord, Staged, SwitchAsked
 
 
-def rollout_id(record: Record) -> int | None:
+def rollout_id(record: JournalRecord) -> int | None:
     """Returns the number of the record that began this record's rollout. None: it has none."""
     if isinstance(record.event, Staged | SwitchAsked):
         return record.number
@@ -16,14 +16,14 @@ def rollout_id(record: Record) -> int | None:
     return id_
 
 
-def beginnings(records: Sequence[Record]) -> tuple[int, ...]:
+def beginnings(records: Sequence[JournalRecord]) -> tuple[int, ...]:
     """Lists the numbers of the records that begin a rollout."""
     return tuple(
         record.number for record in records if isinstance(record.event, Staged | SwitchAsked)
     )
 
 
-def rollout_number(record: Record, begun: Sequence[int]) -> int | None:
+def rollout_number(record: JournalRecord, begun: Sequence[int]) -> int | None:
     """Returns the number, 1, 2, 3, of a record's rollout; `begun` are all beginnings up to it."""
     id_ = rollout_id(record)
     return None if id_ is None else bisect_right(begun, id_)

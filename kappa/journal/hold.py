@@ -12,21 +12,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kappa.journal.journal import Abandoned, Failed, Held, Record, Released, Served, VerifyAsked
+from kappa.journal.journal import (
+    Abandoned,
+    Failed,
+    Held,
+    JournalRecord,
+    Released,
+    Served,
+    VerifyAsked,
+)
 
 
-def open_hold(records: Iterable[Record], build: str) -> Record | None:
+def open_hold(records: Iterable[JournalRecord], build: str) -> JournalRecord | None:
     """Returns the Held record that holds `build` after these records, in order.
 
     Returns None if its frontier is free to move.
     """
-    hold: Record | None = None
+    hold: JournalRecord | None = None
     for record in records:
         hold = hold_after(hold, record, build)
     return hold
 
 
-def hold_after(hold: Record | None, record: Record, build: str) -> Record | None:
+def hold_after(
+    hold: JournalRecord | None, record: JournalRecord, build: str
+) -> JournalRecord | None:
     """Returns the hold of `build` after one more record; `hold` is the one before it."""
     match record.event:
         case Held(build=held) if held == build:
@@ -45,10 +55,10 @@ def hold_after(hold: Record | None, record: Record, build: str) -> Record | None
     return hold
 
 
-def _rollouts(hold: Record) -> tuple[int, ...]:
+def _rollouts(hold: JournalRecord) -> tuple[int, ...]:
     return _held(hold).rollout, *_held(hold).together
 
 
-def _held(hold: Record) -> Held:
+def _held(hold: JournalRecord) -> Held:
     assert isinstance(hold.event, Held)
     return hold.event

@@ -150,7 +150,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class OutcomeCount:
     """The records of a topic with one outcome, counted on both sides.
 
     `what` is duplicate, rejected, or rejected for one reason.
@@ -178,7 +178,7 @@ class Verified:
     reason: str = ""
     live_build: str | None = None
     differences: tuple[Difference, ...] = ()
-    counts: tuple[Count, ...] = ()
+    counts: tuple[OutcomeCount, ...] = ()
     incomparable_topics: tuple[str, ...] = ()
     rejected: int | None = None
     records: int | None = None
@@ -258,7 +258,7 @@ class Receipt:
     reasons: tuple[str, ...] = ()
     first: bool = False
     differences: tuple[Difference, ...] = ()
-    counts: tuple[Count, ...] = ()
+    counts: tuple[OutcomeCount, ...] = ()
     incomparable_topics: tuple[str, ...] = ()
     code: str = ""
     live_code: str | None = None
@@ -354,7 +354,7 @@ class Proved:
     rows: int
     hash: str
     differences: tuple[Difference, ...] = ()
-    counts: tuple[Count, ...] = ()
+    counts: tuple[OutcomeCount, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
     causes: tuple[str, ...] = ()
     base: Base | None = None
@@ -380,7 +380,7 @@ Event = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class JournalRecord:
     """One line of the journal."""
 
     number: int
@@ -391,7 +391,7 @@ class Record:
     format: int = 1
 
 
-_RECORD = Documents(Record)
+_RECORD = Documents(JournalRecord)
 
 
 class Journal:
@@ -406,12 +406,12 @@ class Journal:
             hint="it may come from a newer version of Kappa",
         )
 
-    def append(self, number: int, event: Event) -> Record | None:
+    def append(self, number: int, event: Event) -> JournalRecord | None:
         """Puts record `number`, which must follow the last one read.
 
         Returns None if another process's record has that number.
         """
-        record = Record(number=number, event=event, at=now(), by=whoami())
+        record = JournalRecord(number=number, event=event, at=now(), by=whoami())
         failpoint(f"journal.before_{event.kind}")
         put = self._records.put(number, record)
         failpoint(f"journal.after_{event.kind}")
@@ -420,16 +420,16 @@ class Journal:
         taken = self.get(number)
         return record if taken is not None and taken.id == record.id else None
 
-    def get(self, number: int) -> Record | None:
+    def get(self, number: int) -> JournalRecord | None:
         """Returns record `number`, or None if the journal ends before it."""
         return self._records.get(number)
 
-    def after(self, number: int) -> Iterator[Record]:
+    def after(self, number: int) -> Iterator[JournalRecord]:
         """Yields the records that follow `number`, in order; `after(0)` is the whole journal."""
         for _, record in self._records.after(number):
             yield record
 
-    def last_served(self) -> tuple[int, Record | None]:
+    def last_served(self) -> tuple[int, JournalRecord | None]:
         """Returns the journal's last number, and the newest Served record.
 
         The record is None if nothing has served yet.
@@ -445,7 +445,7 @@ class Journal:
         return last, None
 
 
-def as_document(record: Record) -> dict[str, Any]:
+def as_document(record: JournalRecord) -> dict[str, Any]:
     """Returns a record as the journal keeps it."""
     document: dict[str, Any] = _RECORD.plain(record)
     return document

@@ -10,7 +10,7 @@ from __future__ import annotations
 from threading import Lock
 from weakref import WeakKeyDictionary
 
-from kappa.journal.journal import Journal, Record, Served
+from kappa.journal.journal import Journal, JournalRecord, Served
 from kappa.state.store import Store
 
 
@@ -19,9 +19,9 @@ class _Memory:
 
     def __init__(self) -> None:
         self.lock = Lock()
-        self.records: list[Record] = []
+        self.records: list[JournalRecord] = []
         # The last number read and the newest Served record up to it, by `last_served` alone.
-        self.served: tuple[int, Record | None] | None = None
+        self.served: tuple[int, JournalRecord | None] | None = None
 
 
 _LOCK = Lock()
@@ -37,7 +37,7 @@ class JournalView:
         with _LOCK:
             self._memory = _MEMORIES.setdefault(store, _Memory())
 
-    def records(self, after: int = 0) -> tuple[Record, ...]:
+    def records(self, after: int = 0) -> tuple[JournalRecord, ...]:
         """Returns the records that follow number `after`, in order, up to the newest."""
         known = self._memory.records
         with self._memory.lock:
@@ -46,7 +46,7 @@ class JournalView:
                 known.append(record)  # each is kept before the next is read
             return tuple(known[after:])
 
-    def last_served(self) -> tuple[int, Record | None]:
+    def last_served(self) -> tuple[int, JournalRecord | None]:
         """Returns the journal's last number, and the newest Served record (None: nothing served).
 
         The first call reads back from the journal's end, and no more than it needs.

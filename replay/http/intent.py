@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from kappa.journal.begun import rollout_id
-from kappa.journal.journal import Record, as_document
+from kappa.journal.journal import JournalRecord, as_document
 from replay.intents.intents import (
     abandon,
     active_rollout,
@@ -109,7 +109,7 @@ def record_intent(here: Here, state: State, wanted: Intent) -> dict[str, Any]:
     return {"rollout": number, **as_document(record)}
 
 
-def _recorded(here: Here, state: State, wanted: Intent) -> Record:
+def _recorded(here: Here, state: State, wanted: Intent) -> JournalRecord:
     pipeline = next(iter(wanted.pipelines), None)
     seen = None if wanted.rollout is None else numbered(state, wanted.rollout).id
     match wanted.intent:

@@ -16,8 +16,8 @@ from kappa.journal.journal import (
     Abandoned,
     Event,
     Journal,
+    JournalRecord,
     PromoteAsked,
-    Record,
     SwitchAsked,
     VerifyAsked,
 )
@@ -39,7 +39,7 @@ def ask_undo(
     to: int | None = None,
     reason: str = "undo",
     seen: State | None = None,
-) -> Record:
+) -> JournalRecord:
     """Asks for the build that served before, or in generation `to`; returns the record.
 
     The record's number is the rollout's id. `seen` is the state that the operator has looked at;
@@ -109,7 +109,7 @@ def abandon(
     *,
     reason: str = "abandoned by hand",
     seen: int | None = None,
-) -> Record:
+) -> JournalRecord:
     """Gives up the active rollout of a pipeline, or the only active one; returns the record.
 
     `seen` is the id of the rollout that the operator has looked at; without it, the pipeline's.
@@ -123,7 +123,7 @@ def abandon(
     return _ask(store, decide)
 
 
-def ask_promote(store: Store, *pipelines: str, seen: Sequence[int] = ()) -> Record:
+def ask_promote(store: Store, *pipelines: str, seen: Sequence[int] = ()) -> JournalRecord:
     """Says yes to a verified candidate, or to several together; returns the record.
 
     Those named together serve in one generation, or none of them does. `seen` are the ids of
@@ -161,7 +161,7 @@ def ready_rollouts(state: State, *pipelines: str) -> tuple[Rollout, ...]:
     return tuple({rollout.id: rollout for rollout in ready}.values())
 
 
-def ask_verify(store: Store, pipeline: str | None, *, seen: int | None = None) -> Record:
+def ask_verify(store: Store, pipeline: str | None, *, seen: int | None = None) -> JournalRecord:
     """Asks for another verification of a ready candidate; returns the record.
 
     It is made at a new alignment. `seen` is the id of the rollout that the operator has looked
@@ -238,7 +238,7 @@ def awaited_rollout(state: State, pipeline: str | None) -> Rollout:
 
 def _ask(
     store: Store, decide: Callable[[State, State], Event], seen: State | None = None
-) -> Record:
+) -> JournalRecord:
     """Appends the event that `decide` makes of the state looked at and the current one.
 
     The first state that is read counts as looked at, unless `seen` is given.

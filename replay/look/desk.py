@@ -42,7 +42,7 @@ _COUNTED_REJECTS = "select pipeline, reason, count(*) from rejects group by all 
 
 
 @dataclass(slots=True)
-class _Look:
+class _CachedLook:
     """The result of a look or its error, and until when it is true enough."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -72,7 +72,7 @@ class Desk:
         self._log: tuple[str, Log] | None = None
         self._lock = threading.Lock()
         # By generation, where they are of one, and name.
-        self._looks: dict[tuple[int | None, str], _Look] = {}
+        self._looks: dict[tuple[int | None, str], _CachedLook] = {}
         self._generation = 0
 
     def log(self) -> Log | None:
@@ -112,7 +112,7 @@ class Desk:
             found: _Found = known.seen
             return found
 
-    def _known(self, generation: int | None, what: str) -> _Look:
+    def _known(self, generation: int | None, what: str) -> _CachedLook:
         with self._lock:
             if generation is not None and generation > self._generation:
                 self._generation = generation
@@ -123,7 +123,7 @@ class Desk:
                 }
             if (generation, what) not in self._looks and len(self._looks) >= _MOST_LOOKS:
                 self._looks.pop(next(iter(self._looks)))
-            return self._looks.setdefault((generation, what), _Look())
+            return self._looks.setdefault((generation, what), _CachedLook())
 
     def status(self) -> Status:
         """Returns what `kappa status` shows."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kappa.journal.journal import Check, Count, Difference, Served
+from kappa.journal.journal import Check, Difference, OutcomeCount, Served
 from kappa.state.offsets import Offsets
 from replay.rollout.rollout import Phase, Rollout
 from replay.rollout.state import State
@@ -201,7 +201,7 @@ def _partitions(build: BuildStatus, end: Offsets | None) -> tuple[PartitionLag, 
     )
 
 
-def _counted(counts: tuple[Count, ...]) -> Iterator[str]:
+def _counted(counts: tuple[OutcomeCount, ...]) -> Iterator[str]:
     told = rejects_line(counts)
     yield from ([told] if told else [])
     yield from map(count_line, differing(counts))

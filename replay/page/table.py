@@ -13,7 +13,7 @@ from serving.reader.table_sql import type_text
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ShownColumn:
     """A column that readers see: DuckDB's type, and its role: key, fold, latest value, or none."""
 
     name: str
@@ -22,7 +22,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class ReaderProcess:
     """A process that has the table's build pinned now, with the number of its leases."""
 
     by: str
@@ -39,12 +39,12 @@ class TableView:
     """
 
     table: ServedTable
-    columns: tuple[Column, ...]
+    columns: tuple[ShownColumn, ...]
     keys: tuple[str, ...]
     checks: tuple[str, ...]
     sql: str | None
     views: tuple[str, ...]
-    readers: tuple[Reader, ...]
+    readers: tuple[ReaderProcess, ...]
     whole: str
 
 
@@ -75,7 +75,7 @@ def table_view(
 
     return TableView(
         table,
-        tuple(Column(name, type_text(kind), role(name)) for name, kind in table.columns),
+        tuple(ShownColumn(name, type_text(kind), role(name)) for name, kind in table.columns),
         keys,
         () if born is None else born.checks,
         None
@@ -97,9 +97,9 @@ def first_query(table: ServedTable, whole: str) -> str:
     return f"select *\nfrom {table.name if plain else whole}\nlimit 100"
 
 
-def _readers(leases: Iterable[Lease], build: str) -> tuple[Reader, ...]:
+def _readers(leases: Iterable[Lease], build: str) -> tuple[ReaderProcess, ...]:
     counted: dict[tuple[str, int], int] = {}
     for lease in leases:
         if build in lease.pins:
             counted[lease.by, lease.pid] = counted.get((lease.by, lease.pid), 0) + 1
-    return tuple(Reader(by, pid, count) for (by, pid), count in sorted(counted.items()))
+    return tuple(ReaderProcess(by, pid, count) for (by, pid), count in sorted(counted.items()))

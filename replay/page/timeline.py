@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kappa.base.errors import KappaError
-from kappa.journal.journal import Receipt, Record, Served
+from kappa.journal.journal import JournalRecord, Receipt, Served
 from replay.intents.intents import undone
 from replay.page.rollout import Deed
 from replay.prove.proof_text import proof_line
@@ -142,7 +142,7 @@ def _others(state: State) -> Iterator[Moment]:
 
 
 def _proof(kept: ProofRecord) -> Moment:
-    record: Record = kept.record
+    record: JournalRecord = kept.record
     return Moment(
         record.number,
         record.at,

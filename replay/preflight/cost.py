@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from kappa.base.units import duration, size
-from kappa.journal.journal import CaughtUp, Record, Staged
+from kappa.journal.journal import CaughtUp, JournalRecord, Staged
 from kappa.state.offsets import Offsets
 from replay.preflight.observed import DiskFacts, LogFacts, Replayed
 
@@ -127,13 +127,13 @@ def cost_of(
 
 
 def last_replays(
-    records: Iterable[Record], origin_of: Callable[[str], Offsets | None]
+    records: Iterable[JournalRecord], origin_of: Callable[[str], Offsets | None]
 ) -> Mapping[str, Replayed]:
     """Returns the last replay of each pipeline that caught up.
 
     `origin_of` returns where a build began to read.
     """
-    staged: dict[int, Record] = {}
+    staged: dict[int, JournalRecord] = {}
     found: dict[str, Replayed] = {}
     for record in records:
         match record.event:

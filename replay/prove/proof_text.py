@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from kappa.declare.table import REJECTS
-from kappa.journal.journal import Proved, Record
+from kappa.journal.journal import JournalRecord, Proved
 from replay.prove.row_hash import within
 from replay.verify.diff_listing import count_line, difference_document, differing, table_lines
 from serving.query.render import Listing
@@ -84,7 +84,7 @@ def proof_document(proof: Proof) -> dict[str, Any]:
     }
 
 
-def record_document(record: Record, found: Proved) -> dict[str, Any]:
+def record_document(record: JournalRecord, found: Proved) -> dict[str, Any]:
     """Returns what the journal has of it, for machines."""
     fields = {
         name: value

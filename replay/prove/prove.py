@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from kappa.base.errors import UsageError
 from kappa.base.settings import Settings
 from kappa.declare.topic_kind import TopicKind
-from kappa.journal.journal import Count, Journal, Proved, Record
+from kappa.journal.journal import Journal, JournalRecord, OutcomeCount, Proved
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
 from kappa.state.store import Store
@@ -44,7 +44,7 @@ _SAMPLES = 5
 class Proof:
     """The result of a proof: its journal record, and each table's part in it."""
 
-    record: Record
+    record: JournalRecord
     birth: Birth
     tables: tuple[Compared, ...]
 
@@ -121,7 +121,7 @@ def prove(
     return Proof(keep_proof(store, found), birth, tables)
 
 
-def keep_proof(store: Store, found: Proved) -> Record:
+def keep_proof(store: Store, found: Proved) -> JournalRecord:
     """Appends the result to the journal, whatever else is being appended."""
     while True:
         record = Journal(store).append(current_state(store).last + 1, found)
@@ -147,7 +147,7 @@ def _compared(
     pinned: PinnedSnapshot,
     anew: Store,
     again: Frontier,
-) -> tuple[tuple[Compared, ...], tuple[Count, ...]]:
+) -> tuple[tuple[Compared, ...], tuple[OutcomeCount, ...]]:
     birth, frontier = pinned.snapshot.births[again.build], pinned.snapshot.frontiers[again.build]
     with connect_pair(
         store,

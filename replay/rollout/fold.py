@@ -15,9 +15,9 @@ from kappa.journal.journal import (
     Event,
     Failed,
     Held,
+    JournalRecord,
     PromoteAsked,
     Proved,
-    Record,
     Released,
     Retired,
     Served,
@@ -32,7 +32,7 @@ from replay.rollout.rollout import BEGINNINGS, IllegalTransition, Move, Rollout
 from replay.rollout.state import State
 
 
-def fold(records: Iterable[Record], state: State | None = None) -> State:
+def fold(records: Iterable[JournalRecord], state: State | None = None) -> State:
     """Returns the state after these records, in order. Raises IllegalTransition."""
     state = state or State()
     for record in records:
@@ -40,7 +40,7 @@ def fold(records: Iterable[Record], state: State | None = None) -> State:
     return state
 
 
-def advance(state: State, record: Record) -> State:
+def advance(state: State, record: JournalRecord) -> State:
     """Returns the state after one more record. Raises IllegalTransition if it cannot follow."""
     if record.number != state.last + 1:
         raise IllegalTransition(f"journal record {record.number} cannot follow record {state.last}")
@@ -52,10 +52,10 @@ def check_may_follow(state: State, event: Event) -> None:
 
     Check before the record is put: no record can be taken back.
     """
-    advance(state, Record(number=state.last + 1, event=event, at="", by="", id=""))
+    advance(state, JournalRecord(number=state.last + 1, event=event, at="", by="", id=""))
 
 
-def _advanced(state: State, record: Record) -> State:
+def _advanced(state: State, record: JournalRecord) -> State:
     match record.event:
         case Staged() as event:
             require(
@@ -168,7 +168,11 @@ def _advanced(state: State, record: Record) -> State:
 
 
 def _begun(
-    state: State, record: Record, event: Staged | SwitchAsked, move: Move, reasons: tuple[str, ...]
+    state: State,
+    record: JournalRecord,
+    event: Staged | SwitchAsked,
+    move: Move,
+    reasons: tuple[str, ...],
 ) -> State:
     require(
         record,

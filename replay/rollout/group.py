@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from kappa.journal.journal import (
     Failed,
+    JournalRecord,
     PromoteAsked,
-    Record,
     Served,
 )
 from replay.rollout.move import moved, require, rollout_in, with_rollout
@@ -19,7 +19,7 @@ from replay.rollout.rollout import Move, Phase, Rollout
 from replay.rollout.state import State
 
 
-def approve(state: State, record: Record, event: PromoteAsked) -> State:
+def approve(state: State, record: JournalRecord, event: PromoteAsked) -> State:
     """Returns the state after a yes to one rollout, or to several that become a group."""
     group = (event.rollout, *event.together) if event.together else ()
     require(record, len(set(group)) == len(group), "it names a rollout twice")
@@ -44,7 +44,7 @@ def approve(state: State, record: Record, event: PromoteAsked) -> State:
     return state
 
 
-def release(state: State, record: Record, rollout: Rollout, reason: str) -> State:
+def release(state: State, record: JournalRecord, rollout: Rollout, reason: str) -> State:
     """Returns the state after a hold ended: with it end all holds of the group.
 
     The group is tried again together, so all of it counts as tried equally often.
@@ -67,7 +67,7 @@ def release(state: State, record: Record, rollout: Rollout, reason: str) -> Stat
     return state
 
 
-def leave_group(state: State, record: Record, id_: int, why: str) -> State:
+def leave_group(state: State, record: JournalRecord, id_: int, why: str) -> State:
     """Returns the state after a rollout has left its group.
 
     The yes was to all of them, so the others wait for a new one and hold nothing.
@@ -84,7 +84,7 @@ def leave_group(state: State, record: Record, id_: int, why: str) -> State:
     return state
 
 
-def fail(state: State, record: Record, event: Failed) -> State:
+def fail(state: State, record: JournalRecord, event: Failed) -> State:
     """Returns the state after a rollout failed, alone or with all of its group."""
     rollout = rollout_in(state, record, event.rollout)
     require(
@@ -101,7 +101,7 @@ def fail(state: State, record: Record, event: Failed) -> State:
     return state
 
 
-def switch(state: State, record: Record, event: Served) -> State:
+def switch(state: State, record: JournalRecord, event: Served) -> State:
     """Returns the state after all rollouts of a group, or one alone, have begun to serve."""
     require(
         record,

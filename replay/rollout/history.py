@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kappa.base.errors import UsageError
-from kappa.journal.journal import Proved, Receipt, Record, Served
+from kappa.journal.journal import JournalRecord, Proved, Receipt, Served
 from replay.rollout.numbered import numbered
 from replay.rollout.rollout import Rollout
 from replay.rollout.state import State
@@ -16,7 +16,7 @@ class Chapter:
     """One rollout from its beginning to now; `served` is the record that made it serve, if any."""
 
     rollout: Rollout
-    served: Record | None
+    served: JournalRecord | None
 
     @property
     def generation(self) -> int | None:
@@ -70,7 +70,7 @@ def generation_meant(state: State, generation: int | None, rollout: int | None) 
 class ProofRecord:
     """A proof of a build, passed or not, with its journal record and the build's version."""
 
-    record: Record
+    record: JournalRecord
     found: Proved
     version: str
 

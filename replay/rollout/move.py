@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kappa.journal.journal import Record
+from kappa.journal.journal import JournalRecord
 from replay.rollout.rollout import TRANSITIONS, IllegalTransition, Move, Rollout
 from replay.rollout.state import State
 
 
-def rollout_in(state: State, record: Record, id_: int) -> Rollout:
+def rollout_in(state: State, record: JournalRecord, id_: int) -> Rollout:
     """Returns the rollout that a record names."""
     # Rollouts end in about the order they begin, so the one that is named is near the end.
     for rollout in reversed(state.rollouts):
@@ -24,7 +24,7 @@ def rollout_in(state: State, record: Record, id_: int) -> Rollout:
     )
 
 
-def moved(state: State, record: Record, id_: int, move: Move, **changes: object) -> State:
+def moved(state: State, record: JournalRecord, id_: int, move: Move, **changes: object) -> State:
     """Returns the state after one rollout has moved; `changes` are fields of the rollout."""
     rollout = rollout_in(state, record, id_)
     after = TRANSITIONS[rollout.phase].get(move)
@@ -45,7 +45,7 @@ def with_rollout(state: State, rollout: Rollout) -> State:
     )
 
 
-def require(record: Record, holds: bool, otherwise: str) -> None:
+def require(record: JournalRecord, holds: bool, otherwise: str) -> None:
     """Raises IllegalTransition with the reason `otherwise`, unless the condition `holds`."""
     if not holds:
         raise IllegalTransition(

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kappa.base.errors import UsageError
-from kappa.journal.journal import Check, Receipt, Record, Served, as_document
+from kappa.journal.journal import Check, JournalRecord, Receipt, Served, as_document
 from kappa.state.build import Birth, folder
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -32,7 +32,7 @@ class Code:
 class Shown:
     """One generation: its record, the rollouts it switched, and each pipeline's build then."""
 
-    record: Record
+    record: JournalRecord
     served: Served
     switched: tuple[tuple[Rollout, Receipt], ...]
     births: Mapping[str, Birth]
@@ -45,7 +45,7 @@ def serving_in(state: State, generation: int) -> Mapping[str, str]:
     return _served(state, generation)[1].serving
 
 
-def _served(state: State, generation: int) -> tuple[Record, Served]:
+def _served(state: State, generation: int) -> tuple[JournalRecord, Served]:
     for record in state.served:
         if isinstance(record.event, Served) and record.event.generation == generation:
             return record, record.event

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 from kappa.journal.journal import (
-    Record,
+    JournalRecord,
     Served,
 )
 from replay.rollout.rollout import Phase, Rollout
@@ -32,12 +32,12 @@ class State:
     serving: Mapping[str, str] = field(default_factory=dict)
     idle: Mapping[str, str] = field(default_factory=dict)
     rollouts: tuple[Rollout, ...] = ()
-    served: tuple[Record, ...] = ()
+    served: tuple[JournalRecord, ...] = ()
     retired: frozenset[str] = frozenset()
     versions: Mapping[str, str] = field(default_factory=dict)
     pipelines: Mapping[str, str] = field(default_factory=dict)
     overlays: Mapping[str, str] = field(default_factory=dict)
-    proofs: tuple[Record, ...] = ()
+    proofs: tuple[JournalRecord, ...] = ()
 
     def active(self, pipeline: str) -> Rollout | None:
         """Returns the pipeline's rollout that has not ended, if any: there is at most one."""
@@ -105,7 +105,7 @@ class State:
                 return datetime.fromisoformat(record.at).astimezone(UTC)
         return None
 
-    def served_in(self, rollout: int) -> Record | None:
+    def served_in(self, rollout: int) -> JournalRecord | None:
         """Returns the Served record of a rollout, alone or in a group, or None if it has none."""
         return next(
             (
@@ -161,5 +161,5 @@ def soaked(state: State, now: datetime, soak_seconds: float) -> frozenset[str]:
     return frozenset(over) & state.may_retire()
 
 
-def _build_in(record: Record, pipeline: str) -> str | None:
+def _build_in(record: JournalRecord, pipeline: str) -> str | None:
     return record.event.serving.get(pipeline) if isinstance(record.event, Served) else None

@@ -14,7 +14,7 @@ from pathlib import Path
 from kappa.base.settings import Settings
 from kappa.code.static.sources import Sources
 from kappa.state.store import Store
-from replay.run.child import Child
+from replay.run.child import ChildProcess
 
 LOG = "archiver"
 # It may be killed at any time and continues after what it has committed. The supervisor waits
@@ -45,7 +45,7 @@ class ArchiverProcess:
         """
         self._settings = settings
         self._clock = clock
-        self._child = Child(
+        self._child = ChildProcess(
             "the archiver",
             store.path(f"logs/{LOG}.log"),
             say=say,

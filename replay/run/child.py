@@ -21,7 +21,7 @@ _LOG_BYTES = 10_000_000
 _NAP_SECONDS = 0.02
 
 
-class Child:
+class ChildProcess:
     """One child, whether it runs or not."""
 
     def __init__(
@@ -122,7 +122,7 @@ class Child:
         end_all([self])
 
 
-def end_all(children: list[Child]) -> None:
+def end_all(children: list[ChildProcess]) -> None:
     """Asks all of them to end at once, waits, and kills those that do not end."""
     for child in children:
         child.ask_to_end()

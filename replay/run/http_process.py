@@ -13,7 +13,7 @@ from kappa.base.process import ProcessId
 from kappa.base.settings import Settings
 from kappa.state.documents import Documents
 from kappa.state.store import Store
-from replay.run.child import Child
+from replay.run.child import ChildProcess
 
 SERVED = "run/http.json"
 _LOG = "logs/http.log"
@@ -21,7 +21,7 @@ _PATIENCE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class RunningServer:
     """The server that runs now, and its address."""
 
     pid: int
@@ -30,10 +30,10 @@ class Served:
     format: int = 1
 
 
-_SERVED = Documents(Served)
+_SERVED = Documents(RunningServer)
 
 
-def put_served(store: Store, served: Served) -> None:
+def put_served(store: Store, served: RunningServer) -> None:
     """Puts where this server is, in place of an earlier one."""
     _SERVED.put(store, SERVED, served)
 
@@ -60,7 +60,7 @@ class HttpProcess:
         `say` gets what the operator should read; `clock` gives seconds that only go forward.
         """
         self._settings = settings
-        self._child = Child(
+        self._child = ChildProcess(
             "the HTTP server",
             store.path(_LOG),
             say=say,

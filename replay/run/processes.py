@@ -18,7 +18,7 @@ from kappa.state.lock import is_held
 from kappa.state.stopped import Stopped, read_stopped
 from kappa.state.store import Store
 from kappa.tables.branch import stands_before_base
-from replay.run.child import Child, end_all
+from replay.run.child import ChildProcess, end_all
 from replay.run.course import Course, JobEnd, after_end, deaths_of, ended_text
 from replay.status.underway import Deaths
 
@@ -34,7 +34,7 @@ _VERIFICATION_DEATHS = 3
 class _Job:
     """A process of a build's job, and what was written down of the build when it began."""
 
-    child: Child
+    child: ChildProcess
     leg: LegKind
     stopped_before: Stopped | None
     last_alignment: Alignment | None
@@ -61,7 +61,7 @@ class Processes:
         # Builds that are to be aligned before their tail goes on.
         self._aligning: set[str] = set()
         self._courses: dict[str, Course] = {}
-        self._verifications: dict[int, Child] = {}
+        self._verifications: dict[int, ChildProcess] = {}
         self._verification_deaths: dict[int, int] = {}
 
     def ensure_jobs(
@@ -167,8 +167,8 @@ class Processes:
         self._jobs[build] = job
         self._aligning.discard(build)
 
-    def _child(self, log: str, what: str, *, nice: int) -> Child:
-        return Child(
+    def _child(self, log: str, what: str, *, nice: int) -> ChildProcess:
+        return ChildProcess(
             what,
             self._store.path(f"logs/{log}.log"),
             say=self._say,
@@ -177,7 +177,7 @@ class Processes:
             nice=nice,
         )
 
-    def _start(self, child: Child, module: str, *arguments: str) -> None:
+    def _start(self, child: ChildProcess, module: str, *arguments: str) -> None:
         where = ("--project", str(self._settings.project), "--root", self._settings.root_url)
         child.start(module, *where, "--bootstrap", self._bootstrap_servers, *arguments)
         self._say(f"{child.what} begins, process {child.pid}")

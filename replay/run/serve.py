@@ -27,7 +27,7 @@ from replay.http import api
 from replay.look.desk import Desk
 from replay.look.here import Here
 from replay.page import routes
-from replay.run.http_process import SERVED, Served, put_served
+from replay.run.http_process import SERVED, RunningServer, put_served
 from serving.http import events
 from serving.http.gate import Bounds
 from serving.http.http import make_app
@@ -93,7 +93,7 @@ def serve(
         url = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
         me = process_id(os.getpid())
         assert me is not None, "this process is there"
-        put_served(store, Served(me.pid, me.born, url))
+        put_served(store, RunningServer(me.pid, me.born, url))
         say(
             f"HTTP at {url}, its API at {url}/api/v1, "
             f"{'with a token' if token else 'for this machine'}; queries are kept in by "

@@ -17,7 +17,7 @@ from kappa.base.failpoint import failpoint
 from kappa.code.artifact import digests, ensure_snapshot
 from kappa.code.declaration import declarations
 from kappa.code.semantics import SEMANTICS
-from kappa.journal.journal import Event, Journal, Record, Staged, SwitchAsked, whoami
+from kappa.journal.journal import Event, Journal, JournalRecord, Staged, SwitchAsked, whoami
 from kappa.state.build import Base, Birth, folder, new_build_id, put_birth, read_birth
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -146,7 +146,7 @@ def _ensure_branched(store: Store, birth: Birth, branch: Branch) -> Base:
     )
 
 
-def _append(store: Store, plan: Plan, step: PlanStep, event: Event) -> Record:
+def _append(store: Store, plan: Plan, step: PlanStep, event: Event) -> JournalRecord:
     journal = Journal(store)
     number = plan.looked_at + 1
     while (record := journal.append(number, event)) is None:

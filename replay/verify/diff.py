@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from kappa.base.errors import UsageError
 from kappa.base.sql import quoted, text
 from kappa.declare.table import REJECTS
-from kappa.journal.journal import Count, Difference
+from kappa.journal.journal import Difference, OutcomeCount
 from kappa.state.build import Birth, TableBirth
 from kappa.state.frontier import Frontier
 from replay.verify.rows import Relations, RowSample, compare_appended, compare_keyed, count_rows
@@ -39,7 +39,7 @@ class Comparison:
 
     differences: tuple[Difference, ...]
     samples: Mapping[str, tuple[RowSample, ...]]
-    counts: tuple[Count, ...]
+    counts: tuple[OutcomeCount, ...]
     incomparable_topics: tuple[str, ...]
 
 
@@ -219,17 +219,17 @@ def _table(schema: str, table: str) -> str:
     return f"{quoted(schema)}.{quoted(table)}"
 
 
-def tallied(before: Frontier, after: Frontier) -> Iterable[Count]:
+def tallied(before: Frontier, after: Frontier) -> Iterable[OutcomeCount]:
     """Yields what became of the records of each topic, but for those that were folded."""
     for topic in sorted({*before.tally, *after.tally}):
         old, new = (list(side.tally.get(topic, {}).values()) for side in (before, after))
-        yield Count(
+        yield OutcomeCount(
             topic,
             "duplicate",
             sum(tally.duplicate for tally in old),
             sum(tally.duplicate for tally in new),
         )
-        yield Count(
+        yield OutcomeCount(
             topic,
             "rejected",
             sum(tally.rejected for tally in old),
@@ -237,7 +237,7 @@ def tallied(before: Frontier, after: Frontier) -> Iterable[Count]:
         )
 
 
-def _rejected(reader: Reader, before: Birth, after: Birth) -> Iterable[Count]:
+def _rejected(reader: Reader, before: Birth, after: Birth) -> Iterable[OutcomeCount]:
     sides = [
         schema
         for schema, birth in ((BEFORE, before), (AFTER, after))
@@ -253,4 +253,4 @@ def _rejected(reader: Reader, before: Birth, after: Birth) -> Iterable[Count]:
     for topic, reason, old, new in reader.rows(
         f"select topic, reason, {counts} from ({all_of_them}) group by all order by all"
     ).rows:
-        yield Count(topic, f"rejected as {reason}", old, new)
+        yield OutcomeCount(topic, f"rejected as {reason}", old, new)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from kappa.journal.journal import Count, Difference
+from kappa.journal.journal import Difference, OutcomeCount
 from serving.query.render import Form, Listing, cell, plain, rendered
 
 if TYPE_CHECKING:
@@ -54,17 +54,17 @@ def difference_line(difference: Difference) -> str:
     return f"{difference.table}: {', '.join(parts)}{f': {by_column}' if by_column else ''}"
 
 
-def differing(counts: Iterable[Count]) -> tuple[Count, ...]:
+def differing(counts: Iterable[OutcomeCount]) -> tuple[OutcomeCount, ...]:
     """Returns the counts that are not the same on both sides."""
     return tuple(count for count in counts if count.before != count.after)
 
 
-def count_line(count: Count) -> str:
+def count_line(count: OutcomeCount) -> str:
     """Returns what became of some records, in one line."""
     return f"{count.topic}: {count.what}: {count.before:,} before, {count.after:,} after"
 
 
-def rejects_line(counts: Iterable[Count]) -> str:
+def rejects_line(counts: Iterable[OutcomeCount]) -> str:
     """Returns all rejects of both sides in one line: `rejects: 120 before, 3 now`; "" if none."""
     rejected = [count for count in counts if count.what == "rejected"]
     before, now = sum(count.before for count in rejected), sum(count.after for count in rejected)

@@ -22,7 +22,7 @@ from kappa.base.errors import Conflict, ExitCode, KappaError, Unreachable, Usage
 from kappa.base.settings import load_settings
 from kappa.declare.breaker import beyond_text, is_beyond, rejected_of
 from kappa.declare.table import REJECTS
-from kappa.engine.job.rejected import Rejected
+from kappa.engine.job.rejected import RejectCounts
 from kappa.journal.journal import Check, Failed, Journal, Verified
 from kappa.log.client import Log
 from kappa.state.build import Birth, comparable_topics, read_birth
@@ -147,7 +147,7 @@ def _beyond(store: Store, snapshot: Snapshot, build: str) -> str:
     counted = rejected_of(frontier.tally)
     return (
         f"it {beyond_text(birth.max_rejects, *counted)}: "
-        f"{Rejected.of(store, birth, frontier.versions[REJECTS]).text}"
+        f"{RejectCounts.of(store, birth, frontier.versions[REJECTS]).text}"
         if is_beyond(birth.max_rejects, *counted)
         else ""
     )

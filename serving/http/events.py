@@ -18,7 +18,7 @@ from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
 
 from kappa.journal.begun import beginnings, rollout_number
-from kappa.journal.journal import Journal, Record, as_document
+from kappa.journal.journal import Journal, JournalRecord, as_document
 from kappa.journal.view import JournalView
 from kappa.state.store import Store
 from serving.http.problem import HttpError
@@ -96,7 +96,7 @@ async def events(
     )
 
 
-class _Look(Generic[_Seen]):
+class _SharedLook(Generic[_Seen]):
     """A look that all listeners share, made at most once in `seconds`.
 
     It runs in its own thread, and takes none of those that answer other requests.
@@ -126,8 +126,8 @@ class _Listening:
         journal = Journal(store)
         self.view = JournalView(store)
         self.who: set[object] = set()
-        self.end = _Look(_end_of(journal), seconds=_LOOK_SECONDS)
-        self.pulse = None if pulse is None else _Look(pulse, seconds=_PULSE_SECONDS)
+        self.end = _SharedLook(_end_of(journal), seconds=_LOOK_SECONDS)
+        self.pulse = None if pulse is None else _SharedLook(pulse, seconds=_PULSE_SECONDS)
         self.readers = anyio.CapacityLimiter(_READERS)
 
 
@@ -168,7 +168,7 @@ async def _told(listening: _Listening, number: int, *, progress: bool) -> AsyncI
                 if before not in {None, beat}:
                     silent = 0.0
                     yield "event: progress\ndata: {}\n\n"
-            records, begun = list[Record](), tuple[int, ...]()
+            records, begun = list[JournalRecord](), tuple[int, ...]()
             if await listening.end.seen() > number:
                 records, begun = await anyio.to_thread.run_sync(
                     _some_after, listening.view, number, limiter=listening.readers
@@ -186,13 +186,13 @@ async def _told(listening: _Listening, number: int, *, progress: bool) -> AsyncI
         listening.who.discard(me)
 
 
-def _some_after(view: JournalView, number: int) -> tuple[list[Record], tuple[int, ...]]:
+def _some_after(view: JournalView, number: int) -> tuple[list[JournalRecord], tuple[int, ...]]:
     """Returns the next records, and the numbers of all that began a rollout."""
     records = view.records()
     return list(records[number : number + _AT_ONCE]), beginnings(records)
 
 
-def _event(record: Record, rollout: int | None) -> str:
+def _event(record: JournalRecord, rollout: int | None) -> str:
     told = {"rollout": rollout, **as_document(record)}
     document = json.dumps(told, ensure_ascii=False, separators=(",", ":"))
     return f"id: {record.number}\nevent: {record.event.kind}\ndata: {document}\n\n"

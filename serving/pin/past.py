@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from kappa.base.errors import KappaError, UsageError
-from kappa.journal.journal import Record, Served
+from kappa.journal.journal import JournalRecord, Served
 from kappa.state.frontier import Frontier
 from kappa.state.kept import Kept, moment, with_newest
 
@@ -74,7 +74,7 @@ def parse_time(text: str) -> tuple[datetime, bool]:
     )
 
 
-def generations(records: Iterable[Record]) -> tuple[Generation, ...]:
+def generations(records: Iterable[JournalRecord]) -> tuple[Generation, ...]:
     """Lists the generations of the journal's records, oldest first."""
     found = [
         (record.event, moment(record.at)) for record in records if isinstance(record.event, Served)

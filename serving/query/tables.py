@@ -19,7 +19,7 @@ from serving.pin.at_log import Past
 from serving.pin.snapshot import Snapshot
 from serving.query.query import ask
 from serving.query.render import Listing
-from serving.reader.reader import Broken, Reader
+from serving.reader.reader import BrokenRelation, Reader
 from serving.reader.table_sql import SERVED_ROWS, schema_of, type_text
 
 
@@ -61,7 +61,7 @@ def served_tables(
     )
 
 
-def broken_relations(store: Store, *, lease_seconds: float = 60.0) -> tuple[Broken, ...]:
+def broken_relations(store: Store, *, lease_seconds: float = 60.0) -> tuple[BrokenRelation, ...]:
     """Lists the relations that are served and cannot be made."""
     return ask(store, lambda reader, _: reader.broken, lease_seconds=lease_seconds)
 

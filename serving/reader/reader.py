@@ -80,7 +80,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class BrokenRelation:
     """A relation that is served and could not be made: a `kind` of `table` or `view`, and why."""
 
     pipeline: str
@@ -117,7 +117,7 @@ class Reader:
         # The relations that the connection was made to show; None if it was used otherwise since.
         self.shows: Shown | None = None
         # The relations that could not be made.
-        self.broken: tuple[Broken, ...] = ()
+        self.broken: tuple[BrokenRelation, ...] = ()
         self._connection = connection
         self._served = served
         self._folder = folder

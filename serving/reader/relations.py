@@ -20,7 +20,7 @@ from kappa.state.store import Store
 from kappa.tables.versions import FileLists
 from serving.pin.snapshot import Snapshot
 from serving.reader.explained import TooMuch
-from serving.reader.reader import Broken, Reader
+from serving.reader.reader import BrokenRelation, Reader
 from serving.reader.table_sql import read_sql, schema_of
 from serving.reader.views import make_views
 
@@ -98,7 +98,7 @@ def tables_of(
     return found
 
 
-def put_relations(reader: Reader, found: Sequence[Relations]) -> tuple[Broken, ...]:
+def put_relations(reader: Reader, found: Sequence[Relations]) -> tuple[BrokenRelation, ...]:
     """Makes each pipeline's schema, then the main one; returns the relations that are broken."""
     broken = tuple(each for relations in found for each in _make_schema(reader, relations))
     _make_public_names(reader, found, {(each.pipeline, each.name) for each in broken})
@@ -128,22 +128,24 @@ def _make_table(reader: Reader, schema: str, name: str, table: TableFiles) -> No
     reader.command(f"create view {quoted(schema)}.{quoted(name)} as {table.sql}")
 
 
-def _make_schema(reader: Reader, relations: Relations) -> list[Broken]:
+def _make_schema(reader: Reader, relations: Relations) -> list[BrokenRelation]:
     """Makes a pipeline's schema: its tables, then its views, each after those it reads."""
     reader.command(f"create schema {quoted(relations.schema)}")
-    broken: list[Broken] = []
+    broken: list[BrokenRelation] = []
     for name, table in relations.tables.items():
         try:
             _make_table(reader, relations.schema, name, table)
         except TooMuch:
             raise
         except KappaError as error:
-            broken.append(Broken(relations.pipeline, name, "table", error.message, error.hint))
+            broken.append(
+                BrokenRelation(relations.pipeline, name, "table", error.message, error.hint)
+            )
     # A view's own names of tables are looked up here; DuckDB keeps that for when the view is read.
     reader.command(f"set search_path = {text(relations.schema)}")
     for name, refusal in make_views(reader, relations.views).items():
         hint = f"mend the view in the pipeline's file and deploy again; {refusal.hint}"
-        broken.append(Broken(relations.pipeline, name, "view", refusal.message, hint))
+        broken.append(BrokenRelation(relations.pipeline, name, "view", refusal.message, hint))
     reader.command("reset search_path")
     return broken
 

@@ -36,7 +36,7 @@ _LESS = "select fewer rows or columns, or aggregate in steps; {} in kappa.toml a
 
 
 @dataclass(slots=True)
-class Child:
+class QueryProcess:
     """The process of one query, as the server handles it.
 
     `pid` is for people, `handle` (pidfd_open(2)) for the kernel. `way` is the socket to the
@@ -179,7 +179,7 @@ class Nursery:
         """Returns True while the nursery runs."""
         return self._process.poll() is None
 
-    def child(self) -> Child:
+    def child(self) -> QueryProcess:
         """Makes a new child, which gets ready meanwhile. Raises KappaError if the nursery cannot.
 
         Each request has a number, and its answer repeats it. The answer to an abandoned request
@@ -203,7 +203,7 @@ class Nursery:
             ) from error
         finally:
             os.close(deaths)
-        return Child(pid, handle, way, death)
+        return QueryProcess(pid, handle, way, death)
 
     def _answer_to(self, number: int) -> tuple[int, int]:
         """Returns the pid and the handle of the child made for this request."""

@@ -22,7 +22,7 @@ from serving.query.head import head_of
 from serving.query.render import plain
 from serving.reader.explained import TooMuch
 from serving.reader.relations import Relations, relations_of
-from serving.sandbox.children import Child, Nursery
+from serving.sandbox.children import Nursery, QueryProcess
 from serving.sandbox.question import Allowance, Busy, Question, Reply
 
 # A child that dies before it reads its request did nothing with it: the next child gets it.
@@ -45,7 +45,7 @@ class Sandbox:
         self._slots = threading.BoundedSemaphore(allowance.at_once)
         self._lock = threading.Lock()
         self._nursery: Nursery | None = None
-        self._spares: deque[Child] = deque()
+        self._spares: deque[QueryProcess] = deque()
 
     def start(self) -> None:
         """Starts the first processes before a query needs them."""
@@ -153,7 +153,7 @@ class Sandbox:
         }
 
     @contextlib.contextmanager
-    def _taken(self) -> Iterator[Child]:
+    def _taken(self) -> Iterator[QueryProcess]:
         with self._lock:
             self._fill()
             child = self._spares.popleft()

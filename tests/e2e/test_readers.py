@@ -18,7 +18,7 @@ import pytest
 from e2e_shop import ASKED, V1, V2, expected, item, order
 from testbed import Testbed, platform
 
-from kappa.journal.journal import Held, Journal, Record, Served, SwitchAsked
+from kappa.journal.journal import Held, Journal, JournalRecord, Served, SwitchAsked
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from serving.pin.catalog import pin, pin_build
@@ -124,7 +124,7 @@ def assert_right(bed: Testbed, *, version: int, build: str | None = None) -> Non
     )
 
 
-def seconds_between(began: Record, ended: Record) -> float:
+def seconds_between(began: JournalRecord, ended: JournalRecord) -> float:
     return (datetime.fromisoformat(ended.at) - datetime.fromisoformat(began.at)).total_seconds()
 
 

@@ -6,8 +6,8 @@ from kappa.journal.journal import (
     CaughtUp,
     Event,
     Held,
+    JournalRecord,
     Receipt,
-    Record,
     Served,
     Staged,
     SwitchAsked,
@@ -20,9 +20,9 @@ from kappa.state.offsets import Offsets
 NOWHERE = Offsets()
 
 
-def numbered(*events: Event, after: int = 0) -> list[Record]:
+def numbered(*events: Event, after: int = 0) -> list[JournalRecord]:
     return [
-        Record(number=number, event=event, at="then", by="ada@test", id=str(number))
+        JournalRecord(number=number, event=event, at="then", by="ada@test", id=str(number))
         for number, event in enumerate(events, start=after + 1)
     ]
 

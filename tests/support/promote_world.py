@@ -28,7 +28,7 @@ from kappa.journal.journal import (
     CaughtUp,
     Event,
     Held,
-    Record,
+    JournalRecord,
     Released,
     Retired,
     Served,
@@ -172,7 +172,7 @@ class Page:
 
     last: int
     state: State
-    holds: dict[str, Record | None]
+    holds: dict[str, JournalRecord | None]
     following: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -45,7 +45,7 @@ class OutOfTime(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class LawTrials:
     """What a pipeline was held to: `tried` slicings of `of`, and its rejects by reason."""
 
     tried: int
@@ -71,7 +71,7 @@ def hold_to_law(
     seed: int = 0,
     say: Callable[[str], None] = lambda _line: None,
     is_over: Callable[[], bool] = lambda: False,
-) -> Held:
+) -> LawTrials:
     """Tries the law on one pipeline and one log.
 
     Slicings are a slice per event (or `most_slices` of them), `cuts` random cuts with empty slices
@@ -91,7 +91,7 @@ def hold_to_law(
                 tried += 1
         except OutOfTime:
             pass
-    return Held(tried, of, _rejected(whole))
+    return LawTrials(tried, of, _rejected(whole))
 
 
 def _slicings(log: MemoryLog, cuts: int, most_slices: int, seed: int) -> Iterator[_Slicing]:

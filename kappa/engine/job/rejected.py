@@ -26,14 +26,14 @@ _SHOWN_REASONS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class RejectCounts:
     """The count of each reason in a rejects table, and one reject as an example."""
 
     reasons: Mapping[str, int]
     example: str
 
     @classmethod
-    def of(cls, store: Store, birth: Birth, version: int) -> Rejected:
+    def of(cls, store: Store, birth: Birth, version: int) -> RejectCounts:
         """Reads a version of a build's rejects table."""
         found = files(table_path(store, birth.build, REJECTS), version)
         if not found:
@@ -66,7 +66,7 @@ def ensure_within(store: Store, birth: Birth, frontier: Frontier, end: Offsets) 
     """
     rejected, records = rejected_of(frontier.tally)
     if is_beyond(birth.max_rejects, rejected, records + end.distance(frontier.offsets)):
-        found = Rejected.of(store, birth, frontier.versions[REJECTS])
+        found = RejectCounts.of(store, birth, frontier.versions[REJECTS])
         raise Broken(
             f"pipeline {birth.pipeline} has {beyond_text(birth.max_rejects, rejected, records)}: "
             f"{found.text}",

@@ -18,7 +18,7 @@ from kappa.base.clock import now
 from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
 from kappa.journal.hold import hold_after
-from kappa.journal.journal import Held, Journal, Record, Released, Served, Staged
+from kappa.journal.journal import Held, Journal, JournalRecord, Released, Served, Staged
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import Kept, moment, put_kept, read_kept
@@ -62,7 +62,7 @@ class Keeper:
         self._newest_kept: int | None = None
         self._due = clock()
 
-    def hear(self, record: Record, shown: Frontier | None) -> None:
+    def hear(self, record: JournalRecord, shown: Frontier | None) -> None:
         """Takes in the next record of the journal; readers see `shown`, or nothing yet (None)."""
         if isinstance(record.event, Staged) and record.event.tables_of == self._build:
             self._shown_by.add(record.event.build)
@@ -129,7 +129,7 @@ class Publisher:
         self._clock = clock
         self._turn = threading.RLock()
         self._seen = 0
-        self._hold: Record | None = None
+        self._hold: JournalRecord | None = None
         self._held_since = 0.0
         self._stop = stop or threading.Event()
         self._newest: Frontier | None = None
@@ -250,7 +250,7 @@ class Publisher:
             if self._hold is not None and self._hold is not before:
                 self._held_since = self._clock()
 
-    def _release(self, hold: Record) -> None:
+    def _release(self, hold: JournalRecord) -> None:
         assert isinstance(hold.event, Held)
         reason = f"the job of build {self._build} has waited {self._hold_seconds:g} seconds"
         self._journal.append(

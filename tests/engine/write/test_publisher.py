@@ -10,7 +10,7 @@ import pytest
 
 from kappa.base.errors import Broken
 from kappa.engine.write.publisher import Publisher, Stopping
-from kappa.journal.journal import Abandoned, Held, Journal, Record, Released
+from kappa.journal.journal import Abandoned, Held, Journal, JournalRecord, Released
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.mark import Mark
@@ -48,7 +48,7 @@ def begun(
     return publisher
 
 
-def held(store: Store, number: int, build: str = "b") -> Record:
+def held(store: Store, number: int, build: str = "b") -> JournalRecord:
     record = Journal(store).append(number, Held(rollout=1, build=build, attempt=1))
     assert record is not None
     return record

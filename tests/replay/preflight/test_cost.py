@@ -8,7 +8,7 @@ import pytest
 from journals import NOWHERE, at, staged
 from plans import log
 
-from kappa.journal.journal import CaughtUp, Event, Record
+from kappa.journal.journal import CaughtUp, Event, JournalRecord
 from kappa.state.offsets import Offsets
 from replay.preflight.cost import Cost, cost_of, last_replays
 from replay.preflight.observed import DiskFacts, LogFacts, Replayed
@@ -95,9 +95,9 @@ def test_a_topic_that_began_within_the_hour_counts_from_its_beginning() -> None:
     assert cost(log(beginning=50, hour_ago=0)).ingest == pytest.approx(100 / 3600)
 
 
-def timed(*events: tuple[str, Event]) -> list[Record]:
+def timed(*events: tuple[str, Event]) -> list[JournalRecord]:
     return [
-        Record(number, event, f"2024-01-01T{when}+00:00", "me")
+        JournalRecord(number, event, f"2024-01-01T{when}+00:00", "me")
         for number, (when, event) in enumerate(events, start=1)
     ]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from replay.run.child import Child
+from replay.run.child import ChildProcess
 
 
 class Desk:
@@ -19,7 +19,7 @@ class Desk:
     def __init__(self, folder: Path) -> None:
         self.now = 0.0
         self.said: list[str] = []
-        self.child = Child(
+        self.child = ChildProcess(
             "the child",
             folder / "child.log",
             say=self.said.append,

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from twins import PLANES, appended, compared, folded, latest, make_build
 
 from kappa.base.errors import Broken, KappaError, UsageError
-from kappa.journal.journal import Count, Difference
+from kappa.journal.journal import Difference, OutcomeCount
 from kappa.state.build import TableBirth, TopicBirth, table_path
 from kappa.state.store import Store
 from kappa.values.tally import Tally
@@ -499,11 +499,11 @@ def test_rejects_are_compared_by_their_counts_and_what_became_of_records_too(sto
 
     assert found.differences == ()
     assert set(found.counts) == {
-        Count("flights", "duplicate", 1, 0),
-        Count("flights", "rejected", 3, 2),
-        Count("flights", "rejected as bad_key", 1, 0),
-        Count("flights", "rejected as no_json", 2, 1),
-        Count("flights", "rejected as missing_field", 0, 1),
+        OutcomeCount("flights", "duplicate", 1, 0),
+        OutcomeCount("flights", "rejected", 3, 2),
+        OutcomeCount("flights", "rejected as bad_key", 1, 0),
+        OutcomeCount("flights", "rejected as no_json", 2, 1),
+        OutcomeCount("flights", "rejected as missing_field", 0, 1),
     }
 
 

@@ -19,7 +19,15 @@ from twins import align, appended, folded, latest, make_build
 from commands.app import run_command
 from kappa.base.clock import now
 from kappa.base.sections import RolloutSettings
-from kappa.journal.journal import CaughtUp, Count, Difference, Event, Journal, Served, Verified
+from kappa.journal.journal import (
+    CaughtUp,
+    Difference,
+    Event,
+    Journal,
+    OutcomeCount,
+    Served,
+    Verified,
+)
 from kappa.state.frontier import Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -253,7 +261,7 @@ def test_a_difference_is_told_in_a_line() -> None:
 
 
 def test_a_rollouts_progress_its_history_and_its_receipt_tell_the_differences(store: Store) -> None:
-    counts = (Count("flights", "duplicate", 1, 1), Count("flights", "rejected", 0, 2))
+    counts = (OutcomeCount("flights", "duplicate", 1, 1), OutcomeCount("flights", "rejected", 0, 2))
     told = Verified(
         5,
         "passed",

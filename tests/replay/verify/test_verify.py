@@ -14,7 +14,7 @@ from twins import FLIGHTS, PLANES, align, appended, folded, latest, make_build
 
 from kappa.base.errors import Conflict, Unreachable, UsageError
 from kappa.declare.table import Thresholds
-from kappa.journal.journal import CaughtUp, Count, Difference, Journal, Verified
+from kappa.journal.journal import CaughtUp, Difference, Journal, OutcomeCount, Verified
 from kappa.state.build import TableBirth
 from kappa.state.frontier import Frontiers
 from kappa.state.lease import ensure_lease, ensure_released, live_leases, put_floor
@@ -321,7 +321,10 @@ def test_what_became_of_records_on_both_sides_is_in_the_verdict(store: Store) ->
     make_build(store, "b", {folded(): []}, tally=Tally(decoded=7, duplicate=3))
     align(store, "b", "a")
 
-    assert Count("flights", "duplicate", 2, 3) in verify(store, rollout_of(), "a", Means(60)).counts
+    assert (
+        OutcomeCount("flights", "duplicate", 2, 3)
+        in verify(store, rollout_of(), "a", Means(60)).counts
+    )
 
 
 def test_a_comparison_that_lost_its_lease_does_not_pass(

@@ -21,8 +21,8 @@ from kappa.engine.write.publisher import Keeper
 from kappa.journal.journal import (
     Event,
     Journal,
+    JournalRecord,
     Receipt,
-    Record,
     Retired,
     Served,
     Staged,
@@ -64,7 +64,7 @@ class Past:
     serving: dict[str, str] = field(default_factory=dict)
     generation: int = 0
     records: int = 0
-    unheard: Record | None = None
+    unheard: JournalRecord | None = None
     seen: list[tuple[float, int, dict[str, int]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -143,9 +143,9 @@ class Past:
             keeper._begun = True
             keeper.hear(self.unheard, self.shown[each])
 
-    def record(self, event: Event) -> Record:
+    def record(self, event: Event) -> JournalRecord:
         self.records += 1
-        record = Record(self.records, event, text(self.now), "me", id=str(self.records))
+        record = JournalRecord(self.records, event, text(self.now), "me", id=str(self.records))
         assert self.store.put_new_json(f"journal/{self.records:020d}.json", as_document(record))
         return record
 
