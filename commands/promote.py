@@ -32,7 +32,7 @@ def wait(context: typer.Context, pipeline: OnePipeline = None, timeout: Timeout 
 
 def verify(context: typer.Context, pipeline: OnePipeline = None, timeout: Timeout = None) -> None:
     """Verify a candidate that is ready once more, at a newer frontier of what serves."""
-    from kappa.journal.journal import VerifyAsked
+    from kappa.journal.events import VerifyAsked
     from replay.intents.intents import ask_verify
 
     here = here_of(context)
@@ -104,7 +104,7 @@ def undo(
 
 def abandon(context: typer.Context, pipeline: OnePipeline = None) -> None:
     """Give up a rollout that does not serve yet; what serves goes on serving."""
-    from kappa.journal.journal import Abandoned
+    from kappa.journal.events import Abandoned
     from replay.intents.intents import abandon as give_up
 
     here = here_of(context)

@@ -64,7 +64,7 @@ def follow_rollout(
 
 def approve(here: Here, ready: Iterable[Rollout], timeout: float | None) -> None:
     """Gives one yes to these candidates together and follows each until it serves."""
-    from kappa.journal.journal import PromoteAsked
+    from kappa.journal.events import PromoteAsked
     from replay.intents.intents import ask_promote
     from replay.look.progress import ensure_not_waiting
 

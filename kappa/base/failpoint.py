@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from kappa.base.errors import ExitCode, UsageError
 
-# Every kind of record of the journal (kappa/journal/journal.py); tests compare the two.
+# Every kind of record of the journal (kappa/journal/events.py); tests compare the two.
 _RECORDS = (
     "staged",
     "switch_asked",

@@ -3,7 +3,9 @@
 The room decides nothing: a rollout's state is a fold of its records (replay/rollout). Read its
 files in this order:
 
-- journal: the records, and how one is appended
+- events: what each kind of record says
+- verification, receipt: what a verification finds, and what a switch proves by it
+- journal: a numbered record, and how one is appended
 - begun: the numbers of rollouts, as the records count them
 - view: the records that a process has read, each read once
 - hold: the record that keeps a build from publishing

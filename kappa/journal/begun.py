@@ -5,7 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from kappa.journal.journal import JournalRecord, Staged, SwitchAsked
+from kappa.journal.events import Staged, SwitchAsked
+from kappa.journal.journal import JournalRecord
 
 
 def rollout_id(record: JournalRecord) -> int | None:

@@ -12,15 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kappa.journal.journal import (
-    Abandoned,
-    Failed,
-    Held,
-    JournalRecord,
-    Released,
-    Served,
-    VerifyAsked,
-)
+from kappa.journal.events import Abandoned, Failed, Held, Released, Served, VerifyAsked
+from kappa.journal.journal import JournalRecord
 
 
 def open_hold(records: Iterable[JournalRecord], build: str) -> JournalRecord | None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from threading import Lock
 from weakref import WeakKeyDictionary
 
-from kappa.journal.journal import Journal, JournalRecord, Served
+from kappa.journal.events import Served
+from kappa.journal.journal import Journal, JournalRecord
 from kappa.state.store import Store
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from kappa.base.errors import Conflict
-from kappa.journal.journal import (
-    Served,
-)
+from kappa.journal.events import Served
 from replay.rollout.rollout import Phase, Rollout
 from replay.rollout.state import State
 

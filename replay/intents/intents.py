@@ -12,15 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kappa.base.errors import UsageError
-from kappa.journal.journal import (
-    Abandoned,
-    Event,
-    Journal,
-    JournalRecord,
-    PromoteAsked,
-    SwitchAsked,
-    VerifyAsked,
-)
+from kappa.journal.events import Abandoned, Event, PromoteAsked, SwitchAsked, VerifyAsked
+from kappa.journal.journal import Journal, JournalRecord
 from kappa.state.alignment import Alignments
 from kappa.state.store import Store
 from replay.intents.conflicts import moved_on, refuse_switched, refuse_underway

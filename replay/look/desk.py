@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kappa.base.errors import KappaError, Unreachable
-from kappa.journal.journal import Served
+from kappa.journal.events import Served
 from kappa.journal.view import JournalView
 from kappa.state.build import read_birth
 from replay.look.listings import topics_listing

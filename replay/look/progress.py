@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from kappa.base.errors import Conflict, KappaError, VerificationFailed
-from kappa.journal.journal import Verified
+from kappa.journal.events import Verified
 from kappa.state.offsets import Offsets
 from replay.look.follow import Progress
 from replay.rollout.rollout import Phase, Rollout

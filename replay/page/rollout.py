@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kappa.journal.journal import Check, Difference, OutcomeCount, Served
+from kappa.journal.events import Served
+from kappa.journal.verification import Check, Difference, OutcomeCount
 from kappa.state.offsets import Offsets
 from replay.rollout.rollout import Phase, Rollout
 from replay.rollout.state import State

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kappa.base.errors import KappaError
-from kappa.journal.journal import JournalRecord, Receipt, Served
+from kappa.journal.events import Served
+from kappa.journal.journal import JournalRecord
+from kappa.journal.receipt import Receipt
 from replay.intents.intents import undone
 from replay.page.rollout import Deed
 from replay.prove.proof_text import proof_line

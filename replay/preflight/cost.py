@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from kappa.base.units import duration, size
-from kappa.journal.journal import CaughtUp, JournalRecord, Staged
+from kappa.journal.events import CaughtUp, Staged
+from kappa.journal.journal import JournalRecord
 from kappa.state.offsets import Offsets
 from replay.preflight.observed import DiskFacts, LogFacts, Replayed
 

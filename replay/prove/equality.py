@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from kappa.base.sql import quoted, text
 from kappa.declare.table import REJECTS
 from kappa.declare.topic_kind import TopicKind
-from kappa.journal.journal import Difference
+from kappa.journal.verification import Difference
 from kappa.state.build import Birth, TableBirth
 from replay.prove.row_hash import hash_of_all, hash_sql, left_out_of, table_hash
 from replay.verify.diff import Unsettled, settled

@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from kappa.declare.table import REJECTS
-from kappa.journal.journal import JournalRecord, Proved
+from kappa.journal.events import Proved
+from kappa.journal.journal import JournalRecord
 from replay.prove.row_hash import within
 from replay.verify.diff_listing import count_line, difference_document, differing, table_lines
 from serving.query.render import Listing

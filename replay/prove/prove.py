@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from kappa.base.errors import UsageError
 from kappa.base.settings import Settings
 from kappa.declare.topic_kind import TopicKind
-from kappa.journal.journal import Journal, JournalRecord, OutcomeCount, Proved
+from kappa.journal.events import Proved
+from kappa.journal.journal import Journal, JournalRecord
+from kappa.journal.verification import OutcomeCount
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
 from kappa.state.store import Store

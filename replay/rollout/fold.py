@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kappa.journal.journal import (
+from kappa.journal.events import (
     Abandoned,
     CaughtUp,
     Event,
     Failed,
     Held,
-    JournalRecord,
     PromoteAsked,
     Proved,
     Released,
@@ -26,6 +25,7 @@ from kappa.journal.journal import (
     Verified,
     VerifyAsked,
 )
+from kappa.journal.journal import JournalRecord
 from replay.rollout.group import approve, fail, leave_group, release, switch
 from replay.rollout.move import moved, require, rollout_in
 from replay.rollout.rollout import BEGINNINGS, IllegalTransition, Move, Rollout

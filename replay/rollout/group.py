@@ -8,12 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kappa.journal.journal import (
-    Failed,
-    JournalRecord,
-    PromoteAsked,
-    Served,
-)
+from kappa.journal.events import Failed, PromoteAsked, Served
+from kappa.journal.journal import JournalRecord
 from replay.rollout.move import moved, require, rollout_in, with_rollout
 from replay.rollout.rollout import Move, Phase, Rollout
 from replay.rollout.state import State

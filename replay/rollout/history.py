@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kappa.base.errors import UsageError
-from kappa.journal.journal import JournalRecord, Proved, Receipt, Served
+from kappa.journal.events import Proved, Served
+from kappa.journal.journal import JournalRecord
+from kappa.journal.receipt import Receipt
 from replay.rollout.numbered import numbered
 from replay.rollout.rollout import Rollout
 from replay.rollout.state import State

@@ -28,7 +28,8 @@ from kappa.base.clock import now
 from kappa.base.errors import Broken, Damaged
 from kappa.base.failpoint import failpoint
 from kappa.base.sections import RolloutSettings
-from kappa.journal.journal import Failed, Held, Receipt, Served, Switched
+from kappa.journal.events import Failed, Held, Served
+from kappa.journal.receipt import Receipt, Switched
 from kappa.state.build import folder
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.lock import Lock

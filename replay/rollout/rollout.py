@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kappa.base.errors import Broken
-from kappa.journal.journal import (
-    Verified,
-)
+from kappa.journal.events import Verified
 from kappa.state.build import Base
 from kappa.state.offsets import Offsets
 

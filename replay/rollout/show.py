@@ -10,7 +10,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kappa.base.errors import UsageError
-from kappa.journal.journal import Check, JournalRecord, Receipt, Served, as_document
+from kappa.journal.events import Served
+from kappa.journal.journal import JournalRecord, as_document
+from kappa.journal.receipt import Receipt
+from kappa.journal.verification import Check
 from kappa.state.build import Birth, folder
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store

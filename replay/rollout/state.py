@@ -10,10 +10,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
-from kappa.journal.journal import (
-    JournalRecord,
-    Served,
-)
+from kappa.journal.events import Served
+from kappa.journal.journal import JournalRecord
 from replay.rollout.rollout import Phase, Rollout
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kappa.journal.journal import Event
+from kappa.journal.events import Event
 from kappa.state.alignment import Alignment
 from kappa.state.build import Base
 from kappa.state.frontier import Frontier

@@ -16,7 +16,8 @@ from kappa.base.failpoint import failpoint
 from kappa.base.sections import RolloutSettings
 from kappa.declare.topic_kind import TopicKind
 from kappa.engine.legs.legs import has_tail
-from kappa.journal.journal import Event, Failed, Held, Journal, Retired, Served, Verified
+from kappa.journal.events import Event, Failed, Held, Retired, Served, Verified
+from kappa.journal.journal import Journal
 from kappa.state.alignment import Alignment, Alignments
 from kappa.state.build import comparable_topics, read_birth
 from kappa.state.frontier import Frontiers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from kappa.base.sections import RolloutSettings
-from kappa.journal.journal import CaughtUp, Failed
+from kappa.journal.events import CaughtUp, Failed
 from replay.rollout.promote import next_promote_step
 from replay.rollout.rollout import Phase
 from replay.rollout.step import AlignAgain, Append, RolloutStep, Sight, StartVerification, Wait

@@ -17,7 +17,8 @@ from kappa.base.failpoint import failpoint
 from kappa.code.artifact import digests, ensure_snapshot
 from kappa.code.declaration import declarations
 from kappa.code.semantics import SEMANTICS
-from kappa.journal.journal import Event, Journal, JournalRecord, Staged, SwitchAsked, whoami
+from kappa.journal.events import Event, Staged, SwitchAsked
+from kappa.journal.journal import Journal, JournalRecord, whoami
 from kappa.state.build import Base, Birth, folder, new_build_id, put_birth, read_birth
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store

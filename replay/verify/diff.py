@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from kappa.base.errors import UsageError
 from kappa.base.sql import quoted, text
 from kappa.declare.table import REJECTS
-from kappa.journal.journal import Difference, OutcomeCount
+from kappa.journal.verification import Difference, OutcomeCount
 from kappa.state.build import Birth, TableBirth
 from kappa.state.frontier import Frontier
 from replay.verify.rows import Relations, RowSample, compare_appended, compare_keyed, count_rows

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from kappa.journal.journal import Difference, OutcomeCount
+from kappa.journal.verification import Difference, OutcomeCount
 from serving.query.render import Form, Listing, cell, plain, rendered
 
 if TYPE_CHECKING:

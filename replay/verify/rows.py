@@ -9,7 +9,7 @@ from typing import Any, Literal
 from kappa.base.errors import Broken
 from kappa.base.sql import quoted
 from kappa.folds.exactness import Exactness
-from kappa.journal.journal import Difference
+from kappa.journal.verification import Difference
 from kappa.values.columns import INTEGERS, Decimal, Scalar, parse_type
 from serving.reader.reader import Reader
 

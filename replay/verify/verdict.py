@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from kappa.declare.table import Thresholds
-from kappa.journal.journal import Difference, Verified
+from kappa.journal.events import Verified
+from kappa.journal.verification import Difference
 from kappa.state.build import TableBirth
 
 

@@ -23,7 +23,9 @@ from kappa.base.settings import load_settings
 from kappa.declare.breaker import beyond_text, is_beyond, rejected_of
 from kappa.declare.table import REJECTS
 from kappa.engine.job.rejected import RejectCounts
-from kappa.journal.journal import Check, Failed, Journal, Verified
+from kappa.journal.events import Failed, Verified
+from kappa.journal.journal import Journal
+from kappa.journal.verification import Check
 from kappa.log.client import Log
 from kappa.state.build import Birth, comparable_topics, read_birth
 from kappa.state.frontier import Frontiers

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from kappa.base.errors import Damaged
-from kappa.journal.journal import Journal, Retired, Served
+from kappa.journal.events import Retired, Served
+from kappa.journal.journal import Journal
 from kappa.journal.view import JournalView
 from kappa.state.build import folded_by, read_birth
 from kappa.state.frontier import Frontier, Frontiers

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from kappa.base.errors import KappaError, UsageError
-from kappa.journal.journal import JournalRecord, Served
+from kappa.journal.events import Served
+from kappa.journal.journal import JournalRecord
 from kappa.state.frontier import Frontier
 from kappa.state.kept import Kept, moment, with_newest
 

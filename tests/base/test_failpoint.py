@@ -16,7 +16,7 @@ from house import HOUSE
 
 from kappa.base.errors import UsageError
 from kappa.base.failpoint import NAMES, acting, failpoint, parsed
-from kappa.journal.journal import Event
+from kappa.journal.events import Event
 
 # Each declares in FAILPOINTS at which ones it kills.
 KILLING = (

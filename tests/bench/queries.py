@@ -24,7 +24,9 @@ from ground import under
 from screen import Report, spread_of
 
 from kappa.base.clock import now
-from kappa.journal.journal import Journal, Receipt, Served
+from kappa.journal.events import Served
+from kappa.journal.journal import Journal
+from kappa.journal.receipt import Receipt
 from kappa.state.build import Birth, TableBirth, put_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.mark import origin_mark

@@ -17,7 +17,7 @@ from page_world import EVIL, World
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from kappa.base.clock import now
-from kappa.journal.journal import Abandoned, CaughtUp, PromoteAsked, Staged, VerifyAsked
+from kappa.journal.events import Abandoned, CaughtUp, PromoteAsked, Staged, VerifyAsked
 from kappa.state.frontier import Frontiers
 from kappa.state.offsets import Offsets
 from replay.http import api

@@ -25,22 +25,21 @@ from commands.app import run_command
 from kappa.base.clock import now
 from kappa.base.errors import Conflict, KappaError, VerificationFailed
 from kappa.base.process import process_id
-from kappa.journal.journal import (
+from kappa.journal.events import (
     Abandoned,
     CaughtUp,
-    Check,
     Event,
     Failed,
     Held,
-    Journal,
     PromoteAsked,
-    Receipt,
     Served,
     Staged,
     SwitchAsked,
-    Switched,
     Verified,
 )
+from kappa.journal.journal import Journal
+from kappa.journal.receipt import Receipt, Switched
+from kappa.journal.verification import Check
 from kappa.log.cluster import TopicFacts
 from kappa.log.producer import Acknowledged, ProducedRecord
 from kappa.state.build import Birth, TableBirth, put_birth, read_birth

@@ -20,7 +20,10 @@ from kappa.base.clock import now
 from kappa.base.process import process_id
 from kappa.code.fingerprint import fingerprint
 from kappa.code.project import load_project
-from kappa.journal.journal import CaughtUp, Check, Event, Held, Journal, Receipt, Served, Verified
+from kappa.journal.events import CaughtUp, Event, Held, Served, Verified
+from kappa.journal.journal import Journal
+from kappa.journal.receipt import Receipt
+from kappa.journal.verification import Check
 from kappa.log.cluster import TopicFacts
 from kappa.log.reader import Record
 from kappa.state.build import read_birth

@@ -18,7 +18,9 @@ from demo.reader import look
 from demo.verdict import Verdict, after_answer
 from kappa.base.errors import UsageError
 from kappa.declare.pipeline import Pipeline
-from kappa.journal.journal import Journal, Receipt, Served
+from kappa.journal.events import Served
+from kappa.journal.journal import Journal
+from kappa.journal.receipt import Receipt
 from kappa.state.build import Birth, TableBirth, put_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets

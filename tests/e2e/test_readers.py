@@ -18,7 +18,8 @@ import pytest
 from e2e_shop import ASKED, V1, V2, expected, item, order
 from testbed import Testbed, platform
 
-from kappa.journal.journal import Held, Journal, JournalRecord, Served, SwitchAsked
+from kappa.journal.events import Held, Served, SwitchAsked
+from kappa.journal.journal import Journal, JournalRecord
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from serving.pin.catalog import pin, pin_build

@@ -25,7 +25,8 @@ from e2e_shop import ASKED, V1, V2, expected, item, order
 from testbed import Testbed, platform
 
 from kappa.engine.legs.legs import Legs
-from kappa.journal.journal import Held, Journal
+from kappa.journal.events import Held
+from kappa.journal.journal import Journal
 from kappa.state.offsets import Offsets
 from replay.rollout.rollout import Phase, Rollout
 from replay.rollout.state import State

@@ -27,7 +27,7 @@ from confluent_kafka.admin import (
 from e2e_shop import V1, V2, expected, order
 from testbed import Testbed, platform
 
-from kappa.journal.journal import Served
+from kappa.journal.events import Served
 from kappa.log.producer import ProducedRecord
 from kappa.state.offsets import Offsets
 from serving.pin.catalog import pin

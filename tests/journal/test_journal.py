@@ -8,18 +8,9 @@ from pathlib import Path
 import pytest
 
 from kappa.base.errors import Broken, Damaged, SettingsError
-from kappa.journal.journal import (
-    Abandoned,
-    Failed,
-    Held,
-    Journal,
-    PromoteAsked,
-    Receipt,
-    Served,
-    Staged,
-    SwitchAsked,
-    Switched,
-)
+from kappa.journal.events import Abandoned, Failed, Held, PromoteAsked, Served, Staged, SwitchAsked
+from kappa.journal.journal import Journal
+from kappa.journal.receipt import Receipt, Switched
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store

@@ -7,7 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from kappa.base.errors import Damaged
-from kappa.journal.journal import Abandoned, Journal, Receipt, Served
+from kappa.journal.events import Abandoned, Served
+from kappa.journal.journal import Journal
+from kappa.journal.receipt import Receipt
 from kappa.journal.view import JournalView
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store

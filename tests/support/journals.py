@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from kappa.journal.journal import (
-    CaughtUp,
-    Event,
-    Held,
-    JournalRecord,
-    Receipt,
-    Served,
-    Staged,
-    SwitchAsked,
-    Switched,
-    Verified,
-)
+from kappa.journal.events import CaughtUp, Event, Held, Served, Staged, SwitchAsked, Verified
+from kappa.journal.journal import JournalRecord
+from kappa.journal.receipt import Receipt, Switched
 from kappa.state.frontier import Frontier
 from kappa.state.offsets import Offsets
 

@@ -16,21 +16,10 @@ from deltalake import write_deltalake
 
 from kappa.base.process import process_id
 from kappa.journal.begun import beginnings
-from kappa.journal.journal import (
-    Abandoned,
-    CaughtUp,
-    Check,
-    Difference,
-    Event,
-    Failed,
-    Held,
-    Journal,
-    OutcomeCount,
-    Receipt,
-    Served,
-    Staged,
-    Verified,
-)
+from kappa.journal.events import Abandoned, CaughtUp, Event, Failed, Held, Served, Staged, Verified
+from kappa.journal.journal import Journal
+from kappa.journal.receipt import Receipt
+from kappa.journal.verification import Check, Difference, OutcomeCount
 from kappa.log.cluster import TopicFacts
 from kappa.log.reader import Record
 from kappa.state.build import Birth, TableBirth, TopicBirth, put_birth, table_path

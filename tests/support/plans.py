@@ -9,7 +9,7 @@ from journals import numbered
 
 from kappa import Table, Topic, pipeline
 from kappa.code.fingerprint import version_of
-from kappa.journal.journal import Event
+from kappa.journal.events import Event
 from kappa.state.build import Birth, TableBirth, TopicBirth
 from kappa.state.offsets import Offsets
 from kappa.tables.shape import REJECTS_BIRTH

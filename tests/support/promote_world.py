@@ -22,18 +22,18 @@ from journals import at, frontier, numbered, served, staged, verified
 
 from kappa.base.errors import UsageError
 from kappa.base.sections import RolloutSettings
-from kappa.journal.hold import hold_after
-from kappa.journal.journal import (
+from kappa.journal.events import (
     Abandoned,
     CaughtUp,
     Event,
     Held,
-    JournalRecord,
     Released,
     Retired,
     Served,
     SwitchAsked,
 )
+from kappa.journal.hold import hold_after
+from kappa.journal.journal import JournalRecord
 from replay.intents.intents import undone
 from replay.rollout.fold import advance, check_may_follow
 from replay.rollout.promote import next_promote_step

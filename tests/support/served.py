@@ -6,7 +6,9 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from kappa.base.clock import now
-from kappa.journal.journal import Journal, Receipt, Served
+from kappa.journal.events import Served
+from kappa.journal.journal import Journal
+from kappa.journal.receipt import Receipt
 from kappa.state.build import Birth, TableBirth, put_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets

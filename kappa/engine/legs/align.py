@@ -16,7 +16,8 @@ from dataclasses import replace
 
 from kappa.base.errors import KappaError
 from kappa.engine.legs.legs import Aim
-from kappa.journal.journal import Journal, Served, whoami
+from kappa.journal.events import Served
+from kappa.journal.journal import Journal, whoami
 from kappa.state.alignment import Alignment, Alignments
 from kappa.state.build import Birth, comparable_topics, folded_by, read_birth
 from kappa.state.frontier import Frontier, Frontiers

@@ -17,8 +17,9 @@ from dataclasses import replace
 from kappa.base.clock import now
 from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
+from kappa.journal.events import Held, Released, Served, Staged
 from kappa.journal.hold import hold_after
-from kappa.journal.journal import Held, Journal, JournalRecord, Released, Served, Staged
+from kappa.journal.journal import Journal, JournalRecord
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import Kept, moment, put_kept, read_kept

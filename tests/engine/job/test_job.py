@@ -15,7 +15,8 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from counted import OUTPUTS, Story, served, source
 
-from kappa.journal.journal import Held, Journal, Released
+from kappa.journal.events import Held, Released
+from kappa.journal.journal import Journal
 from kappa.log.client import Log
 from kappa.log.producer import ProducedRecord
 from kappa.state.build import table_path

@@ -14,7 +14,9 @@ from kappa.engine.job.catch_up import CatchUp
 from kappa.engine.legs.align import Aligner
 from kappa.engine.legs.legs import Legs
 from kappa.engine.read.archived import Archives
-from kappa.journal.journal import Journal, Receipt, Served
+from kappa.journal.events import Served
+from kappa.journal.journal import Journal
+from kappa.journal.receipt import Receipt
 from kappa.state.alignment import Alignment, Alignments
 from kappa.state.build import Birth, TopicBirth, put_birth
 from kappa.state.frontier import Frontier, Frontiers

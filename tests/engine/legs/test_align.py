@@ -18,7 +18,9 @@ from builds import JobProcess, Project
 from counted import OUTPUTS, Story, served, source
 
 from kappa.engine.legs.legs import LegKind, Legs, has_tail
-from kappa.journal.journal import Journal, Receipt, Served
+from kappa.journal.events import Served
+from kappa.journal.journal import Journal
+from kappa.journal.receipt import Receipt
 from kappa.log.client import Log
 from kappa.state.alignment import Alignment, Alignments
 from kappa.state.lease import ensure_released, ensure_renewed

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from kappa.engine.write.publisher import Publisher
-from kappa.journal.journal import Event, Held, Journal, Receipt, Served
+from kappa.journal.events import Event, Held, Served
+from kappa.journal.journal import Journal
+from kappa.journal.receipt import Receipt
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
 from kappa.state.kept import kept_of

@@ -20,7 +20,8 @@ from kappa.base.errors import Damaged
 from kappa.engine.write.commit import TableWriter
 from kappa.engine.write.maintenance import Maintenance, pinned_versions, wants_joining
 from kappa.engine.write.publisher import Publisher
-from kappa.journal.journal import Held, Journal
+from kappa.journal.events import Held
+from kappa.journal.journal import Journal
 from kappa.state.build import Birth, TableBirth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import Kept as KeptFrontier

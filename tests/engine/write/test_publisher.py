@@ -10,7 +10,8 @@ import pytest
 
 from kappa.base.errors import Broken
 from kappa.engine.write.publisher import Publisher, Stopping
-from kappa.journal.journal import Abandoned, Held, Journal, JournalRecord, Released
+from kappa.journal.events import Abandoned, Held, Released
+from kappa.journal.journal import Journal, JournalRecord
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.mark import Mark

@@ -10,7 +10,7 @@ from plans import birth, declared, observed
 
 from kappa import Topic
 from kappa.code.declaration import declarations
-from kappa.journal.journal import CaughtUp
+from kappa.journal.events import CaughtUp
 from replay.changes.event_changes import event_changes
 from replay.plan.make_plan import make_plan
 from replay.plan.plan_text import plan_text

@@ -20,7 +20,8 @@ from served import DELAYS, ROWS_OF_DELAYS, Platform
 from commands.app import run_command
 from kappa.base.errors import Conflict, SettingsError, UsageError
 from kappa.base.process import process_id
-from kappa.journal.journal import Abandoned, CaughtUp, Event, Journal, PromoteAsked, SwitchAsked
+from kappa.journal.events import Abandoned, CaughtUp, Event, PromoteAsked, SwitchAsked
+from kappa.journal.journal import Journal
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from replay.http import api

@@ -10,7 +10,8 @@ from journals import NOWHERE, at, numbered, staged, verified
 from rich.console import Console
 
 from kappa.base.errors import Unreachable
-from kappa.journal.journal import CaughtUp, Check, Event
+from kappa.journal.events import CaughtUp, Event
+from kappa.journal.verification import Check
 from kappa.state.build import Base
 from kappa.state.offsets import Offsets
 from replay.look.follow import Progress

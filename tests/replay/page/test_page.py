@@ -23,7 +23,7 @@ from journals import READY, numbered, staged
 from page_world import EVIL, ROWS, World
 
 from kappa.base.errors import Conflict
-from kappa.journal.journal import Abandoned, CaughtUp, Event, Failed, PromoteAsked, Staged
+from kappa.journal.events import Abandoned, CaughtUp, Event, Failed, PromoteAsked, Staged
 from kappa.state.frontier import Frontiers
 from kappa.state.kept import read_kept
 from kappa.state.lease import Lease, Pin

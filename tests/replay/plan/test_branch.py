@@ -13,7 +13,7 @@ from kappa import Topic
 from kappa.base.errors import KappaError, UsageError
 from kappa.code.declaration import declarations
 from kappa.code.semantics import SEMANTICS
-from kappa.journal.journal import CaughtUp, Event, Failed, Staged
+from kappa.journal.events import CaughtUp, Event, Failed, Staged
 from kappa.state.build import Base, Birth
 from kappa.state.frontier import Frontier
 from kappa.state.offsets import Offsets

@@ -15,7 +15,7 @@ from kappa.base.errors import Conflict, KappaError, UsageError
 from kappa.base.settings import Settings
 from kappa.code.artifact import load_snapshot
 from kappa.code.fingerprint import version_of
-from kappa.journal.journal import CaughtUp
+from kappa.journal.events import CaughtUp
 from kappa.log.client import Log
 from kappa.log.producer import ProducedRecord
 from kappa.state.build import read_birth

@@ -9,7 +9,7 @@ from journals import NOWHERE, served, staged, switch_asked, verified
 from plans import birth, declared, log, observed
 
 from kappa.base.errors import Conflict, KappaError, UsageError
-from kappa.journal.journal import Abandoned, CaughtUp, Event, Failed, Held, Staged
+from kappa.journal.events import Abandoned, CaughtUp, Event, Failed, Held, Staged
 from replay.plan.plan import Change
 from replay.plan.retry import plan_again
 

@@ -8,7 +8,8 @@ import pytest
 from journals import NOWHERE, at, staged
 from plans import log
 
-from kappa.journal.journal import CaughtUp, Event, JournalRecord
+from kappa.journal.events import CaughtUp, Event
+from kappa.journal.journal import JournalRecord
 from kappa.state.offsets import Offsets
 from replay.preflight.cost import Cost, cost_of, last_replays
 from replay.preflight.observed import DiskFacts, LogFacts, Replayed

@@ -14,7 +14,7 @@ from plans import ORDERS, birth, declared, log, observed
 
 from kappa import Topic
 from kappa.base.errors import Unreachable
-from kappa.journal.journal import CaughtUp
+from kappa.journal.events import CaughtUp
 from kappa.log.reader import Record
 from kappa.state.offsets import Offsets
 from replay.plan.make_plan import make_plan

@@ -26,7 +26,9 @@ from kappa.base.failpoint import acting
 from kappa.base.settings import Settings
 from kappa.code.artifact import digests, ensure_snapshot
 from kappa.code.semantics import SEMANTICS
-from kappa.journal.journal import Abandoned, Difference, Event, Journal, Proved
+from kappa.journal.events import Abandoned, Event, Proved
+from kappa.journal.journal import Journal
+from kappa.journal.verification import Difference
 from kappa.log.cluster import TopicFacts
 from kappa.state.build import Base, Birth, TableBirth, TopicBirth
 from kappa.state.offsets import Offsets

@@ -14,7 +14,8 @@ from journals import NOWHERE, held, served, staged, verified
 
 from kappa.engine.write.commit import TableWriter
 from kappa.engine.write.publisher import Publisher
-from kappa.journal.journal import CaughtUp, Event, Journal, Retired
+from kappa.journal.events import CaughtUp, Event, Retired
+from kappa.journal.journal import Journal
 from kappa.state.build import Birth, TableBirth, put_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import Kept, kept_of, put_kept

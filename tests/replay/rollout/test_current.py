@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kappa.journal.journal import Abandoned, Journal, Staged
+from kappa.journal.events import Abandoned, Staged
+from kappa.journal.journal import Journal
 from kappa.state.store import Store
 from replay.rollout.current import current_state
 from replay.rollout.fold import fold

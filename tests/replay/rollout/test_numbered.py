@@ -6,7 +6,7 @@ import pytest
 
 from kappa.base.errors import Conflict, UsageError
 from kappa.journal.begun import beginnings, rollout_number
-from kappa.journal.journal import Abandoned, Event, PromoteAsked
+from kappa.journal.events import Abandoned, Event, PromoteAsked
 from replay.intents.intents import (
     active_rollout,
     awaited_rollout,

@@ -9,7 +9,7 @@ import pytest
 from journals import NOWHERE, at, frontier, held, numbered, served, staged, switch_asked, verified
 
 from kappa.base.sections import RolloutSettings
-from kappa.journal.journal import CaughtUp, Event, Held, Retired, Served
+from kappa.journal.events import CaughtUp, Event, Held, Retired, Served
 from replay.rollout.fold import fold
 from replay.rollout.promote import next_promote_step
 from replay.rollout.rollout import IllegalTransition

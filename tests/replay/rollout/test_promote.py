@@ -17,8 +17,9 @@ from journals import at, frontier, held, numbered, served, staged, verified
 
 from kappa.base.errors import Broken, Conflict, KappaError
 from kappa.base.sections import RolloutSettings
+from kappa.journal.events import CaughtUp, Event, Failed, Held, Released, Served
 from kappa.journal.hold import open_hold
-from kappa.journal.journal import CaughtUp, Event, Failed, Held, Journal, Released, Served
+from kappa.journal.journal import Journal
 from kappa.state.build import Birth, TopicBirth, comparable_topics, put_birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.lock import Lock

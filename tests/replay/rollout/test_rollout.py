@@ -23,8 +23,7 @@ from journals import (
     verified,
 )
 
-from kappa.journal.hold import open_hold
-from kappa.journal.journal import (
+from kappa.journal.events import (
     Abandoned,
     CaughtUp,
     Event,
@@ -35,6 +34,7 @@ from kappa.journal.journal import (
     Served,
     VerifyAsked,
 )
+from kappa.journal.hold import open_hold
 from replay.rollout.fold import advance, check_may_follow, fold
 from replay.rollout.rollout import BEGINNINGS, TRANSITIONS, IllegalTransition, Move, Phase
 from replay.rollout.state import State, soak_end, soaked

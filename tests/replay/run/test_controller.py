@@ -21,7 +21,8 @@ from kappa.base.errors import Conflict, TimedOut, Unreachable, UsageError, Verif
 from kappa.base.sections import RolloutSettings
 from kappa.engine.legs.align import Aligner
 from kappa.engine.legs.legs import Legs, tail
-from kappa.journal.journal import Abandoned, Journal, Served, SwitchAsked
+from kappa.journal.events import Abandoned, Served, SwitchAsked
+from kappa.journal.journal import Journal
 from kappa.state.alignment import Alignments
 from kappa.state.build import Birth, TableBirth, TopicBirth, put_birth, read_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers

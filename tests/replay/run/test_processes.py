@@ -22,7 +22,8 @@ from twins import align, folded, make_build
 from kappa.base.process import ensure_session_gone, process_id, start_tied
 from kappa.base.settings import load_settings
 from kappa.engine.legs.legs import LegKind
-from kappa.journal.journal import CaughtUp, Journal, Verified
+from kappa.journal.events import CaughtUp, Verified
+from kappa.journal.journal import Journal
 from kappa.state.build import Base, Birth, put_birth
 from kappa.state.offsets import Offsets
 from kappa.state.stopped import Stopped

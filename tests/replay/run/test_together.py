@@ -20,17 +20,9 @@ from journals import READY, at, frontier
 from kappa.base.errors import Conflict, KappaError, UsageError
 from kappa.base.sections import RolloutSettings
 from kappa.engine.write.publisher import Publisher
+from kappa.journal.events import Event, Failed, Held, PromoteAsked, Released, Served, Verified
 from kappa.journal.hold import open_hold
-from kappa.journal.journal import (
-    Event,
-    Failed,
-    Held,
-    Journal,
-    PromoteAsked,
-    Released,
-    Served,
-    Verified,
-)
+from kappa.journal.journal import Journal
 from kappa.state.build import Birth, TopicBirth, put_birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.mark import Mark

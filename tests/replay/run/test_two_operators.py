@@ -21,16 +21,16 @@ from test_controller import Platform
 
 from kappa.base.errors import Conflict, ExitCode, KappaError
 from kappa.base.sections import RolloutSettings
-from kappa.journal.journal import (
+from kappa.journal.events import (
     Abandoned,
     CaughtUp,
     Event,
     Failed,
-    Journal,
     PromoteAsked,
     Released,
     VerifyAsked,
 )
+from kappa.journal.journal import Journal
 from kappa.state.alignment import Alignments
 from kappa.state.build import put_birth, read_birth
 from kappa.state.frontier import Frontiers

@@ -11,7 +11,7 @@ from journals import NOWHERE, held, served, staged, switch_asked, verified
 from plans import birth, declared, log, observed
 
 from kappa.base.errors import Conflict, Damaged, UsageError
-from kappa.journal.journal import CaughtUp
+from kappa.journal.events import CaughtUp
 from replay.plan.make_plan import make_plan
 from replay.plan.plan import Plan
 from replay.preflight.finding import Accepting

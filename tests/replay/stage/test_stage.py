@@ -17,7 +17,8 @@ from plans import birth, declared, log
 
 from kappa.base.errors import Conflict, KappaError
 from kappa.code.artifact import load_snapshot
-from kappa.journal.journal import CaughtUp, Event, Journal, Staged, SwitchAsked
+from kappa.journal.events import CaughtUp, Event, Staged, SwitchAsked
+from kappa.journal.journal import Journal
 from kappa.state.build import Birth, TableBirth, read_birth
 from kappa.state.store import Store
 from replay.plan.make_plan import make_plan

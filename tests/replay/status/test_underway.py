@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from journals import at, numbered, staged
 
-from kappa.journal.journal import Failed, Held
+from kappa.journal.events import Failed, Held
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.store import Store
 from replay.rollout.fold import fold

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from twins import PLANES, appended, compared, folded, latest, make_build
 
 from kappa.base.errors import Broken, KappaError, UsageError
-from kappa.journal.journal import Difference, OutcomeCount
+from kappa.journal.verification import Difference, OutcomeCount
 from kappa.state.build import TableBirth, TopicBirth, table_path
 from kappa.state.store import Store
 from kappa.values.tally import Tally

@@ -19,15 +19,9 @@ from twins import align, appended, folded, latest, make_build
 from commands.app import run_command
 from kappa.base.clock import now
 from kappa.base.sections import RolloutSettings
-from kappa.journal.journal import (
-    CaughtUp,
-    Difference,
-    Event,
-    Journal,
-    OutcomeCount,
-    Served,
-    Verified,
-)
+from kappa.journal.events import CaughtUp, Event, Served, Verified
+from kappa.journal.journal import Journal
+from kappa.journal.verification import Difference, OutcomeCount
 from kappa.state.frontier import Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store

@@ -14,7 +14,9 @@ from twins import FLIGHTS, PLANES, align, appended, folded, latest, make_build
 
 from kappa.base.errors import Conflict, Unreachable, UsageError
 from kappa.declare.table import Thresholds
-from kappa.journal.journal import CaughtUp, Difference, Journal, OutcomeCount, Verified
+from kappa.journal.events import CaughtUp, Verified
+from kappa.journal.journal import Journal
+from kappa.journal.verification import Difference, OutcomeCount
 from kappa.state.build import TableBirth
 from kappa.state.frontier import Frontiers
 from kappa.state.lease import ensure_lease, ensure_released, live_leases, put_floor
@@ -454,7 +456,7 @@ PAIR = (staged("a"), CaughtUp(1, Offsets()), verified(1), served(1, 1, "a"), sta
 
 def test_what_is_compared_is_what_serves_with_the_candidate_or_with_the_build_before() -> None:
     state = fold(numbered(*PAIR))
-    from kappa.journal.journal import Abandoned, Held
+    from kappa.journal.events import Abandoned, Held
 
     later = fold(
         numbered(

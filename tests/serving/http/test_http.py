@@ -22,7 +22,8 @@ import pytest
 from asking import QUERY, Server, problem
 from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
-from kappa.journal.journal import Journal, Retired
+from kappa.journal.events import Retired
+from kappa.journal.journal import Journal
 from kappa.state.lease import sorted_leases
 from kappa.state.store import Store
 from serving.http.gate import Bounds, Gate, Message, Receive, Scope, Send

@@ -11,7 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kappa.base.errors import Conflict, Damaged, KappaError
-from kappa.journal.journal import Held, Journal, Receipt, Served, Switched
+from kappa.journal.events import Held, Served
+from kappa.journal.journal import Journal
+from kappa.journal.receipt import Receipt, Switched
 from kappa.state.build import Birth, TableBirth, put_birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.lease import (

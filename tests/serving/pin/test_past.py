@@ -18,16 +18,9 @@ from hypothesis import strategies as st
 
 from kappa.base.errors import KappaError, UsageError
 from kappa.engine.write.publisher import Keeper
-from kappa.journal.journal import (
-    Event,
-    Journal,
-    JournalRecord,
-    Receipt,
-    Retired,
-    Served,
-    Staged,
-    as_document,
-)
+from kappa.journal.events import Event, Retired, Served, Staged
+from kappa.journal.journal import Journal, JournalRecord, as_document
+from kappa.journal.receipt import Receipt
 from kappa.state.build import Birth, TableBirth, folded_by, put_birth, read_birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import Kept, ensure_past_gone, kept_of

@@ -19,7 +19,9 @@ from deltalake import write_deltalake
 from commands.app import run_command
 from kappa.base.clock import now
 from kappa.base.errors import Conflict, KappaError, UsageError
-from kappa.journal.journal import Journal, Receipt, Served
+from kappa.journal.events import Served
+from kappa.journal.journal import Journal
+from kappa.journal.receipt import Receipt
 from kappa.lines.envelope import envelope_record
 from kappa.lines.written import envelope_line
 from kappa.log.cluster import TopicFacts

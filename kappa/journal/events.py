@@ -1,0 +1,246 @@
+"""The events of the journal: what is decided and observed, one class a kind of record. Values.
+
+The names of their fields are those of the records on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from kappa.journal.receipt import Receipt, Switched
+from kappa.journal.verification import Check, Difference, OutcomeCount
+from kappa.state.build import Base
+from kappa.state.frontier import OffsetsField
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A build was accepted as a candidate: a rollout begins, named by this record's number.
+
+    `auto_promote`: once its verification has passed it is promoted; otherwise it then waits for a
+    PromoteAsked. `accepted` lists the obstacles that were let through, and why. It is kept as long
+    as the journal is. `base` is the base of a branch, `tables_of` the build that an overlay is of.
+    """
+
+    pipeline: str
+    build: str
+    version: str
+    reasons: tuple[str, ...]
+    accepted: tuple[str, ...] = ()
+    auto_promote: bool = True
+    base: Base | None = None
+    tables_of: str | None = None
+    kind: Literal["staged"] = "staged"
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchAsked:
+    """A request that a kept build shall serve (again): undo, redo, or a deploy of its version.
+
+    A rollout begins here too.
+    """
+
+    pipeline: str
+    build: str
+    reason: str
+    accepted: tuple[str, ...] = ()
+    kind: Literal["switch_asked"] = "switch_asked"
+
+
+@dataclass(frozen=True, slots=True)
+class CaughtUp:
+    """The end of a catch-up: the candidate was aligned with the live build, or its log ended.
+
+    Without an alignment (`alignment` is None) it has reached the end that the log had when its tail
+    began.
+    """
+
+    rollout: int
+    offsets: OffsetsField
+    alignment: int | None = None
+    kind: Literal["caught_up"] = "caught_up"
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A verification: the candidate was checked at one of its frontiers.
+
+    It was also compared with the live build, if one existed: `live_build`, at equal offsets of all
+    topics but `incomparable_topics`. The candidate has `rejected` so many of the `records` that it
+    read (None: not known).
+    """
+
+    rollout: int
+    verdict: Literal["passed", "failed", "inconclusive"]
+    offsets: OffsetsField
+    checks: tuple[Check, ...] = ()
+    reason: str = ""
+    live_build: str | None = None
+    differences: tuple[Difference, ...] = ()
+    counts: tuple[OutcomeCount, ...] = ()
+    incomparable_topics: tuple[str, ...] = ()
+    rejected: int | None = None
+    records: int | None = None
+    kind: Literal["verified"] = "verified"
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyAsked:
+    """A request to verify a ready candidate once more.
+
+    The alignment must be later than number `alignment_after`.
+    """
+
+    rollout: int
+    alignment_after: int
+    kind: Literal["verify_asked"] = "verify_asked"
+
+
+@dataclass(frozen=True, slots=True)
+class PromoteAsked:
+    """A person's request that a ready candidate shall serve, after reading its verification.
+
+    `together`: the other rollouts that the same yes is for. All of them switch in one Served
+    record, or none does.
+    """
+
+    rollout: int
+    together: tuple[int, ...] = ()
+    kind: Literal["promote_asked"] = "promote_asked"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A hold: the live build `build` publishes no frontier until a Served or Released follows.
+
+    Of an overlay, it is the build that folds its tables.
+
+    `together`: the other rollouts that are promoted with this one. A record that ends or releases
+    one of them ends this hold too.
+    """
+
+    rollout: int
+    build: str
+    attempt: int
+    together: tuple[int, ...] = ()
+    kind: Literal["held"] = "held"
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The end of hold number `hold` without a switch: the live job itself had waited too long."""
+
+    rollout: int
+    build: str
+    hold: int
+    reason: str
+    kind: Literal["released"] = "released"
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The whole serving map of a new generation: pipeline -> build that answers for its tables.
+
+    It ends the holds. `others` are the rollouts that were promoted together with the first, each
+    with its receipt. `previous_generation` is the one that readers saw until then (None: nothing
+    was served).
+    """
+
+    rollout: int
+    generation: int
+    serving: Mapping[str, str]
+    receipt: Receipt
+    others: tuple[Switched, ...] = ()
+    previous_generation: int | None = None
+    kind: Literal["served"] = "served"
+
+    @property
+    def switched(self) -> tuple[Switched, ...]:
+        """Returns all that switched in this record: one, or those that were promoted together."""
+        return Switched(self.rollout, self.receipt), *self.others
+
+
+@dataclass(frozen=True, slots=True)
+class Abandoned:
+    """The end of a rollout that was given up before it served.
+
+    Its build will be retired, unless it is one that is kept.
+    """
+
+    rollout: int
+    reason: str
+    kind: Literal["abandoned"] = "abandoned"
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The end of a rollout by itself without serving.
+
+    The job stopped, a check failed, or no hold was kept. `together`: the others of its group, if
+    their switch failed.
+    """
+
+    rollout: int
+    reason: str
+    hint: str = ""
+    together: tuple[int, ...] = ()
+    kind: Literal["failed"] = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """The end of a build: it no longer runs and its data may be deleted."""
+
+    build: str
+    kind: Literal["retired"] = "retired"
+
+
+@dataclass(frozen=True, slots=True)
+class Proved:
+    """A proof: a build's log was folded again in other slices, and compared with its tables.
+
+    It was folded from the build's origin, or a branch's `base`, to `offsets`. It was cut as `how`
+    names: at random with that `seed`, evenly, or as one slice.
+
+    `rows` were compared. `hash` is that of the rows in the build's tables
+    (replay/prove/row_hash.py), but for the columns `left_out` (`table.column` -> why). `causes` may
+    explain a difference. The record is an observation, and changes nothing.
+    """
+
+    pipeline: str
+    build: str
+    offsets: OffsetsField
+    how: Literal["random", "even", "one"]
+    slices: int
+    seed: int | None
+    equal: bool
+    rows: int
+    hash: str
+    differences: tuple[Difference, ...] = ()
+    counts: tuple[OutcomeCount, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    causes: tuple[str, ...] = ()
+    base: Base | None = None
+    kind: Literal["proved"] = "proved"
+
+
+Event = Annotated[
+    Staged
+    | SwitchAsked
+    | CaughtUp
+    | Verified
+    | VerifyAsked
+    | PromoteAsked
+    | Held
+    | Released
+    | Served
+    | Abandoned
+    | Failed
+    | Retired
+    | Proved,
+    Field(discriminator="kind"),
+]

@@ -1,0 +1,45 @@
+"""The receipt of a switch: what a promote's record proves of each pipeline in it. Values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kappa.journal.verification import Check, Difference, OutcomeCount
+from kappa.state.build import Base
+from kappa.state.frontier import OffsetsField
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The proof in a promote's record.
+
+    `live_offsets` is None for the first build of a pipeline, which had nothing to hold. `code` and
+    `live_code` are the hashes of both builds' sources (`Birth.code_sha256`), between which the
+    code's diff was made. `base` is the base of a branch: up to its offsets the rows are another
+    build's. `tables_of` is the build that an overlay is of: nothing was replayed.
+    """
+
+    pipeline: str
+    build: str
+    version: str
+    candidate_offsets: OffsetsField
+    live_build: str | None
+    live_offsets: OffsetsField | None
+    checks: tuple[Check, ...] = ()
+    reasons: tuple[str, ...] = ()
+    first: bool = False
+    differences: tuple[Difference, ...] = ()
+    counts: tuple[OutcomeCount, ...] = ()
+    incomparable_topics: tuple[str, ...] = ()
+    code: str = ""
+    live_code: str | None = None
+    base: Base | None = None
+    tables_of: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Switched:
+    """One pipeline's part in a switch: the rollout that ends with it, and its receipt."""
+
+    rollout: int
+    receipt: Receipt
