@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
@@ -19,7 +19,9 @@ def now() -> str:
 class Stopwatch:
     """Seconds per named step, summed up."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_step: Callable[[str], None] = lambda _name: None) -> None:
+        """Calls `on_step` with the name of each step that begins."""
+        self._on_step = on_step
         self._began = time.monotonic()
         self._seconds: dict[str, float] = {}
 
@@ -27,6 +29,7 @@ class Stopwatch:
     def step(self, name: str) -> Iterator[None]:
         """Adds the time of the block to a step."""
         began = time.monotonic()
+        self._on_step(name)
         try:
             yield
         finally:

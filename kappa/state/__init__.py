@@ -15,5 +15,6 @@ the log. Read its files in this order:
 - alignment: two builds at equal offsets
 - lock: the one writer of a build
 - stopped: why a job ended for good
+- slice_progress: how far a job is within one slice
 - cuts: the slices of a proof
 """

@@ -225,6 +225,7 @@ def beat_of(build: BuildStatus) -> Hashable:
         build.late,
         build.duplicate,
         build.held_back,
+        build.slice,
     )
     return (
         build.build,

@@ -10,9 +10,10 @@ from kappa.base.errors import TimedOut, Unreachable
 from kappa.state.build import read_birth
 from kappa.state.frontier import Frontiers
 from kappa.state.offsets import Offsets
+from kappa.state.slice_progress import SliceProgress, read_progress
 from kappa.state.store import Store
 from replay.rollout.current import current_state
-from replay.rollout.rollout import Rollout
+from replay.rollout.rollout import Phase, Rollout
 from replay.status.underway import Waiting, read_underway
 
 _LOOK_SECONDS = 0.2
@@ -26,7 +27,7 @@ class Progress:
 
     `start` is where its build began to read, `folded` what its frontier shows (None: nothing yet).
     `waiting` and `trouble` are the supervisor's words; `live` is the build that serves, `shown`
-    what its readers see.
+    what its readers see. `slice` is how far the job is in the slice that comes next.
     """
 
     rollout: Rollout
@@ -36,10 +37,15 @@ class Progress:
     trouble: str = ""
     live: str | None = None
     shown: Offsets | None = None
+    slice: SliceProgress | None = None
 
     def done(self, end: Offsets) -> tuple[int, int]:
-        """Counts the folded offsets, and those from its start to `end`: at least as many."""
+        """Counts the offsets read and folded, and those from its start to `end`: at least as many.
+
+        What is read of the next slice counts too, so that it grows while a long one is read.
+        """
         folded = 0 if self.folded is None else self.folded.distance(self.start)
+        folded += 0 if self.slice is None else self.slice.read
         return folded, max(folded, end.distance(self.start))
 
 
@@ -79,6 +85,9 @@ def follow(
             underway.trouble(rollout.build) if up else "",
             None if shown is None else live,
             None if shown is None else shown.offsets,
+            read_progress(store, rollout.build, newest)
+            if rollout.phase is Phase.REPLAYING
+            else None,
         )
         yield before
         if not rollout.active or until(rollout):

@@ -69,7 +69,7 @@ def tell(
 
 
 def standing(progress: Progress, end: Offsets, log_end: Offsets | None) -> tuple[str, ...]:
-    """Lists phase and share, rate and time left, what it waits for, trouble, the live build.
+    """Lists phase and share, rate and time left, slice, what it waits for, trouble, the live build.
 
     Pure.
     """
@@ -82,6 +82,8 @@ def standing(progress: Progress, end: Offsets, log_end: Offsets | None) -> tuple
         f"rollout {rollout.number} of pipeline {rollout.pipeline}: {rollout.phase}"
         + (f", {share}" if rollout.phase is Phase.REPLAYING else "")
     ]
+    if progress.slice is not None:
+        lines.append(progress.slice.text)
     if waiting.waits_for:
         lines.append(f"waits for {waiting.waits_for}")
     if progress.trouble:

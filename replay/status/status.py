@@ -12,12 +12,13 @@ from kappa.declare.breaker import beyond_text, is_beyond, rejected_of
 from kappa.state.build import Birth, read_birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
+from kappa.state.slice_progress import SliceProgress, read_progress
 from kappa.state.stopped import Stopped, read_stopped
 from kappa.state.store import Store
 from kappa.values.tally import Tally
 from replay.rollout.current import current_state
 from replay.rollout.libraries import changed_libraries, installed_libraries
-from replay.rollout.rollout import Rollout
+from replay.rollout.rollout import Phase, Rollout
 from replay.rollout.state import State, soak_end
 from replay.status.underway import Underway, Waiting
 
@@ -53,6 +54,7 @@ class BuildStatus:
     `trouble` are the supervisor's words. `libraries` are those that are installed in another
     version than at its birth. It reads `topics` from `reads_from` on; `base` is that of a branch,
     `tables_of` the build whose tables an overlay serves.
+    `slice` is how far its job is in the slice that comes next, if it is replayed.
     `broken` are the live build's tables and views that cannot be read, a sentence each.
     """
 
@@ -82,6 +84,7 @@ class BuildStatus:
     begun_with: int = 0
     reads_from: Offsets = field(default_factory=Offsets)
     broken: tuple[str, ...] = ()
+    slice: SliceProgress | None = None
 
     @property
     def read(self) -> tuple[int, int] | None:
@@ -93,13 +96,20 @@ class BuildStatus:
         return None if self.lag is None else (folded, folded + self.lag)
 
     @property
+    def reached(self) -> tuple[int, int] | None:
+        """Counts as `read` does, with the records read of the slice that is not folded yet."""
+        if self.read is None or self.slice is None:
+            return self.read
+        folded, total = self.read
+        return min(total, folded + self.slice.read), total
+
+    @property
     def eta_seconds(self) -> float | None:
         """The seconds that a candidate still needs at its rate. None if not known."""
-        return (
-            self.lag / self.rate
-            if self.rollout is not None and self.lag is not None and self.rate
-            else None
-        )
+        if self.rollout is None or self.reached is None or not self.rate:
+            return None
+        done, total = self.reached
+        return (total - done) / self.rate
 
     def age_seconds(self, now: datetime) -> float | None:
         """How old what its readers see is: 0 if nothing is behind it, else its frontier's age.
@@ -250,6 +260,9 @@ def _seen(
         tables_of=birth.tables_of,
         begun_with=birth.reads_from.distance(birth.origin_offsets),
         reads_from=birth.reads_from,
+        slice=None
+        if rollout is None or rollout.phase is not Phase.REPLAYING
+        else read_progress(store, build, frontier),
     )
 
 

@@ -11,6 +11,7 @@ from serving.query.render import Listing
 
 if TYPE_CHECKING:
     # At run time these would import what it takes to ask a broker.
+    from kappa.state.slice_progress import SliceProgress
     from replay.status.running import Running
     from replay.status.status import BuildStatus, Status
 
@@ -35,6 +36,7 @@ def status_listing(status: Status, now: datetime) -> Listing:
         "late",
         "duplicate",
         "broken",
+        "slice",
     )
     columns = (
         "pipeline",
@@ -128,8 +130,21 @@ def _build_row(build: BuildStatus, now: datetime) -> tuple[Any, ...]:
         build.late,
         build.duplicate,
         build.broken,
+        None if build.slice is None else _slice(build.slice),
         _note(build),
     )
+
+
+def _slice(slice_: SliceProgress) -> dict[str, Any]:
+    """Returns how far a job is in its slice, counted from 1."""
+    return {
+        "number": slice_.slice + 1,
+        "of": slice_.of,
+        "records": slice_.offsets,
+        "read": slice_.read,
+        "step": slice_.step,
+        "text": slice_.text,
+    }
 
 
 def _note(build: BuildStatus) -> str:
@@ -143,6 +158,7 @@ def _note(build: BuildStatus) -> str:
         f"serves the tables of build {build.tables_of}" if build.tables_of else "",
         build.trouble,
         "" if build.rollout is None else build.rollout.reason,
+        "" if build.slice is None else build.slice.text,
         f"waits for {build.waits_for}" if build.waits_for else "",
     ]
     if (
@@ -183,7 +199,7 @@ def _state(build: BuildStatus) -> str:
         return "stopped"
     if build.rollout is None:
         return "serving" if build.role == "live" else "kept"
-    if build.rollout.phase is Phase.REPLAYING and build.read is not None:
-        folded, total = build.read
-        return f"{build.rollout.phase} {100 * folded // max(1, total)} %"
+    if build.rollout.phase is Phase.REPLAYING and build.reached is not None:
+        done, total = build.reached
+        return f"{build.rollout.phase} {100 * done // max(1, total)} %"
     return str(build.rollout.phase)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from kappa.state.documents import Documents
 from kappa.state.frontier import Frontiers
+from kappa.state.slice_progress import read_progress
 from kappa.state.store import Store
 from replay.rollout.state import State
 
@@ -125,7 +126,10 @@ class Reporter:
         newest = Frontiers(self._store, build).newest()
         if newest is None:
             return None
+        within = read_progress(self._store, build, newest)
         rate = self._paces.setdefault(rollout, Pace()).rate(
-            sum(offset for _, _, offset in newest.offsets.items()), self._clock()
+            sum(offset for _, _, offset in newest.offsets.items())
+            + (0 if within is None else within.read),
+            self._clock(),
         )
         return None if rate is None else round(rate, 1)

@@ -20,7 +20,6 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from kappa.base.clock import Stopwatch
 from kappa.base.errors import ExitCode, KappaError
 from kappa.base.settings import Settings, load_settings
 from kappa.code.artifact import load_snapshot
@@ -34,6 +33,7 @@ from kappa.log.client import Log
 from kappa.state.build import read_birth
 from kappa.state.cuts import read_cuts
 from kappa.state.offsets import lost_ranges
+from kappa.state.slice_progress import watch_slice
 from kappa.state.slices import Slice
 from kappa.state.stopped import put_stopped
 from kappa.state.store import Store
@@ -76,12 +76,13 @@ def refold(
         for number in range(publisher.newest.slice + 1, len(cuts.ends)):
             slices.guard.check_heard(publisher.newest, datetime.now(UTC))
             heard_at = slices.guard.heard_with(publisher.newest, cuts.ends[number])
+            piece = Slice(REFOLDED, number, publisher.newest.offsets, cuts.ends[number])
             slices.fold(
-                Slice(REFOLDED, number, publisher.newest.offsets, cuts.ends[number]),
+                piece,
                 spark,
                 source,
                 publisher,
-                Stopwatch(),
+                watch_slice(folder, build, piece, len(cuts.ends)),
                 heard_at=heard_at,
             )
     finally:

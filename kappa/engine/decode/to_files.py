@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -17,6 +18,7 @@ from kappa.engine.decode.fate import HIDDEN_COLUMNS, Counts, counts_in, decoded_
 from kappa.engine.decode.raw import RawRange
 from kappa.engine.decode.remembered import get_memory, memory_offsets, put_memory
 from kappa.records.identity import Memory
+from kappa.state.slice_progress import counting
 from kappa.values.arrow import arrow_schema
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ _REPEATED = [
     "_partition",
     *(name for name, _ in HIDDEN_COLUMNS if name not in {"_log_time", "_raw_headers"}),
 ]
+# So often a task puts how many records it has read, for people who watch.
+_COUNT_SECONDS = 0.5
 _COUNTS = ("decoded", "tombstone", "rejected", "duplicate", "late", "log_time", "redriven")
 _SEEN_TYPES = (("partition", "int"), *((name, "bigint") for name in _COUNTS))
 _SEEN_COLUMNS = ", ".join(f"{name} {kind}" for name, kind in _SEEN_TYPES)
@@ -128,15 +132,21 @@ def decode_to_file(
         partial(_remembered, remembering, topic.identity_horizon_ms),
         left_out=left_out,
     )
+    count, read, due = counting(path.parent, path.stem), 0, time.monotonic() + _COUNT_SECONDS
     with decoded_file(path, schema) as file:
         for raw in batches:
             if raw.num_rows == 0:
                 continue
+            read += raw.num_rows
+            if time.monotonic() >= due:
+                count(read)
+                due = time.monotonic() + _COUNT_SECONDS
             batch = decoder.decode(raw).select(schema.names)
             file.write_batch(batch)
             for partition, more in counts_in(batch).items():
                 before = seen.get(partition)
                 seen[partition] = more if before is None else before.then(more)
+    count(read)
     for partition, memory in memories.items():
         if remembering.folder is not None:
             put_memory(

@@ -38,6 +38,7 @@ from kappa.engine.read.rows import Rows
 from kappa.records.redrive import Attempt, Position, Settled
 from kappa.state.build import TableBirth
 from kappa.state.offsets import Offsets
+from kappa.state.slice_progress import counting
 from kappa.state.slices import Slice
 from kappa.values.arrow import arrow_schema
 
@@ -87,6 +88,9 @@ class DecodedAtSpark(Decoded):
                 if end > (start := piece.start.at(name, partition))
             }
             taken = archived(topic, ranges, clock, path)
+            counting(path, "archived")(
+                sum(one.end - ranges[partition][0] for partition, one in taken.items())
+            )
             files = DecodedFiles(
                 name, path, ranges if taken else None, left_out.get(name, frozenset())
             )

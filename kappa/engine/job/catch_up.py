@@ -46,10 +46,12 @@ class CatchUp:
         source: LogSource,
         topics: tuple[str, ...],
         ensure_within: Callable[[Frontier, Offsets], None],
+        watch: Callable[[Slice, int], Stopwatch] = lambda _piece, _of: Stopwatch(),
     ) -> None:
         """`ensure_within` raises Broken if the build has rejected too much to be a candidate.
 
-        Its arguments are the build's frontier and the end of the leg.
+        Its arguments are the build's frontier and the end of the leg. `watch` gives the stopwatch
+        for one of so many slices of a leg.
         """
         self._legs = legs
         self._folder = folder
@@ -60,6 +62,7 @@ class CatchUp:
         self._source = source
         self._topics = topics
         self._ensure_within = ensure_within
+        self._watch = watch
 
     def run(
         self,
@@ -260,7 +263,7 @@ class CatchUp:
             )
 
     def _fold(self, piece: Slice, of: int, spark: SparkSession) -> None:
-        watch = Stopwatch()
+        watch = self._watch(piece, of)
         heard_at = self._folder.guard.heard_with(self._publisher.newest, piece.end)
         self._folder.fold(piece, spark, self._source, self._publisher, watch, heard_at=heard_at)
         rate = piece.distance / watch.total

@@ -28,6 +28,7 @@ from kappa.engine.write.publisher import Publisher, Stopping
 from kappa.log.client import Log
 from kappa.state.build import Birth, folder, read_birth
 from kappa.state.frontier import Frontiers
+from kappa.state.slice_progress import watch_slice
 from kappa.state.stopped import ensure_not_stopped
 from kappa.state.store import Store
 from kappa.tables.branch import keep_base
@@ -150,6 +151,7 @@ class Legwork:
             source=source,
             topics=topics,
             ensure_within=within,
+            watch=partial(watch_slice, self._store, self._build),
         )
 
     def _base(self, birth: Birth, runner: CatchUp) -> None:

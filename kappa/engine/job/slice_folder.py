@@ -39,6 +39,7 @@ from kappa.log.client import Log
 from kappa.state.build import Birth, folder
 from kappa.state.frontier import Frontier
 from kappa.state.mark import Mark, origin_mark
+from kappa.state.slice_progress import DECODED
 from kappa.state.slices import Slice
 from kappa.state.store import Store
 from kappa.tables.versions import files
@@ -70,7 +71,7 @@ class SliceFolder:
         self._birth = birth
         self._pipeline = pipeline
         self._driver_rows = driver_rows
-        self._decoded_folder = scratch / "decoded"
+        self._decoded_folder = store.path(f"{folder(birth.build)}/{DECODED}")
         self.writers = tuple(
             TableWriter(
                 store, birth.build, table, origin=origin, driver_rows=driver_rows, merging=merging

@@ -21,6 +21,7 @@ from kappa.log.client import Log
 from kappa.log.producer import ProducedRecord
 from kappa.state.build import table_path
 from kappa.state.frontier import Frontier
+from kappa.state.slice_progress import read_progress
 from kappa.state.stopped import Stopped, read_stopped
 from kappa.tables.versions import mark_of
 from kappa.values.tally import Tally
@@ -122,6 +123,10 @@ def test_a_catch_up_killed_in_mid_leg_goes_on_with_its_planned_slices_and_hands_
     assert killed.ended() == -signal.SIGKILL, killed.said()
     half = project.frontier("b-1")
     assert half is not None
+    # Killed between two steps of its third slice, it has said how far it was.
+    within = read_progress(project.store, "b-1", half)
+    assert within is not None
+    assert within.text == f"slice 3 of {within.of}: {within.offsets} records read, folding"
     assert not half.offsets.covers(log.end([f"{topic_name}.events"]))
     # Twice in one slice: then it is folded in pieces, by the tables that do not have it whole (law 12).
     killed = project.start("b-1", "catch-up", KAPPA_FAIL="job.between_tables:kill")

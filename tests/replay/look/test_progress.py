@@ -14,6 +14,7 @@ from kappa.journal.events import CaughtUp, Event
 from kappa.journal.verification import Check
 from kappa.state.build import Base
 from kappa.state.offsets import Offsets
+from kappa.state.slice_progress import SliceProgress
 from replay.look.follow import Progress
 from replay.look.progress import news, standing, tell
 from replay.rollout.fold import fold
@@ -50,6 +51,16 @@ def test_it_tells_phase_share_rate_time_left_reason_and_the_live_build() -> None
         "rollout 1 of pipeline flights: replaying, 250 of 1,000 records (25 %), 50/s, 15 s left",
         "waits for build b to catch up",
         "live build a is 10 records behind the log",
+    )
+
+
+def test_what_is_read_of_a_long_slice_counts_before_the_slice_ends() -> None:
+    within = SliceProgress(1, 0, 4, 250, "read", 100)
+
+    assert standing(replace(replaying(0), slice=within), at(1_000), None) == (
+        "rollout 1 of pipeline flights: replaying, 100 of 1,000 records (10 %), 50/s, 18 s left",
+        "slice 1 of 4: 100 of 250 records read",
+        "waits for build b to catch up",
     )
 
 

@@ -9,6 +9,8 @@ from journals import at, numbered, staged
 
 from kappa.journal.events import Failed, Held
 from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.slice_progress import DECODED, counting, watch_slice
+from kappa.state.slices import Slice
 from kappa.state.store import Store
 from replay.rollout.fold import fold
 from replay.rollout.step import Acknowledge, Append, RolloutStep, StartVerification, Wait, waits_for
@@ -81,6 +83,21 @@ def test_what_is_said_is_read_and_taken_back(store: Counting) -> None:
     assert found.trouble("b") == ""
     ensure_no_report(store)
     assert read_underway(store) == Underway()
+
+
+def test_a_rate_is_known_before_the_first_slice_ends(store: Counting) -> None:
+    clock = Clock()
+    reporter = Reporter(store, lambda _: None, clock=clock)
+    state = fold(numbered(staged("a")))
+    Frontiers(store, "a").publish(Frontier(1, "a", 1, at(0), {}, "then"))
+    tasks = store.path(f"builds/a/{DECODED}/0")
+    tasks.mkdir(parents=True)
+    for clock.now, count in ((0.0, 100), (2.0, 300)):
+        with watch_slice(store, "a", Slice(1, 0, at(0), at(1_000)), 1).step("read"):
+            counting(tasks, "0")(count)
+        reporter.report(state, {1: "build a to catch up"})
+
+    assert read_underway(store).rollouts[1].rate == 100.0
 
 
 def test_a_change_of_what_is_waited_for_is_said_at_once_and_the_rest_now_and_then(

@@ -1,0 +1,100 @@
+"""Tests of the progress within a slice: what a job and its tasks put, and what others read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kappa.base.clock import Stopwatch
+from kappa.state.build import folder
+from kappa.state.slice_progress import (
+    DECODED,
+    SliceProgress,
+    counting,
+    read_progress,
+    watch_slice,
+)
+from kappa.state.slices import Slice
+from kappa.state.store import Store
+from tests.support.journals import at, frontier
+
+PIECE = Slice(2, 1, at(1_000), at(3_000))
+BEFORE = replace(frontier("b", 1_000), leg=2, slice=0)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path)
+
+
+def tasks(store: Store, *names: str) -> list[Path]:
+    places = [store.path(f"{folder('b')}/{DECODED}/{name}") for name in names]
+    for place in places:
+        place.mkdir(parents=True)
+    return places
+
+
+def test_no_step_no_progress(store: Store) -> None:
+    watch_slice(store, "b", PIECE, 5)
+
+    assert read_progress(store, "b", BEFORE) is None
+
+
+def test_while_a_slice_is_read_the_counts_of_its_tasks_add_up(store: Store) -> None:
+    one, other = tasks(store, "0", "1")
+    with watch_slice(store, "b", PIECE, 5).step("read"):
+        counting(one, "0")(300)
+        counting(one, "1")(50)
+        counting(one, "1")(70)
+        counting(other, "archived")(1_000)
+        (other / "_2.read").write_text("")
+        (one / "0.parquet").write_text("9")
+
+        found = read_progress(store, "b", BEFORE)
+
+    assert found == SliceProgress(2, 1, 5, 2_000, "read", 1_370)
+    assert found.text == "slice 2 of 5: 1,370 of 2,000 records read"
+
+
+@pytest.mark.parametrize(
+    ("step", "does"),
+    [("function", "folding"), ("commit", "committing"), ("frontier", "committing")],
+)
+def test_after_that_it_names_the_step(store: Store, step: str, does: str) -> None:
+    watch = watch_slice(store, "b", PIECE, 5)
+    with watch.step("read"), watch.step(step):
+        found = read_progress(store, "b", BEFORE)
+
+    assert found is not None
+    assert (found.read, found.text) == (2_000, f"slice 2 of 5: 2,000 records read, {does}")
+
+
+def test_a_slice_that_readers_see_is_no_longer_under_way(store: Store) -> None:
+    with watch_slice(store, "b", PIECE, 5).step("frontier"):
+        pass
+
+    assert read_progress(store, "b", None) is not None
+    for newest in (replace(BEFORE, slice=1), replace(BEFORE, leg=3, slice=0)):
+        assert read_progress(store, "b", newest) is None
+
+
+def test_what_cannot_be_read_or_written_stops_nobody(store: Store, tmp_path: Path) -> None:
+    with watch_slice(store, "b", PIECE, 5).step("read"):
+        pass
+    store.put_json(f"{folder('b')}/slice/progress.json", {"format": 9})
+
+    assert read_progress(store, "b", None) is None
+    counting(tmp_path / "gone", "0")(1)
+
+
+def test_a_stopwatch_names_each_step_as_it_begins() -> None:
+    told: list[str] = []
+    watch = Stopwatch(told.append)
+    with watch.step("read"):
+        assert told == ["read"]
+    with watch.step("commit"):
+        pass
+
+    assert told == list(watch.seconds) == ["read", "commit"]
