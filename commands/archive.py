@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from commands.terminal.moving import moving
 from commands.terminal.options import As, here_of
-from commands.terminal.output import print_listing, talk
+from commands.terminal.output import print_listing
 from serving.query.render import Form
 
 app = typer.Typer(
@@ -55,8 +56,14 @@ def verify_archives(
     from replay.look.archive import verify_archives as check
 
     here = here_of(context)
-    with talk().status("reading"):
-        found = tuple(check(here.settings, here.store, here.topics, here.log(), topic))
+    with moving("comparing archives with their topics") as show:
+        found = []
+        for each in check(here.settings, here.store, here.topics, here.log(), topic):
+            found.append(each)
+            show(
+                f"comparing archives with their topics: {len(found)} partitions done, the last of "
+                f"{each.topic}"
+            )
     print_listing(output, checked_listing(found))
     wrong = [each for each in found if each.found.wrong is not None]
     if wrong:

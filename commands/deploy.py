@@ -18,6 +18,7 @@ from commands.terminal.begin import (
     roll_out,
 )
 from commands.terminal.follow import bring_on
+from commands.terminal.moving import moving
 from commands.terminal.options import (
     AcceptGap,
     Allow,
@@ -30,7 +31,7 @@ from commands.terminal.options import (
     Yes,
     here_of,
 )
-from commands.terminal.output import say, talk
+from commands.terminal.output import say
 from kappa.base.errors import ExitCode, UsageError
 from serving.query.render import Form, rendered
 
@@ -56,7 +57,7 @@ def validate(
 
     here = here_of(context)
     accepted = accepting(gap=False, breaking=False, allow=allow or ())
-    with talk().status("validating"):
+    with moving("validating"):
         found = validate_files(here.settings, here.store, only=pipelines or (), accepting=accepted)
     sys.stdout.write(
         validated_text(found)

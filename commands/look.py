@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from commands.terminal.moving import moving
 from commands.terminal.options import As, here_of
-from commands.terminal.output import console, print_listing, talk, write_bytes
+from commands.terminal.output import console, print_listing, write_bytes
 from kappa.base.errors import UsageError
 from serving.query.render import Form, rendered
 
@@ -152,7 +153,7 @@ def diff(
     here = here_of(context)
     builds = builds_to_compare(here.state(), pipeline, before, after)
     with (
-        talk().status("comparing"),
+        moving("comparing"),
         pin_equal(here.store, *builds, lease_seconds=here.lease_seconds) as (pair, pinned),
     ):
         log = None if here.bootstrap_servers is None else here.log()
@@ -219,9 +220,9 @@ def prove(
 
     here = here_of(context)
     how = cutting(slices, seed)
-    with talk().status("looking at the log") as moving:
+    with moving("looking at the log") as show:
         proof = compare_again(
-            here.settings, here.store, here.log(), pipeline, how, on_progress=moving.update
+            here.settings, here.store, here.log(), pipeline, how, on_progress=show
         )
     if output is Form.TABLE:
         sys.stdout.write(proof_text(proof))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from commands.terminal.moving import moving
 from commands.terminal.options import (
     As,
     PastEventTime,
@@ -62,11 +63,13 @@ def query(
                 f"a file's form is that of its name, and -o {output} is for stdout",
                 hint=f"leave out -o {output}, or --out {out}",
             )
-        saved = save_answer(here.store, sql, out, when=when, lease_seconds=here.lease_seconds)
+        with moving("answering"):
+            saved = save_answer(here.store, sql, out, when=when, lease_seconds=here.lease_seconds)
         _say_moment(when, saved.snapshot)
         say(f"{saved.rows:,} rows written to {out}")
         return
-    found = answer(here.store, sql, when=when, lease_seconds=here.lease_seconds)
+    with moving("answering"):
+        found = answer(here.store, sql, when=when, lease_seconds=here.lease_seconds)
     _say_moment(when, found.snapshot)
     listing = Listing(found.columns, found.rows)
     document = {

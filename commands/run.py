@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
+from commands.terminal.moving import moving
 from commands.terminal.options import As, here_of
-from commands.terminal.output import print_listing, say, talk
+from commands.terminal.output import print_listing, say
 from serving.query.render import Form
 
 
@@ -27,8 +28,8 @@ def up(
     from replay.run.http_process import served_at
 
     here = here_of(context)
-    with talk().status("starting") if detach else contextlib.nullcontext():
-        started = supervisor.up(here.settings, detach=detach)
+    with moving("starting") if detach else contextlib.nullcontext() as show:
+        started = supervisor.up(here.settings, detach=detach, on_progress=show)
     if started is not None:
         url = served_at(here.store)
         say(
@@ -41,7 +42,7 @@ def down(context: typer.Context) -> None:
     """Stop the platform; everything is kept."""
     from replay.run import supervisor
 
-    with talk().status("ending"):
+    with moving("ending"):
         was_up = supervisor.down(here_of(context).settings)
     say("kappa is down" if was_up else "kappa was not up")
 
@@ -91,12 +92,14 @@ def gc(
 
     here = here_of(context)
     collect = collection.look if dry_run else collection.gc
-    found = collect(
-        here.store,
-        keep_seconds=here.settings.history.keep_seconds,
-        now=time.time(),
-        temp=here.settings.verify.temp,
-    )
+    with moving("looking for what nothing needs") as show:
+        found = collect(
+            here.store,
+            keep_seconds=here.settings.history.keep_seconds,
+            now=time.time(),
+            temp=here.settings.verify.temp,
+            on_build=lambda number, of: show(f"collecting, build {number} of {of}"),
+        )
     listing = gc_listing(found, done=not dry_run)
     print_listing(
         output,

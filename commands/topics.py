@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from commands.terminal.lines import open_lines
+from commands.terminal.moving import moving
 from commands.terminal.options import As, here_of
-from commands.terminal.output import print_listing, say, talk
+from commands.terminal.output import print_listing, say
 from kappa.base.errors import UsageError
 from serving.query.render import Form, Listing
 
@@ -81,13 +82,13 @@ def produce(
     here = here_of(context)
     log = here.log()
     declared = None if envelope else here.topics.get(topic)
-    with open_lines(file) as lines, talk().status("") as moving:
+    with open_lines(file) as lines, moving("producing") as show:
         acknowledged = produce_lines(
             log,
             topic,
             lines,
             envelope_record if envelope else lambda line: event_record(line, declared),
-            on_progress=lambda count: moving.update(f"{count:,} acknowledged"),
+            on_progress=lambda count: show(f"{count:,} acknowledged"),
         )
     say(f"{acknowledged.count} records acknowledged")
     print_listing(

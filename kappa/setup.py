@@ -25,7 +25,10 @@ def set_up(console: Console, settings: JarsSettings) -> Jars:
     java = find_java()
     jars = ensure_jars(java, cache=settings.cache, repository=settings.repository)
     if not archive_path(jars, locate_java()).exists():
-        with console.status("recording Spark's class archive (once, a minute or two)"):
+        recording = "recording Spark's class archive (once, a minute or two)"
+        if not console.is_terminal:
+            console.print(recording)
+        with console.status(recording):
             try:
                 ensure_archive(jars)
             except KappaError as error:

@@ -5,6 +5,7 @@ Commands share this room, and it decides nothing. Read in this order:
 options    options and arguments of several commands, each declared once
 output     stdout for the answer, stderr for talk and questions
 lines      files of lines, or stdin and stdout
+moving     the line of a step that takes a while
 begin      from a plan to its rollouts
 follow     progress of rollouts, shown to the end
 """

@@ -6,7 +6,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from commands.terminal.follow import bring_on, follow_rollout, for_each_rollout
-from commands.terminal.output import ask_consent, say, talk, typed
+from commands.terminal.moving import moving
+from commands.terminal.output import ask_consent, say, typed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,7 +77,7 @@ def observed_for(here: Here, pipelines: Sequence[str]) -> Observed:
     from replay.plan.observe import observe
 
     log = here.log()
-    with talk().status("planning"):
+    with moving("planning"):
         return observe(here.settings, here.store, log, only=pipelines)
 
 
@@ -97,7 +98,8 @@ def begin(
         return ()
     ask_consent(typed(command, " ".join(pipelines) or None), yes=yes)
     _hold_to_law(here, made)
-    return stage(here.store, made, auto_promote=auto_promote)
+    with moving("beginning the rollouts"):
+        return stage(here.store, made, auto_promote=auto_promote)
 
 
 def apply_saved(here: Here, file: Path, *, timeout: float | None) -> None:
@@ -125,5 +127,10 @@ def apply_saved(here: Here, file: Path, *, timeout: float | None) -> None:
 def _hold_to_law(here: Here, made: Plan) -> None:
     from replay.stage.law import ensure_lawful
 
-    with talk().status("trying it on a sample of the log, cut in several ways"):
-        ensure_lawful(here.settings, here.store, here.log(), made, say=say)
+    with moving("trying it on a sample of the log, cut in several ways") as show:
+
+        def told(line: str) -> None:
+            say(line)
+            show(line)
+
+        ensure_lawful(here.settings, here.store, here.log(), made, say=told)

@@ -243,7 +243,10 @@ def _show_progress(
         DownloadColumn(),
         TransferSpeedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        console.print(f"fetching {len(missing)} jars of Kafka and Spark, once")
+    with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("jars", total=sum(jar.size for jar in missing), count=len(missing))
         seen, last_change = -1, time.monotonic()
         while process.poll() is None:

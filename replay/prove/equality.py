@@ -8,7 +8,7 @@ counted: unsettled keys (law 5), and rejects of compacted topics.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kappa.base.sql import quoted, text
@@ -42,13 +42,22 @@ class Compared:
 
 
 def compare_tables(
-    reader: Reader, birth: Birth, *, unsettled: Unsettled, samples: int
+    reader: Reader,
+    birth: Birth,
+    *,
+    unsettled: Unsettled,
+    samples: int,
+    on_progress: Callable[[str], None] = lambda _text: None,
 ) -> tuple[Compared, ...]:
     """Compares all tables of two builds of one birth, the rejects last.
 
-    Raises Broken if a key is twice in a table.
+    `on_progress` is called before each. Raises Broken if a key is twice in a table.
     """
-    return tuple(_compared(reader, birth, table, unsettled, samples) for table in birth.tables)
+    found = []
+    for number, table in enumerate(birth.tables, 1):
+        on_progress(f"comparing table {table.name} ({number} of {len(birth.tables)})")
+        found.append(_compared(reader, birth, table, unsettled, samples))
+    return tuple(found)
 
 
 def hash_before(tables: Iterable[Compared]) -> str:

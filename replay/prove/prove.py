@@ -86,8 +86,7 @@ def prove(
             driver_rows=settings.engine.driver_rows,
         )
         with folded_again(settings, store, log, birth, cuts, on_progress) as (anew, again):
-            on_progress("comparing")
-            tables, counts = _compared(settings, store, log, pinned, anew, again)
+            tables, counts = _compared(settings, store, log, pinned, anew, again, on_progress)
     equal = all(table.equal for table in tables) and not differing(counts)
     causes = (
         ()
@@ -149,6 +148,7 @@ def _compared(
     pinned: PinnedSnapshot,
     anew: Store,
     again: Frontier,
+    on_progress: Callable[[str], None],
 ) -> tuple[tuple[Compared, ...], tuple[OutcomeCount, ...]]:
     birth, frontier = pinned.snapshot.births[again.build], pinned.snapshot.frontiers[again.build]
     with connect_pair(
@@ -163,6 +163,7 @@ def _compared(
             birth,
             unsettled=lambda table: unsettled_keys(log, birth, table, frontier.offsets),
             samples=_SAMPLES,
+            on_progress=on_progress,
         )
     pinned.confirm()
     # Of a compacted topic, records may be gone that existed once.

@@ -14,10 +14,12 @@ from kappa.base.settings import Settings
 from kappa.state.build import Birth
 from kappa.state.cuts import Cuts, put_cuts
 from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.slice_progress import SliceProgress, read_progress
 from kappa.state.stopped import read_stopped
 from kappa.state.store import Store
 from kappa.tables.branch import base_frontier, begin_from
 from replay.prove.provable import ProofLog, ensure_provable
+from replay.status.underway import Pace
 from serving.reader.spill import PROVE, make_folder
 
 # Others are scheduled before it: the live job keeps its freshness.
@@ -61,6 +63,18 @@ def folded_again(
         shutil.rmtree(place, ignore_errors=True)
 
 
+def folding_text(done: int, total: int, rate: float | None, within: SliceProgress | None) -> str:
+    """Returns how far the second fold is: records of all, rate, time left, and its slice. Pure."""
+    if within is None and not done:
+        return f"folding the log again: starting Spark, for {total:,} records"
+    text = f"folding the log again: {done:,} of {total:,} records"
+    if total:
+        text += f" ({100 * done // total} %)"
+    if rate and done < total:
+        text += f", {rate:,.0f}/s, {(total - done) / rate:,.0f} s left"
+    return text if within is None else f"{text}; {within.text}"
+
+
 def _run(
     settings: Settings,
     anew: Store,
@@ -93,13 +107,14 @@ def _run(
     words = anew.path("said.log")
     with words.open("wb") as output:
         child = start_tied(command, output=output, nice=_NICE)
+    pace = Pace()
     try:
         while child.poll() is None:
             newest = frontiers.newest()
             folded = 0 if newest is None else newest.offsets.distance(birth.begins)
-            on_progress(
-                f"{folded:,} of {total:,} offsets folded again, in {len(cuts.ends):,} slices"
-            )
+            within = read_progress(anew, birth.build, newest)
+            done = folded + (0 if within is None else within.read)
+            on_progress(folding_text(done, total, pace.rate(done, time.monotonic()), within))
             time.sleep(_LOOK_SECONDS)
     finally:
         ensure_session_gone(child.pid)

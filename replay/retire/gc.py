@@ -8,7 +8,7 @@ those that are referenced. See also kappa/engine/write/maintenance.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from kappa.base.errors import Conflict
@@ -27,6 +27,8 @@ from replay.rollout.current import current_state
 from replay.rollout.state import State
 from serving.reader.spill import left_behind
 
+# Called before each build, with its number, from 1, and how many there are.
+OnBuild = Callable[[int, int], None]
 # What a job writes anew each time it begins.
 _SCRATCH = ("spark", "slice")
 _DESCRIBED = "cache"
@@ -34,10 +36,17 @@ _DESCRIBED = "cache"
 _DESCRIBED_SECONDS = 3600.0
 
 
-def gc(store: Store, *, keep_seconds: float, now: float, temp: str = "tmp") -> tuple[Garbage, ...]:
+def gc(
+    store: Store,
+    *,
+    keep_seconds: float,
+    now: float,
+    temp: str = "tmp",
+    on_build: OnBuild = lambda _number, _of: None,
+) -> tuple[Garbage, ...]:
     """Deletes what nothing needs at `now` (seconds since 1970), and returns what that was.
 
-    `temp` is where commands have folders of their own.
+    `temp` is where commands have folders of their own. `on_build` is called before each build.
     """
     return tuple(
         _walk(
@@ -46,24 +55,34 @@ def gc(store: Store, *, keep_seconds: float, now: float, temp: str = "tmp") -> t
             keep_seconds=keep_seconds,
             now=now,
             temp=temp,
+            on_build=on_build,
         )
     )
 
 
 def look(
-    store: Store, *, keep_seconds: float, now: float, temp: str = "tmp"
+    store: Store,
+    *,
+    keep_seconds: float,
+    now: float,
+    temp: str = "tmp",
+    on_build: OnBuild = lambda _number, _of: None,
 ) -> tuple[Garbage, ...]:
     """Returns what `gc` would delete, found in the same way; changes nothing."""
-    return tuple(_walk(store, Looking(store), keep_seconds=keep_seconds, now=now, temp=temp))
+    hands = Looking(store)
+    return tuple(
+        _walk(store, hands, keep_seconds=keep_seconds, now=now, temp=temp, on_build=on_build)
+    )
 
 
 def _walk(
-    store: Store, hands: Hands, *, keep_seconds: float, now: float, temp: str
+    store: Store, hands: Hands, *, keep_seconds: float, now: float, temp: str, on_build: OnBuild
 ) -> Iterator[Garbage]:
     state = current_state(store)
     for path in orphans(store, frozenset(state.versions), now=now):
         yield from _deleted(hands, garbage_trees(path.name, What.ORPHAN, [path]))
-    for build in sorted(state.versions):
+    for number, build in enumerate(sorted(state.versions), 1):
+        on_build(number, len(state.versions))
         try:
             yield from (
                 _of_retired(store, hands, build, now)

@@ -96,6 +96,7 @@ class Kafka:
             jars = ensure_jars(
                 java, cache=self._settings.jars.cache, repository=self._settings.jars.repository
             )
+            self._say("the broker starts")
             self._broker = Broker.start(
                 self._store.folder, jars, java, heap=self._settings.kafka.heap
             )

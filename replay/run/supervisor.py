@@ -45,16 +45,22 @@ _DOWN_SECONDS = 90.0
 _UP_SECONDS = 600.0
 
 
-def up(settings: Settings, *, detach: bool) -> Running | None:
+def up(
+    settings: Settings,
+    *,
+    detach: bool,
+    on_progress: Callable[[str], None] | None = None,
+) -> Running | None:
     """Runs the platform in this process until it is asked to end, or detached.
 
+    While it waits for a detached one, `on_progress` gets the last line that it has written.
     Detached, it returns the supervisor once it is ready; one that is up already is as good. In this
     process it returns None, and raises Conflict if one is up. Raises KappaError if it cannot start:
     no Java, no broker, a broken journal.
     """
     with named_errors():
         if detach:
-            return _ensure_detached(settings)
+            return _ensure_detached(settings, on_progress or (lambda _line: None))
         store = Store(settings.root_url)
         with open_log(store.path(_LOG)).open("a", encoding="utf-8") as log:
             _run(settings, saying(sys.stderr, log))
@@ -82,7 +88,7 @@ def down(settings: Settings) -> bool:
     return True
 
 
-def _ensure_detached(settings: Settings) -> Running:
+def _ensure_detached(settings: Settings, on_progress: Callable[[str], None]) -> Running:
     store = Store(settings.root_url)
     found = running_at(store)
     if found is not None:
@@ -116,10 +122,24 @@ def _ensure_detached(settings: Settings) -> Running:
             with path.open("rb") as log:
                 log.seek(begins_at)
                 raise _why(log.read().decode(errors="replace"), path)
+        if (line := _last_line(path, begins_at)) is not None:
+            on_progress(f"starting: {line}")
         if time.monotonic() > deadline:
             raise TimedOut("kappa is not up yet", hint=f"see what it does: {path}")
         time.sleep(_NAP_SECONDS)
     return found
+
+
+def _last_line(path: Path, begins_at: int) -> str | None:
+    """Returns the last whole line of a log from a position on, without its time."""
+    with path.open("rb") as log:
+        log.seek(begins_at)
+        whole, ended, _ = log.read().rpartition(b"\n")
+    if not ended:
+        return None
+    line = whole.splitlines()[-1].decode(errors="replace")
+    # Its own lines begin with their time; those of a library do not.
+    return line.partition(" ")[2] if line[:1].isdigit() else line
 
 
 def _why(said: str, path: Path) -> KappaError:

@@ -32,6 +32,7 @@ from kappa.journal.verification import Difference
 from kappa.log.cluster import TopicFacts
 from kappa.state.build import Base, Birth, TableBirth, TopicBirth
 from kappa.state.offsets import Offsets
+from kappa.state.slice_progress import SliceProgress
 from kappa.state.store import Store
 from replay.look.listings import history_listing
 from replay.prove.causes import doubts_of, likely_causes
@@ -40,6 +41,7 @@ from replay.prove.equality import Compared, compare_tables
 from replay.prove.proof_text import proof_line
 from replay.prove.provable import why_not_provable
 from replay.prove.prove import keep_proof, prove
+from replay.prove.refold import folding_text
 from replay.prove.row_hash import hash_of_all, hash_sql, table_hash
 from replay.rollout.fold import fold
 from replay.rollout.history import chapters, proof_records
@@ -74,7 +76,7 @@ def compared(
 
     The tables folded again are in another store.
     """
-    again = Store(store.folder / "tmp" / "prove-1")
+    again, steps = Store(store.folder / "tmp" / "prove-1"), list[str]()
     one = make_build(
         store, "b", {table: rows for table, (rows, _) in tables.items()}, rejects=rejects[0]
     )
@@ -93,8 +95,39 @@ def compared(
             one.birth,
             unsettled=lambda table: unsettled if table.latest else None,
             samples=5,
+            on_progress=steps.append,
         )
+    tables_of = one.birth.tables
+    assert steps == [
+        f"comparing table {table.name} ({number} of {len(tables_of)})"
+        for number, table in enumerate(tables_of, 1)
+    ]
     return {each.difference.table: each for each in found}
+
+
+@pytest.mark.parametrize(
+    ("done", "rate", "within", "says"),
+    [
+        (0, None, None, "starting Spark, for 1,000 records"),
+        (
+            100,
+            50.0,
+            SliceProgress(0, 0, 4, 250, "read", 100),
+            "100 of 1,000 records (10 %), 50/s, 18 s left; slice 1 of 4: 100 of 250 records read",
+        ),
+        (
+            250,
+            0.0,
+            SliceProgress(0, 0, 4, 250, "function", 250),
+            "250 of 1,000 records (25 %); slice 1 of 4: 250 records read, folding",
+        ),
+        (1_000, 50.0, None, "1,000 of 1,000 records (100 %)"),
+    ],
+)
+def test_a_proof_says_how_far_its_fold_is(
+    done: int, rate: float | None, within: SliceProgress | None, says: str
+) -> None:
+    assert folding_text(done, 1_000, rate, within) == f"folding the log again: {says}"
 
 
 def difference(table: Compared) -> tuple[int, int, int]:

@@ -13,7 +13,7 @@ from kappa.base.errors import Broken, ExitCode, KappaError
 from kappa.state.store import Store
 from replay.rollout.state import State
 from replay.run.messages import saying
-from replay.run.supervisor import _loop, main
+from replay.run.supervisor import _last_line, _loop, main
 from replay.status.running import RUNNING, running_at
 
 
@@ -107,3 +107,21 @@ def test_a_line_that_cannot_be_written_costs_no_other_its_place(tmp_path: Path) 
 def test_what_is_broken_ends_the_loop(tmp_path: Path) -> None:
     with pytest.raises(Broken):
         run_loop(tmp_path, Ticks(Broken("the journal has a gap")))
+
+
+@pytest.mark.parametrize(
+    ("written", "line"),
+    [
+        ("", None),
+        ("2026-01-31T14:00:00 half a li", None),
+        ("2026-01-31T14:00:00 the broker starts\n2026-01-31T14:00:01 the br", "the broker starts"),
+        ("2026-01-31T14:00:00 up\nfetching 40 jars of Kafka\n", "fetching 40 jars of Kafka"),
+    ],
+)
+def test_while_it_starts_its_last_whole_line_is_shown(
+    tmp_path: Path, written: str, line: str | None
+) -> None:
+    log = tmp_path / "supervisor.log"
+    log.write_text(f"of an earlier one\n{written}")
+
+    assert _last_line(log, len("of an earlier one\n")) == line
