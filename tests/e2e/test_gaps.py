@@ -102,6 +102,8 @@ def test_a_lost_beginning_is_refused_accepted_and_told_for_ever(
         )
         bed.must("deploy", "--yes", "--accept-gap")
         assert bed.rows("select count(*) as n from order_log") == [{"n": 11}]
+        (told,) = bed.rows("select amount, amounts, mean from by_customer")
+        assert told["mean"] == told["amount"] / told["amounts"]
     assert given.alive()
 
 

@@ -367,6 +367,10 @@ def assert_branched(bed: Testbed, base: Offsets) -> None:
         row["customer"]: [row["orders"], row["amount"], row["least"], row["most"]]
         for row in bed.rows("from by_customer")
     } == rows
+    assert all(
+        row["mean"] == (row["amount"] / row["amounts"] if row["amounts"] else None)
+        for row in bed.rows("from by_customer")
+    )
     assert rows not in (
         {name: list(row) for name, *row in expected(records, version=version)["by_customer"]}
         for version in (1, 2)

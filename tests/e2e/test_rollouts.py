@@ -160,7 +160,7 @@ def test_a_deploy_of_the_kept_version_needs_no_replay(bed: Testbed) -> None:
 
 def test_a_failed_check_swaps_nothing_and_the_exit_code_says_so(bed: Testbed) -> None:
     before, text = bed.state(), (bed.folder / "pipelines" / "shop.py").read_text(encoding="utf-8")
-    bed.declare("shop", text.replace('checks=["orders > 0"]', 'checks=["orders > 0", "most < 0"]'))
+    bed.declare("shop", text.replace('checks=["orders > 0"', 'checks=["most < 0", "orders > 0"'))
     try:
         said = bed.kappa("deploy", "--yes")
     finally:

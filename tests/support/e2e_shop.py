@@ -14,7 +14,7 @@ from kappa.log.reader import Record
 
 V1 = '''
 """Orders of a shop."""
-from kappa import Table, Topic, View, count, max_, min_, pipeline, sum_
+from kappa import Table, Topic, View, avg_, count, max_, min_, pipeline, sum_
 
 ORDERS = Topic("orders", partitions=3, key="customer", \
 event="customer string not null, item string, amount bigint, at timestamp")
@@ -27,7 +27,8 @@ event="item string not null, title string", partitions=2)
     writes=[
         Table("by_customer", keys=("customer",), \
 fold={"orders": count(), "amount": sum_("amount"), "least": min_("amount"), \
-"most": max_("amount")}, checks=["orders > 0"]),
+"most": max_("amount"), "amounts": count("amount"), "mean": avg_("amount")}, \
+checks=["orders > 0", "mean is not distinct from amount / amounts"]),
         Table("by_item", keys=("item",), fold={"orders": count()}),
         Table("order_log"),
         Table("items", latest=ITEMS),

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pytest
 
 from kappa import (
+    Fold,
     Table,
     Topic,
     and_,
@@ -896,6 +897,34 @@ def test_a_sum_that_does_not_fit_stops_the_job_and_is_never_published(
 
     assert built.publisher.newest == before
     assert [row["n"] for row in rows_of(built, "totals")] == [2**63 - 2]
+
+
+@pytest.mark.parametrize("driver_rows", [10_000, 0])
+@pytest.mark.parametrize("beside", [{}, {"s": set_("s")}], ids=["merged", "combined"])
+def test_an_average_whose_sum_does_not_fit_stops_the_job_and_is_never_published(
+    spark: SparkSession, log: MemoryLog, tmp_path: Path, driver_rows: int, beside: dict[str, Fold]
+) -> None:
+    from kappa.engine.children.rehearsal import Rehearsal, local_pipeline
+
+    folds = {"mean": avg_("n"), **beside}
+
+    @pipeline(reads={"events": EVENTS}, writes=[Table("means", keys=("k",), fold=folds)])
+    def averaged(events: DataFrame) -> dict[str, DataFrame]:
+        return {"means": events}
+
+    with local_pipeline(averaged) as made:
+        built = Rehearsal(tmp_path, made, log, driver_rows=driver_rows)
+        for n in (2**63 - 1, 2**63 - 1, -(2**63), 0):
+            log.add("events", 0, event(k="a", n=n))
+        built.fold(log.end)
+        before = built.publisher.newest
+        log.add("events", 0, event(k="a", n=2))
+
+        with pytest.raises(Broken, match="folded into .*means"):
+            built.fold(log.end)
+
+        assert built.publisher.newest == before
+        assert [row["mean"] for row in rows_of(built, "means")] == [(2**63 - 2) / 4]
 
 
 # Sets with and without overflow, ranks with ties and nulls, sketches beyond their exact size: with

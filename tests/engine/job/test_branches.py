@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kappa import Table, Topic, count, ordered, pipeline, sum_
+from kappa import Table, Topic, avg_, count, ordered, pipeline, sum_
 from kappa.base.failpoint import acting
 from kappa.records.redrive import Original, Position
 from kappa.state.build import Base, put_birth
@@ -78,7 +78,9 @@ def code(which: str) -> Pipeline:
         name="p",
         reads={"paid": PAID},
         writes=[
-            Table("totals", keys=("who",), fold={"rows": count(), "n": sum_("n")}),
+            Table(
+                "totals", keys=("who",), fold={"rows": count(), "n": sum_("n"), "mean": avg_("n")}
+            ),
             Table("accepted"),
             Table(
                 "balances",

@@ -70,7 +70,7 @@ _SURELY = 3
 _WITHIN = 6
 TOPICS = """
     from kappa import ordered
-    from kappa import Table, Topic, and_, count, first, latest, max_, min_, or_, pipeline, sum_
+    from kappa import Table, Topic, and_, avg_, count, first, latest, max_, min_, or_, pipeline, sum_
 
     EVENTS = Topic(
         "{name}.events", partitions=3, key="who", event="id string not null, who string not null, n bigint, price decimal(12,3), ok boolean, at timestamp not null",
@@ -80,7 +80,7 @@ TOPICS = """
 """
 PIPELINES = {
     "folds": """
-    FOLDS = {"rows": count(), "n": sum_("n"), "price": sum_("price"), "least": min_("n"), "most": max_("at"), "all_ok": and_("ok"), "first": first("id"), "latest": latest("id")}
+    FOLDS = {"rows": count(), "n": sum_("n"), "mean": avg_("n"), "mean_price": avg_("price"), "price": sum_("price"), "least": min_("n"), "most": max_("at"), "all_ok": and_("ok"), "first": first("id"), "latest": latest("id")}
 
     @pipeline(reads={"events": EVENTS}, writes=[Table("totals", keys=("who", "ok"), fold=FOLDS), Table("accepted")])
     def folds(events):

@@ -185,6 +185,7 @@ def test_what_the_log_has_lost_before_it_begins_is_no_gap_and_what_it_would_read
 
 OTHER_KEYS = replace(V2, tables=(replace(V2.tables[0], keys=("n",)), *V2.tables[1:]))
 OTHER_FOLD = replace(V2, tables=(replace(V2.tables[0], fold={"n": ("sum", "n")}), *V2.tables[1:]))
+AVERAGED = replace(V2, tables=(replace(V2.tables[0], fold={"n": ("avg", "n")}), *V2.tables[1:]))
 OTHER_TYPE = replace(V2, tables=(replace(V2.tables[0], columns=(("n", "bigint"),)), *V2.tables[1:]))
 OTHER_STATE = replace(
     V2, tables=(replace(V2.tables[0], columns=(("n", "int"), ("_state", "int"))), *V2.tables[1:])
@@ -196,6 +197,11 @@ OTHER_STATE = replace(
     [
         (OTHER_KEYS, born(), "the keys of table delays changed: none to n"),
         (OTHER_FOLD, born(), r"the fold of n of table delays changed: none to sum\(n\)"),
+        (
+            AVERAGED,
+            replace(born(), tables=OTHER_FOLD.tables),
+            r"the fold of n of table delays changed: sum\(n\) to avg\(n\)",
+        ),
         (OTHER_TYPE, born(), "the column n of table delays changed: int to bigint"),
         (OTHER_STATE, born(), "the column _state of table delays changed: none to int"),
         (replace(V2, tables=V2.tables[1:]), born(), "table delays is gone"),

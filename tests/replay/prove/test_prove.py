@@ -381,6 +381,26 @@ def test_sums_of_doubles_that_are_others_differ(
     assert difference(found) == (0, 0, 1)
 
 
+def test_averages_of_doubles_are_left_out_of_the_hash_and_averages_of_whole_numbers_are_not(
+    store: Store,
+) -> None:
+    columns = (
+        ("k", "string"),
+        *(("x", "double"), ("_x_sum", "double"), ("_x_count", "bigint")),
+        *(("n", "double"), ("_n_sum", "bigint"), ("_n_count", "bigint")),
+    )
+    table = TableBirth("t", columns, keys=("k",), fold={"x": ("avg", "x"), "n": ("avg", "n")})
+    one, near = {"k": "a", "x": 0.1 + 0.2, "n": 0.5}, {"k": "a", "x": 0.3, "n": 0.5}
+    apart = {**near, "n": math.nextafter(0.5, 1)}
+
+    found = compared(store, {table: ([one], [near]), replace(table, name="u"): ([one], [apart])})
+
+    assert found["t"].equal
+    assert found["t"].left_out == {"x": "a sum of doubles"}
+    assert difference(found["u"]) == (0, 0, 1)
+    assert found["u"].hashes[0] != found["u"].hashes[1]
+
+
 def test_approximate_quantiles_are_equal_within_their_error_and_not_in_the_hash(
     store: Store,
 ) -> None:

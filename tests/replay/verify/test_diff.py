@@ -187,6 +187,32 @@ def test_sums_of_doubles_that_differ_by_order_are_equal_and_other_doubles_are_no
     assert compared(store, *sides).differences[0].equal == (one == other)
 
 
+@pytest.mark.parametrize(("one", "other", "equal"), SUMS)
+def test_averages_of_doubles_are_compared_as_their_sums_and_others_exactly(
+    store: Store, one: float, other: float | None, equal: bool
+) -> None:
+    columns = (
+        ("k", "string"),
+        *(("x", "double"), ("_x_sum", "double"), ("_x_count", "bigint")),
+        *(("n", "double"), ("_n_sum", "bigint"), ("_n_count", "bigint")),
+    )
+    table = TableBirth("t", columns, keys=("k",), fold={"x": ("avg", "x"), "n": ("avg", "n")})
+
+    found = difference_of(
+        store, table, [{"k": "a", "x": one, "n": one}], [{"k": "a", "x": other, "n": other}]
+    )
+
+    exactly = {} if one == other else {"n": 1}
+    assert found.changed_by_column == ({} if equal else {"x": 1}) | exactly
+    # If the fold was another one before, no tolerance is known.
+    as_max = replace(table, fold={**table.fold, "x": ("max", "x")})
+    sides = (
+        make_build(store, "e", {as_max: [{"k": "a", "x": one}]}),
+        make_build(store, "f", {table: [{"k": "a", "x": other}]}),
+    )
+    assert compared(store, *sides).differences[0].equal == (one == other)
+
+
 def test_approximate_values_are_equal_where_the_ranges_that_hold_the_true_one_meet(
     store: Store,
 ) -> None:
