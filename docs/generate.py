@@ -15,10 +15,15 @@ from typing import Any
 import typer
 
 import kappa
-from kappa.testing import law_of_slices, some_events
+from kappa.testing import Event, law_of_slices, some_events
 
 REFERENCE = Path(__file__).parent / "reference"
 GENERATED = "<!-- Written by `make docs`. Change the code, not this page. -->"
+_EXAMPLE = "Example:"
+_HEAD = (
+    "A pipeline's file imports these from `kappa`. The examples belong to one file: `VISITS` is the\n"
+    "topic below, and `web` the pipeline."
+)
 
 
 def pages() -> dict[str, str]:
@@ -68,27 +73,42 @@ def _prose(text: str | None) -> str:
     return dedent(text or "").strip().replace("|", "\\|")
 
 
-def _declarations() -> str:
+def entries() -> dict[str, dict[str, Any]]:
+    """Returns what the page of declarations lists: for each title, names and what they name."""
     first = ["Topic", "Table", "View", "pipeline", "ordered"]
-    folds = [name for name in kappa.__all__ if name not in {*first, "Fold", "Ordered", "Pipeline"}]
-    parts = ["# Declarations", GENERATED, "A pipeline's file imports these from `kappa`."]
-    for title, names in (("Declarations", first), ("Folds", folds)):
-        parts += [f"## {title}", *(part for name in names for part in _entry(name))]
-    parts += ["## Testing", "From `kappa.testing`:"]
-    for function in (law_of_slices, some_events):
-        parts += _entry(function.__name__, function)
+    windows = ["tumble", "hop"]
+    values = {*first, *windows, "Fold", "Ordered", "Pipeline"}
+    folds = [name for name in kappa.__all__ if name not in values]
+    named = {"Declarations": first, "Folds": folds, "Windows": windows}
+    testing = {each.__name__: each for each in (law_of_slices, some_events, Event)}
+    return {
+        title: {name: getattr(kappa, name) for name in names} for title, names in named.items()
+    } | {"Testing": testing}
+
+
+def example_of(thing: Any) -> str:
+    """Returns the code of the `Example:` that ends a docstring; "" if there is none."""
+    return dedent((inspect.getdoc(thing) or "").partition(f"\n\n{_EXAMPLE}\n")[2])
+
+
+def _declarations() -> str:
+    parts = ["# Declarations", GENERATED, _HEAD]
+    for title, listed in entries().items():
+        parts += [f"## {title}", *(["From `kappa.testing`:"] if title == "Testing" else [])]
+        parts += [part for name, thing in listed.items() for part in _entry(name, thing)]
     return "\n\n".join(parts) + "\n"
 
 
-def _entry(name: str, thing: Any = None) -> list[str]:
-    thing = getattr(kappa, name) if thing is None else thing
+def _entry(name: str, thing: Any) -> list[str]:
     parameters = inspect.signature(thing).parameters.values()
     lines = [f"    {_parameter(each)}," for each in parameters]
     star = next((n for n, each in enumerate(parameters) if each.kind is each.KEYWORD_ONLY), None)
     if star is not None:
         lines.insert(star, "    *,")
     call = "\n".join([f"{name}(", *lines, ")"])
-    return [f"### {name}", f"```text\n{call}\n```", inspect.getdoc(thing) or ""]
+    what = (inspect.getdoc(thing) or "").partition(f"\n\n{_EXAMPLE}")[0]
+    example = f"```python\n{example_of(thing)}\n```"
+    return [f"### {name}", f"```text\n{call}\n```", what, example]
 
 
 def _parameter(parameter: inspect.Parameter) -> str:

@@ -34,7 +34,13 @@ _MOST_SLICES = 64
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One record of a topic: a mapping is sent as JSON, bytes as they are, None is a tombstone."""
+    """One record of a topic: a mapping is sent as JSON, bytes as they are, None is a tombstone.
+
+    It has a `value`, a `key`, a `partition`, a `timestamp_ms` since 1970, and `headers`.
+
+    Example:
+        Event({"visitor": "ann", "ms": 3}, key="ann", headers=[("trace", b"7")])
+    """
 
     value: Mapping[str, Any] | bytes | None
     key: bytes | str | None = None
@@ -44,13 +50,17 @@ class Event:
 
 
 def some_events(pipeline: Pipeline, count: int, *, seed: int = 0) -> dict[str, list[Event]]:
-    """Draws random events of all topics that a pipeline reads, per topic.
+    """Draws `count` random events of each topic that a pipeline reads, in the topic's order.
 
     Nulls, extremes, invalid records and tombstones are among them; values are few, so that keys
     repeat. Fields with a default may be missing, and fields may have names they had. A `pattern` is
     met only by chance: give such a property an `enum` or a `default` too, or write its events by
     hand. Some events are late if a topic declares lateness. Some are repeated, within the horizon
-    and after it, if it declares an identity.
+    and after it, if it declares an identity. The same `seed` draws the same events.
+
+    Example:
+        events = some_events(web, 20, seed=7)
+        events["visits"].append(Event({"visitor": "ann", "ms": 3}, key="ann"))
     """
     draw = random.Random(seed)  # noqa: S311  # the same events again, and no secret
     return {topic.name: _some_events(topic, draw, count) for topic in pipeline.topics}
@@ -64,7 +74,10 @@ def law_of_slices(
     It tries a slice per event (at most 64), `cuts` random cuts with empty and with repeated
     slices, and each way of computing a slice. Raises LawBroken with the smallest cut found and the
     rows that differ, DeclarationError if the function is none of a pipeline, and UsageError if
-    there are no events, or none is valid.
+    there are no events, or none is valid. The same `seed` draws the same cuts.
+
+    Example:
+        law_of_slices(web, some_events(web, 6), cuts=2)
     """
     log = MemoryLog()
     for topic, found in events.items():

@@ -59,18 +59,30 @@ class Ordered:
 def ordered(step: Step, *, state: str, emits: str | None = None, over: str = Over.ROW) -> Ordered:
     """Folds rows of one key, in the order of the log, by a Python function.
 
-        Table(..., keys=["user"], fold=ordered(step, state="failed int"))
-
-    `step(state, row)` gets the key's state as a dict of these columns (all None at first), which it
-    changes in place, and a row of the function as a mapping. The mappings that it returns or yields
-    are rows of the table `emits`. It may depend on nothing else. Rows of one record are in the
-    order of their values.
+    `step(state, row)` gets the key's `state` as a dict of these columns, all None at first, which
+    it changes in place, and a row of the function as a mapping. The mappings that it returns or
+    yields are rows of the table `emits`. It may depend on nothing else. Rows of one record are in
+    the order of their values.
 
     `over="arrow"` and `over="pandas"` are for steps that compute with many rows at once. The step
     gets a `pyarrow.Table`, or a `pandas.DataFrame` of Arrow's types, with rows of one key in the
     same order, and may return one. A batch may end anywhere, so the step must go on from its state
     alone; the law of slices finds a step that does not. Raises DeclarationError, with the user's
     line.
+
+    Example:
+        def visit(state, row):
+            state["visits"] = (state["visits"] or 0) + 1
+            if state["visits"] == 100:
+                yield {"visitor": row["visitor"], "offset": row["_offset"]}
+
+
+        Table(
+            "visitors",
+            keys=("visitor",),
+            fold=ordered(visit, state="visits bigint", emits="regulars"),
+        )
+        Table("regulars", emitted="visitor string, offset bigint")
     """
     source = Source.of_caller()
     # Workers import it by its name, and the fingerprint follows that name to its code.

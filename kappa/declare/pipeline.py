@@ -103,16 +103,39 @@ def pipeline(
     on_error: str = OnError.STOP,
     max_rejects: MaxRejects = None,
 ) -> Callable[[Callable[..., Mapping[str, Any]]], Pipeline]:
-    """Declares the function below it as a pipeline.
+    """Declares the function below it as a pipeline; its `name` is the function's, or another.
 
     `reads` names the topics; the function's parameters pick from those names, and get one DataFrame
     each. `writes` lists the tables and views. The function returns `{table: rows}` for every table
     without `latest`.
 
+    A DataFrame has the event's columns, and beside them those of its record in Kafka: `_topic`,
+    `_partition`, `_offset`, `_timestamp` and `_key` (as text). If a table has `first`, `latest` or
+    `top_k`, it has `_log_time` too, and the rows returned for that table must keep `_log_time`,
+    `_topic`, `_partition` and `_offset`. Those of an ordered fold must keep the last three.
+
     `on_error` decides about a record that the function fails on: "stop" ends the job there, and
     names the record; "reject" leaves it out of all tables and puts it into the rejects.
     `max_rejects` stops a candidate that rejects more: a whole number of records (`100`), or a share
     of those it reads (`0.01`). Raises DeclarationError, with the user's file and line.
+
+    Example:
+        @pipeline(
+            reads={"visits": VISITS},
+            writes=[
+                Table("page_visits", keys=("page",), fold={"visits": count()}),
+                Table("slow_visits"),
+                View("busy_pages", "select page from page_visits where visits > 100"),
+            ],
+            on_error="reject",
+            max_rejects=0.01,
+        )
+        def web(visits):
+            slow = visits.where("ms > 1000").select("page", "visitor", "_offset")
+            return {
+                "page_visits": visits,
+                "slow_visits": slow.withColumnRenamed("_offset", "offset"),
+            }
     """
 
     def declare(function: Callable[..., Mapping[str, Any]]) -> Pipeline:

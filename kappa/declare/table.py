@@ -34,11 +34,11 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Table:
-    """A serving table.
+    """A serving table; its `name` is that of its rows in what the function returns, and in queries.
 
     `keys` and `fold` belong together: the table has one row per key, and each other column is
     folded, or all of them by `ordered(...)`. With neither, rows are appended as the function
-    returns them. `latest=TOPIC` keeps the newest value per Kafka key of that topic; a tombstone
+    returns them: a row stays as it is for good, and two equal rows are two. `latest=TOPIC` keeps the newest value per Kafka key of that topic; a tombstone
     deletes it. `emitted` declares, in DDL, the columns of rows that an ordered fold emits. Both
     take nothing from the function.
 
@@ -47,6 +47,16 @@ class Table:
     chance or file. `max_added`, `max_removed` and `max_changed` are shares (0 to 1) of the live
     build's rows. A candidate may add, remove and change at most so many at equal offsets to be
     promoted.
+
+    Example:
+        Table(
+            "page_visits",
+            keys=("page",),
+            fold={"visits": count(), "mean_ms": avg_("ms")},
+            checks=["visits > 0"],
+            max_removed=0.1,
+        )
+        Table("slow_visits")
     """
 
     name: str
@@ -173,9 +183,13 @@ class Table:
 
 @dataclass(frozen=True, slots=True, init=False)
 class View:
-    """A named SQL query (DuckDB's) over the pipeline's own tables: joins and ratios belong here.
+    """A query under a `name`, over the pipeline's own tables: joins and ratios belong here.
 
-    It is computed when it is read.
+    `sql` is DuckDB's. It is computed when it is read, and sees the pipeline's own tables and views,
+    and no clock, chance or file.
+
+    Example:
+        View("busy_pages", "select page, visits from page_visits where visits > 100")
     """
 
     name: str

@@ -40,16 +40,20 @@ class Archive(StrEnum):
 
 @dataclass(frozen=True, slots=True, init=False)
 class Topic:
-    """A Kafka topic: retained (a history of events) or compacted (latest value per key).
+    """A Kafka topic, by its `name` in Kafka; `partitions` is how many it has.
 
-    In a compacted topic a record whose value is null is a tombstone, which deletes its key.
+    Its `kind` is "retained", a history of events, or "compacted", the latest value per key. In a
+    compacted topic a record whose value is null is a tombstone, which deletes its key.
 
     `event` declares one record, by DDL (`"id string not null, page string default '/'"`) or by a
     JSON Schema. A schema is a mapping, or the path of a file from the project's folder. `columns`
     are the columns of the event; `schema` is what a JSON Schema demands besides. `was` gives the
     names that a column's field had in older events. The first of them that a record has counts if
-    the record has no field of the column's own name. `key` names the column that the Kafka key
-    repeats, as text.
+    the record has no field of the column's own name.
+
+    `key` names the column that the Kafka key repeats, as text. It is enforced: a record without a
+    key, with a key that is no UTF-8, or with another key than the column is rejected. A compacted
+    topic must have one, and so must the topic of an ordered fold and of a latest table.
 
     `config` are Kafka's settings of the topic, which apply when `kappa topics create` makes it.
 
@@ -64,6 +68,17 @@ class Topic:
     ago (10 minutes). Both need the broker's timestamps.
 
     Raises DeclarationError, with the user's file and line, if the declaration cannot be meant.
+
+    Example:
+        VISITS = Topic(
+            "visits",
+            event="visitor string not null, page string default '/', ms int, is_new boolean, at timestamp",
+            partitions=3,
+            key="visitor",
+            event_time="at",
+            lateness="1 hour",
+            config={"retention.ms": "-1"},
+        )
     """
 
     name: str

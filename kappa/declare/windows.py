@@ -17,7 +17,13 @@ def tumble(at: Column | str, size: str) -> Column:
     Windows begin at whole multiples of `size` since 1970, in UTC. A duration is `"5 minutes"`,
     `"1 hour"`, `"90s"`. Raises DeclarationError if `size` is no duration above zero.
 
-        visits.withColumn("minute", tumble("at", "1 minute"))
+    Example:
+        @pipeline(
+            reads={"visits": VISITS},
+            writes=[Table("minutes", keys=("minute",), fold={"visits": count()})],
+        )
+        def by_minute(visits):
+            return {"minutes": visits.withColumn("minute", tumble("at", "1 minute"))}
     """
     from pyspark.sql import functions as F  # noqa: PLC0415  # a declaration imports no Spark
 
@@ -32,7 +38,17 @@ def hop(at: Column | str, size: str, every: str) -> Column:
     `every` is less than `size`. They are an array: explode it to have a row for each window. Raises
     DeclarationError if `size` or `every` is no duration above zero, or `every` is above `size`.
 
-        visits.withColumn("since", F.explode(hop("at", "10 minutes", every="1 minute")))
+    Example:
+        from pyspark.sql import functions as F
+
+
+        @pipeline(
+            reads={"visits": VISITS},
+            writes=[Table("windows", keys=("since",), fold={"visits": count()})],
+        )
+        def by_window(visits):
+            since = F.explode(hop("at", "10 minutes", every="1 minute"))
+            return {"windows": visits.withColumn("since", since)}
     """
     from pyspark.sql import functions as F  # noqa: PLC0415  # as above
 

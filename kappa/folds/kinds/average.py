@@ -18,6 +18,9 @@ def avg_(column: str) -> Average:
     It is kept as a sum and a count, by the rules of `sum_`. For whole numbers and decimals it is
     exact up to the last division, and a sum that does not fit stops the job. Averages of doubles
     depend on the order.
+
+    Example:
+        Table("pages", keys=("page",), fold={"mean_ms": avg_("ms")})
     """
     return Average(column)
 

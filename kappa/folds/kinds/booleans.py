@@ -10,12 +10,20 @@ from kappa.folds.returned import Returned
 
 
 def and_(column: str) -> And:
-    """Returns True if all values of a boolean column are true, nulls ignored. Exact."""
+    """Returns True if all values of a boolean column are true, nulls ignored. Exact.
+
+    Example:
+        Table("pages", keys=("page",), fold={"all_new": and_("is_new")})
+    """
     return And(column)
 
 
 def or_(column: str) -> Or:
-    """Returns True if any value of a boolean column is true, nulls ignored. Exact."""
+    """Returns True if any value of a boolean column is true, nulls ignored. Exact.
+
+    Example:
+        Table("pages", keys=("page",), fold={"any_new": or_("is_new")})
+    """
     return Or(column)
 
 

@@ -11,12 +11,20 @@ from kappa.folds.returned import Returned
 
 
 def min_(column: str) -> Min:
-    """Keeps the least value, nulls ignored. Exact."""
+    """Keeps the least value of a column, nulls ignored. Exact.
+
+    Example:
+        Table("pages", keys=("page",), fold={"least_ms": min_("ms")})
+    """
     return Min(column)
 
 
 def max_(column: str) -> Max:
-    """Keeps the greatest value, nulls ignored. Exact."""
+    """Keeps the greatest value of a column, nulls ignored. Exact.
+
+    Example:
+        Table("pages", keys=("page",), fold={"most_ms": max_("ms")})
+    """
     return Max(column)
 
 

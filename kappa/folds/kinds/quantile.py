@@ -15,12 +15,15 @@ from kappa.values.columns import INTEGERS, Decimal, Scalar
 
 
 def kll(column: str, rank: float, *, k: int = 200) -> Kll:
-    """Estimates a quantile: `kll("latency", 0.99)`; bigint of whole numbers, else double.
+    """Estimates a column's value of a rank, a quantile; bigint of whole numbers, else double.
 
     Nulls are ignored. The estimate is one of the values, and its rank is within 2.3 / k^0.97 of
     the wanted one in 99 of 100 cases: 1.3 % by default. Approximate: a KLL sketch draws lots, so
     the same records may give another value. Ranks 0 and 1 are the least and the greatest, and
     exact.
+
+    Example:
+        Table("pages", keys=("page",), fold={"p99_ms": kll("ms", 0.99)})
     """
     if not isinstance(rank, int | float) or isinstance(rank, bool) or not 0 <= rank <= 1:
         raise DeclarationError(

@@ -15,6 +15,9 @@ def set_(column: str, *, limit: int = 1000) -> DistinctSet:
 
     Exact, up to `limit` values. Of more, the `limit` least by hash are kept: a sample that is the
     same for any slices. The boolean column beside it, `<name>_overflow`, is then true.
+
+    Example:
+        Table("pages", keys=("page",), fold={"visitors": set_("visitor", limit=100)})
     """
     return DistinctSet(column, (whole_option("set_", "limit", limit, 1, 100_000),))
 

@@ -11,19 +11,25 @@ from kappa.folds.returned import Returned
 
 
 def hll(column: str, *, lg_k: int = 12) -> Hll:
-    """Estimates the number of distinct values by a HyperLogLog sketch; bigint.
+    """Estimates the number of distinct values of a column by a HyperLogLog sketch; bigint.
 
     Nulls are ignored. The sketch takes at most 2^`lg_k` bytes. The standard error is 1.04 /
     sqrt(2^lg_k): 1.6 % by default. The same records give the same estimate for any slices.
+
+    Example:
+        Table("pages", keys=("page",), fold={"visitors": hll("visitor")})
     """
     return Hll(column, (whole_option("hll", "lg_k", lg_k, 4, 21),))
 
 
 def theta(column: str, *, lg_k: int = 12) -> Theta:
-    """Estimates the number of distinct values by a theta sketch, nulls ignored; bigint.
+    """Estimates the number of distinct values of a column by a theta sketch; bigint.
 
-    Exact up to 2^`lg_k` values, each of which takes 8 bytes. Beyond, the standard error is 1 /
+    Nulls are ignored. Exact up to 2^`lg_k` values, each of which takes 8 bytes. Beyond, the standard error is 1 /
     sqrt(2^lg_k): 1.6 % by default. The same records give the same estimate for any slices.
+
+    Example:
+        Table("pages", keys=("page",), fold={"visitors": theta("visitor", lg_k=14)})
     """
     return Theta(column, (whole_option("theta", "lg_k", lg_k, 4, 26),))
 

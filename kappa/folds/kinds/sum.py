@@ -17,6 +17,9 @@ def sum_(column: str) -> Sum:
 
     Exact for whole numbers (bigint; overflow stops the job) and decimals; sums of doubles depend
     on the order.
+
+    Example:
+        Table("pages", keys=("page",), fold={"ms": sum_("ms")})
     """
     return Sum(column)
 

@@ -19,6 +19,9 @@ def top_k(column: str, k: int = 10, *, by: str | None = None) -> TopK:
     value or `by` is null are ignored; a value of two rows is in the array twice. A struct as the
     column keeps several values of a row. The boolean column beside it, `<name>_overflow`, is true
     if there were more than `k` such rows.
+
+    Example:
+        Table("pages", keys=("page",), fold={"slowest": top_k("visitor", 3, by="ms")})
     """
     options: tuple[tuple[str, Option], ...] = (whole_option("top_k", "k", k, 1, 10_000),)
     return TopK(column, options if by is None else (*options, ("by", by)))

@@ -1,0 +1,87 @@
+"""The page of declarations: each entry has an example that runs, and names its arguments."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from generated import generate, imported
+
+from kappa import Pipeline, Table, pipeline
+from kappa.tables.shape import table_births
+from serving.reader.views import unreadable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ENTRIES = {name: thing for listed in generate.entries().values() for name, thing in listed.items()}
+# The topic and the pipeline that the other examples use are the first of the file.
+ORDER = ("Topic", "pipeline", *(name for name in ENTRIES if name not in {"Topic", "pipeline"}))
+HEAD = """from kappa import *
+from kappa.testing import Event, law_of_slices, some_events
+
+made = []
+"""
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_each_entry_has_an_example_of_itself_and_names_its_arguments(name: str) -> None:
+    thing = ENTRIES[name]
+    called = {
+        node.func.id
+        for node in ast.walk(ast.parse(generate.example_of(thing)))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    prose = (inspect.getdoc(thing) or "").partition("Example:")[0]
+
+    assert name in called
+    assert [
+        each for each in inspect.signature(thing).parameters if not re.search(rf"\b{each}\b", prose)
+    ] == []
+
+
+def with_what_is_made(code: str) -> str:
+    """Returns an example whose bare values, such as a table of no pipeline, are kept in `made`."""
+    tree = ast.parse(code)
+    for node in tree.body:
+        if isinstance(node, ast.Expr):
+            keep = ast.Attribute(ast.Name("made", ast.Load()), "append", ast.Load())
+            node.value = ast.Call(keep, [node.value], [])
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+@pytest.mark.jvm
+def test_every_example_runs(spark: SparkSession, tmp_path: Path) -> None:
+    """In one file, as a user has them; Spark describes each function, and each table is born."""
+    from kappa.engine.children.rehearsal import local_pipeline
+
+    file = tmp_path / "examples.py"
+    parts = (with_what_is_made(generate.example_of(ENTRIES[name])) for name in ORDER)
+    file.write_text(HEAD + "\n\n".join(parts), encoding="utf-8")
+    examples = imported("examples", file)
+    tables = {each.name: each for each in examples.made if isinstance(each, Table)}
+    functions = [each for each in vars(examples).values() if isinstance(each, Pipeline)]
+    assert (len(functions), len(examples.made) > 15) == (3, True)
+
+    @pipeline(reads={"visits": examples.VISITS}, writes=[*tables.values()])
+    def alone(visits: DataFrame) -> dict[str, DataFrame]:
+        return {name: visits for name, table in tables.items() if not table.emitted}
+
+    # The folds' tables have one name: each is a table of a pipeline of its own.
+    folded = [each for each in examples.made if isinstance(each, Table) and each.name == "pages"]
+    for each in (alone, *functions, *(alone_with(examples.VISITS, table) for table in folded)):
+        with local_pipeline(each) as local:
+            births = table_births(each, local.outputs)
+            assert unreadable(births, {view.name: view.sql for view in each.views}) == {}
+
+
+def alone_with(topic: Any, table: Table) -> Pipeline:
+    @pipeline(reads={"visits": topic}, writes=[table])
+    def one(visits: DataFrame) -> dict[str, DataFrame]:
+        return {table.name: visits}
+
+    return one
