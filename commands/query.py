@@ -81,7 +81,7 @@ def query(
 
 
 def _say_moment(when: Past | None, snapshot: Snapshot) -> None:
-    """Says on stderr which frontiers an answer of the past is of."""
+    """Prints on stderr the frontiers of an answer of the past."""
     if when is None:
         return
     from serving.query.head import head_of

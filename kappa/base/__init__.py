@@ -1,4 +1,4 @@
-"""What every room uses: errors, settings, processes, the clock, text for people.
+"""The base of every room: errors, settings, processes, the clock, text for people.
 
 It imports no other room, and knows nothing of topics, builds or tables. Read it in this order:
 

@@ -1,4 +1,4 @@
-"""What a user writes: topics, tables, folds, pipelines, ordered steps.
+"""The user's declarations: topics, tables, folds, pipelines, ordered steps.
 
 A declaration is a value: it runs nothing and knows no Kafka and no Spark. A wrong one is an error
 at once, with the user's file and line (kappa/base/source.py). Read it in this order:

@@ -1,4 +1,4 @@
-"""What a topic declares that is decided by log time: lateness and identity. Pure.
+"""The declarations that log time decides: lateness and identity. Pure.
 
 Both want timestamps that the broker sets, because a producer may send any time.
 """

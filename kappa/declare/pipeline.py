@@ -33,7 +33,7 @@ ORIGIN_COLUMNS = (
 
 
 class OnError(StrEnum):
-    """What a function's failure on a record does: it stops the job, or makes a reject."""
+    """The policy for a record on which the function fails: stop the job, or make a reject."""
 
     STOP = "stop"
     REJECT = "reject"

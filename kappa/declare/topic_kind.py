@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class TopicKind(StrEnum):
-    """What Kafka keeps: the whole history, or the latest value of each key."""
+    """The kind of a topic: Kafka keeps the whole history, or the latest value of each key."""
 
     RETAINED = "retained"
     COMPACTED = "compacted"

@@ -1,4 +1,4 @@
-"""The engine: what folds slices by Spark, from offsets to commits. Its rooms, in a slice's order.
+"""The engine: it folds slices by Spark, from offsets to commits. Rooms in a slice's order.
 
 spark     sessions: how a JVM starts, and what Spark's plans say
 read      from offsets to records as they are in the log

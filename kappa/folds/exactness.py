@@ -1,4 +1,4 @@
-"""How near a fold's values are, and when two of them count as equal (law 8). Pure."""
+"""The exactness of a fold's values, and when two of them count as equal (law 8). Pure."""
 
 from __future__ import annotations
 

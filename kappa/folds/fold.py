@@ -26,7 +26,7 @@ Quote = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class Fold(ABC):
-    """How one served column is folded: its input column (None: rows are counted) and options.
+    """The fold of one served column: its input column (None: rows are counted) and options.
 
     A kind of fold is one class. `kind` is its name in birth certificates and may never change.
     """

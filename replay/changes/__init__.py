@@ -1,4 +1,4 @@
-"""What a new version changes: in its code, for readers, and of its topics' events. Pure.
+"""The changes of a new version: in its code, for readers, in its topics' events. Pure.
 
 Read in this order:
 

@@ -1,4 +1,4 @@
-"""What becomes of events between two declarations of a topic, field by field. Pure.
+"""The changes between two declarations of a topic's events, field by field. Pure.
 
 Fields may be renamed, widened, narrowed, new or gone. The declaration before is known from the
 lines that a birth certificate keeps (kappa/code/declaration.py).

@@ -1,4 +1,4 @@
-"""What changes for readers if one build's tables replace another's. Pure.
+"""The changes that readers see if one build's tables replace another's. Pure.
 
 Tables, columns, types, keys and views are compared. A change breaks readers if a query that ran may
 fail or mean something else. A type that holds all values of the one before (type widening of Delta
@@ -17,7 +17,7 @@ from kappa.values.columns import INTEGERS, Array, Decimal, Scalar, Struct, Type,
 
 
 class Effect(StrEnum):
-    """What becomes of something that readers use."""
+    """A change of something that readers use."""
 
     ADDED = "added"
     REMOVED = "removed"

@@ -117,7 +117,7 @@ def abandon(
 
 
 def ask_promote(store: Store, *pipelines: str, seen: Sequence[int] = ()) -> JournalRecord:
-    """Says yes to a verified candidate, or to several together; returns the record.
+    """Records a yes to one verified candidate, or to several together; returns the record.
 
     Those named together serve in one generation, or none of them does. `seen` are the ids of
     the rollouts that the operator has looked at; without it, those of the pipelines. Raises

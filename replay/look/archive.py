@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class ArchiveState(StrEnum):
-    """What becomes of an archive."""
+    """The fate of an archive."""
 
     FOLLOWING = "following"
     # Nobody archives now: kappa is not up, or the archiver has died.

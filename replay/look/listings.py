@@ -1,4 +1,4 @@
-"""History, topics and collection as rows under columns. Pure, but for the look at the topics."""
+"""History, topics and collection as rows under columns. Pure, except for the topics."""
 
 from __future__ import annotations
 

@@ -51,12 +51,12 @@ class PartitionLag:
 
     @property
     def lag(self) -> int | None:
-        """What is still missing."""
+        """The offsets that are still missing."""
         return None if self.end is None else max(0, self.end - self.at)
 
     @property
     def read(self) -> tuple[int, int] | None:
-        """How many offsets were folded, of how many; None where that is not known."""
+        """Offsets that were folded and their total; None if unknown."""
         folded = max(0, self.at - self.begin)
         return None if self.lag is None else (folded, folded + self.lag)
 

@@ -1,4 +1,4 @@
-"""Where a branch may begin: new code on a state of the serving build. Pure.
+"""The start of a branch: new code on a state of the serving build. Pure.
 
 A branch is for changes that concern only the future. Its tables are begun with those of the serving
 build at the nearest frontier that is kept, and brought to the offsets by that build's own code (law
@@ -36,7 +36,7 @@ class Branching:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """What a branch begins with: its base, and the frontier whose tables it takes.
+    """The beginning of a branch: its base, and the frontier whose tables it takes.
 
     `frontier` is None if it begins with empty tables, at the origin `start`. `at` is the time of
     the request.

@@ -21,7 +21,7 @@ from replay.rollout.rollout import Rollout
 
 
 class Change(StrEnum):
-    """What a pipeline of the project is, compared with what serves."""
+    """The difference between a pipeline of the project and the build that serves."""
 
     NEW = "new"
     CHANGED = "changed"
@@ -50,7 +50,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class PlanStep:
-    """What a deploy does with one pipeline.
+    """The part of a deploy that concerns one pipeline.
 
     `build` is the one concerned: of a kept version the build that will serve again, else the one
     that serves now. `declared`, `topics` and `origin` are what a new build is made of; `branch` is

@@ -1,4 +1,4 @@
-"""Validation: what the project's files alone say of each pipeline, with no broker and no journal.
+"""Validation: checks of each pipeline by the project's files, without broker and journal.
 
 It covers declarations, keys, folds, columns, the SQL of views and checks, and determinism. What
 only log or journal can refuse, a plan refuses.

@@ -1,4 +1,4 @@
-"""What may block a replay: code, log, cost. Looked at before one begins.
+"""The obstacles to a replay in code, log and cost, examined before one begins.
 
 It decides nothing: it finds, and a plan judges. Only readable.py reads the log. A fact that cannot
 be had is absent, and refuses nothing. Read in this order:

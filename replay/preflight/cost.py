@@ -27,7 +27,7 @@ _HOUR_SECONDS = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class PartitionCost:
-    """What is read of one partition: offsets, and the bytes it takes on the broker's disk."""
+    """The part of one partition that a replay reads: offsets, and bytes on the broker's disk."""
 
     topic: str
     partition: int
@@ -52,12 +52,12 @@ class Cost:
 
     @property
     def records(self) -> int:
-        """How many offsets are read: compaction and transactions leave holes."""
+        """The number of offsets to read: compaction and transactions leave holes."""
         return sum(each.records for each in self.partitions)
 
     @property
     def bytes(self) -> int | None:
-        """How many bytes are read, or None if any partition's size is unknown."""
+        """The number of bytes to read, or None if any partition's size is unknown."""
         known = [each.bytes for each in self.partitions if each.bytes is not None]
         return sum(known) if len(known) == len(self.partitions) else None
 

@@ -1,4 +1,4 @@
-"""The pipelines that the project's files declare, with all that follows from the files alone.
+"""The pipelines that the project's files declare, with all that the files alone show.
 
 It asks no broker. Spark describes a function once per rows version, in a child process; one that
 was described before needs no JVM, and neither does a pipeline whose tables are all of topics.

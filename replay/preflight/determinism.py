@@ -144,7 +144,7 @@ def _uses(node: ast.AST, arguments: int | None = None) -> Iterator[tuple[ast.AST
 
 
 class _Names:
-    """What the names in one statement mean."""
+    """The meanings of the names in one statement."""
 
     def __init__(self, scanned: Module, statement: Statement, find: Find) -> None:
         self._scanned = scanned

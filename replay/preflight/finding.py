@@ -27,7 +27,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Accepting:
-    """What the operator lets through: a lost beginning, breaking changes, and findings by name.
+    """The operator's allowances: a lost beginning, breaking changes, and findings by name.
 
     `allowed` maps each name to a reason. `before` is what was let through and recorded earlier:
     exactly that, and nothing else of that name.

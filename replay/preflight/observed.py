@@ -43,7 +43,7 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """What the broker knows of the declared topics that exist.
+    """The broker's facts about the declared topics that exist.
 
     `beginning` is that of the log that topics and their archives form together; `archived` are the
     marks of those archives; `topics_beginning` is what the broker still has. `hour_ago` is where

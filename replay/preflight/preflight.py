@@ -1,4 +1,4 @@
-"""What the log can no longer give, or not in time: found before a replay begins. Pure.
+"""The parts of the log that are gone, or will be before a replay has read them. Pure.
 
 An unknown fact refuses nothing. What refuses says what to do, and has a name if it may be let
 through. A compacted topic that is folded is refused at its declaration (kappa/declare/pipeline.py).

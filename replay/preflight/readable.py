@@ -42,7 +42,7 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class TopicSample:
-    """What was sampled of one topic.
+    """The sample of one topic.
 
     `read` and `rejected` count records by the place they were taken at. `partitions` counts those
     sampled, of all that have records. `unknown` says why nothing, or not everything, could be
@@ -59,7 +59,7 @@ class TopicSample:
 
     @property
     def text(self) -> str:
-        """What was sampled, and how much of it can be read, in one line."""
+        """The sample's size and its readable share, in one line."""
         read, rejected = sum(self.read.values()), sum(self.rejected.values())
         where = (
             "1 partition"

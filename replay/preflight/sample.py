@@ -25,7 +25,7 @@ class Where(StrEnum):
 
 
 class Sampled(Protocol):
-    """What a sample needs of the broker's client."""
+    """The part of the broker's client that a sample needs."""
 
     def beginning(self, topics: Iterable[str]) -> Offsets: ...  # noqa: D102  # as in Log
 

@@ -23,7 +23,7 @@ from replay.verify.unsettled import KeyLog
 
 
 class ProofLog(KeyLog, Protocol):
-    """What a proof needs of Kafka (kappa/log/client.py has it)."""
+    """The part of Kafka's client that a proof needs (kappa/log/client.py)."""
 
     @property
     def bootstrap_servers(self) -> str: ...  # noqa: D102  # as in Log

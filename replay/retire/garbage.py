@@ -39,7 +39,7 @@ class Garbage:
 
     @property
     def count(self) -> int:
-        """How many files it is; of empty folders, how many of those."""
+        """The number of files; of empty folders, their number."""
         return len(self.files) or len(self.folders)
 
 

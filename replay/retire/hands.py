@@ -17,7 +17,7 @@ from replay.retire.garbage import Garbage
 
 
 class Hands(Protocol):
-    """What differs between a dry run and a collection."""
+    """The effects that differ between a dry run and a collection."""
 
     def hold(self, build: str) -> AbstractContextManager[object]:
         """Returns a context in which no job of the build runs. Raises Conflict if one does."""

@@ -15,7 +15,7 @@ _STATES: WeakKeyDictionary[Store, State] = WeakKeyDictionary()
 
 
 def current_state(store: Store) -> State:
-    """Returns the state after the journal's newest record. Raises IllegalTransition as `fold` does.
+    """Returns the state after the journal's newest record, or raises as `fold` does.
 
     Only records that this process has not folded yet are read. Threads may call it at once.
     """

@@ -12,7 +12,7 @@ WELL_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class BackOff:
-    """How often in a row a child has died, and before when it is not started again."""
+    """A child's deaths in a row, and the time before which it is not started again."""
 
     deaths: int = 0
     not_before: float = 0.0

@@ -1,4 +1,4 @@
-"""A child process of the supervisor: started, asked to end, killed once patience ends, reaped.
+"""A child process of the supervisor: it is started, asked to end, killed if late, reaped.
 
 It runs in a session of its own that dies with the supervisor (kappa/base/process.py). For the main
 thread alone: the kernel ties a child to the thread that made it.
@@ -58,7 +58,7 @@ class ChildProcess:
 
     @property
     def ran_seconds(self) -> float:
-        """How long ago it was started."""
+        """The seconds since its start."""
         return self._clock() - self._begun_at
 
     @property

@@ -13,7 +13,7 @@ from replay.status.underway import Deaths
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What the processes of one build's job have come to so far.
+    """The course of one build's job processes so far.
 
     `died_of` is the cause of its last death; `caught_up` is true once a catch-up has ended well.
     """

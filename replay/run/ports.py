@@ -26,7 +26,7 @@ class Workers(Protocol):
     """The child processes that the controller needs (processes.py has them)."""
 
     def job_runs(self, build: str) -> bool:
-        """True while a process of the build's job exists."""
+        """Returns True while a process of the build's job exists."""
 
     def job_stopped(self, build: str) -> Stopped | None:
         """Returns why the build's job is not started again."""

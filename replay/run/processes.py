@@ -99,7 +99,7 @@ class Processes:
             self._aligning.add(build)
 
     def job_runs(self, build: str) -> bool:
-        """True while a process of the build's job exists, ours or one of an older supervisor."""
+        """Returns True while a process of the build's job exists, also an older supervisor's."""
         return build in self._jobs or is_held(self._store.path(f"{folder(build)}/lock"))
 
     def job_stopped(self, build: str) -> Stopped | None:

@@ -161,7 +161,7 @@ def _unready(store: Store) -> tuple[str, ...]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The supervisor's child; what it says goes to its log."""
+    """Runs as the supervisor's child; its output goes to its log."""
     parser = argparse.ArgumentParser(
         prog="replay.run.serve", description="serves HTTP; made by: kappa up"
     )

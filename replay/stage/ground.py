@@ -16,7 +16,7 @@ from replay.preflight.observed import Observed
 
 @dataclass(frozen=True, slots=True)
 class PipelineGround:
-    """What a step was planned on: the code, and the journal's records of the pipeline."""
+    """The ground of a planned step: the code, and the journal's records of the pipeline."""
 
     change: str
     version: str

@@ -112,7 +112,7 @@ class BuildStatus:
         return (total - done) / self.rate
 
     def age_seconds(self, now: datetime) -> float | None:
-        """How old what its readers see is: 0 if nothing is behind it, else its frontier's age.
+        """Returns the age of its readers' rows: 0 if nothing is behind it, else its frontier's age.
 
         None if it has no frontier. Of an unknown lag the frontier's age is the most it can be.
         """

@@ -26,7 +26,7 @@ _WINDOW_SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What one rollout waits for ("" for nothing), and how many offsets a second it folds."""
+    """The cause that one rollout waits for ("" for none), and its offsets a second."""
 
     waits_for: str = ""
     rate: float | None = None
@@ -34,7 +34,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Deaths:
-    """How often in a row a build's job has died, and the reason of the last death."""
+    """The deaths in a row of a build's job, and the reason of the last one."""
 
     count: int
     last: str

@@ -1,4 +1,4 @@
-"""The verification of a candidate: its checks, and how its rows differ from those that serve.
+"""The verification of a candidate: its checks, and its rows against those that serve.
 
 Only rows at equal offsets are compared. It changes nothing but the journal, and only a verdict that
 was reached passes. Read in this order:

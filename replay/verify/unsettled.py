@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class KeyLog(Protocol):
-    """What is needed of Kafka (kappa/log/client.py has it)."""
+    """The part of Kafka's client that is needed (kappa/log/client.py)."""
 
     def facts(self, name: str) -> TopicFacts | None:
         """Returns one topic, or None if the broker has none of that name."""

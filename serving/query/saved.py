@@ -22,7 +22,7 @@ _HINT = "give --out a file that ends with {}"
 
 @dataclass(frozen=True, slots=True)
 class SavedAnswer:
-    """How many rows a file has, and the snapshot that they are true of."""
+    """The number of a file's rows, and the snapshot that they are true of."""
 
     rows: int
     snapshot: Snapshot

@@ -1,4 +1,4 @@
-"""How a reader is opened: on a connection that an earlier one has left, or within limits.
+"""The opening of a reader: on an earlier reader's connection, or within limits.
 
 Making a DuckDB costs some 20 ms, emptying one 2, its views 6. So a reader without limits takes a
 connection left by an earlier one, as it is if it shows the same relations.

@@ -27,7 +27,7 @@ def total(count):
 
 
 def hits(folder: Path, cache: Path, **more: str) -> int:
-    """How often what is compiled was found in a cache, by a process of its own."""
+    """Counts cache hits of compiled code in a process of its own."""
     environment = {**os.environ, "XDG_CACHE_HOME": str(cache), **more}
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(folder=str(folder))],

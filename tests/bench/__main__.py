@@ -61,7 +61,7 @@ _OWN: Mapping[str, tuple[Callable[[Path, int], Report | None], str, int]] = {
 
 
 def main() -> int:
-    """The command: 0 where Kappa has its figures, 1 where it has not."""
+    """Runs the command: 0 if Kappa has its figures, else 1."""
     given = _parsed()
     heed_signals()
     home = Path(given.home).absolute()
@@ -155,7 +155,7 @@ def _run(cell: Cell, run: Run, runs: Runs, rivals: Mapping[str, Rival], here: Gr
 
 
 def _round(number: int, name: str, rival: Rival, attempt: Attempt, oracle: Oracle) -> Round:
-    """One run of one rival; whatever goes wrong with it is its own."""
+    """Runs one rival once; its failure stops no other."""
     blank = Round(
         number, name, attempt.cell.events, wall=0.0, cpu=0.0, rss=0, load=os.getloadavg()[0]
     )
@@ -293,7 +293,7 @@ def _parsed() -> argparse.Namespace:
 
 
 def _code() -> Mapping[str, bytes]:
-    """What decides the figures: Kappa, what it stands on, and the bench."""
+    """Returns a hash of all that decides figures: Kappa, its packages, and the bench."""
     files = [
         *(TREE / "kappa").rglob("*"),
         *Path(__file__).parent.rglob("*"),

@@ -62,7 +62,7 @@ class Input:
 
 
 def bids(start: int, end: int, keys: int) -> Iterator[ProducedRecord]:
-    """The events of these numbers, as records: the same each time."""
+    """Yields the events of these numbers as records: the same each time."""
     connection = duckdb.connect(":memory:")
     try:
         for first in range(start, end, _CHUNK):

@@ -242,7 +242,7 @@ class Cell:
 
     @property
     def kind(self) -> str:
-        """What Kafka keeps of the topic."""
+        """The topic's kind for Kafka."""
         return "compacted" if self.task == "latest" else "retained"
 
     @property
@@ -254,13 +254,13 @@ class Cell:
         return min(2 * STEP_MS * self.keys, STEP_MS * self.events // 8)
 
     def fill(self, text: str) -> str:
-        """A text of the task's with this cell's numbers in it."""
+        """Returns a text of the task with this cell's numbers."""
         return text.format(
             topic=self.topic, kind=self.kind, gap_ms=self.gap_ms, window_ms=WINDOW_MS
         )
 
     def sized(self, *, events: int | None, rounds: int | None) -> Cell:
-        """The same with other numbers, where they are given."""
+        """Returns the same cell with the given numbers."""
         return replace(self, events=events or self.events, rounds=rounds or self.rounds)
 
 

@@ -110,7 +110,7 @@ def _look(platform: Platform, first: int) -> Look:
 
 
 def _sizes(folder: Path) -> dict[Path, int]:
-    """The files below a folder, with their bytes; what goes meanwhile is left out."""
+    """Returns the files below a folder, with their bytes; files that vanish are left out."""
     found = {}
     for place, _, names in os.walk(folder):
         for name in names:

@@ -55,7 +55,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Spread | None:
-        """None of no values."""
+        """Returns the spread of some values, or None of none."""
         found = sorted(values)
         return cls(median(found), found[0], found[-1]) if found else None
 
@@ -111,7 +111,7 @@ def _figure(rounds: Sequence[Round], rival: str, kappas: Mapping[int, Round]) ->
         return Figure(rival, 0, refused=refused or "not run yet")
 
     def ratio(of: Callable[[Round], float | None]) -> Spread | None:
-        """How many times more the rival takes than Kappa does in the same round."""
+        """Returns how many times more the rival takes than Kappa in the same round."""
         if rival == KAPPA:
             return None
         pairs = ((of(each), of(kappas[each.number])) for each in good if each.number in kappas)
@@ -133,7 +133,7 @@ def _figure(rounds: Sequence[Round], rival: str, kappas: Mapping[int, Round]) ->
 
 
 def _usable(rounds: Sequence[Round], rival: str) -> list[Round]:
-    """The rounds that gave a figure: none of them where any of the rival's results was wrong."""
+    """Returns the rounds with a figure: none if any of the rival's results was wrong."""
     own = [each for each in rounds if each.rival == rival]
     return (
         [] if any(each.unequal for each in own) else [each for each in own if each.refused is None]
@@ -143,7 +143,7 @@ def _usable(rounds: Sequence[Round], rival: str) -> list[Round]:
 def comparable(
     cell: str, events: int, keys: int, found: Sequence[Figure], load: Spread | None
 ) -> str:
-    """One line of ratios, to hold beside that of another day."""
+    """Returns one line of ratios, to compare with another day's."""
 
     def told(name: str, spread: Spread | None) -> str:
         return (

@@ -1,4 +1,4 @@
-"""How fresh answers are: from sending an event until a query's answer has it.
+"""The freshness of answers: from sending an event until a query's answer has it.
 
     python tests/bench --cell freshness
 
@@ -44,7 +44,7 @@ _WARM_SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """One stretch of live running: its rate and company, freshness, CPU seconds per event, answers.
+    """One stretch of live running: its rate and company, its freshness, and its costs.
 
     `job` and `archiver` are CPU seconds per event; `answers` is answers a second.
     """

@@ -1,4 +1,4 @@
-"""The bench's folder, its broker that keeps the inputs, and the processes that it starts and ends.
+"""The bench's folder, its broker with the inputs, and the processes that it starts.
 
 One bench at a time has the folder. Nothing outlives this process, however it ends: the broker and
 each rival die with it. A mark in the environment finds what a rival has left (demo/family.py).
@@ -44,7 +44,7 @@ class Ground:
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """What a command took: exit code or time-out, seconds of clock and CPU, most bytes resident."""
+    """The cost of a command: exit code or time-out, seconds of clock and CPU, most bytes."""
 
     code: int
     timed_out: bool
@@ -54,7 +54,7 @@ class Took:
 
 
 def heed_signals() -> None:
-    """From now on who is told to end ends as by Ctrl-C: with nothing left running."""
+    """Makes SIGTERM end this process as Ctrl-C does: with nothing left running."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _interrupted)
 
@@ -109,7 +109,7 @@ def take(command: Command, folder: Path, seconds: float) -> Took:
 
 
 def last_line(folder: Path) -> str:
-    """The last thing that a command has printed."""
+    """Returns the last line that a command printed."""
     log = folder / "output.log"
     said = (
         log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
@@ -144,12 +144,12 @@ def say(text: str) -> None:
 
 
 def under(load: float) -> str:
-    """Under what figures were taken: this machine, the load average before, and when."""
+    """Returns the conditions of figures: this machine, the load average before, the time."""
     return f"{machine()}; load average before it {load:.2f}; {now()}."
 
 
 def now() -> str:
-    """The time, to the minute."""
+    """Returns the time, to the minute."""
     return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 

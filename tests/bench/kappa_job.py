@@ -211,7 +211,7 @@ def _output(attempt: Attempt) -> str:
 
 
 def warm_of(slices: Iterable[tuple[int, int]]) -> Warm | None:
-    """All slices but the first, which are offsets and offsets a second. Pure."""
+    """Sums all slices but the first, given as offsets and offsets a second. Pure."""
     later = list(slices)[1:]
     return (
         Warm(sum(offsets for offsets, _ in later), sum(offsets / rate for offsets, rate in later))
@@ -221,7 +221,7 @@ def warm_of(slices: Iterable[tuple[int, int]]) -> Warm | None:
 
 
 def warm_in(output: str) -> Warm | None:
-    """The same, from what a job has printed."""
+    """Returns the same from a job's output."""
     return warm_of(
         (int(found["offsets"]), int(found["rate"].replace(",", "")))
         for found in _SLICE.finditer(output)

@@ -154,13 +154,13 @@ class Platform:
             ensure_gone(self.mark)
 
     def frontier(self) -> Frontier:
-        """What serves now."""
+        """Returns the build that serves now."""
         newest = Frontiers(self.store, self.live).newest()
         assert newest is not None
         return newest
 
     def end(self) -> Offsets:
-        """Where the log ends."""
+        """Returns the log's end."""
         return self.log.end([self.cell.topic])
 
     def wait_for_all(self) -> None:
@@ -283,6 +283,6 @@ class Platform:
 
 
 def _last_answer(answers: Path) -> Offsets:
-    """Up to where the newest answer goes; the last line may not be whole yet."""
+    """Returns the newest answer's offsets; the last line may not be whole yet."""
     lines = answers.read_text(encoding="utf-8").splitlines() if answers.exists() else []
     return Offsets.parse(json.loads(lines[-2])["offsets"]) if len(lines) > 1 else Offsets()

@@ -119,7 +119,7 @@ class _Process(NamedTuple):
 
 
 def _descendants(root: int) -> Mapping[int, _Process]:
-    """Each process below this one: whoever is orphaned among them is adopted by it."""
+    """Lists the processes below this one, which adopts their orphans."""
     parents: dict[int, int] = {}
     found: dict[int, _Process] = {}
     for entry in os.scandir("/proc"):

@@ -1,4 +1,4 @@
-"""The oracle: DuckDB computes each result from the raw log over the same offsets, without Kappa.
+"""The oracle: DuckDB computes each result from the raw log at the same offsets.
 
 The log is consumed once per input, as bytes, and kept as Parquet. The rows that a task must give
 are computed once and kept. A rival with other rows gets no figure.
@@ -46,7 +46,7 @@ Rows = Mapping[str, str]
 
 
 class Oracle:
-    """What is wanted of one cell's input."""
+    """The results that one cell's input must give."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Oracle:
         }
 
     def differences(self, found: Rows) -> str | None:
-        """What is wrong with a result; None where all of its tables are equal, row by row."""
+        """Describes the first difference of a result, or returns None if all tables are equal."""
         with duckdb.connect(":memory:") as connection:
             told = [
                 text
@@ -80,7 +80,7 @@ class Oracle:
         return "; ".join(told) or None
 
     def _kept(self, raw: Path, sql: str) -> Path:
-        """The rows of this SQL over the log, as a file."""
+        """Returns the rows of this SQL over the log, as a file."""
         kept = self._folder / f"{hashlib.sha256(sql.encode()).hexdigest()[:16]}.parquet"
         if not kept.exists():
             written = kept.with_suffix(".new")

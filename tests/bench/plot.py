@@ -18,7 +18,7 @@ _COLD, _WARM, _KAPPA = "#8a94a6", "#c9d0db", "#1f6feb"
 
 
 def plot(title: str, footing: str, found: Sequence[Figure]) -> str:
-    """An SVG of the rivals that have a figure: with all start-up above, warm below."""
+    """Draws an SVG of the rivals with a figure: with all start-up above, warm below."""
     shown = [figure for figure in found if figure.cold is not None]
     most = max(
         (
@@ -100,7 +100,7 @@ def _x(value: float, end: float) -> float:
 
 
 def _round_up(value: float) -> float:
-    """The next of 1, 2, 4, 8 times a power of ten."""
+    """Returns the next of 1, 2, 4, 8 times a power of ten."""
     power = 10 ** math.floor(math.log10(value))
     return float(next(step * power for step in (1, 2, 4, 8, 10) if step * power >= value))
 

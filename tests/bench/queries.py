@@ -1,4 +1,4 @@
-"""What a query costs beside DuckDB itself, as ratios taken in turns.
+"""The cost of a query beside DuckDB itself, as ratios taken in turns.
 
     python tests/bench --cell queries
 
@@ -114,7 +114,7 @@ def main(home: Path, rounds: int) -> Report | None:
 
 
 def _served(project: Path) -> Store:
-    """A project that serves one table, as a job and a promote leave it."""
+    """Makes a project that serves one table, as a job and a promote leave it."""
     project.mkdir(parents=True)
     (project / "kappa.toml").touch()
     store = Store(project / ".kappa")

@@ -55,7 +55,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What is started, and what it finds in its environment beside what this process has."""
+    """A command to start, and the variables that it gets beside this process's own."""
 
     arguments: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -73,10 +73,10 @@ class Rival(Protocol):
         """Makes ready what is not measured, and gives what is."""
 
     def result(self, attempt: Attempt) -> Rows:
-        """Where the result lies that it has left, as DuckDB reads it."""
+        """Returns the place of its result, as DuckDB reads it."""
 
     def warm(self, attempt: Attempt) -> Warm | None:
-        """What it did once it was warm; None where it cannot say."""
+        """Returns its work once it was warm, or None if unknown."""
 
 
 class Script:
@@ -96,7 +96,7 @@ class Script:
         )
 
     def table(self, attempt: Attempt) -> str:
-        """The one table that the task makes, in a folder of that name."""
+        """Returns the one table of the task, in a folder of that name."""
         (table,) = TASKS[attempt.cell.task].wanted
         return table
 
@@ -331,7 +331,7 @@ class KafkaStreams(Script):
 
 
 def every_rival() -> Mapping[str, Rival]:
-    """All there are, by name."""
+    """Returns all rivals, by name."""
     from kappa_job import FromArchive, KappaJob
 
     return {
@@ -364,12 +364,12 @@ def set_up(
 
 
 def read_parquet(paths: Sequence[str]) -> str:
-    """What DuckDB reads the rows of these files from; empty where there are none."""
+    """Returns what DuckDB reads these files by; empty if there are none."""
     return read_files("read_parquet", paths)
 
 
 def read_files(reader: str, paths: Sequence[str], options: str = "") -> str:
-    """The same by another reader of DuckDB's."""
+    """Returns the same for another reader of DuckDB's."""
     listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
     return f"{reader}([{listed}]{', ' if options else ''}{options})" if paths else ""
 

@@ -36,7 +36,7 @@ class Run:
     rounds: list[Round] = field(default_factory=list)
 
     def is_of(self, cell: Cell, code: str) -> bool:
-        """True where these are rounds of this cell at this size with this code."""
+        """Returns True if these are rounds of this cell at this size with this code."""
         return (self.cell, self.task, self.events, self.keys, self.code) == (
             cell.name,
             cell.task,
@@ -46,7 +46,7 @@ class Run:
         )
 
     def due(self, rounds: int, rivals: Sequence[str]) -> Iterator[tuple[int, str]]:
-        """What is still to be run, round by round with the rivals in turn (A-B-A-B).
+        """Yields the runs that are due, round by round with the rivals in turn (A-B-A-B).
 
         A round that was cut short is run whole again, since a ratio compares runs that follow
         each other. A run that failed or was wrong has been run.
@@ -72,7 +72,7 @@ class Runs:
         self.all: list[Run] = _parsed(file) if file.exists() else []
 
     def open(self, cell: Cell, code: str, *, now: str, machine: str) -> Run:
-        """The run of a cell with this code, begun now where there is none."""
+        """Returns the run of a cell with this code, begun now if there is none."""
         found = self.last(cell, code)
         if found is None:
             found = Run(cell.name, cell.task, cell.events, cell.keys, code, now, machine)
@@ -84,7 +84,7 @@ class Runs:
         self.all = [run for run in self.all if not run.is_of(cell, code)]
 
     def last(self, cell: Cell, code: str) -> Run | None:
-        """The run of a cell with this code; None where it was never begun."""
+        """Returns the run of a cell with this code, or None if it was never begun."""
         return next((run for run in self.all if run.is_of(cell, code)), None)
 
     def save(self) -> None:
@@ -99,7 +99,7 @@ class Runs:
 
 
 def code_of(files: Mapping[str, bytes]) -> str:
-    """A short name for a state of the code."""
+    """Returns a short name for a state of the code."""
     digest = hashlib.sha256()
     for name in sorted(files):
         digest.update(f"{name} {hashlib.sha256(files[name]).hexdigest()}\n".encode())

@@ -36,28 +36,28 @@ class Report:
 
 
 def spread_of(values: Sequence[float], form: str) -> str:
-    """`5.1 (4.9-5.6)` of some values."""
+    """Formats some values as `5.1 (4.9-5.6)`."""
     return _spread(Spread.of(values), form)
 
 
 def told(run: Run, rivals: Sequence[str]) -> tuple[Figure, ...]:
-    """The figures of those of the rivals that were asked for yet, in their order."""
+    """Returns the figures of the rivals that have run, in their order."""
     asked = {each.rival for each in run.rounds} | set(run.missing)
     return figures(run.rounds, [rival for rival in rivals if rival in asked], run.missing)
 
 
 def title(run: Run) -> str:
-    """What was measured."""
+    """Returns the title: what was measured."""
     return f"{run.cell}: {TASKS[run.task].what}; {run.events:,} events, {run.keys:,} keys"
 
 
 def load(run: Run) -> Spread | None:
-    """The load average before each round."""
+    """Returns the load average before each round."""
     return Spread.of(each.load for each in run.rounds)
 
 
 def footing(run: Run, cores: int) -> str:
-    """Under what the figures were taken."""
+    """Returns the conditions of the figures."""
     before = load(run)
     busy = (
         ""
@@ -78,7 +78,7 @@ def rows(found: Sequence[Figure]) -> list[tuple[str, ...]]:
 
 
 def grid(run: Run, found: Sequence[Figure], cores: int) -> Grid:
-    """The table for the terminal."""
+    """Returns the table for the terminal."""
     made = Grid(
         title=title(run), caption=footing(run, cores), title_justify="left", caption_justify="left"
     )
@@ -90,12 +90,12 @@ def grid(run: Run, found: Sequence[Figure], cores: int) -> Grid:
 
 
 def refusals(found: Sequence[Figure]) -> list[str]:
-    """Of each rival that has none, or not all of its rounds, why."""
+    """Lists why rivals lack figures or rounds."""
     return [f"{figure.rival}: {figure.refused}" for figure in found if figure.refused is not None]
 
 
 def page(run: Run, found: Sequence[Figure], cores: int) -> str:
-    """The same as Markdown."""
+    """Returns the table as Markdown."""
     lines = [
         f"**{title(run)}**",
         "",
@@ -108,7 +108,7 @@ def page(run: Run, found: Sequence[Figure], cores: int) -> str:
 
 
 def versions(run: Run) -> str:
-    """With what each rival was run."""
+    """Lists each rival's versions."""
     told = (
         f"{rival}: {', '.join(f'{name} {number}' for name, number in each.items())}"
         for rival, each in sorted(run.versions.items())
@@ -117,7 +117,7 @@ def versions(run: Run) -> str:
 
 
 def per_core(found: Sequence[Figure], cores: int) -> list[str]:
-    """Of each rival that was warm, how much one core did."""
+    """Lists what one core did for each warm rival."""
     return [
         f"{figure.rival}: {figure.warm.median / cores:,.0f} events a second per core, warm"
         for figure in found
@@ -144,7 +144,7 @@ def _row(figure: Figure) -> tuple[str, ...]:
 
 
 def _spread(spread: Spread | None, form: str) -> str:
-    """`5.1 (4.9-5.6)`."""
+    """Formats a spread as `5.1 (4.9-5.6)`."""
     if spread is None:
         return ""
     least, middle, most = (

@@ -1,4 +1,4 @@
-"""How soon a job is at work: from the start of its process to its first committed slice.
+"""The start of a job: from the start of its process to its first committed slice.
 
     python tests/bench --cell startup
 
@@ -79,7 +79,7 @@ def main(home: Path, rounds: int) -> Report | None:
 
 
 def _parts(folder: Path) -> Mapping[str, float]:
-    """What the steps take. What Spark says of being ended in mid-stream is nobody's trouble."""
+    """Measures the steps. Spark's complaints about its end in mid-stream are ignored."""
     with (folder / "parts.log").open("wb") as said:
         done = subprocess.run(
             [sys.executable, str(SCRIPT), str(folder / "parts")],

@@ -1,4 +1,4 @@
-"""What a slice costs by its table's size and the keys it touches, and what reads cost then.
+"""The cost of a slice by its table's size and the keys it touches, and of reads then.
 
     python tests/bench --cell tables
 
@@ -188,7 +188,7 @@ def _measured(folder: Path, rows: int, touched: int, slices: int) -> Cost | None
 
 @contextmanager
 def _table(folder: Path, merging: Merging) -> Iterator[tuple[Store, TableWriter]]:
-    """A table of its own, which is gone afterwards."""
+    """Makes a table of its own for the block."""
     shutil.rmtree(folder, ignore_errors=True)
     # What a path's version consists of is remembered by readers, so no two may be alike.
     store = Store(folder / secrets.token_hex(4))

@@ -1,4 +1,4 @@
-"""What cells without rivals tell: the ratios in it are those of their figures."""
+"""Reports of cells without rivals: their ratios are those of their figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command took is what its whole tree took, orphans too; and nothing of it is left."""
+"""A command's cost is that of its whole tree, orphans too; and nothing of it is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table, a page and a plot of the same figures; a rival without any is named with its reason."""
+"""A table, a page and a plot of the same figures; a rival without any has its reason."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ RENAMED = (
 
 
 def clock_of(text: str) -> str:
-    """Where it reads the clock, as it is let through."""
+    """Finds the place where the code reads the clock, in the form that `--allow` takes."""
     return f"pipelines/shop.py:{1 + text[: text.index('F.current')].count(chr(10))}"
 
 

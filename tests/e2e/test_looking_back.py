@@ -124,7 +124,7 @@ def hash_by_hand(rows: list[dict[str, Any]]) -> str:
 
 
 def read(bed: Testbed, *when: Sequence[str]) -> list[dict[str, Any]]:
-    """What queries of these times see, each its rows, generation and offsets."""
+    """Returns what queries of these times see: rows, generation and offsets of each."""
     answers = [
         said.json() for said in bed.at_once(*(("query", SQL, "-o", "json", *each) for each in when))
     ]
@@ -139,7 +139,7 @@ def read(bed: Testbed, *when: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def read_and_note(bed: Testbed) -> tuple[str, dict[str, Any]]:
-    """What is served when all that was produced is; and a time at which nothing else was."""
+    """Waits until all produced records are served and kept; returns the time and the answer."""
     bed.wait_until_folded("shop", bed.log.end(["orders", "items"]))
     shown = bed.frontier(bed.live("shop"))
     assert shown is not None

@@ -343,7 +343,7 @@ def test_a_live_job_that_is_killed_while_it_is_held_stops_no_promote(bed: Testbe
 
 
 def see_all_gone(bed: Testbed) -> None:
-    """What a killed supervisor started ends with it."""
+    """Processes of a killed supervisor end with it."""
     started = ("replay.run.supervisor", "kappa.engine.job.job", "kafka.Kafka", "java")
     bed.wait(lambda: not any(bed.pids(word) for word in started), "the end of all it started", 30)
 

@@ -60,7 +60,7 @@ BOTH = "select (select count(*) from order_log), (select sum(times)::bigint from
 
 @dataclass
 class Clicks:
-    """What was clicked: some of it late, some sent again, by the next producer too."""
+    """Yields clicks: some of them late, some sent again, by the next producer too."""
 
     accepted: dict[str, tuple[str, int]] = field(default_factory=dict)
     late: int = 0
@@ -92,7 +92,7 @@ class Clicks:
         bed.log.produce(records, "clicks")
 
     def expected(self) -> list[tuple[str, int, int, int]]:
-        """Who clicked how often, on how many things: so few are estimated exactly."""
+        """Counts clicks and things per visitor: so few are estimated exactly."""
         by_who: dict[str, list[int]] = {}
         for who, n in self.accepted.values():
             by_who.setdefault(who, []).append(n)
@@ -103,7 +103,7 @@ class Clicks:
 
 @contextmanager
 def busy(bed: Testbed) -> Iterator[list[tuple[int, frozenset[str], Offsets]]]:
-    """Produces orders and queries until the end; returns each answer's generation, builds, offsets."""
+    """Produces orders and queries to the end; returns each answer's generation and offsets."""
     stop, seen, wrong = (
         threading.Event(),
         list[tuple[int, frozenset[str], Offsets]](),
@@ -180,7 +180,7 @@ def assert_right(bed: Testbed, clicks: Clicks, *, shop: int, tills: int) -> None
 
 
 def told_of_clicks(bed: Testbed) -> dict[str, tuple[int, int]]:
-    """What status tells of each build of the tills: late, and duplicate."""
+    """Returns each till build's counts in status: late, and duplicate."""
     return {
         each["build"]: (each["late"], each["duplicate"])
         for each in bed.must("status", "-o", "json").json()["builds"]

@@ -1,4 +1,4 @@
-"""What the tests of real job processes share."""
+"""Fixtures of the tests of real job processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many examples a property test takes, in proportion to the profile of the run."""
+"""The number of a property test's examples, in proportion to the run's profile."""
 
 from __future__ import annotations
 

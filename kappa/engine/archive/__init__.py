@@ -1,4 +1,4 @@
-"""A typed copy of a topic's log in columns, written exactly once by one process without a JVM.
+"""The archives: typed copies of topics' logs in columns, written exactly once without a JVM.
 
 This room writes and checks archives; kappa/tables/archive.py defines them, and
 engine/read/archived.py reads them.

@@ -1,4 +1,4 @@
-"""The writer of one topic's archive: appends decoded ranges, a file each, and joins small files.
+"""The writer of one topic's archive: appends decoded ranges, and joins small files.
 
 A commit holds one range `[start, end)` of one partition, and its mark records it. The range ends at
 the reader's position, never at its last row, so that holes count.

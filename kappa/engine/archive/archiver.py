@@ -176,7 +176,7 @@ def archived_topics(project: Path) -> tuple[Topic, ...]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command: answers by its exit code."""
+    """Runs the command and returns its exit code."""
     parser = argparse.ArgumentParser(prog="python -m kappa.engine.archive.archiver")
     for name in ("project", "root", "bootstrap"):
         parser.add_argument(f"--{name}", required=True)

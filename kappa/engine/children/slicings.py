@@ -46,7 +46,7 @@ class OutOfTime(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LawTrials:
-    """What a pipeline was held to: `tried` slicings of `of`, and its rejects by reason."""
+    """The extent of a check: `tried` slicings of `of`, and the pipeline's rejects by reason."""
 
     tried: int
     of: int

@@ -1,4 +1,4 @@
-"""What became of records: fates, the columns of decoded records, and counts per partition."""
+"""The fates of records, the columns of decoded records, and counts per partition."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kappa.values.reason import Reason
 
 
 class Fate(IntEnum):
-    """What became of a record."""
+    """The outcome of a record."""
 
     DECODED = 0
     TOMBSTONE = 1

@@ -17,7 +17,7 @@ from kappa.values.lengths import Bytes, Ends, Numbers
 
 
 class Spelling(IntEnum):
-    """How a value is written in a record, or `null` in its place."""
+    """The form of a value in a record, or `null` in its place."""
 
     # Without escapes or control characters.
     TEXT = 0

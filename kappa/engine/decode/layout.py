@@ -37,7 +37,7 @@ class LayoutField:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How events of one kind are written."""
+    """The layout of one kind of events."""
 
     fields: tuple[LayoutField, ...]
     after: str

@@ -1,4 +1,4 @@
-"""Failures of a user's function: the line and the error, found in what Python or Spark raised."""
+"""Failures of a user's function: line and error, from the exception of Python or Spark."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def _left_to_fold(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command: answers by its exit code."""
+    """Runs the command and returns its exit code."""
     parser = argparse.ArgumentParser(prog="python -m kappa.engine.job.job")
     for name in ("project", "root", "bootstrap", "build"):
         parser.add_argument(f"--{name}", required=True)

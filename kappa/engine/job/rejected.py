@@ -1,4 +1,4 @@
-"""The rejects of a build in one sentence, and the stop of a candidate that has rejected too much.
+"""A build's rejects in one sentence, and the stop of a candidate with too many.
 
 They are read without a query engine, since the job reads them too. kappa/declare/breaker.py decides
 the limit.

@@ -1,4 +1,4 @@
-"""The legs of a build: each stretch of its job is written down, put if absent, before it begins.
+"""The legs of a build: each stretch of its job, put if absent before it begins.
 
 Catch-ups and alignments are bounded. Their slices are planned in their record, so that they are the
 same after a crash. The tail is unbounded, and its slices are the micro-batches of its own

@@ -1,4 +1,4 @@
-"""The splits of slices in which jobs die because they are too large for the machine (law 12).
+"""The splits of slices that are too large for the machine: jobs die in them (law 12).
 
 Each slice is recorded as begun before it is folded. One that two jobs have begun and none has ended
 is split by a record, put if absent, into sub-slices; a sub-slice can be split further. A build's

@@ -1,4 +1,4 @@
-"""How the JVM of a session is started: its program, options and class path."""
+"""The command line of a session's JVM: its program, options and class path."""
 
 from __future__ import annotations
 

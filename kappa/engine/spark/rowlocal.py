@@ -1,4 +1,4 @@
-"""What a pipeline's function may not do to its rows, and how to write it in Kappa.
+"""The operations that a pipeline's function may not use, each with Kappa's own way.
 
 Pure: reads Spark's plan as JSON. A function must give each row's contribution from that row alone.
 Otherwise a replay in large slices would give other rows than the tail in small ones (the law of

@@ -37,7 +37,7 @@ from kappa.values.arrow import arrow_schema
 
 @dataclass(frozen=True, slots=True)
 class Merging:
-    """How contributions by key are merged into their table.
+    """The way in which contributions by key are merged into their table.
 
     Those of Spark are merged in this process if they have at most `at_most_bytes`. Few of them wait
     beside a table of `large_rows` or more; None: beside none.
@@ -58,7 +58,7 @@ _REPLAY = "kappa replay makes a new build from offset zero"
 
 
 def folded_of(mark: Mark, pieces: tuple[Slice, ...]) -> int:
-    """Counts a slice's pieces that a table has folded: of a slice that is not split, 0 or 1. Pure.
+    """Counts a slice's pieces that a table has folded: 0 or 1 of an unsplit slice. Pure.
 
     Bounds are compared, not the number alone (law 2). The piece that a table folded last may have
     been split since; it began at the start of some piece. Raises Broken if the slice does not

@@ -34,7 +34,7 @@ class Stopping(Exception):
 
 
 class Keeper:
-    """The frontiers of the past that one build's job keeps, each before the next one is published.
+    """The past frontiers that one build's job keeps, each before the next is published.
 
     While the build serves it keeps one every so often, and one at each switch: always the frontier
     that readers see at that moment. A job that was away at a switch keeps it when it begins, since

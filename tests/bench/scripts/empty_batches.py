@@ -1,4 +1,4 @@
-"""What an empty micro-batch costs in a session as a tail has it: `python empty_batches.py FOLDER`.
+"""The cost of an empty micro-batch in a tail's session: `python empty_batches.py FOLDER`.
 
 Prints the median of a hundred after thirty, in seconds from trigger to end by Spark's own report.
 """

@@ -1,4 +1,4 @@
-"""The probe of the freshness cell: repeats a query and writes each answer's time and offsets.
+"""The freshness cell's probe: repeats a query and writes each answer's time and offsets.
 
     python probe.py ROOT BUILD_OF OUT SQL
 

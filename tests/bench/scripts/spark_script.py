@@ -76,7 +76,7 @@ table.execute()
 
 
 def folded(rows: DataFrame) -> DataFrame:
-    """What a batch gives the table."""
+    """Returns the rows of a batch for the table."""
     match task:
         case "projection":
             return rows.selectExpr(

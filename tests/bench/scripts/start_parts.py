@@ -1,4 +1,4 @@
-"""What the steps of a tail's start take, one after the other: `python start_parts.py FOLDER`.
+"""The parts of a tail's start, one after the other: `python start_parts.py FOLDER`.
 
 Prints seconds as JSON: Python's imports, Spark's session (its JVM with the jars on the class path),
 the first micro-batch of an empty stream, and the second.

@@ -1,4 +1,4 @@
-"""What is raised in a worker reaches the user as what it is."""
+"""Errors of a worker reach the user as they are."""
 
 from __future__ import annotations
 

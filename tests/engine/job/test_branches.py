@@ -177,7 +177,7 @@ def killing(place: str) -> Callable[[str], None]:
 
 
 def rows(build: Rehearsal) -> dict[str, Counter[str]]:
-    """What each table serves, and all of the rejects."""
+    """Returns each table's served rows, and all rejects."""
     births = {table.name: table for table in build.birth.tables}
     served = {
         name: [column for column, _ in (table.columns if name == "rejects" else table.served)]

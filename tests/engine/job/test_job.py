@@ -149,7 +149,7 @@ def test_a_catch_up_killed_in_mid_leg_goes_on_with_its_planned_slices_and_hands_
 
 
 def stopped_for_good(project: Project, job: JobProcess) -> Stopped:
-    """What a job left that ended of something that a restart would not help."""
+    """Returns the reason that a job left for good."""
     assert job.ended() == 1, job.said()
     stopped = read_stopped(project.store, "b-1")
     assert stopped is not None

@@ -51,7 +51,7 @@ def producing(story: Story) -> Iterator[None]:
 
 
 def serve(project: Project, build: str) -> None:
-    """Says in the journal that a build serves."""
+    """Records in the journal that a build serves."""
     receipt = Receipt("counted", build, "v", Offsets(), None, None, first=True)
     assert Journal(project.store).append(1, Served(1, 1, {"counted": build}, receipt))
 

@@ -1,4 +1,4 @@
-"""How Kafka is read: by exact bounds, with settings that nobody can undo."""
+"""Reading of Kafka: by exact bounds, with settings that nobody can undo."""
 
 from __future__ import annotations
 

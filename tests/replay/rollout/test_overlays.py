@@ -1,4 +1,4 @@
-"""Laws of overlays: builds that serve another build's tables, with views and checks of their own."""
+"""Laws of overlays: builds that serve another build's tables with views of their own."""
 
 from __future__ import annotations
 
