@@ -1,4 +1,4 @@
-"""Tests of the numbers of rollouts: counted by the journal's fold, taken wherever one is named."""
+"""Tests of rollout numbers: the journal's fold counts them, and commands take them."""
 
 from __future__ import annotations
 
