@@ -1,4 +1,4 @@
-"""The events of the journal: what is decided and observed, one class a kind of record. Values.
+"""The events of the journal: decisions and observations, a class per kind. Values.
 
 The names of their fields are those of the records on disk.
 """

@@ -1,4 +1,4 @@
-"""What a verification finds: checks, differences of tables, and counts of records. Values."""
+"""The findings of a verification: checks, differences of tables, counts. Values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the supervisor tells the operator: lines with their time, and errors in a sentence."""
+"""The supervisor's messages to the operator: lines with their time, errors in a sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The normal form of a statement: equal for programs that differ only in what decides no row. Pure."""
+"""The normal form of a statement: equal if a difference decides no row. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop that gives a step of the user's each key's rows, and checks what it makes of them.
+"""The loop that calls a user's step with each key's rows and checks its results.
 
 A step takes the rows of a key one by one or in batches, in the order of the log.
 """

@@ -29,7 +29,7 @@ KINDS: Mapping[str, type[Fold]] = {
 def ensure_known(
     build: str, table: str, fold: Mapping[str, tuple[str, str | None]], version: str | None
 ) -> None:
-    """Raises KappaError if a table of a build, made by this version of Kappa, has an unknown fold.
+    """Raises KappaError if a build's table has a fold that this Kappa does not know.
 
     `fold` has the kind and the input of each column.
     """
