@@ -20,15 +20,19 @@ from kappa.log.client import Log
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# In the background of a shell, and under nohup, these are ignored, and whoever is started there inherits that: tests press
-# Ctrl-C, and Spark ends its workers by SIGHUP.
+# In the background of a shell and under nohup these are ignored, and children inherit that: tests
+# press Ctrl-C, and Spark ends its workers by SIGHUP.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # A run starts two dozen brokers: with C1 alone each takes 5 s of CPU to answer, else 8.
 # Idle tails poll ten times a second, not sixty: it saves two thirds of their CPU and the broker's.
-os.environ["JDK_JAVA_OPTIONS"] = (
-    f"{os.environ.get('JDK_JAVA_OPTIONS', '')} -XX:TieredStopAtLevel=1 -Dspark.sql.streaming.pollingDelay=100ms".strip()
+os.environ["JDK_JAVA_OPTIONS"] = " ".join(
+    [
+        *os.environ.get("JDK_JAVA_OPTIONS", "").split(),
+        "-XX:TieredStopAtLevel=1",
+        "-Dspark.sql.streaming.pollingDelay=100ms",
+    ]
 )
 
 # Examples are judged by what they show: how long one takes says only how busy the machine is.

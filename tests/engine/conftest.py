@@ -4,11 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from builds import JobProcess, Project
 
 from kappa.log.client import Log
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Each plan runs once, over some rows: to compile it takes a sixth longer than to interpret it.
+# Jobs and most files of tests have the product's settings.
+_INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
+
+@pytest.fixture(scope="module")
+def interpreted(spark: SparkSession) -> Iterator[SparkSession]:
+    """Interprets the plans of this file's tests, in the session of all."""
+    for name, value in _INTERPRETED.items():
+        spark.conf.set(name, value)
+    yield spark
+    for name in _INTERPRETED:
+        spark.conf.unset(name)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -190,7 +190,7 @@ def test_rows_of_one_topic_have_an_order_to_fold_in(
         ("hits.observe('o', F.count('*').alias('c'))", "counts rows", "keys"),
     ],
 )
-def test_what_looks_beyond_a_row_is_refused_with_its_line_and_the_way_to_say_it_here(
+def test_what_looks_beyond_a_row_is_refused_with_its_line_and_another_way(
     described: Callable[[str], Description], frame: str, said: str, hint: str
 ) -> None:
     has_a_call = "F.count" not in frame.partition("hits.select(")[2]
@@ -323,58 +323,52 @@ def test_a_typo_in_a_key_names_the_columns_that_are_returned(
     assert refused.value.hint == "did you mean id? it returns n, id"
 
 
-def described_version(project: Path) -> Described:
+def described_version(project: Path, name: str = "web") -> Described:
     loaded = load_project(project)
-    place = loaded.places["web"]
-    version = fingerprint(
-        loaded.pipelines["web"], place.module, place.attribute, loaded.sources.find
-    ).version
-    return Described(loaded.pipelines["web"], place.module, version)
+    pipeline, place = loaded.pipelines[name], loaded.places[name]
+    version = fingerprint(pipeline, place.module, place.attribute, loaded.sources.find).version
+    return Described(pipeline, place.module, version)
 
 
-def learn(project: Path, store: Store) -> Outputs:
-    found = learn_outputs(
-        Settings(project=project), store, project, {"web": described_version(project)}
-    )["web"]
-    if isinstance(found, DeclarationError):
-        raise found
-    return found
+def learn(project: Path, store: Store, *names: str) -> Mapping[str, Outputs | DeclarationError]:
+    """Learns what pipelines return, `web` if none is named."""
+    wanted = {name: described_version(project, name) for name in names or ("web",)}
+    return learn_outputs(Settings(project=project), store, project, wanted)
 
 
-def test_the_child_process_answers_once_per_version_and_says_nothing(
+def test_a_child_process_answers_once_per_version_and_keeps_no_refusal(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / "pipelines" / "web.py"
+    """It prints nothing, and a refusal is the user's error; another format is asked again."""
+    file, wrong = (tmp_path / "pipelines" / name for name in ("web.py", "wrong.py"))
     file.parent.mkdir()
     file.write_text(
         HEAD + body('print("talk")\nreturn {"rows": hits.select("id", plus("n").alias("m"))}'),
         encoding="utf-8",
     )
+    refused = body('return {"rows": hits.distinct()}').replace("def web", "def wrong")
+    wrong.write_text(HEAD + refused.replace('"rows"', '"others"'), encoding="utf-8")
     store = Store(tmp_path / "root")
     expected = Outputs({"rows": {"id": parse_type("string"), "m": parse_type("int")}})
 
-    assert learn(tmp_path, store) == expected
+    found = learn(tmp_path, store, "web", "wrong")
+    assert found["web"] == expected
+    refusal = found["wrong"]
+    assert isinstance(refusal, DeclarationError)
+    assert refusal.message.startswith(
+        f"{wrong}:{FIRST_LINE}: the function of pipeline wrong drops repeated rows"
+    )
     assert capfd.readouterr() == ("", "")
     # No second process could start.
     monkeypatch.setattr(sys, "executable", "/nonexistent")
-    assert learn(tmp_path, store) == expected
+    assert learn(tmp_path, store)["web"] == expected
+    with pytest.raises(FileNotFoundError, match="/nonexistent"):
+        learn(tmp_path, store, "wrong")
     file.write_text(file.read_text(encoding="utf-8") + "\n# a remark\n", encoding="utf-8")
-    assert learn(tmp_path, store) == expected
-
-
-def test_a_refusal_of_the_child_process_is_the_users_error_and_is_not_kept(tmp_path: Path) -> None:
-    file = tmp_path / "pipelines" / "web.py"
-    file.parent.mkdir()
-    file.write_text(HEAD + body('return {"rows": hits.distinct()}'), encoding="utf-8")
-    store = Store(tmp_path / "root")
-
-    with pytest.raises(
-        DeclarationError,
-        match=f"^{file}:{FIRST_LINE}: the function of pipeline web drops repeated rows",
-    ):
+    assert learn(tmp_path, store)["web"] == expected
+    store.put_json(f"cache/describe/{described_version(tmp_path).version}.json", {"format": 0})
+    with pytest.raises(FileNotFoundError, match="/nonexistent"):
         learn(tmp_path, store)
-
-    assert store.names("cache") == ()
 
 
 def test_a_child_process_that_dies_is_one_sentence(
@@ -386,16 +380,6 @@ def test_a_child_process_that_dies_is_one_sentence(
 
     with pytest.raises(KappaError, match="Spark gave no answer about web"):
         learn(tmp_path, Store(tmp_path / "root"))
-
-
-def test_a_kept_answer_of_another_format_is_asked_again(tmp_path: Path) -> None:
-    file = tmp_path / "pipelines" / "web.py"
-    file.parent.mkdir()
-    file.write_text(HEAD + body('return {"rows": hits.select("id")}'), encoding="utf-8")
-    store = Store(tmp_path / "root")
-    store.put_json(f"cache/describe/{described_version(tmp_path).version}.json", {"format": 0})
-
-    assert learn(tmp_path, store) == Outputs({"rows": {"id": parse_type("string")}})
 
 
 @pytest.mark.parametrize(

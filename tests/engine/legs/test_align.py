@@ -28,7 +28,7 @@ from kappa.state.offsets import Offsets
 
 pytestmark = [pytest.mark.jvm, pytest.mark.fault]
 
-# Small slices, so that there are many; upkeep at every turn, so that what is not pinned is gone soon.
+# Small slices, so that there are many; upkeep at every turn: what is not pinned is gone soon.
 SETTINGS = "[engine]\nslice_records = 150\ntail_records = 200\nmaintenance_seconds = 0.2\n"
 
 
@@ -91,7 +91,7 @@ def start(project: Project, jobs: list[JobProcess]) -> Callable[..., JobProcess]
     return started
 
 
-def test_while_events_arrive_and_both_jobs_are_killed_the_candidate_comes_to_a_frontier_of_the_live_build(
+def test_a_candidate_reaches_a_frontier_of_the_live_build_though_jobs_are_killed(
     project: Project, log: Log, topic_name: str, start: Callable[..., JobProcess], broker: Any
 ) -> None:
     for build in ("old", "new"):
@@ -111,7 +111,7 @@ def test_while_events_arrive_and_both_jobs_are_killed_the_candidate_comes_to_a_f
         stood = project.frontier("old")
         assert stood is not None
         live = start("old")
-        # A holder publishes what it found first; after two more it is warm, and as quick as the candidate is to start.
+        # A holder publishes what it found first; after two more it is as quick as the candidate.
         live.wait_for(
             lambda: (now := project.frontier("old")) is not None and now.number > stood.number + 2
         )
@@ -139,7 +139,7 @@ def test_while_events_arrive_and_both_jobs_are_killed_the_candidate_comes_to_a_f
     assert has_tail(project.store, "new")
 
 
-def test_where_the_lease_has_ended_a_newer_frontier_is_aimed_at_and_who_tails_is_aligned_again_even_where_a_crash_has_cut_a_batch_in_two(
+def test_after_its_lease_a_newer_frontier_is_aimed_at_and_a_tail_is_aligned_again(
     project: Project, log: Log, topic_name: str, start: Callable[..., JobProcess]
 ) -> None:
     for build in ("old", "new"):
