@@ -182,7 +182,8 @@ def test_records_that_fail_are_rejects_of_all_tables_and_all_others_are_folded(
     }
 
 
-def test_the_law_of_slices_holds_where_records_are_rejected(spark: SparkSession) -> None:
+@pytest.mark.parametrize("cuts", [0, pytest.param(6, marks=pytest.mark.sweep)])
+def test_the_law_of_slices_holds_where_records_are_rejected(spark: SparkSession, cuts: int) -> None:
     from kappa.testing import Event, law_of_slices
 
     assert spark.getActiveSession()
@@ -207,7 +208,7 @@ def test_the_law_of_slices_holds_where_records_are_rejected(spark: SparkSession)
             "changed": cast(events).where("n >= 0").select("k"),
         }
 
-    law_of_slices(p, {"events": given}, cuts=1)
+    law_of_slices(p, {"events": given}, cuts=cuts)
 
 
 def test_a_crash_between_the_rejects_and_the_tables_is_made_good(
