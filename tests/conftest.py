@@ -69,6 +69,15 @@ def log(broker: Broker) -> Log:
     return Log(broker.bootstrap_servers)
 
 
+@pytest.fixture(scope="module")
+def lent(broker: Broker, log: Log) -> Iterator[str]:
+    """Settings of a project that uses the run's broker; topics made meanwhile are deleted."""
+    before = {*log.topics()}
+    yield f'[kafka]\nbootstrap_servers = "{broker.bootstrap_servers}"\n'
+    for name in {*log.topics()} - before:
+        log.delete(name)
+
+
 @pytest.fixture(scope="session")
 def spark(jars: Jars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One session for the run, as a tail has it. Its JVM ends with this process."""

@@ -1,8 +1,10 @@
 """Rollouts end to end: switched, undone, redone, killed in each phase, refused.
 
-Everything is real, and no rollout is ever half done.
+Everything is real, and no rollout is ever half done. Readers get no error (I4), no mix (I2) and
+nothing backward (I3), and the tables are right (I1).
 
-One platform serves all tests of this file: each leaves it serving, and begins from whatever the one before left.
+One platform serves all tests of this file: each leaves it serving, and begins from whatever the one
+before left.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import (
@@ -21,7 +24,8 @@ from confluent_kafka.admin import (
     ConfigResource,
     ResourceType,
 )
-from e2e_shop import ASKED, V1, V2, expected, item, order
+from e2e_shop import V1, V2, item, order
+from reading import assert_right, how_long, producing, readers, the_same_all_the_while
 from testbed import Testbed, platform
 
 from kappa.engine.legs.legs import Legs
@@ -30,8 +34,6 @@ from kappa.journal.journal import Journal
 from kappa.state.offsets import Offsets
 from replay.rollout.rollout import Phase, Rollout
 from replay.rollout.state import State
-from serving.pin.catalog import pin
-from serving.query.query import connect
 
 pytestmark = [pytest.mark.jvm, pytest.mark.fault, pytest.mark.timeout(1200)]
 
@@ -45,15 +47,24 @@ FAILPOINTS = {
 
 
 @pytest.fixture(scope="module")
-def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
-    with platform(tmp_path_factory.mktemp("rollouts") / "shop", shop=V1) as bed:
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
+    """Yields the platform, with orders and titles, and nothing that serves yet."""
+    folder = tmp_path_factory.mktemp("rollouts") / "laden é"
+    with platform(folder, "[engine]\nlarge_rows = 0\nmaintenance_seconds = 5\n", shop=V1) as bed:
         bed.log.produce((order(number) for number in range(2_000)), "orders")
         bed.log.produce(
             (item(number % 9, f"title {number}" if number % 4 else None) for number in range(40)),
             "items",
         )
-        bed.must("deploy", "--yes")
         yield bed
+
+
+@pytest.fixture
+def bed(empty: Testbed) -> Testbed:
+    """Returns the platform, and the shop serves."""
+    if "shop" not in empty.state().serving:
+        empty.must("deploy", "--yes")
+    return empty
 
 
 def produce(bed: Testbed, count: int = 100) -> None:
@@ -62,19 +73,14 @@ def produce(bed: Testbed, count: int = 100) -> None:
 
 def assert_served(bed: Testbed, *, version: int) -> None:
     """All that is in the log is served, and is what plain Python makes of it (I1)."""
-    end = bed.log.end(["orders", "items"])
-    bed.wait_until_folded("shop", end)
-    with pin(bed.store, lease_seconds=60) as pinned:
-        (frontier,) = pinned.snapshot.frontiers.values()
-        with connect(pinned.snapshot, bed.store) as reader:
-            tables = {
-                table: [tuple(row) for row in reader.rows(sql).rows] for table, sql in ASKED.items()
-            }
-        pinned.confirm()
-    tables["order_log"].sort(key=repr)
-    assert tables == expected(
-        bed.log.records(["orders", "items"], Offsets(), frontier.offsets), version=version
-    )
+    bed.wait_until_folded("shop", bed.log.end(["orders", "items"]))
+    assert_right(bed, version=version)
+
+
+def version_of(bed: Testbed, build: str) -> int:
+    """Returns the version of a build; the first of all was of the first version."""
+    state = bed.state()
+    return 1 if state.versions[build] == state.versions[state.rollouts[0].build] else 2
 
 
 def version_served(bed: Testbed) -> int:
@@ -108,10 +114,77 @@ def standing_still(pid: int) -> Iterator[None]:
             return
 
 
-def test_of_two_deploys_at_once_one_wins_and_a_change_is_promoted_undone_and_redone_and_each_time_the_tables_are_right(
-    bed: Testbed,
+def see_all_gone(bed: Testbed) -> None:
+    """Waits until all processes of a killed supervisor have ended with it."""
+    started = ("replay.run.supervisor", "kappa.engine.job.job", "kafka.Kafka", "java")
+    bed.wait(lambda: not any(bed.pids(word) for word in started), "the end of all it started", 30)
+
+
+def assert_gone_on_from(bed: Testbed, before: State) -> None:
+    """Asserts that the next supervisor ends the rollout, and the tables are right."""
+    bed.must("up", "-d")
+    bed.wait(lambda: not bed.state().active_rollouts, "the end of the rollout")
+    after = bed.state()
+    assert (last(bed).phase, after.generation) == (Phase.SERVED, before.generation + 1)
+    produce(bed)
+    assert_served(bed, version=version_served(bed))
+
+
+@pytest.mark.parametrize("command", ["deploy", pytest.param("replay", marks=pytest.mark.sweep)])
+def test_a_rollout_goes_on_whoever_is_killed_in_each_of_its_phases(
+    empty: Testbed, command: str
 ) -> None:
-    one, generation = bed.live("shop"), bed.state().generation
+    """Kills who deploys, the broker and the supervisor: at first, and beside what serves."""
+    bed, before = empty, empty.state()
+    asked = bed.start(command, "shop", "--yes")
+    bed.wait(
+        lambda: (
+            bed.state().active("shop") is not None
+            and bool(bed.pids("kappa.engine.job.job", last(bed).build))
+        ),
+        "the candidate's job",
+    )
+    os.kill(bed.supervisor_pid, signal.SIGKILL)
+    see_all_gone(bed)
+    # Who asked goes too: what was asked for is in the journal.
+    asked.kill()
+    asked.communicate()
+
+    bed.must("up", "-d")
+    bed.wait(
+        lambda: Legs(bed.store, last(bed).build).last() is not None, "the candidate's first slice"
+    )
+    (broker,) = bed.pids("kafka.Kafka")
+    os.kill(broker, signal.SIGKILL)
+    assert last(bed).phase is Phase.REPLAYING
+    bed.wait(lambda: any(pid != broker for pid in bed.pids("kafka.Kafka")), "another broker")
+    bed.wait(lambda: bed.log.wait_until_ready(1.0), "its answer")
+    produce(bed)
+
+    pid = bed.supervisor_pid
+    bed.wait(lambda: last(bed).phase is Phase.VERIFYING, "the verification")
+    os.kill(pid, signal.SIGKILL)
+    see_all_gone(bed)
+
+    bed.must("up", "-d", KAPPA_FAIL="journal.before_served:kill")
+    bed.wait(lambda: not bed.pids("replay.run.supervisor"), "the failpoint")
+    see_all_gone(bed)
+    assert bed.state().generation == before.generation
+
+    assert_gone_on_from(bed, before)
+    end = bed.log.end(["orders", "items"])
+    for idle in bed.state().idle.values():
+        bed.wait(
+            lambda idle=idle: (
+                (found := bed.frontier(idle)) is not None and found.offsets.covers(end)
+            ),
+            "the build that served",
+        )
+
+
+def deploy_twice_at_once(bed: Testbed) -> None:
+    """Deploys a change twice at once: one wins, and the other is refused."""
+    generation = bed.state().generation
     bed.declare("shop", V2)
 
     both = [bed.start("deploy", "--yes"), bed.start("deploy", "--yes")]
@@ -127,20 +200,56 @@ def test_of_two_deploys_at_once_one_wins_and_a_change_is_promoted_undone_and_red
     assert re.search(
         r"cost: [\d,]+ records in 5 partitions, [\d.]+ [kM]B; about [\d.]+ [kM]B of disk", deployed
     ), deployed
-    two = bed.live("shop")
-    produce(bed)
-    assert_served(bed, version=2)
 
-    bed.must("undo", "--yes")
-    produce(bed)
-    assert bed.live("shop") == one
-    assert_served(bed, version=1)
 
-    bed.must("undo", "--yes")
-    assert bed.live("shop") == two
-    assert_served(bed, version=2)
+@pytest.mark.parametrize(
+    ("switches", "count"), [(4, 3), pytest.param(200, 16, marks=pytest.mark.sweep)]
+)
+@pytest.mark.timeout(7200)
+def test_readers_see_no_error_no_mix_and_nothing_backward_through_switches(
+    bed: Testbed, tmp_path: Path, switches: int, count: int
+) -> None:
+    """Under load a change is deployed, undone and redone, and each time the tables are right."""
+    one = bed.state().rollouts[0].build
+    with (
+        readers(bed, count, rest_seconds=1.6, script=tmp_path / "reader.py") as seen,
+        producing(bed),
+        the_same_all_the_while(bed),
+    ):
+        if "shop" not in bed.state().idle:
+            assert_right(bed, version=1)
+            deploy_twice_at_once(bed)
+            assert_right(bed, version=2)
+        pair = {bed.live("shop"), bed.state().idle["shop"]}
+        generation = bed.state().generation
+        for switch in range(switches):
+            before = bed.live("shop")
+            bed.must("undo", "--yes")
+            assert {bed.live("shop"), before} == pair
+            if switch % 5 < 2:
+                assert_right(bed, version=version_of(bed, bed.live("shop")))
+    assert bed.state().generation == generation + switches
+
     assert bed.kappa("deploy", "--yes").code == 0
-    assert bed.live("shop") == two
+    assert bed.state().generation == generation + switches
+    end = bed.log.end(["orders", "items"])
+    for build in pair:
+        bed.wait(
+            lambda build=build: (
+                (found := bed.frontier(build)) is not None and found.offsets.covers(end)
+            ),
+            "both at the end",
+        )
+        assert_right(bed, version=version_of(bed, build), build=build)
+    print(how_long(bed))
+    for each in seen:
+        assert each.faults == []
+        assert each.queries > 0
+        assert each.generations > 1
+        assert each.counted == {build: [version_of(bed, build)] for build in each.counted}
+    assert {build for each in seen for build in each.counted} == {one, *pair}
+    queries = sum(each.queries for each in seen)
+    print(f"{count} readers: {queries} queries, 0 errors, 0 mixed, 0 backward")
 
 
 def test_a_deploy_of_the_kept_version_needs_no_replay(bed: Testbed) -> None:
@@ -235,7 +344,7 @@ def offsets_of_item(bed: Testbed, number: int, end: Offsets) -> list[int]:
     ]
 
 
-def test_a_key_whose_record_was_cleaned_away_is_set_aside_and_right_after_the_switch(
+def test_a_key_whose_record_was_cleaned_away_is_set_aside_then_right(
     bed: Testbed,
 ) -> None:
     """The broker's cleaner has really run between two builds (law 5).
@@ -248,7 +357,7 @@ def test_a_key_whose_record_was_cleaned_away_is_set_aside_and_right_after_the_sw
     before = bed.log.end(["items"])
     old = offsets_of_item(bed, 3, before)[-1]
 
-    # The live build stands still before what is written now, and the cleaner takes what it has read.
+    # The live build stands still before what is written now; the cleaner takes what it has read.
     with standing_still(job_of(bed, live)):
         clean_eagerly(bed, "items")
         written = iter(range(10_000))
@@ -342,72 +451,9 @@ def test_a_live_job_that_is_killed_while_it_is_held_stops_no_promote(bed: Testbe
     assert_served(bed, version=version_served(bed))
 
 
-def see_all_gone(bed: Testbed) -> None:
-    """Processes of a killed supervisor end with it."""
-    started = ("replay.run.supervisor", "kappa.engine.job.job", "kafka.Kafka", "java")
-    bed.wait(lambda: not any(bed.pids(word) for word in started), "the end of all it started", 30)
-
-
-def assert_gone_on_from(bed: Testbed, before: State) -> None:
-    """The next supervisor brings the rollout to its end, and the tables are right."""
-    bed.must("up", "-d")
-    bed.wait(lambda: not bed.state().active_rollouts, "the end of the rollout")
-    after = bed.state()
-    assert (last(bed).phase, after.generation) == (Phase.SERVED, before.generation + 1)
-    produce(bed)
-    assert_served(bed, version=version_served(bed))
-
-
-def test_who_deployed_the_broker_and_the_supervisor_in_each_phase_may_be_killed_and_the_rollout_goes_on(
-    bed: Testbed,
-) -> None:
-    before = bed.state()
-    deploying = bed.start("replay", "shop", "--yes")
-    bed.wait(
-        lambda: (
-            bed.state().active("shop") is not None
-            and bool(bed.pids("kappa.engine.job.job", last(bed).build))
-        ),
-        "the candidate's job",
-    )
-    os.kill(bed.supervisor_pid, signal.SIGKILL)
-    see_all_gone(bed)
-    # Who asked goes too: what was asked for is in the journal.
-    deploying.kill()
-    deploying.communicate()
-
-    bed.must("up", "-d")
-    bed.wait(
-        lambda: Legs(bed.store, last(bed).build).last() is not None, "the candidate's first slice"
-    )
-    (broker,) = bed.pids("kafka.Kafka")
-    os.kill(broker, signal.SIGKILL)
-    assert last(bed).phase is Phase.REPLAYING
-    bed.wait(lambda: any(pid != broker for pid in bed.pids("kafka.Kafka")), "another broker")
-    bed.wait(lambda: bed.log.wait_until_ready(1.0), "its answer")
-    produce(bed)
-
-    pid = bed.supervisor_pid
-    bed.wait(lambda: last(bed).phase is Phase.VERIFYING, "the verification")
-    os.kill(pid, signal.SIGKILL)
-    see_all_gone(bed)
-
-    bed.must("up", "-d", KAPPA_FAIL="journal.before_served:kill")
-    bed.wait(lambda: not bed.pids("replay.run.supervisor"), "the failpoint")
-    see_all_gone(bed)
-    assert bed.state().generation == before.generation
-
-    assert_gone_on_from(bed, before)
-    idle, end = bed.state().idle["shop"], bed.log.end(["orders", "items"])
-    bed.wait(
-        lambda: (found := bed.frontier(idle)) is not None and found.offsets.covers(end),
-        "the build that served",
-    )
-
-
 @pytest.mark.sweep
 @pytest.mark.parametrize("point", FAILPOINTS["promote"])
-def test_a_supervisor_that_is_killed_at_an_effect_of_a_promote_is_gone_on_from_by_the_next(
+def test_a_supervisor_killed_at_an_effect_of_a_promote_is_followed_by_the_next(
     bed: Testbed, point: str
 ) -> None:
     before = bed.state()
@@ -424,7 +470,7 @@ def test_a_supervisor_that_is_killed_at_an_effect_of_a_promote_is_gone_on_from_b
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("point", [*FAILPOINTS["up"], *FAILPOINTS["down"]])
-def test_a_supervisor_that_is_killed_as_it_comes_up_or_goes_down_is_followed_by_the_next(
+def test_a_supervisor_killed_as_it_comes_up_or_goes_down_is_followed_by_the_next(
     bed: Testbed, point: str
 ) -> None:
     before = bed.state()

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.request import Request, urlopen
 
@@ -25,6 +26,12 @@ from replay.status.running import running
 pytestmark = pytest.mark.jvm
 
 
+@pytest.fixture(scope="module")
+def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
+    with platform(tmp_path_factory.mktemp("supervisor") / "shop", shop=V1) as bed:
+        yield bed
+
+
 def named(pid: int) -> ProcessId:
     found = process_id(pid)
     assert found is not None
@@ -37,59 +44,59 @@ def broker_of(bed: Testbed) -> ProcessId:
 
 
 @pytest.mark.fault
-def test_a_broker_that_was_killed_is_started_again_where_it_was_and_what_a_killed_supervisor_started_ends_with_it_and_the_next_one_goes_on(
-    tmp_path: Path,
+def test_a_broker_or_a_supervisor_that_was_killed_is_followed_by_the_next(bed: Testbed) -> None:
+    """Each goes on where the one before was; what a killed supervisor started ends with it."""
+    bed.must("up", "-d")
+    acknowledged = bed.log.produce((order(number) for number in range(50)), "orders")
+    killed, where = broker_of(bed), bed.log.bootstrap_servers
+
+    os.kill(killed.pid, signal.SIGKILL)
+    bed.wait(lambda: not killed.alive() and bool(bed.pids("kafka.Kafka")), "another broker")
+    bed.wait(lambda: bed.log.wait_until_ready(1.0), "its answer")
+
+    assert bed.log.bootstrap_servers == where
+    assert bed.log.end(["orders"]).covers(acknowledged.offsets)
+    before, broker = bed.supervisor_pid, broker_of(bed)
+
+    os.kill(before, signal.SIGKILL)
+    bed.wait(lambda: not broker.alive(), "the end of the broker", 30)
+    assert running(load_settings(bed.folder)) is None
+    bed.must("up", "-d")
+
+    assert bed.supervisor_pid != before
+    assert bed.log.end(["orders"]).covers(acknowledged.offsets)
+
+
+def test_one_supervisor_runs_per_root_and_a_port_that_is_taken_is_no_reason_not_to(
+    bed: Testbed,
 ) -> None:
-    with platform(tmp_path / "shop", shop=V1) as bed:
-        acknowledged = bed.log.produce((order(number) for number in range(50)), "orders")
-        killed, where = broker_of(bed), bed.log.bootstrap_servers
+    """Down twice is down once."""
+    bed.must("up", "-d")
+    acknowledged = bed.log.produce((order(number) for number in range(50)), "orders")
+    pid, port = bed.supervisor_pid, int(bed.log.bootstrap_servers.partition(":")[2])
 
-        os.kill(killed.pid, signal.SIGKILL)
-        bed.wait(lambda: not killed.alive() and bool(bed.pids("kafka.Kafka")), "another broker")
-        bed.wait(lambda: bed.log.wait_until_ready(1.0), "its answer")
+    again, second = bed.kappa("up", "-d"), bed.kappa("up")
 
-        assert bed.log.bootstrap_servers == where
+    assert again.code == 0
+    assert second.code == 6
+    assert f"kappa is up already (process {pid})" in second.err
+    assert bed.supervisor_pid == pid
+
+    bed.must("down")
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        bed.must("up", "-d", KAPPA__SERVE__LISTEN=f"127.0.0.1:{port}")
+
+        assert bed.log.bootstrap_servers != f"127.0.0.1:{port}"
         assert bed.log.end(["orders"]).covers(acknowledged.offsets)
-        before, broker = bed.supervisor_pid, broker_of(bed)
+        ensure_http_is_served_elsewhere(bed, port)
 
-        os.kill(before, signal.SIGKILL)
-        bed.wait(lambda: not broker.alive(), "the end of the broker", 30)
-        assert running(load_settings(bed.folder)) is None
-        bed.must("up", "-d")
+    bed.must("down")
+    bed.must("down")
 
-        assert bed.supervisor_pid != before
-        assert bed.log.end(["orders"]).covers(acknowledged.offsets)
-
-
-def test_one_supervisor_per_root_a_port_that_somebody_has_taken_is_no_reason_not_to_come_up_and_down_twice_is_down_once(
-    tmp_path: Path,
-) -> None:
-    with platform(tmp_path / "shop", shop=V1) as bed:
-        acknowledged = bed.log.produce((order(number) for number in range(50)), "orders")
-        pid, port = bed.supervisor_pid, int(bed.log.bootstrap_servers.partition(":")[2])
-
-        again, second = bed.kappa("up", "-d"), bed.kappa("up")
-
-        assert again.code == 0
-        assert second.code == 6
-        assert f"kappa is up already (process {pid})" in second.err
-        assert bed.supervisor_pid == pid
-
-        bed.must("down")
-        with socket.socket() as taken:
-            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            taken.bind(("127.0.0.1", port))
-            taken.listen()
-            bed.must("up", "-d", KAPPA__SERVE__LISTEN=f"127.0.0.1:{port}")
-
-            assert bed.log.bootstrap_servers != f"127.0.0.1:{port}"
-            assert bed.log.end(["orders"]).covers(acknowledged.offsets)
-            ensure_http_is_served_elsewhere(bed, port)
-
-        bed.must("down")
-        bed.must("down")
-
-        assert not bed.pids()
+    assert not bed.pids()
 
 
 def ensure_http_is_served_elsewhere(bed: Testbed, port: int) -> None:
@@ -123,9 +130,8 @@ def ensure_http_is_served_elsewhere(bed: Testbed, port: int) -> None:
     )
 
 
-def test_who_is_told_to_end_while_it_starts_leaves_nothing_and_of_two_who_come_up_at_once_one_runs_and_both_are_served(
-    tmp_path: Path,
-) -> None:
+def test_who_is_told_to_end_while_it_starts_leaves_nothing(tmp_path: Path) -> None:
+    """Of two who come up at once afterwards one runs, and both are served."""
     bed = Testbed(tmp_path / "shop")
     try:
         starting = bed.start("up")

@@ -18,16 +18,19 @@ from serving.pin.catalog import pin
 from serving.query.query import connect
 
 KEYS = 16_384
-# What the heap of a job (2 GiB), the broker and Python may come to together, shared pages counted once per process.
+# What the heap of a job (2 GiB), the broker and Python may come to together; shared pages are
+# counted once per process.
 MOST_BYTES = 6 * 2**30
 
 PIPELINE = """
 from kappa import Table, Topic, count, pipeline, sum_
 
-BIDS = Topic("bids", partitions=4, key="bidder", event="auction bigint, bidder bigint not null, price bigint, channel string")
+EVENT = "auction bigint, bidder bigint not null, price bigint, channel string"
+BIDS = Topic("bids", partitions=4, key="bidder", event=EVENT)
+BIDDERS = Table("bidders", keys=("bidder",), fold={"bids": count(), "price": sum_("price")})
 
 
-@pipeline(reads={"bids": BIDS}, writes=[Table("bidders", keys=("bidder",), fold={"bids": count(), "price": sum_("price")})])
+@pipeline(reads={"bids": BIDS}, writes=[BIDDERS])
 def bidding(bids):
     return {"bidders": bids}
 """
@@ -51,7 +54,7 @@ def test_so_many_events_replay_within_bounded_memory(tmp_path: Path, events: int
         peak, stop = [0], threading.Event()
 
         def watch() -> None:
-            while not stop.wait(0.5):
+            while not stop.wait(1.0):
                 peak[0] = max(peak[0], bed.memory())
 
         watcher = threading.Thread(target=watch)
@@ -81,8 +84,8 @@ def test_so_many_events_replay_within_bounded_memory(tmp_path: Path, events: int
         assert frontier is not None
         assert sum(tally.decoded for tally in frontier.tally["bids"].values()) == events
         print(
-            f"{events:,} events, deploy to serving in {took:.1f} s = "
-            f"{events / took:,.0f} events/s with all start-up, peak RSS of all processes {peak[0] / 2**30:.2f} GiB"
+            f"{events:,} events, deploy to serving in {took:.1f} s = {events / took:,.0f} events/s "
+            f"with all start-up, peak RSS of all processes {peak[0] / 2**30:.2f} GiB"
         )
         for line in bed.logs().splitlines():
             if "slice " in line:

@@ -1,4 +1,7 @@
-"""An installed wheel needs nothing of this repository: a project anywhere is run by it."""
+"""An installed wheel needs nothing of this repository: a project anywhere is run by it.
+
+What it runs is the session of the README, as pasted.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,11 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from e2e_shop import V1, order
 from house import HOUSE
+from pasted import Reader
 from testbed import Testbed
+
+from kappa.log.producer import ProducedRecord
 
 pytestmark = pytest.mark.jvm
 
@@ -21,6 +26,8 @@ BESIDE = ("cli.py", "pyproject.toml", "README.md", "LICENSE")
 
 class Installed(Testbed):
     """A project whose commands are those of the wheel in `venv`."""
+
+    typist = None
 
     def __init__(self, folder: Path, venv: Path) -> None:
         super().__init__(folder)
@@ -62,19 +69,18 @@ def installed(folder: Path) -> Path:
     return venv
 
 
-def test_a_wheel_deploys_a_pipeline_and_answers_queries(tmp_path: Path) -> None:
-    bed = Installed(tmp_path / "project", installed(tmp_path))
-    bed.declare("shop", V1)
+def test_the_readme_works_when_pasted_where_a_wheel_is_installed(tmp_path: Path) -> None:
+    venv = installed(tmp_path)
+    bed = Installed(tmp_path / "project", venv)
     try:
-        bed.must("up", "-d")
-        bed.must("topics", "create")
-        bed.log.produce((order(number) for number in range(60)), "orders")
-        bed.must("deploy", "shop", "--yes")
-        bed.wait_until_folded("shop", bed.log.end(["orders"]))
+        Reader(bed, venv / "bin").paste("README.md")
 
-        said = bed.must("query", "select sum(orders)::int as n from by_customer", "-o", "json")
-
-        assert said.json()["rows"] == [{"n": 60}]
+        assert bed.state().generation == 3
+        visit = b'{"visitor": "ada", "page": "/", "at": "2026-01-31T14:00:00Z"}'
+        bed.log.produce([ProducedRecord(visit, key=b"ada") for _ in range(60)], "visits")
+        bed.wait_until_folded("web", bed.log.end(["visits"]))
+        said = bed.must("query", "select hits from page_hits", "-o", "json")
+        assert said.json()["rows"] == [{"hits": 60}]
         bed.must("down")
         assert bed.pids() == []
     finally:

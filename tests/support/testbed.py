@@ -16,7 +16,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any
+from typing import Any, Protocol
+
+from typist import Typist
 
 from demo.family import MARK, ensure_gone, members
 from kappa.base.settings import load_settings
@@ -49,22 +51,51 @@ class Said:
         return json.loads(self.out)
 
 
+class _Command(Protocol):
+    """A command under way."""
+
+    def communicate(self, patience_seconds: float, /) -> tuple[int, str, str]:
+        """Returns its exit code, stdout and stderr. Raises TimeoutError, and has killed it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Started:
+    """A command that has a start of its own."""
+
+    process: subprocess.Popen[str]
+    given: str | None
+
+    def communicate(self, patience_seconds: float, /) -> tuple[int, str, str]:
+        try:
+            out, err = self.process.communicate(self.given, timeout=patience_seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise TimeoutError from None
+        return self.process.returncode, out, err
+
+
 class Testbed:
     """A project and its running processes."""
 
     __test__ = False
     # What a person types as `kappa`.
     program: Sequence[str] = (sys.executable, "-P", "-m", "cli")
+    # Who types the commands that a test waits for; None: each has a start of its own.
+    typist: Typist | None = Typist()
 
     def __init__(self, folder: Path, settings: str = "", *, listen: str = "") -> None:
         """Makes the project; HTTP is served at `listen`, or nowhere by default."""
         self.folder = folder
         self._mark = secrets.token_hex(8)
+        # A tail at rest looks four times a second (ten, in other tests; sixty otherwise).
+        java = "-Dspark.sql.streaming.pollingDelay=250ms"
         # The law of slices takes a JVM: tests/replay/stage/test_law.py tests it.
         self.environment = {
             **os.environ,
             MARK: self._mark,
             "PYTHONPATH": str(TREE),
+            "JDK_JAVA_OPTIONS": f"{os.environ.get('JDK_JAVA_OPTIONS', '')} {java}",
             "KAPPA__VERIFY__LAW_RECORDS": "0",
             "KAPPA__SERVE__LISTEN": listen,
         }
@@ -78,22 +109,26 @@ class Testbed:
 
     def kappa(self, *arguments: str, given: str | None = None, **environment: str) -> Said:
         """Runs a command to its end, whatever that is."""
-        return self._ended(self.start(*arguments, **environment), given)
+        if environment or self.typist is None:
+            return self._ended(_Started(self.start(*arguments, **environment), given), arguments)
+        return self.at_once(arguments, given=given)[0]
 
     def at_once(self, *commands: Sequence[str], given: str | None = None) -> list[Said]:
         """Runs commands beside each other, each to its end: such as change nothing."""
-        started = [self.start(*command) for command in commands]
-        return [self._ended(each, given) for each in started]
+        assert self.typist is not None
+        typed = [
+            self.typist.start(command, self.folder, self.environment, given or "")
+            for command in commands
+        ]
+        return [self._ended(*each) for each in zip(typed, commands, strict=True)]
 
-    def _ended(self, command: subprocess.Popen[str], given: str | None) -> Said:
+    def _ended(self, command: _Command, arguments: Sequence[str]) -> Said:
         try:
-            out, err = command.communicate(given, timeout=PATIENCE_SECONDS)
-        except subprocess.TimeoutExpired:
-            command.kill()
-            command.wait()
-            raise AssertionError(f"{command.args} did not end; {self.logs()}") from None
-        assert "Traceback" not in err, err
-        return Said(command.returncode, out, err)
+            said = Said(*command.communicate(PATIENCE_SECONDS))
+        except TimeoutError:
+            raise AssertionError(f"kappa {arguments} did not end; {self.logs()}") from None
+        assert "Traceback" not in said.err, said.err
+        return said
 
     def must(self, *arguments: str, given: str | None = None, **environment: str) -> Said:
         """Runs a command that has to succeed."""

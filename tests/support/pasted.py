@@ -1,0 +1,70 @@
+"""The commands and snippets that a page shows, and a person who pastes them into a project."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from house import HOUSE
+from testbed import Testbed
+
+FENCE = re.compile(
+    r"^```(?P<kind>sh|python)(?P<rest>[^\n]*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE
+)
+FILE = re.compile(r"# (?P<path>(?:pipelines|tests)/\w+\.py)\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One fenced block of a page."""
+
+    kind: str
+    run: bool
+    text: str
+
+
+def blocks(page: str) -> Iterator[Block]:
+    for found in FENCE.finditer((HOUSE / page).read_text(encoding="utf-8")):
+        yield Block(found["kind"], "no-run" not in found["rest"], found["text"])
+
+
+class Reader:
+    """A person who pastes what the pages show, into one shell in one project."""
+
+    def __init__(self, bed: Testbed, programs: Path) -> None:
+        self.bed = bed
+        self.environment = {
+            **bed.environment,
+            "PATH": f"{programs}:{bed.environment['PATH']}",
+            "COLUMNS": "140",
+        }
+
+    def paste(self, page: str) -> str:
+        """Does what the page shows, and returns what the screen shows."""
+        screen = ""
+        for block in blocks(page):
+            if block.kind == "python" and (named := FILE.match(block.text)):
+                file = self.bed.folder / named["path"]
+                file.parent.mkdir(exist_ok=True)
+                file.write_text(block.text, encoding="utf-8")
+            elif block.kind == "sh" and block.run:
+                screen += self._run(page, block.text)
+        return screen
+
+    def _run(self, page: str, text: str) -> str:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", text],
+            cwd=self.bed.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        said = f"{page}:\n{text}\n{done.stdout}\n{done.stderr}"
+        assert done.returncode == 0, f"{said}\n{self.bed.logs()}"
+        assert "Traceback" not in done.stderr, said
+        return done.stdout

@@ -1,0 +1,211 @@
+"""Readers of the shop, each a process that asks on and on, and what one pinned answer holds."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from e2e_shop import ASKED, expected, item, order
+from testbed import Testbed
+
+from kappa.journal.events import Held, Served, SwitchAsked
+from kappa.journal.journal import Journal, JournalRecord
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from serving.pin.catalog import pin, pin_build
+from serving.query.query import connect
+
+# V2 counts no returns (negative amounts) among a customer's orders: only so do tables of both
+# builds at equal offsets, in one answer, not add up. The view is held to the tables it stands on.
+QUESTION = """
+select (select sum(orders) from by_customer)::bigint, of_items.orders::bigint, of_log.orders,
+    of_log.bought, (select sum(orders) from titled)::bigint, of_items.known::bigint
+from (
+    select sum(orders) as orders, sum(orders) filter (item in (select item from items)) as known
+    from by_item
+) as of_items,
+(
+    select count(*) as orders, count(*) filter (amount is null or amount >= 0) as bought
+    from order_log
+) as of_log
+"""
+# One reader process: queries and rests in turn until its standard input ends; reports faults, and
+# as which version each build counts. Readers that never rest would leave the jobs no core.
+_READER = """
+import json, sys, threading
+from kappa.state.store import Store
+from serving.pin.catalog import pin
+from serving.query.query import connect
+
+store, stop = Store(sys.argv[1]), threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
+seen, told, queries, generations, counted = {}, [], 0, set(), {}
+generation = 0
+while not stop.wait(float(sys.argv[2])):
+    queries += 1
+    try:
+        with pin(store, lease_seconds=30) as pinned:
+            with connect(pinned.snapshot, store) as reader:
+                ((by_customer, by_item, log, bought, titled, known),) = reader.rows(sys.argv[3]).rows
+            pinned.confirm()
+        snapshot = pinned.snapshot
+        build = snapshot.build_of("shop")
+        frontier = snapshot.frontiers[build]
+        decoded = sum(tally.decoded for tally in frontier.tally.get("orders", {}).values())
+        what = f"generation {snapshot.generation}, {by_item} {log} {decoded}, {by_customer}"
+        if not (by_item == log == decoded and titled == known and by_customer in (log, bought)):
+            told.append(f"mixed: {what} {bought}, {titled} {known}")
+        counted.setdefault(build, []).append(1 if by_customer == log else 2)
+        if snapshot.generation < generation:
+            told.append(f"backward: generation {snapshot.generation} after {generation}")
+        for topic, partition, offset in frontier.offsets.items():
+            if offset < seen.get((topic, partition), 0):
+                told.append(f"backward: {topic} {partition} {offset} after {seen[topic, partition]}")
+            seen[topic, partition] = offset
+        generation = snapshot.generation
+        generations.add(generation)
+    except Exception as error:
+        told.append(f"error: {error!r}")
+counted = {build: sorted(set(versions)) for build, versions in counted.items()}
+found = {"queries": queries, "faults": told, "generations": len(generations), "counted": counted}
+print(json.dumps(found))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one reader saw: faults, and for each build the versions as which it counts."""
+
+    queries: int
+    faults: Sequence[str]
+    generations: int
+    counted: Mapping[str, Sequence[int]]
+
+
+@contextmanager
+def readers(bed: Testbed, count: int, *, rest_seconds: float, script: Path) -> Iterator[list[Seen]]:
+    """Has so many readers ask meanwhile; the list has what they saw when it is over."""
+    script.write_text(_READER, encoding="utf-8")
+    command = [sys.executable, str(script), str(bed.store.folder), str(rest_seconds), QUESTION]
+    running = [
+        subprocess.Popen(
+            command,
+            env=bed.environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(count)
+    ]
+    seen: list[Seen] = []
+    try:
+        yield seen
+    finally:
+        said = [each.communicate(timeout=60)[0] for each in running]
+    seen += [Seen(**json.loads(each)) for each in said]
+
+
+@contextmanager
+def producing(bed: Testbed) -> Iterator[threading.Event]:
+    """Produces orders all the time, about 150 a second."""
+    stop, log = threading.Event(), bed.log
+
+    def go_on() -> None:
+        with log.producer() as producer:
+            for turn in itertools.count():
+                # Each time a slice for each job: more often would leave them no core.
+                if stop.wait(1.0):
+                    break
+                for number in range(150 * turn, 150 * turn + 150):
+                    producer.send("orders", order(number))
+                producer.send("items", item(turn % 9, f"title {turn}" if turn % 4 else None))
+            producer.flush()
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    try:
+        yield stop
+    finally:
+        stop.set()
+        thread.join()
+
+
+def served(
+    store: Store, build: str | None, lease_seconds: float = 60.0
+) -> tuple[Offsets, dict[str, list[tuple[object, ...]]]]:
+    """Returns offsets and tables of the serving build, or of one named, all of one frontier."""
+    with (
+        pin(store, lease_seconds=lease_seconds)
+        if build is None
+        else pin_build(store, build, lease_seconds=lease_seconds) as pinned
+    ):
+        ((_, frontier),) = pinned.snapshot.frontiers.items()
+        with connect(pinned.snapshot, store) as reader:
+            tables = {
+                table: [tuple(row) for row in reader.rows(sql).rows] for table, sql in ASKED.items()
+            }
+        pinned.confirm()
+    tables["order_log"].sort(key=repr)
+    return frontier.offsets, tables
+
+
+def assert_right(bed: Testbed, *, version: int, build: str | None = None) -> None:
+    """Asserts I1: tables equal plain Python over the records up to exactly the frontier."""
+    offsets, tables = served(bed.store, build)
+    assert tables == expected(
+        bed.log.records(["orders", "items"], Offsets(), offsets), version=version
+    )
+
+
+def seconds_between(began: JournalRecord, ended: JournalRecord) -> float:
+    return (datetime.fromisoformat(ended.at) - datetime.fromisoformat(began.at)).total_seconds()
+
+
+def told(name: str, seconds: Sequence[float]) -> str:
+    ordered = sorted(seconds)
+    middle, most = (ordered[len(ordered) * share // 100] for share in (50, 99))
+    return f"{name}: p50 {middle:.2f} s, p99 {most:.2f} s, over {len(ordered)}"
+
+
+def how_long(bed: Testbed) -> str:
+    """Reports how long switches took, from request to serving, and how long the hold lasted.
+
+    During the hold readers get nothing newer.
+    """
+    records = list(Journal(bed.store).after(0))
+    asked = {record.number: record for record in records if isinstance(record.event, SwitchAsked)}
+    held = {record.event.rollout: record for record in records if isinstance(record.event, Held)}
+    switched = [
+        record
+        for record in records
+        if isinstance(record.event, Served) and record.event.rollout in asked
+    ]
+    promotes = [seconds_between(asked[record.event.rollout], record) for record in switched]
+    steps = [seconds_between(held[record.event.rollout], record) for record in switched]
+    return f"{told('switch', promotes)}; {told('staleness step', steps)}"
+
+
+@contextmanager
+def the_same_all_the_while(bed: Testbed) -> Iterator[None]:
+    """Pins a snapshot through it all and a collection: its answers stay the same."""
+    with pin(bed.store, lease_seconds=60) as pinned:
+
+        def answers() -> list[tuple[object, ...]]:
+            with connect(pinned.snapshot, bed.store) as reader:
+                return [
+                    row for sql in ASKED.values() for row in sorted(reader.rows(sql).rows, key=repr)
+                ]
+
+        at_first = answers()
+        yield
+        bed.must("gc")
+        assert answers() == at_first
+        pinned.confirm()
