@@ -11,6 +11,7 @@ run        up, down, serve, gc
 topics     topics create, topics list, produce
 deploy     plan, deploy, replay, branch, retry, stage
 promote    wait, verify, promote, undo, abandon
+service    retire, pause, resume
 look       status, history, show, diff, prove, logs
 query      query, tables
 rejects    rejects list, show, export, redrive

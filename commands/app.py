@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from typer.exceptions import Abort, Exit, TyperException
 
-from commands import archive, deploy, look, promote, query, rejects, run, topics
+from commands import archive, deploy, look, promote, query, rejects, run, service, topics
 from commands.terminal.output import say, show_failure
 from kappa.base.errors import ExitCode, KappaError
 from replay.look.here import Here
@@ -36,6 +36,7 @@ for _command in (
     ),
     *(promote.wait, promote.verify, promote.promote),
     *(look.status, promote.undo, promote.abandon, look.history, look.show),
+    *(service.retire, service.pause, service.resume),
     *(look.diff, look.prove, look.logs, query.query, query.tables, run.gc),
 ):
     app.command()(_command)

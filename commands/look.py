@@ -47,15 +47,18 @@ def status(
 
 
 def history(context: typer.Context, output: As = Form.TABLE) -> None:
-    """List every rollout with its receipt, and every proof.
+    """List every rollout with its receipt, every proof, and what was retired or paused.
 
     Each says who, when, which build, why, and how it ended.
     """
     from replay.look.listings import history_listing
-    from replay.rollout.history import chapters, proof_records
+    from replay.rollout.history import chapters, proof_records, service_records
 
     state = here_of(context).state()
-    print_listing(output, history_listing(chapters(state), proof_records(state)))
+    print_listing(
+        output,
+        history_listing(chapters(state), proof_records(state), service_records(state)),
+    )
 
 
 def show(

@@ -87,17 +87,23 @@ def undo(
     yes: Yes = False,
     timeout: Timeout = None,
 ) -> None:
-    """Let the build that served before serve again; after that, the same is a redo."""
+    """Let the build that served before serve again; after that, the same is a redo.
+
+    A pipeline that was retired serves again.
+    """
     from replay.intents.intents import ask_undo, undone
 
     here = here_of(context)
     here.must_run()
     state = here.state()
     name, build = undone(state, pipeline, to)
-    print(
-        f"{name}: build {build} (version {state.versions[build]}) will serve instead of "
-        f"{state.serving[name]} (version {state.versions[state.serving[name]]})"
+    before = state.serving.get(name)
+    instead = (
+        f"instead of {before} (version {state.versions[before]})"
+        if before
+        else "again, after it was retired"
     )
+    print(f"{name}: build {build} (version {state.versions[build]}) will serve {instead}")
     ask_consent(typed("undo", pipeline) + ("" if to is None else f" --to {to}"), yes=yes)
     follow_rollout(here, ask_undo(here.store, name, to=to, seen=state).number, timeout)
 

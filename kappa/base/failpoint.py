@@ -34,6 +34,9 @@ _RECORDS = (
     "failed",
     "retired",
     "proved",
+    "pipeline_retired",
+    "paused",
+    "resumed",
 )
 
 # Effects that have a failpoint on each side.

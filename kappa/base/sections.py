@@ -101,8 +101,8 @@ class RolloutSettings(_Section):
     soak: str = Field(
         default="1h",
         description=(
-            "how long the build that served before is kept consuming after a promote, "
-            "so that it can be undone: 90s, 30m, 1h, 2d"
+            "how long the build that served before is kept consuming after a promote or "
+            "`kappa retire`, so that it can be undone: 90s, 30m, 1h, 2d"
         ),
         pattern=r"^\d{1,12}[smhd]$",
     )

@@ -9,4 +9,6 @@ files in this order:
 - begun: the numbers of rollouts, as the records count them
 - view: the records that a process has read, each read once
 - hold: the record that keeps a build from publishing
+- service: the records that end, pause and resume the service of a pipeline
+- pause, retirement: the pipelines that are paused, or out of service
 """

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from kappa.journal.receipt import Receipt, Switched
+from kappa.journal.service import Paused, PipelineRetired, Resumed
 from kappa.journal.verification import Check, Difference, OutcomeCount
 from kappa.state.build import Base
 from kappa.state.frontier import OffsetsField
@@ -241,6 +242,11 @@ Event = Annotated[
     | Abandoned
     | Failed
     | Retired
-    | Proved,
+    | Proved
+    | PipelineRetired
+    | Paused
+    | Resumed,
     Field(discriminator="kind"),
 ]
+# The records that make a generation: each has the whole serving map of it.
+GenerationMade = Served | PipelineRetired

@@ -20,7 +20,7 @@ from typing import Any
 
 from kappa.base.clock import now
 from kappa.base.failpoint import failpoint
-from kappa.journal.events import Event, Served
+from kappa.journal.events import Event, GenerationMade
 from kappa.state.documents import Documents, NumberedRecords
 from kappa.state.store import Store
 
@@ -76,7 +76,7 @@ class Journal:
             yield record
 
     def last_served(self) -> tuple[int, JournalRecord | None]:
-        """Returns the journal's last number, and the newest Served record.
+        """Returns the journal's last number, and the newest record that made a generation.
 
         The record is None if nothing has served yet.
         """
@@ -86,7 +86,7 @@ class Journal:
             last += 1
         for number in range(last, 0, -1):
             record = self.get(number)
-            if record is not None and isinstance(record.event, Served):
+            if record is not None and isinstance(record.event, GenerationMade):
                 return last, record
         return last, None
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from threading import Lock
 from weakref import WeakKeyDictionary
 
-from kappa.journal.events import Served
+from kappa.journal.events import GenerationMade
 from kappa.journal.journal import Journal, JournalRecord
 from kappa.state.store import Store
 
@@ -21,7 +21,7 @@ class _Memory:
     def __init__(self) -> None:
         self.lock = Lock()
         self.records: list[JournalRecord] = []
-        # The last number read and the newest Served record up to it, by `last_served` alone.
+        # The last number read and the newest generation up to it, by `last_served` alone.
         self.served: tuple[int, JournalRecord | None] | None = None
 
 
@@ -48,7 +48,7 @@ class JournalView:
             return tuple(known[after:])
 
     def last_served(self) -> tuple[int, JournalRecord | None]:
-        """Returns the journal's last number, and the newest Served record (None: nothing served).
+        """Returns the journal's last number, and the newest record that made a generation, if any.
 
         The first call reads back from the journal's end, and no more than it needs.
         """
@@ -59,6 +59,6 @@ class JournalView:
             number, served = memory.served
             for record in self._journal.after(number):
                 number = record.number
-                served = record if isinstance(record.event, Served) else served
+                served = record if isinstance(record.event, GenerationMade) else served
                 memory.served = number, served
             return number, served

@@ -13,7 +13,7 @@ from kappa.declare.pipeline import Pipeline
 from kappa.declare.table import REJECTS, Table
 from kappa.folds.order import ORDER_COLUMNS
 from kappa.folds.returned import Returned
-from kappa.state.build import TableBirth
+from kappa.state.build import Birth, TableBirth
 from kappa.values.columns import HEADERS, Array, Scalar, Struct, Type
 
 # The order of a latest row (law 4) and its tombstone's mark.
@@ -161,3 +161,8 @@ def _key_type(key: str, rows: Returned) -> Type:
 
 def _returned(table: Table, output: Mapping[str, Type]) -> Returned:
     return Returned(f"{table.source}: table {table.name}", output)
+
+
+def public_names(birth: Birth) -> tuple[str, ...]:
+    """Lists a build's tables and views that no other pipeline may serve under the same name."""
+    return (*(each.name for each in birth.tables if each.name != REJECTS), *birth.views)

@@ -19,7 +19,7 @@ from replay.http.intent import Intent, explain, record_intent
 from replay.look.desk import Desk
 from replay.look.listings import history_listing
 from replay.look.rejects_text import rejects_listing
-from replay.rollout.history import Chapter, chapters, proof_records
+from replay.rollout.history import Chapter, chapters, proof_records, service_records
 from replay.rollout.numbered import numbered, part_named
 from replay.rollout.state import State
 from replay.status.metrics import MEDIA_TYPE, Seen, metrics_text
@@ -90,10 +90,11 @@ def rollout(request: Request, number: int) -> Response:
 
 @router.get(f"{API}/history", tags=["platform"])
 def history(request: Request) -> Response:
-    """Lists every rollout and every proof: as `kappa history -o json`."""
+    """Lists rollouts, proofs, retirements and pauses: as `kappa history -o json`."""
     state = desk_of(request).here.state()
     return _document(
-        history_listing(chapters(state), proof_records(state)).objects(), headers=_generation(state)
+        history_listing(chapters(state), proof_records(state), service_records(state)).objects(),
+        headers=_generation(state),
     )
 
 
@@ -143,9 +144,10 @@ def intent(
         str | None, Header(description="the same request with the same key is done once")
     ] = None,
 ) -> Response:
-    """Asks for a promote, an undo, an abandon or another verification.
+    """Asks for a promote, an undo, an abandon or another verification, a retirement or a pause.
 
-    Returns the journal's record of it at once, and the rollout's number. What becomes of it is in `/events` and in
+    Returns the journal's record of it at once, and the rollout's number; or, as `already`, why no
+    record is needed. What becomes of it is in `/events` and in
     `GET /api/v1/rollouts`.
     """
     here = desk_of(request).here
@@ -164,11 +166,14 @@ def intent(
         )
     if wanted.intent != "promote" and len(wanted.pipelines) > 1:
         raise HttpError(400, f"{wanted.intent} is of one pipeline", hint="ask once for each")
-    if wanted.rollout is not None and (wanted.intent == "undo" or len(wanted.pipelines) > 1):
+    of_rollouts = {"promote", "abandon", "verify"}
+    if wanted.rollout is not None and (
+        wanted.intent not in of_rollouts or len(wanted.pipelines) > 1
+    ):
         raise HttpError(
             400,
             "a rollout was named that cannot be all that is meant",
-            hint="name the rollout of one promote, abandon or verify; of an undo, or of "
+            hint="name the rollout of one promote, abandon or verify; of others, or of "
             "several, only pipelines",
         )
     here.must_run()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from kappa.base.errors import UsageError
 from kappa.journal.begun import rollout_id
 from kappa.journal.journal import JournalRecord, as_document
 from replay.intents.intents import (
@@ -19,7 +20,9 @@ from replay.intents.intents import (
     seen_rollout,
     undone,
 )
-from replay.rollout.numbered import numbered
+from replay.intents.pausing import ask_pause, ask_resume, may_pause, may_resume
+from replay.intents.retiring import ask_retire, may_retire
+from replay.rollout.numbered import numbered, serving_pipeline
 from replay.rollout.rollout import Rollout
 from replay.rollout.state import State
 
@@ -37,9 +40,9 @@ class Intent(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    intent: Literal["promote", "undo", "abandon", "verify"] = Field(
+    intent: Literal["promote", "undo", "abandon", "verify", "retire", "pause", "resume"] = Field(
         description="let a candidate serve; let the build before serve again; give a rollout "
-        "up; verify it once more"
+        "up; verify it once more; take a pipeline out of service; stop its jobs; let them go on"
     )
     pipelines: tuple[str, ...] = Field(default=(), description="whose")
     rollout: int | None = Field(
@@ -68,7 +71,7 @@ def explain(state: State, wanted: Intent) -> str:
             name, build = undone(state, next(iter(wanted.pipelines), None), wanted.to)
             return (
                 f"build {build} (version {state.versions[build]}) of pipeline {name} will serve "
-                f"instead of {state.serving[name]}"
+                f"{_before(state, name)}"
             )
         case "abandon":
             ended = (
@@ -96,20 +99,41 @@ def explain(state: State, wanted: Intent) -> str:
                 f"build {again.build} of pipeline {again.pipeline} is brought to where the live "
                 "build stands, and verified once more"
             )
+        case "retire":
+            name = _the_pipeline(state, wanted)
+            if not may_retire(state, name):
+                return f"nothing: pipeline {name} was {state.retirements[name].text}"
+            return (
+                f"pipeline {name} serves no more, and its tables leave with build "
+                f"{state.serving[name]}, which an undo brings back while it is kept"
+            )
+        case "pause":
+            name = _the_pipeline(state, wanted)
+            if not may_pause(state, name):
+                return f"nothing: pipeline {name} is {state.paused[name].text}"
+            return f"the jobs of pipeline {name} stop, and its tables go on serving as they are"
+        case "resume":
+            name = _the_pipeline(state, wanted)
+            if not may_resume(state, name):
+                return f"nothing: pipeline {name} is not paused"
+            return f"the jobs of pipeline {name} go on from where they were"
 
 
 def record_intent(here: Here, state: State, wanted: Intent) -> dict[str, Any]:
     """Appends what is wanted to the journal.
 
-    Returns its record as the journal keeps it, and the number of the rollout that it is about.
+    Returns its record as the journal keeps it, and the number of the rollout that it is about. If a
+    pipeline is retired, paused or resumed already, it returns `already` with a sentence.
     """
     record = _recorded(here, state, wanted)
+    if record is None:
+        return {"already": explain(here.state(), wanted)}
     id_ = rollout_id(record)
     number = None if id_ is None else here.state().rollout(id_).number
     return {"rollout": number, **as_document(record)}
 
 
-def _recorded(here: Here, state: State, wanted: Intent) -> JournalRecord:
+def _recorded(here: Here, state: State, wanted: Intent) -> JournalRecord | None:
     pipeline = next(iter(wanted.pipelines), None)
     seen = None if wanted.rollout is None else numbered(state, wanted.rollout).id
     match wanted.intent:
@@ -121,6 +145,30 @@ def _recorded(here: Here, state: State, wanted: Intent) -> JournalRecord:
             return abandon(here.store, pipeline, reason="abandoned over HTTP", seen=seen)
         case "verify":
             return ask_verify(here.store, pipeline, seen=seen)
+        case "retire":
+            return ask_retire(
+                here.store,
+                _the_pipeline(state, wanted),
+                kept_seconds=here.settings.rollout.soak_seconds,
+                seen=state,
+            )
+        case "pause":
+            return ask_pause(here.store, _the_pipeline(state, wanted))
+        case "resume":
+            return ask_resume(here.store, _the_pipeline(state, wanted))
+
+
+def _the_pipeline(state: State, wanted: Intent) -> str:
+    for pipeline in wanted.pipelines:
+        return serving_pipeline(state, pipeline)
+    raise UsageError(
+        f"which pipeline is meant by {wanted.intent}?", hint='name it: "pipelines": ["NAME"]'
+    )
+
+
+def _before(state: State, pipeline: str) -> str:
+    live = state.serving.get(pipeline)
+    return f"instead of {live}" if live else "again, after it was retired"
 
 
 def _ready(state: State, wanted: Intent) -> tuple[Rollout, ...]:

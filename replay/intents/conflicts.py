@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import assert_never
 
-from kappa.base.errors import Conflict
+from kappa.base.errors import Conflict, UsageError
 from kappa.journal.events import Served
+from kappa.state.build import Birth
+from kappa.tables.shape import public_names
 from replay.rollout.rollout import Phase, Rollout
 from replay.rollout.state import State
 
@@ -58,6 +61,30 @@ def moved_on(state: State, rollout: Rollout) -> Conflict:
             assert_never(rollout.phase)
 
 
+def refuse_shared_names(
+    state: State, pipeline: str, build: str, birth_of: Callable[[str], Birth]
+) -> None:
+    """Raises UsageError if another pipeline serves a name of a kept build by now, or is about to.
+
+    Two tables of one name cannot both be served. It may happen after a pipeline was retired.
+    """
+    others = {
+        **state.serving,
+        **{rollout.pipeline: rollout.build for rollout in state.active_rollouts},
+    }
+    others.pop(pipeline, None)
+    for other, theirs in sorted(others.items()):
+        shared = sorted(
+            set(public_names(birth_of(build))).intersection(public_names(birth_of(theirs)))
+        )
+        if shared:
+            raise UsageError(
+                f"build {build} of pipeline {pipeline} cannot serve again: {shared[0]} is a table "
+                f"of pipeline {other} by now (build {theirs})",
+                hint=f"deploy {other} without it first, or: kappa retire {other}",
+            )
+
+
 def refuse_underway(state: State, pipeline: str) -> None:
     """Raises Conflict if a rollout of the pipeline has not ended."""
     active = state.active(pipeline)
@@ -69,17 +96,28 @@ def refuse_underway(state: State, pipeline: str) -> None:
         )
 
 
-def refuse_switched(state: State, pipeline: str, serving: str, build: str) -> None:
-    """Raises Conflict if a switch from build `serving` to `build` would be another one by now."""
+def refuse_switched(
+    state: State, pipeline: str, serving: str | None, build: str | None = None
+) -> None:
+    """Raises Conflict if a switch from build `serving` to `build` would be another one by now.
+
+    None stands for none: of a retired pipeline, or of one that is to be retired.
+    """
     now = state.serving.get(pipeline)
     if now != serving:
         raise Conflict(
             f"{state.switched_by(pipeline)} was first: pipeline {pipeline} is served by "
-            f"build {now} now, and not by build {serving}",
-            hint=f"look again: kappa history; then kappa undo {pipeline}",
+            f"{_named(now)} now, and not by {_named(serving)}",
+            hint="look again: kappa history; then ask again",
         )
+    if build is None:
+        return
     if state.idle.get(pipeline) != build:
         raise Conflict(
             f"build {build} of pipeline {pipeline} was retired meanwhile: its soak is over",
             hint="bring the code of that version back and kappa deploy: it is replayed",
         )
+
+
+def _named(build: str | None) -> str:
+    return "no build" if build is None else f"build {build}"

@@ -10,13 +10,20 @@ pipeline is asked for, a text of digits only is the number of one of its rollout
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from kappa.base.errors import UsageError
 from kappa.journal.events import Abandoned, Event, PromoteAsked, SwitchAsked, VerifyAsked
 from kappa.journal.journal import Journal, JournalRecord
 from kappa.state.alignment import Alignments
+from kappa.state.build import read_birth
 from kappa.state.store import Store
-from replay.intents.conflicts import moved_on, refuse_switched, refuse_underway
+from replay.intents.conflicts import (
+    moved_on,
+    refuse_shared_names,
+    refuse_switched,
+    refuse_underway,
+)
 from replay.rollout.current import current_state
 from replay.rollout.fold import check_may_follow
 from replay.rollout.numbered import rollout_named, serving_pipeline
@@ -37,13 +44,15 @@ def ask_undo(
 
     The record's number is the rollout's id. `seen` is the state that the operator has looked at;
     without it, the state now. Raises what `undone` raises; Conflict if something else serves by
-    now, or a rollout of the pipeline has not ended.
+    now, or a rollout of the pipeline has not ended; UsageError if another pipeline serves a table
+    of that name by now.
     """
 
     def decide(looked: State, state: State) -> Event:
         name, build = undone(looked, pipeline, to)
         refuse_underway(state, name)
-        refuse_switched(state, name, looked.serving[name], build)
+        refuse_switched(state, name, looked.serving.get(name), build)
+        refuse_shared_names(state, name, build, partial(read_birth, store))
         return SwitchAsked(name, build, reason)
 
     return _ask(store, decide, seen)
@@ -232,15 +241,26 @@ def awaited_rollout(state: State, pipeline: str | None) -> Rollout:
 def _ask(
     store: Store, decide: Callable[[State, State], Event], seen: State | None = None
 ) -> JournalRecord:
+    record = append_decided(store, decide, seen)
+    assert record is not None, "each of these requests is a record"
+    return record
+
+
+def append_decided(
+    store: Store, decide: Callable[[State, State], Event | None], seen: State | None = None
+) -> JournalRecord | None:
     """Appends the event that `decide` makes of the state looked at and the current one.
 
-    The first state that is read counts as looked at, unless `seen` is given.
+    The first state that is read counts as looked at, unless `seen` is given. Returns None, and
+    appends nothing, if `decide` returns None: all is as it was asked for already.
     """
     journal = Journal(store)
     while True:
         state = current_state(store)
         seen = seen or state
         event = decide(seen, state)
+        if event is None:
+            return None
         check_may_follow(state, event)
         # Refused: another record has the number. It is read, and the same request is made of it.
         record = journal.append(state.last + 1, event)

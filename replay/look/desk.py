@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kappa.base.errors import KappaError, Unreachable
-from kappa.journal.events import Served
+from kappa.journal.events import GenerationMade
 from kappa.journal.view import JournalView
 from kappa.state.build import read_birth
 from replay.look.listings import topics_listing
@@ -151,7 +151,7 @@ class Desk:
         _, record = JournalView(self.here.store).last_served()
         return (
             record.event.generation
-            if record is not None and isinstance(record.event, Served)
+            if record is not None and isinstance(record.event, GenerationMade)
             else 0
         )
 
@@ -236,4 +236,5 @@ def beat_of(build: BuildStatus) -> Hashable:
         build.stopped,
         build.kept_until,
         build.beyond,
+        build.pause,
     )

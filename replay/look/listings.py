@@ -7,8 +7,9 @@ from dataclasses import asdict
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from kappa.journal.service import PipelineRetired
 from replay.prove.proof_text import cut_line, proof_line, record_document
-from replay.rollout.history import Chapter, ProofRecord
+from replay.rollout.history import Chapter, ProofRecord, ServiceRecord
 from replay.rollout.rollout import Rollout
 from serving.query.render import Listing
 
@@ -20,8 +21,12 @@ if TYPE_CHECKING:
     from replay.retire.garbage import Garbage
 
 
-def history_listing(chapters: tuple[Chapter, ...], proofs: tuple[ProofRecord, ...] = ()) -> Listing:
-    """Makes a row of each rollout and each proof, oldest first.
+def history_listing(
+    chapters: tuple[Chapter, ...],
+    proofs: tuple[ProofRecord, ...] = (),
+    service: tuple[ServiceRecord, ...] = (),
+) -> Listing:
+    """Makes a row of each rollout, proof, retirement and pause, oldest first.
 
     Receipts and proofs in full are for machines.
     """
@@ -59,8 +64,10 @@ def history_listing(chapters: tuple[Chapter, ...], proofs: tuple[ProofRecord, ..
             "proof",
         }
     )
-    rows = [(chapter.rollout.id, _chapter_row(chapter)) for chapter in chapters] + [
-        (each.record.number, _proof_row(each)) for each in proofs
+    rows = [
+        *((chapter.rollout.id, _chapter_row(chapter)) for chapter in chapters),
+        *((each.record.number, _proof_row(each)) for each in proofs),
+        *((each.record.number, _service_row(each)) for each in service),
     ]
     return Listing(columns, tuple(row for _, row in sorted(rows, key=itemgetter(0))), wide=wide)
 
@@ -150,6 +157,31 @@ def _way(rollout: Rollout) -> str:
     if rollout.tables_of is not None:
         return "overlay"
     return "replay" if rollout.base is None else "branch"
+
+
+def _service_row(kept: ServiceRecord) -> tuple[Any, ...]:
+    record, event = kept.record, kept.event
+    retired = event if isinstance(event, PipelineRetired) else None
+    # As in the plan: retire, pause, resume.
+    what = "retire" if retired is not None else event.kind.removesuffix("d")
+    return (
+        None,
+        None if retired is None else retired.generation,
+        record.at,
+        record.by,
+        event.pipeline,
+        None if retired is None else retired.build,
+        kept.version,
+        what,
+        f"{what}d",
+        "" if retired is None else f"{', '.join(retired.names)} left",
+        *(None,) * 4,
+        (),
+        (),
+        "",
+        (),
+        None,
+    )
 
 
 def _proof_row(kept: ProofRecord) -> tuple[Any, ...]:

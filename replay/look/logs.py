@@ -21,14 +21,16 @@ _LOOK_SECONDS = 0.2
 def log_file(store: Store, state: State, name: str) -> Path:
     """Returns the log of `supervisor`, `broker`, `verification`, `http`, `archiver` or a build.
 
-    A pipeline's log is that of its candidate, or else of its live build; a rollout's number means
+    A pipeline's log is that of its candidate, its live or its kept build; a rollout's number means
     its build. An overlay's is that of the build that folds its tables. Raises UsageError if there
     is nothing of that name, or no log yet.
     """
     name = build_named(state, name)
     candidate = state.active(name)
     build = state.folded_by(
-        candidate.build if candidate is not None else state.serving.get(name, name)
+        candidate.build
+        if candidate is not None
+        else state.serving.get(name) or state.idle.get(name, name)
     )
     path = store.path(f"logs/{build}.log")
     if build not in _OWN and build not in state.versions:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from kappa.journal.retirement import Retirement
 from replay.page.trail import Step, rate_of, rates
 from replay.rollout.rollout import Phase
 from replay.rollout.state import State
@@ -44,6 +45,11 @@ class PipelineCard:
     generation: int | None
     served_at: str | None
 
+    @property
+    def retirement(self) -> Retirement | None:
+        """The retirement of a pipeline whose build is kept for an undo of it."""
+        return None if self.idle is None else self.idle.retirement
+
 
 def cards(
     status: Status, state: State, trails: Callable[[str], Sequence[Step]], now: datetime
@@ -62,6 +68,8 @@ def health_of(build: BuildStatus, now: datetime, *, supervised: bool = True) -> 
     age = build.age_seconds(now)
     if build.stopped is not None:
         return Health("Stopped", "bad", build.stopped.message)
+    if build.pause is not None:
+        return Health("Paused", "warn", build.pause.text)
     if build.trouble:
         return Health("In trouble", "bad", build.trouble)
     if not supervised:

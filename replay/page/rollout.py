@@ -159,6 +159,17 @@ def undo_deed(state: State, pipeline: str) -> Iterator[Deed]:
         yield Deed("undo", pipeline, "Undo", f"kappa undo {pipeline}")
 
 
+def service_deeds(state: State, pipeline: str) -> Iterator[Deed]:
+    """Yields what may be asked of a pipeline as a whole, if no rollout of it is active."""
+    if pipeline in state.paused:
+        yield Deed("resume", pipeline, "Resume", f"kappa resume {pipeline}")
+    if pipeline not in state.serving or state.active(pipeline) is not None:
+        return
+    if pipeline not in state.paused:
+        yield Deed("pause", pipeline, "Pause", f"kappa pause {pipeline}")
+    yield Deed("retire", pipeline, "Retire", f"kappa retire {pipeline}")
+
+
 def _stages(rollout: Rollout) -> Iterator[Stage]:
     steps = [
         each for each in _STEPS if not rollout.switch or each[1] in {Phase.HOLDING, Phase.SERVED}

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from fastapi import APIRouter, Request, Response
 
 from kappa.base.errors import KappaError
+from kappa.journal.service import PipelineRetired
 from kappa.state.build import read_birth
 from replay.http.api import desk_of
 from replay.look.desk import Desk
@@ -19,12 +20,12 @@ from replay.page import data_routes
 from replay.page.answer import page
 from replay.page.compared import samples_of
 from replay.page.overview import cards
-from replay.page.rollout import SampledRows, rollout_view, sampled, undo_deed
+from replay.page.rollout import SampledRows, rollout_view, sampled, service_deeds, undo_deed
 from replay.page.timeline import timeline, undo_to
 from replay.page.trail import Trails
 from replay.rollout.numbered import numbered
 from replay.rollout.rollout import Rollout
-from replay.rollout.show import code_of, serving_in, shown
+from replay.rollout.show import code_of, left_text, serving_in, shown
 from replay.rollout.state import State
 from serving.http import login, static
 from serving.http.problem import HttpError
@@ -53,7 +54,13 @@ def overview(request: Request) -> Response:
         cards=found,
         status=status,
         broker=desk.here.bootstrap_servers,
-        deeds={each.pipeline: tuple(undo_deed(state, each.pipeline)) for each in found},
+        deeds={
+            each.pipeline: (
+                *undo_deed(state, each.pipeline),
+                *service_deeds(state, each.pipeline),
+            )
+            for each in found
+        },
     )
 
 
@@ -138,6 +145,7 @@ def generation(request: Request, number: int) -> Response:
         state,
         now,
         shown=found,
+        left=left_text(found.served) if isinstance(found.served, PipelineRetired) else "",
         tables=tables,
         trouble=trouble,
         deeds=tuple(undo_to(state, number)),

@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kappa.base.errors import KappaError
-from kappa.journal.events import Served
+from kappa.journal.events import GenerationMade
 from kappa.journal.journal import JournalRecord
 from kappa.journal.receipt import Receipt
+from kappa.journal.service import Paused, PipelineRetired, Resumed
 from replay.intents.intents import undone
 from replay.page.rollout import Deed
 from replay.prove.proof_text import proof_line
 from replay.rollout.history import ProofRecord, proof_records
 from replay.rollout.rollout import Phase, Rollout
+from replay.rollout.show import left_text
 from replay.rollout.state import State
 
 
@@ -34,7 +36,8 @@ class Switch:
 class Moment:
     """One entry; `number` is the journal's.
 
-    It has `generation` and `switches` if it served, else a `rollout`, or a `proof`.
+    It has `generation` and `switches` if it served, else a `rollout`, a `proof`, or neither: then
+    `told` is all, as of a pause.
     """
 
     number: int
@@ -57,6 +60,7 @@ def timeline(
         *_generations(state),
         *_others(state),
         *(_proof(each) for each in proof_records(state)),
+        *_pauses(state),
     ]
     return tuple(
         sorted(
@@ -72,12 +76,14 @@ def undo_to(state: State, generation: int) -> Iterator[Deed]:
         (
             each
             for each in state.served
-            if isinstance(each.event, Served) and each.event.generation == generation
+            if isinstance(each.event, GenerationMade) and each.event.generation == generation
         ),
         None,
     )
     for pipeline in (
-        record.event.serving if record is not None and isinstance(record.event, Served) else ()
+        record.event.serving
+        if record is not None and isinstance(record.event, GenerationMade)
+        else ()
     ):
         try:
             name, _ = undone(state, pipeline, generation)
@@ -95,7 +101,7 @@ def undo_to(state: State, generation: int) -> Iterator[Deed]:
 
 def _generations(state: State) -> Iterator[Moment]:
     for record in state.served:
-        if isinstance(record.event, Served):
+        if isinstance(record.event, GenerationMade):
             switches = tuple(
                 _switch(state, state.rollout(each.rollout), each.receipt)
                 for each in record.event.switched
@@ -107,6 +113,7 @@ def _generations(state: State) -> Iterator[Moment]:
                 "ok",
                 record.event.generation,
                 switches,
+                told=left_text(record.event) if isinstance(record.event, PipelineRetired) else "",
                 now=record.event.generation == state.generation,
             )
 
@@ -141,6 +148,13 @@ def _others(state: State) -> Iterator[Moment]:
                 rollout=rollout,
                 told=rollout.reason,
             )
+
+
+def _pauses(state: State) -> Iterator[Moment]:
+    for record in state.service:
+        if isinstance(record.event, Paused | Resumed):
+            told = f"pipeline {record.event.pipeline} was {record.event.kind}"
+            yield Moment(record.number, record.at, record.by, "unknown", told=told)
 
 
 def _proof(kept: ProofRecord) -> Moment:

@@ -11,6 +11,7 @@ from kappa.declare.pipeline import Pipeline
 from kappa.declare.table import REJECTS
 from kappa.state.build import Birth
 from kappa.state.offsets import Offsets
+from kappa.tables.shape import public_names
 from replay.plan.branch import unlike
 from replay.plan.plan import PlanStep, Refusal
 from replay.preflight.finding import BREAKING, GAP, Accepting, Finding, flag
@@ -108,7 +109,7 @@ def _made_anew(observed: Observed, step: PlanStep, pipeline: Pipeline) -> Iterat
 
 
 def conflicts_of(observed: Observed, step: PlanStep) -> Iterator[Refusal]:
-    """Yields conflicts: a rollout of the pipeline, or another that serves what it writes."""
+    """Yields conflicts: a rollout or a pause of the pipeline, or another that serves its names."""
     if not step.acts:
         return
     name, state, declared = step.pipeline, observed.state, observed.declared[step.pipeline]
@@ -120,6 +121,12 @@ def conflicts_of(observed: Observed, step: PlanStep) -> Iterator[Refusal]:
             f"wait for it: kappa status -w; or end it: kappa abandon {name}",
             conflict=True,
         )
+    if name in state.paused:
+        yield Refusal(
+            name,
+            f"pipeline {name} is {state.paused[name].text}",
+            f"resume it first: kappa resume {name}",
+        )
     written = (
         {table.name for table in declared.tables} | {view.name for view in declared.pipeline.views}
     ) - {REJECTS}
@@ -128,8 +135,7 @@ def conflicts_of(observed: Observed, step: PlanStep) -> Iterator[Refusal]:
         **{rollout.pipeline: rollout.build for rollout in state.active_rollouts},
     }
     for other, build in sorted(others.items()):
-        birth = observed.births[build]
-        shared = sorted(written & ({table.name for table in birth.tables} | set(birth.views)))
+        shared = sorted(written & set(public_names(observed.births[build])))
         if other != name and shared:
             yield Refusal(
                 name,

@@ -91,17 +91,19 @@ def _step(observed: Observed, declared: Declared, *, again: bool) -> PlanStep:
     name, state = declared.pipeline.name, observed.state
     serving, idle, rollout = state.serving.get(name), state.idle.get(name), state.active(name)
     born = None if serving is None else observed.births[serving]
+    kept = None if idle is None else observed.births[idle]
+    if not again and born is None and kept is not None and kept.version == declared.version:
+        # It was retired, and its build is still there: nothing is replayed.
+        notes = kept_notes(observed, kept)
+        return PlanStep(
+            name, Change.KEPT, declared.version, None, idle, rollout=rollout, notes=notes
+        )
     if again or born is None or born.version != declared.version:
-        if (
-            not again
-            and born is not None
-            and idle is not None
-            and observed.births[idle].version == declared.version
-        ):
+        if not again and born is not None and kept is not None and kept.version == declared.version:
             reasons = differences(born.parts, declared.parts)
             diffs, notes = (
                 _diffs(observed, born, declared),
-                kept_notes(observed, observed.births[idle]),
+                kept_notes(observed, kept),
             )
             return PlanStep(
                 name,

@@ -116,14 +116,18 @@ class PlanStep:
             case Change.AGAIN:
                 return f"once more (version {self.version}, {because}), {replayed}"
             case Change.KEPT:
+                was = "changed to" if self.serving is not None else "retired;"
                 return (
-                    f"changed to version {self.version}, which build {self.build} still holds: "
+                    f"{was} version {self.version}, which build {self.build} still holds: "
                     "it will serve again, without a replay"
                 )
             case Change.SAME:
                 return f"unchanged (version {self.version}, build {self.build})"
             case Change.GONE:
-                return f"no longer declared; build {self.build} continues to serve"
+                return (
+                    f"no longer declared; build {self.build} continues to serve until: "
+                    f"kappa retire {self.pipeline}"
+                )
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,9 @@ from kappa.journal.events import (
     VerifyAsked,
 )
 from kappa.journal.journal import JournalRecord
+from kappa.journal.pause import paused_after
+from kappa.journal.retirement import retired_after
+from kappa.journal.service import Paused, PipelineRetired, Resumed
 from replay.rollout.group import approve, fail, leave_group, release, switch
 from replay.rollout.move import moved, require, rollout_in
 from replay.rollout.rollout import BEGINNINGS, IllegalTransition, Move, Rollout
@@ -44,7 +47,12 @@ def advance(state: State, record: JournalRecord) -> State:
     """Returns the state after one more record. Raises IllegalTransition if it cannot follow."""
     if record.number != state.last + 1:
         raise IllegalTransition(f"journal record {record.number} cannot follow record {state.last}")
-    return replace(_advanced(state, record), last=record.number)
+    return replace(
+        _advanced(state, record),
+        last=record.number,
+        paused=paused_after(state.paused, record),
+        retirements=retired_after(state.retirements, record),
+    )
 
 
 def check_may_follow(state: State, event: Event) -> None:
@@ -60,6 +68,9 @@ def _advanced(state: State, record: JournalRecord) -> State:
         case Staged() as event:
             require(
                 record, event.build not in state.versions, f"build {event.build} was staged before"
+            )
+            require(
+                record, event.pipeline not in state.paused, f"pipeline {event.pipeline} is paused"
             )
             known = replace(
                 state,
@@ -165,6 +176,47 @@ def _advanced(state: State, record: JournalRecord) -> State:
                 f"pipeline {event.pipeline} has no build {event.build}",
             )
             return replace(state, proofs=(*state.proofs, record))
+        case PipelineRetired() as event:
+            return _retired(state, record, event)
+        case Paused(pipeline=pipeline):
+            require(record, pipeline in state.serving, f"pipeline {pipeline} does not serve")
+            require(record, pipeline not in state.paused, f"pipeline {pipeline} is paused already")
+            _require_no_rollout(state, record, pipeline)
+            return replace(state, service=(*state.service, record))
+        case Resumed(pipeline=pipeline):
+            require(record, pipeline in state.paused, f"pipeline {pipeline} is not paused")
+            return replace(state, service=(*state.service, record))
+
+
+def _retired(state: State, record: JournalRecord, event: PipelineRetired) -> State:
+    require(
+        record,
+        event.generation == state.generation + 1,
+        f"generation {event.generation} does not follow {state.generation}",
+    )
+    require(
+        record,
+        {**event.serving, event.pipeline: event.build} == state.serving
+        and event.pipeline not in event.serving,
+        "its serving map is not the one before without its pipeline",
+    )
+    _require_no_rollout(state, record, event.pipeline)
+    return replace(
+        state,
+        generation=event.generation,
+        serving=dict(event.serving),
+        idle={**state.idle, event.pipeline: event.build},
+        served=(*state.served, record),
+        service=(*state.service, record),
+    )
+
+
+def _require_no_rollout(state: State, record: JournalRecord, pipeline: str) -> None:
+    require(
+        record,
+        state.active(pipeline) is None,
+        f"a rollout of pipeline {pipeline} has not ended",
+    )
 
 
 def _begun(
@@ -174,11 +226,7 @@ def _begun(
     move: Move,
     reasons: tuple[str, ...],
 ) -> State:
-    require(
-        record,
-        state.active(event.pipeline) is None,
-        f"a rollout of pipeline {event.pipeline} has not ended",
-    )
+    _require_no_rollout(state, record, event.pipeline)
     begun = Rollout(
         id=record.number,
         number=len(state.rollouts) + 1,

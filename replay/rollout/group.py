@@ -132,6 +132,9 @@ def switch(state: State, record: JournalRecord, event: Served) -> State:
         after = moved(after, record, rollout.id, Move.SERVED, hold=None, reason="")
         if live is not None:
             idle[rollout.pipeline] = live
+        elif idle.get(rollout.pipeline) == rollout.build:
+            # A retired pipeline is undone: its kept build serves again, and none is kept beside it.
+            del idle[rollout.pipeline]
     return replace(
         after,
         generation=event.generation,

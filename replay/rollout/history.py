@@ -1,4 +1,4 @@
-"""The history: every rollout of the journal, with its receipt, and every proof. Pure."""
+"""The history: every rollout with its receipt, every proof, retirement and pause. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from kappa.base.errors import UsageError
 from kappa.journal.events import Proved, Served
 from kappa.journal.journal import JournalRecord
 from kappa.journal.receipt import Receipt
+from kappa.journal.service import Paused, PipelineRetired, Resumed
 from replay.rollout.numbered import numbered
 from replay.rollout.rollout import Rollout
 from replay.rollout.state import State
@@ -75,6 +76,31 @@ class ProofRecord:
     record: JournalRecord
     found: Proved
     version: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceRecord:
+    """A pipeline's retirement, its pause, or the end of one, with its journal record.
+
+    `version` is that of the build that was retired.
+    """
+
+    record: JournalRecord
+    event: PipelineRetired | Paused | Resumed
+    version: str = ""
+
+
+def service_records(state: State) -> tuple[ServiceRecord, ...]:
+    """Returns all retirements and pauses of pipelines, oldest first."""
+    return tuple(
+        ServiceRecord(
+            record,
+            record.event,
+            state.versions[record.event.build] if isinstance(record.event, PipelineRetired) else "",
+        )
+        for record in state.service
+        if isinstance(record.event, PipelineRetired | Paused | Resumed)
+    )
 
 
 def proof_records(state: State) -> tuple[ProofRecord, ...]:

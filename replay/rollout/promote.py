@@ -207,7 +207,7 @@ def _receipt(sight: Sight) -> Receipt:
         live_offsets=None if live is None else live.offsets,
         checks=() if verified is None else verified.checks,
         reasons=rollout.reasons,
-        first=live is None,
+        first=live is None and sight.state.served_before(rollout.pipeline) is None,
         differences=() if verified is None else verified.differences,
         counts=() if verified is None else verified.counts,
         incomparable_topics=() if verified is None else verified.incomparable_topics,

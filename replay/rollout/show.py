@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kappa.base.errors import UsageError
-from kappa.journal.events import Served
+from kappa.journal.events import GenerationMade
 from kappa.journal.journal import JournalRecord, as_document
 from kappa.journal.receipt import Receipt
+from kappa.journal.service import PipelineRetired
 from kappa.journal.verification import Check
 from kappa.state.build import Birth, folder
 from kappa.state.offsets import Offsets
@@ -33,10 +34,13 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One generation: its record, the rollouts it switched, and each pipeline's build then."""
+    """One generation: its record, the rollouts it switched, and each pipeline's build then.
+
+    A generation without a pipeline that was retired has switched no rollout.
+    """
 
     record: JournalRecord
-    served: Served
+    served: GenerationMade
     switched: tuple[tuple[Rollout, Receipt], ...]
     births: Mapping[str, Birth]
     codes: Mapping[str, Code]
@@ -48,9 +52,9 @@ def serving_in(state: State, generation: int) -> Mapping[str, str]:
     return _served(state, generation)[1].serving
 
 
-def _served(state: State, generation: int) -> tuple[JournalRecord, Served]:
+def _served(state: State, generation: int) -> tuple[JournalRecord, GenerationMade]:
     for record in state.served:
-        if isinstance(record.event, Served) and record.event.generation == generation:
+        if isinstance(record.event, GenerationMade) and record.event.generation == generation:
             return record, record.event
     raise UsageError(
         f"there is no generation {generation}",
@@ -72,7 +76,7 @@ def shown(
         (
             each.event.serving
             for each in state.served
-            if isinstance(each.event, Served) and each.event.generation == generation - 1
+            if isinstance(each.event, GenerationMade) and each.event.generation == generation - 1
         ),
         {},
     )
@@ -121,12 +125,21 @@ def show_text(found: Shown) -> str:
             for rollout, receipt in found.switched
             for line in _switch_lines(rollout, receipt, found.served.generation)
         ),
+        *([left_text(found.served)] if isinstance(found.served, PipelineRetired) else []),
         *(
             _build_line(found, pipeline, build)
             for pipeline, build in sorted(found.served.serving.items())
         ),
     ]
     return "".join(f"{line}\n" for line in lines)
+
+
+def left_text(retired: PipelineRetired) -> str:
+    """Returns what a retirement took out of service, in a line."""
+    return (
+        f"pipeline {retired.pipeline} was retired: {', '.join(retired.names)} left with build "
+        f"{retired.build}, which was kept for {retired.kept_seconds:,.0f} s"
+    )
 
 
 def show_document(found: Shown) -> dict[str, Any]:
@@ -166,6 +179,8 @@ def _switch_lines(rollout: Rollout, receipt: Receipt, generation: int) -> Iterat
         ", its first"
         if receipt.first
         else f" instead of {receipt.live_build}, which generation {generation - 1} served"
+        if receipt.live_build
+        else ", after it had been retired"
     )
     yield f"{receipt.pipeline}: build {receipt.build} (version {receipt.version}){instead}"
     if receipt.base is not None:

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
-from kappa.journal.events import Served
+from kappa.journal.events import GenerationMade
 from kappa.journal.journal import JournalRecord
+from kappa.journal.pause import Pauses
+from kappa.journal.retirement import Retirements
 from replay.rollout.rollout import Phase, Rollout
 
 
@@ -20,9 +22,10 @@ class State:
     """All builds and rollouts of the journal up to record `last`.
 
     `serving` and `idle` map pipeline to build. The idle build served before and is kept consuming,
-    so that an undo is a switch to it. `versions` and `pipelines` map every build ever staged to its
-    version and its pipeline, `overlays` every overlay to the build whose tables it serves. `proofs`
-    are the Proved records, passed or not.
+    so that an undo is a switch to it. `served` are the records that made a generation each.
+    `versions` and `pipelines` map every build ever staged to its version and its pipeline,
+    `overlays` every overlay to the build whose tables it serves. `proofs` are the Proved records,
+    passed or not. `paused` and `retirements` are by pipeline; `service` are the records of both.
     """
 
     last: int = 0
@@ -36,6 +39,9 @@ class State:
     pipelines: Mapping[str, str] = field(default_factory=dict)
     overlays: Mapping[str, str] = field(default_factory=dict)
     proofs: tuple[JournalRecord, ...] = ()
+    paused: Pauses = field(default_factory=dict)
+    retirements: Retirements = field(default_factory=dict)
+    service: tuple[JournalRecord, ...] = ()
 
     def active(self, pipeline: str) -> Rollout | None:
         """Returns the pipeline's rollout that has not ended, if any: there is at most one."""
@@ -72,8 +78,17 @@ class State:
         )
 
     def wanted_jobs(self) -> frozenset[str]:
-        """Returns the builds whose jobs should run: those that fold what is needed."""
-        return frozenset(map(self.folded_by, self.wanted_builds()))
+        """Returns the builds whose jobs should run: those that fold what is needed.
+
+        Of a paused pipeline, that is only what is on its way back.
+        """
+        at_rest = {
+            build
+            for roles in (self.serving, self.idle)
+            for pipeline, build in roles.items()
+            if pipeline in self.paused
+        } - {rollout.build for rollout in self.active_rollouts}
+        return frozenset(map(self.folded_by, self.wanted_builds() - at_rest))
 
     def overlaid(self) -> frozenset[str]:
         """Returns the builds whose tables an overlay serves that is needed."""
@@ -109,14 +124,16 @@ class State:
             (
                 record
                 for record in self.served
-                if isinstance(record.event, Served)
+                if isinstance(record.event, GenerationMade)
                 and any(each.rollout == rollout for each in record.event.switched)
             ),
             None,
         )
 
     def switched_by(self, pipeline: str) -> str:
-        """Returns the author of the request that led to what serves a pipeline now."""
+        """Returns the author of the request that led to what serves a pipeline now, or its end."""
+        if pipeline in self.retirements:
+            return self.retirements[pipeline].by
         return next(
             (
                 rollout.asked_by
@@ -143,10 +160,13 @@ def soak_end(state: State, pipeline: str, soak_seconds: float) -> datetime | Non
     """Returns when the soak of the pipeline's idle build ends.
 
     Returns None if it has no idle build, or an overlay serves its tables: it is kept for as long.
+    Of a pipeline that was retired, the record itself says how long its build is kept.
     """
     since = state.idle_since(pipeline)
-    overlaid = state.idle.get(pipeline) in state.overlaid()
-    return None if since is None or overlaid else since + timedelta(seconds=soak_seconds)
+    if since is None or state.idle.get(pipeline) in state.overlaid():
+        return None
+    retirement = state.retirements.get(pipeline)
+    return since + timedelta(seconds=soak_seconds) if retirement is None else retirement.kept_until
 
 
 def soaked(state: State, now: datetime, soak_seconds: float) -> frozenset[str]:
@@ -160,4 +180,4 @@ def soaked(state: State, now: datetime, soak_seconds: float) -> frozenset[str]:
 
 
 def _build_in(record: JournalRecord, pipeline: str) -> str | None:
-    return record.event.serving.get(pipeline) if isinstance(record.event, Served) else None
+    return record.event.serving.get(pipeline) if isinstance(record.event, GenerationMade) else None

@@ -63,7 +63,7 @@ def named_errors() -> Iterator[None]:
 
 
 def news(before: State, after: State) -> Iterator[str]:
-    """Yields a line for each rollout that moved on between two states."""
+    """Yields a line for each rollout that moved on, and each pipeline retired or paused."""
     known = {rollout.id: rollout.phase for rollout in before.rollouts}
     for rollout in after.rollouts:
         if rollout.phase != known.get(rollout.id) and (before.last or rollout.active):
@@ -72,3 +72,11 @@ def news(before: State, after: State) -> Iterator[str]:
                 f"{rollout.build}: "
                 f"{rollout.phase}{f' ({rollout.reason})' if rollout.reason else ''}"
             )
+    if not before.last:
+        return
+    for name in sorted(after.retirements.keys() - before.retirements.keys()):
+        yield f"pipeline {name} was {after.retirements[name].text}"
+    for name in sorted(after.paused.keys() - before.paused.keys()):
+        yield f"pipeline {name} is {after.paused[name].text}"
+    for name in sorted(before.paused.keys() - after.paused.keys()):
+        yield f"pipeline {name} is paused no more"

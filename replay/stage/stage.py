@@ -166,12 +166,21 @@ def _refuse_moved(state: State, step: PlanStep) -> None:
             f"{step.pipeline} is on its way, with build {underway.build}",
             hint=f"follow it: kappa status -w; or end it: kappa abandon {step.pipeline}",
         )
+    if step.pipeline in state.paused:
+        raise Conflict(
+            f"pipeline {step.pipeline} is {state.paused[step.pipeline].text}",
+            hint=f"resume it first: kappa resume {step.pipeline}",
+        )
     serving = state.serving.get(step.pipeline)
     kept_moved = step.change is Change.KEPT and state.idle.get(step.pipeline) != step.build
     if serving != step.serving or kept_moved:
         who = state.switched_by(step.pipeline)
         raise Conflict(
-            f"{who} was first: pipeline {step.pipeline} is served by build {serving} now, "
-            f"and not by {step.serving} as in the plan",
+            f"{who} was first: pipeline {step.pipeline} is served by "
+            f"{_named(serving)} now, and not by {_named(step.serving)} as in the plan",
             hint="plan again: kappa plan",
         )
+
+
+def _named(build: str | None) -> str:
+    return "no build" if build is None else f"build {build}"

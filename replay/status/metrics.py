@@ -131,6 +131,12 @@ def _families(
         [(_labels(each), float(each.duplicate)) for each in builds],
     )
     yield (
+        "kappa_paused",
+        "gauge",
+        "1 where a build's pipeline is paused: its job does not run.",
+        [(_labels(each), float(each.pause is not None)) for each in builds],
+    )
+    yield (
         "kappa_job_stopped",
         "gauge",
         "1 where a build's job has stopped for good.",

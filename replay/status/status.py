@@ -9,6 +9,8 @@ from typing import Protocol
 
 from kappa.base.errors import KappaError
 from kappa.declare.breaker import beyond_text, is_beyond, rejected_of
+from kappa.journal.pause import Pause
+from kappa.journal.retirement import Retirement
 from kappa.state.build import Birth, read_birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
@@ -53,9 +55,10 @@ class BuildStatus:
     `kept_until` is the end of the soak of an idle build. `waits_for`, `rate` (offsets a second) and
     `trouble` are the supervisor's words. `libraries` are those that are installed in another
     version than at its birth. It reads `topics` from `reads_from` on; `base` is that of a branch,
-    `tables_of` the build whose tables an overlay serves.
-    `slice` is how far its job is in the slice that comes next, if it is replayed.
-    `broken` are the live build's tables and views that cannot be read, a sentence each.
+    `tables_of` the build whose tables an overlay serves. `slice` is how far its job is in the slice
+    that comes next, if it is replayed. `broken` are the live build's tables and views that cannot
+    be read, a sentence each. `pause` is that of its pipeline; `retirement` is its pipeline's, and
+    it is kept for an undo of that.
     """
 
     pipeline: str
@@ -85,6 +88,8 @@ class BuildStatus:
     reads_from: Offsets = field(default_factory=Offsets)
     broken: tuple[str, ...] = ()
     slice: SliceProgress | None = None
+    pause: Pause | None = None
+    retirement: Retirement | None = None
 
     @property
     def read(self) -> tuple[int, int] | None:
@@ -200,7 +205,7 @@ def held_back(end: Offsets, high_watermark: Offsets) -> tuple[HeldBack, ...]:
 
 
 def _told(build: BuildStatus, state: State, underway: Underway, soak_seconds: float) -> BuildStatus:
-    """Adds the supervisor's report, and until when an idle build is kept."""
+    """Adds the supervisor's report, and what the journal says of its pipeline."""
     waiting = (
         Waiting() if build.rollout is None else underway.rollouts.get(build.rollout.id, Waiting())
     )
@@ -211,6 +216,8 @@ def _told(build: BuildStatus, state: State, underway: Underway, soak_seconds: fl
         waits_for=waiting.waits_for,
         rate=waiting.rate,
         trouble=underway.trouble(build.build),
+        pause=state.paused.get(build.pipeline),
+        retirement=state.retirements.get(build.pipeline),
     )
 
 

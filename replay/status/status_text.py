@@ -37,6 +37,7 @@ def status_listing(status: Status, now: datetime) -> Listing:
         "duplicate",
         "broken",
         "slice",
+        "paused_since",
     )
     columns = (
         "pipeline",
@@ -131,6 +132,7 @@ def _build_row(build: BuildStatus, now: datetime) -> tuple[Any, ...]:
         build.duplicate,
         build.broken,
         None if build.slice is None else _slice(build.slice),
+        None if build.pause is None else build.pause.at,
         _note(build),
     )
 
@@ -154,6 +156,8 @@ def _note(build: BuildStatus) -> str:
     said = [
         f"has {build.beyond}" if build.beyond else "",
         *build.broken,
+        f"{build.pause.text}: kappa resume {build.pipeline} goes on" if build.pause else "",
+        f"pipeline {build.retirement.text}" if build.retirement else "",
         build.base,
         f"serves the tables of build {build.tables_of}" if build.tables_of else "",
         build.trouble,
@@ -198,7 +202,8 @@ def _state(build: BuildStatus) -> str:
     if build.stopped is not None:
         return "stopped"
     if build.rollout is None:
-        return "serving" if build.role == "live" else "kept"
+        standing = "serving" if build.role == "live" else "kept"
+        return standing if build.pause is None else f"{standing}, paused"
     if build.rollout.phase is Phase.REPLAYING and build.reached is not None:
         done, total = build.reached
         return f"{build.rollout.phase} {100 * done // max(1, total)} %"

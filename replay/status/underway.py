@@ -112,10 +112,12 @@ class Reporter:
             for rollout in state.active_rollouts
         }
         self._paces = {number: pace for number, pace in self._paces.items() if number in rollouts}
+        jobs = state.wanted_jobs()
         deaths = {
             build: found
             for build in sorted(state.wanted_builds())
-            if (found := self._deaths(state.folded_by(build))) is not None
+            if state.folded_by(build) in jobs
+            and (found := self._deaths(state.folded_by(build))) is not None
         }
         now = Underway(rollouts, deaths)
         if now != self._reported:

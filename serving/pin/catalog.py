@@ -1,7 +1,7 @@
 """The catalog: pins which build answers for which pipeline, and up to where, once per query.
 
-Pinning reads the journal's last Served, then the frontiers; puts a lease on them; then reads the
-floors and the journal again. A newer Served or a frontier below its floor starts it over. Together
+Pinning reads the journal's last generation, then the frontiers; puts a lease on them; then reads
+the floors and the journal again. A newer one or a frontier below its floor starts it over. Together
 with the hold of a promote, this keeps every reader from going back. Without the second look, one
 does (tests/replay/rollout/test_promote_model.py takes all interleavings). The past is pinned
 likewise; its second look is at whether it is still kept. No data of a table is read here.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from kappa.base.errors import Damaged
-from kappa.journal.events import Retired, Served
+from kappa.journal.events import GenerationMade, Retired
 from kappa.journal.journal import Journal
 from kappa.journal.view import JournalView
 from kappa.state.build import folded_by, read_birth
@@ -32,15 +32,12 @@ class Sighting:
 
 
 def look_now(store: Store) -> Sighting:
-    """Reads the builds that serve now: the journal's last Served, then the frontiers."""
+    """Reads the builds that serve now: the journal's last generation, then the frontiers."""
     journal = Journal(store)
-    last, record = JournalView(store).last_served()
-    # The isinstance is for the type only: last_served gives no other record.
-    served = record.event if record is not None and isinstance(record.event, Served) else None
-    serving = {} if served is None else dict(served.serving)
+    last, generation, serving = _served_last(store)
 
     def switched() -> bool:
-        return any(isinstance(each.event, Served) for each in journal.after(last))
+        return any(isinstance(each.event, GenerationMade) for each in journal.after(last))
 
     try:
         frontiers = {build: newest_frontier(store, build) for build in serving.values()}
@@ -50,7 +47,7 @@ def look_now(store: Store) -> Sighting:
         if not switched():
             raise
         return look_now(store)
-    snapshot = Snapshot(0 if served is None else served.generation, serving, frontiers, births)
+    snapshot = Snapshot(generation, serving, frontiers, births)
     return Sighting(snapshot, lambda: is_let_go(store, snapshot) or switched())
 
 
@@ -102,10 +99,7 @@ def look_back(store: Store, when: Moment, now: float) -> Sighting:
 def look_at_log(store: Store, when: AtOffsets | AtEventTime) -> Sighting:
     """Reads the builds that serve now at offsets, or at a time of the log."""
     journal = Journal(store)
-    last, record = JournalView(store).last_served()
-    # The isinstance is for the type only: last_served gives no other record.
-    served = record.event if record is not None and isinstance(record.event, Served) else None
-    serving = {} if served is None else served.serving
+    last, generation, serving = _served_last(store)
     try:
         # The newest is read before the kept ones, as above.
         newest = {build: newest_frontier(store, build) for build in serving.values()}
@@ -119,7 +113,7 @@ def look_at_log(store: Store, when: AtOffsets | AtEventTime) -> Sighting:
             raise
         return look_at_log(store, when)
     snapshot = Snapshot(
-        0 if served is None else served.generation,
+        generation,
         {pipeline: build for pipeline, build in serving.items() if build in frontiers},
         frontiers,
         births,
@@ -130,8 +124,16 @@ def look_at_log(store: Store, when: AtOffsets | AtEventTime) -> Sighting:
 def _gone(store: Store, journal: Journal, seen: int, frontiers: Mapping[str, Frontier]) -> bool:
     """Returns True if the frontiers chosen of the past may be collected, or not be the answer."""
     # The newest may be past its switch by now, and a record retires a build before its deletion.
-    moved = any(isinstance(each.event, Served | Retired) for each in journal.after(seen))
+    moved = any(isinstance(each.event, GenerationMade | Retired) for each in journal.after(seen))
     return moved or any(is_collected(store, frontier) for frontier in frontiers.values())
+
+
+def _served_last(store: Store) -> tuple[int, int, Mapping[str, str]]:
+    """Returns the journal's last number, and what serves: the generation and its serving map."""
+    last, record = JournalView(store).last_served()
+    if record is None or not isinstance(record.event, GenerationMade):
+        return last, 0, {}
+    return last, record.event.generation, record.event.serving
 
 
 def is_collected(store: Store, frontier: Frontier) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from kappa.base.errors import KappaError, UsageError
-from kappa.journal.events import Served
+from kappa.journal.events import GenerationMade
 from kappa.journal.journal import JournalRecord
 from kappa.state.frontier import Frontier
 from kappa.state.kept import Kept, moment, with_newest
@@ -78,7 +78,9 @@ def parse_time(text: str) -> tuple[datetime, bool]:
 def generations(records: Iterable[JournalRecord]) -> tuple[Generation, ...]:
     """Lists the generations of the journal's records, oldest first."""
     found = [
-        (record.event, moment(record.at)) for record in records if isinstance(record.event, Served)
+        (record.event, moment(record.at))
+        for record in records
+        if isinstance(record.event, GenerationMade)
     ]
     ends = [*(begin for _, begin in found), None][1:]
     return tuple(

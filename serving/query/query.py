@@ -14,7 +14,7 @@ from serving.pin.catalog import pin, pin_at
 from serving.pin.snapshot import Snapshot
 from serving.reader.opened import open_reader
 from serving.reader.reader import Limits, Reader, Rows
-from serving.reader.relations import put_relations, relations_of
+from serving.reader.relations import left_of, put_relations, relations_of
 
 _Found = TypeVar("_Found")
 
@@ -125,6 +125,7 @@ def connect(snapshot: Snapshot, store: Store, *, limits: Limits | None = None) -
 def _connected(snapshot: Snapshot, store: Store, limits: Limits | None) -> Reader:
     relations = relations_of(snapshot, store)
     reader = open_reader(limits, served=bool(snapshot.serving), showing=relations)
+    reader.left = lambda: left_of(relations, store)
     try:
         if reader.shows != relations:
             put_relations(reader, relations)

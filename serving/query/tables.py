@@ -9,10 +9,12 @@ yet (kappa/engine/write/recent.py). See docs/howto/read-the-files.md.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kappa.base.errors import KappaError
 from kappa.base.sql import quoted
+from kappa.journal.pause import Pause, paused
+from kappa.journal.view import JournalView
 from kappa.state.build import recent_names, table_path
 from kappa.state.store import Store
 from serving.pin.at_log import Past
@@ -30,7 +32,7 @@ class ServedTable:
     A view is computed at reading: it has no version and no path. `where` is the condition for the
     served rows in the table's files, None if all are. `recent` are (version, path) of the tables
     that wait beside it. `broken` has the reason if it cannot be read; it has no rows and no columns
-    then.
+    then. `pause` is that of its pipeline, if it is paused now.
     """
 
     name: str
@@ -43,6 +45,7 @@ class ServedTable:
     where: str | None = None
     recent: tuple[tuple[int, str], ...] = ()
     broken: str = ""
+    pause: Pause | None = None
 
 
 def served_tables(
@@ -53,12 +56,14 @@ def served_tables(
     By pipeline and in the order of its declaration, views last. A relation that cannot be made or
     read is listed as broken.
     """
-    return ask(
+    found = ask(
         store,
         lambda reader, snapshot: tuple(_found(reader, snapshot, store)),
         when=when,
         lease_seconds=lease_seconds,
     )
+    pauses = paused(JournalView(store).records()) if when is None else {}
+    return tuple(replace(each, pause=pauses.get(each.pipeline)) for each in found)
 
 
 def broken_relations(store: Store, *, lease_seconds: float = 60.0) -> tuple[BrokenRelation, ...]:
@@ -111,7 +116,11 @@ def _contents(
 
 
 def tables_listing(found: Iterable[ServedTable], *, columns_as_text: bool = False) -> Listing:
-    """Makes a row per table and view; versions, paths and conditions are for machines."""
+    """Makes a row per table and view; versions, paths and conditions are for machines.
+
+    People see the column of pauses only if there is one.
+    """
+    found = tuple(found)
     rows = (
         (
             table.name,
@@ -126,14 +135,18 @@ def tables_listing(found: Iterable[ServedTable], *, columns_as_text: bool = Fals
             table.where,
             [{"version": version, "path": path} for version, path in table.recent],
             table.broken or None,
+            None if table.pause is None else table.pause.at,
         )
         for table in found
     )
     machines = ("version", "path", "where", "recent", "broken")
+    paused_since = "paused_since"
     return Listing(
-        ("table", "pipeline", "build", "rows", "columns", *machines),
+        ("table", "pipeline", "build", "rows", "columns", *machines, paused_since),
         tuple(rows),
-        wide=frozenset(machines),
+        wide=frozenset(machines).union(
+            () if any(table.pause for table in found) else (paused_since,)
+        ),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from kappa.base.duck import MACHINE_ERRORS, CatalogError, DuckError
 from kappa.base.errors import KappaError, UsageError
@@ -12,6 +13,23 @@ class TooMuch(UsageError):
     """A query that wants more than it may have, of memory or of time."""
 
     status = 422
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A table or view that is served no more, since its pipeline was retired."""
+
+    pipeline: str
+    name: str
+    why: str
+    hint: str
+
+    def refusal(self) -> KappaError:
+        """Returns the error for a query that names it."""
+        return UsageError(
+            f"table {self.name} is served no more: pipeline {self.pipeline} was {self.why}",
+            hint=self.hint,
+        )
 
 
 def explained(error: DuckError | UnicodeDecodeError, *, served: bool) -> KappaError:

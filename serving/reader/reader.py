@@ -18,7 +18,7 @@ from kappa.base.duck import DUCKDB_ERRORS, SELECT, CatalogError, Connection
 from kappa.base.errors import KappaError, UsageError
 from kappa.base.sql import text
 from kappa.state.store import Store
-from serving.reader.explained import TooMuch, explained
+from serving.reader.explained import Left, TooMuch, explained
 from serving.reader.table_sql import distinct_names, schema_of
 
 if TYPE_CHECKING:
@@ -118,6 +118,8 @@ class Reader:
         self.shows: Shown | None = None
         # The relations that could not be made.
         self.broken: tuple[BrokenRelation, ...] = ()
+        # Returns what is served no more: only a query that fails asks for it.
+        self.left: Callable[[], tuple[Left, ...]] = tuple
         self._connection = connection
         self._served = served
         self._folder = folder
@@ -134,7 +136,8 @@ class Reader:
     def rows(self, sql: str) -> Rows:
         """Returns the rows of one query.
 
-        Raises UsageError if it is not one that reads, has a mistake, or names a broken relation.
+        Raises UsageError if it is not one that reads, has a mistake, or names a relation that is
+        broken or served no more.
         """
         result = self._begun(sql)
         columns, types = _described(result)
@@ -158,7 +161,7 @@ class Reader:
             return self._run(lambda: self._connection.execute(self.only_select(sql)))
         except UsageError as error:
             if isinstance(error.__cause__, CatalogError):
-                self.ensure_names_nothing_broken(sql)
+                self.ensure_names_what_is_served(sql)
             raise
 
     def command(self, sql: str, values: Sequence[object] = ()) -> None:
@@ -200,12 +203,13 @@ class Reader:
         """Lists the tables that a query names, as (schema, name), whether they exist or not."""
         return frozenset(_tables_in(self.tree(sql)))
 
-    def ensure_names_nothing_broken(self, sql: str) -> None:
-        """Raises KappaError, with the reason, if a query names a relation that is broken."""
-        if not self.broken:
+    def ensure_names_what_is_served(self, sql: str) -> None:
+        """Raises KappaError, with the reason, if a query names what is broken or served no more."""
+        refused: tuple[BrokenRelation | Left, ...] = (*self.broken, *self.left())
+        if not refused:
             return
         named = {(schema.lower(), name.lower()) for schema, name in self.tables_named(sql)}
-        for each in self.broken:
+        for each in refused:
             if named & {
                 ("", each.name),
                 ("main", each.name),

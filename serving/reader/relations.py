@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from kappa.base.errors import KappaError
 from kappa.base.sql import quoted, text
 from kappa.declare.table import REJECTS
+from kappa.journal.retirement import retired
+from kappa.journal.view import JournalView
 from kappa.state.build import Birth, recent_names, table_path
 from kappa.state.store import Store
 from kappa.tables.versions import FileLists
 from serving.pin.snapshot import Snapshot
-from serving.reader.explained import TooMuch
+from serving.reader.explained import Left, TooMuch
 from serving.reader.reader import BrokenRelation, Reader
 from serving.reader.table_sql import read_sql, schema_of
 from serving.reader.views import make_views
@@ -67,6 +69,17 @@ def relations_of(snapshot: Snapshot, store: Store) -> tuple[Relations, ...]:
             snapshot.births[build].views,
         )
         for pipeline, build in sorted(snapshot.serving.items())
+    )
+
+
+def left_of(found: Sequence[Relations], store: Store) -> tuple[Left, ...]:
+    """Lists the tables and views of retired pipelines, but for names that are served again."""
+    served = {name for each in found for name in each.public}
+    return tuple(
+        Left(pipeline, name, each.text, each.way_back)
+        for pipeline, each in retired(JournalView(store).records()).items()
+        for name in each.event.names
+        if name not in served
     )
 
 

@@ -12,6 +12,7 @@ import json
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Self
 
 from kappa.base.errors import Conflict, KappaError
@@ -20,8 +21,8 @@ from serving.pin.catalog import pin
 from serving.pin.snapshot import PinnedSnapshot, Snapshot
 from serving.query.head import head_of
 from serving.query.render import plain
-from serving.reader.explained import TooMuch
-from serving.reader.relations import Relations, relations_of
+from serving.reader.explained import Left, TooMuch
+from serving.reader.relations import Relations, left_of, relations_of
 from serving.sandbox.children import Nursery, QueryProcess
 from serving.sandbox.question import Allowance, Busy, Question, Reply
 
@@ -78,7 +79,8 @@ class Sandbox:
         Raises as `ask` does, and Conflict if the snapshot was not kept.
         """
         snapshot = pinned.snapshot
-        reply = self._answered(question, relations_of(snapshot, store), snapshot)
+        relations = relations_of(snapshot, store)
+        reply = self._answered(question, relations, left_of(relations, store), snapshot)
         try:
             pinned.confirm()
         except Conflict:
@@ -104,7 +106,11 @@ class Sandbox:
         self.close()
 
     def _answered(
-        self, question: Question, relations: Sequence[Relations], snapshot: Snapshot
+        self,
+        question: Question,
+        relations: Sequence[Relations],
+        left: Sequence[Left],
+        snapshot: Snapshot,
     ) -> Reply:
         if not self._slots.acquire(timeout=self.allowance.seconds):
             raise Busy(
@@ -113,7 +119,7 @@ class Sandbox:
                 hint="ask again in a while; serve.queries in kappa.toml lets more run at once",
             )
         try:
-            request = json.dumps(self._request(question, relations, snapshot)).encode()
+            request = json.dumps(self._request(question, relations, left, snapshot)).encode()
             for _ in range(_ATTEMPTS):
                 with self._taken() as child:
                     if child.accepts(request):
@@ -127,7 +133,11 @@ class Sandbox:
             self._slots.release()
 
     def _request(
-        self, question: Question, relations: Sequence[Relations], snapshot: Snapshot
+        self,
+        question: Question,
+        relations: Sequence[Relations],
+        left: Sequence[Left],
+        snapshot: Snapshot,
     ) -> Mapping[str, Any]:
         return {
             "sql": question.sql,
@@ -144,6 +154,7 @@ class Sandbox:
                 }
                 for each in relations
             ],
+            "left": [asdict(each) for each in left],
             "memory": self.allowance.memory,
             "cpu_seconds": max(1, round(self.allowance.seconds)),
             "rows": self.allowance.rows

@@ -32,7 +32,7 @@ from kappa.base.duck import (
 from kappa.base.errors import KappaError, UsageError
 from kappa.base.sql import text
 from serving.reader.allowed import ensure_allowed
-from serving.reader.explained import explained
+from serving.reader.explained import Left, explained
 from serving.reader.reader import Reader
 from serving.reader.relations import Relations, TableFiles, put_relations
 from serving.reader.table_sql import literal, schema_of
@@ -112,6 +112,8 @@ def _answered(
     confine.limit(memory=request["memory"], cpu_seconds=request["cpu_seconds"])
     confine.confine(paths, _looked_through(paths))
     reader = Reader(connection, served=bool(found))
+    left = tuple(Left(**each) for each in request["left"])
+    reader.left = lambda: left
     for name, value in (
         ("threads", str(_THREADS)),
         ("memory_limit", text(f"{int(request['memory'] * _DUCKDBS_SHARE)}B")),
@@ -131,7 +133,7 @@ def _answered(
         return write_answer(result, request, pieces)
     except DUCKDB_ERRORS as error:
         if isinstance(error, CatalogError):
-            reader.ensure_names_nothing_broken(request["sql"])
+            reader.ensure_names_what_is_served(request["sql"])
         raise explained(error, served=bool(found)) from error
     except ARROW_ERRORS as error:
         raise UsageError(
@@ -172,5 +174,9 @@ def _allowed(
     catalogue = {("main", name) for each in found for name in each.public} | {
         (schema_of(each.pipeline), name) for each in found for name in (*each.tables, *each.views)
     }
-    ensure_allowed(tree, catalogue | ({("main", "rejects")} if found else set()))
+    try:
+        ensure_allowed(tree, catalogue | ({("main", "rejects")} if found else set()))
+    except UsageError:
+        reader.ensure_names_what_is_served(sql)
+        raise
     return statement

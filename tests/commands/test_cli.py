@@ -18,7 +18,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from house import HOUSE
 
 from commands.app import run_command
@@ -42,10 +44,12 @@ from kappa.journal.receipt import Receipt, Switched
 from kappa.journal.verification import Check
 from kappa.log.cluster import TopicFacts
 from kappa.log.producer import Acknowledged, ProducedRecord
-from kappa.state.build import Birth, TableBirth, put_birth, read_birth
+from kappa.state.build import Birth, TableBirth, put_birth, read_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+from kappa.tables.shape import REJECTS_BIRTH
+from kappa.values.arrow import arrow_schema
 from kappa.values.tally import Tally
 from replay.look.here import Here
 from replay.look.progress import ensure_not_waiting, ensure_served, news
@@ -698,6 +702,104 @@ def test_an_undo_needs_a_yes_and_prints_what_it_will_do(
     assert "build web-1 (version v1) will serve instead of web-2" in ended.out
     assert "kappa undo web --yes" in ended.err
     assert fold(Journal(two_builds).after(0)).active("web") is None
+
+
+@pytest.fixture
+def two_tables(two_builds: Store) -> Store:
+    """The two builds, with the files of their tables: two rows each."""
+    for build in ("web-1", "web-2"):
+        birth = read_birth(two_builds, build)
+        born_with = replace(birth, tables=(*birth.tables, REJECTS_BIRTH))
+        two_builds.put_json(f"builds/{build}/birth.json", asdict(born_with))
+        newest = Frontiers(two_builds, build).newest()
+        assert newest is not None
+        versions = {"page_hits": 0, "rejects": 0}
+        Frontiers(two_builds, build).publish(replace(newest, number=2, versions=versions))
+        rejects = arrow_schema(REJECTS_BIRTH.columns).empty_table()
+        hits = pa.table({"page": ["/", "/about"]})
+        for table, rows in (("page_hits", hits), ("rejects", rejects)):
+            write_deltalake(table_path(two_builds, build, table), rows)
+    return two_builds
+
+
+def test_a_retirement_shows_what_leaves_asks_and_is_undone(
+    kappa: Kappa, two_tables: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    asked = kappa("retire", "web")
+    assert asked.code == 7
+    assert "table page_hits: 2 rows, 1 files" in asked.out
+    assert "build web-1, kept for an undo of the last switch, is retired at once" in asked.out
+    assert "kappa retire web --yes" in asked.err
+    assert fold(Journal(two_tables).after(0)).generation == 2
+
+    done = kappa("retire", "web", "--yes")
+    assert done.code == 0
+    assert "web was retired at generation 3" in done.out
+    assert "kappa undo web brings it back until" in done.out
+    assert kappa("retire", "web", "--yes").out.splitlines() == done.out.splitlines()[-1:]
+
+    query = kappa("query", "from page_hits")
+    assert query.code == 2
+    assert "table page_hits is served no more: pipeline web was retired at generation 3" in (
+        query.err
+    )
+    (row,) = kappa("status", "-o", "json").json()["builds"]
+    assert (row["role"], row["build"]) == ("idle", "web-2")
+    assert "pipeline retired at generation 3" in row["note"]
+    assert "pipeline web was retired: page_hits left" in kappa("show", "3").out
+    told = kappa("history", "-o", "json").json()[-1]
+    assert (told["what"], told["state"], told["generation"]) == ("retire", "retired", 3)
+    assert kappa("show", "3", "-o", "json").json()["previous_generation"] == 2
+
+    pretend_up(two_tables)
+    undo = kappa("undo", "web")
+    assert "web-2 (version v2) will serve again, after it was retired" in undo.out
+
+
+def test_a_pause_is_said_everywhere_and_takes_no_second_record(
+    kappa: Kappa, two_tables: Store
+) -> None:
+    assert kappa("resume", "web").out == "web is not paused\n"
+    paused = kappa("pause", "web")
+    assert paused.code == 0
+    assert "web is paused since" in paused.out
+    assert "kappa resume web" in paused.out
+    assert kappa("pause", "web").out == paused.out
+
+    rows = kappa("status", "-o", "json").json()["builds"]
+    assert [row["state"] for row in rows] == ["serving, paused", "kept, paused"]
+    assert all(row["paused_since"] for row in rows)
+    assert "kappa resume web goes on" in rows[0]["note"]
+    assert kappa("tables", "-o", "json").json()[0]["paused_since"] == rows[0]["paused_since"]
+    assert "paused_since" in kappa("tables").out
+
+    assert "web is resumed" in kappa("resume", "web").out
+    assert "paused_since" not in kappa("tables").out
+    told = [row["what"] for row in kappa("history", "-o", "json").json()]
+    assert told[-2:] == ["pause", "resume"]
+
+
+@pytest.mark.parametrize("command", ["retire", "pause"])
+def test_what_is_on_its_way_is_neither_retired_nor_paused(
+    kappa: Kappa, waiting: Store, command: str
+) -> None:
+    refused = kappa(command, "web", *(["--yes"] if command == "retire" else []))
+
+    assert refused.code == 6
+    assert "of pipeline web has not ended" in refused.err
+    assert "kappa abandon web" in refused.err
+
+
+@pytest.mark.parametrize("command", ["retire", "pause", "resume"])
+def test_a_pipeline_that_never_served_is_named_with_those_that_do(
+    kappa: Kappa, two_builds: Store, command: str
+) -> None:
+    refused = kappa(command, "nobody")
+
+    assert refused.code == 2
+    assert "no build of pipeline nobody serves" in refused.err
+    assert "there are web" in refused.err
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ PAGES = (
     "docs/howto/serve.md",
     "docs/howto/windows.md",
     "docs/howto/debug-a-job.md",
+    "docs/howto/retire-and-pause.md",
     "docs/howto/test-a-pipeline.md",
 )
 NOT_RUN = {

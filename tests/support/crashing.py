@@ -146,7 +146,7 @@ class World:
         state = self.state()
         active = state.active("ships")
         holding = active is not None and active.phase is Phase.HOLDING
-        wanted = state.wanted_builds()
+        wanted = state.wanted_jobs()
         if holding and self.jobless(active):
             wanted -= {state.serving["ships"]}
         for build in tuple(self.jobs):
@@ -236,7 +236,9 @@ class World:
             with pin(self.store, lease_seconds=60, clock=self.clock) as pinned:
                 snapshot = pinned.snapshot
                 if not snapshot.serving:
-                    assert self.shown == (0, Offsets())
+                    # Nothing serves yet, or it is retired: what was seen stays seen.
+                    assert bool(self.shown[0]) == bool(snapshot.generation)
+                    assert snapshot.generation >= self.shown[0]
                     return
                 frontier = snapshot.frontiers[snapshot.serving["ships"]]
                 generation, offsets = self.shown

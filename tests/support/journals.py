@@ -5,6 +5,7 @@ from __future__ import annotations
 from kappa.journal.events import CaughtUp, Event, Held, Served, Staged, SwitchAsked, Verified
 from kappa.journal.journal import JournalRecord
 from kappa.journal.receipt import Receipt, Switched
+from kappa.journal.service import PipelineRetired
 from kappa.state.frontier import Frontier
 from kappa.state.offsets import Offsets
 
@@ -68,6 +69,26 @@ def served(
         first=live is None,
     )
     return Served(rollout, generation, {**(others or {}), pipeline: build}, receipt)
+
+
+def pipeline_retired(
+    build: str,
+    generation: int,
+    *,
+    pipeline: str = "flights",
+    others: dict[str, str] | None = None,
+    kept_seconds: float = 3600.0,
+) -> PipelineRetired:
+    return PipelineRetired(
+        pipeline,
+        build,
+        generation,
+        others or {},
+        (f"{pipeline}_table",),
+        NOWHERE,
+        kept_seconds,
+        generation - 1,
+    )
 
 
 def together(*each: Served) -> Served:

@@ -13,6 +13,7 @@ one ingredient of the protocol away. explored.py searches; test_promote_model.py
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
@@ -20,7 +21,7 @@ from typing import NamedTuple
 
 from journals import at, frontier, numbered, served, staged, verified
 
-from kappa.base.errors import UsageError
+from kappa.base.errors import Conflict, UsageError
 from kappa.base.sections import RolloutSettings
 from kappa.journal.events import (
     Abandoned,
@@ -34,7 +35,10 @@ from kappa.journal.events import (
 )
 from kappa.journal.hold import hold_after
 from kappa.journal.journal import JournalRecord
+from kappa.journal.service import Paused, PipelineRetired, Resumed
 from replay.intents.intents import undone
+from replay.intents.pausing import may_pause
+from replay.intents.retiring import may_retire
 from replay.rollout.fold import advance, check_may_follow
 from replay.rollout.promote import next_promote_step
 from replay.rollout.state import State
@@ -81,6 +85,8 @@ class Bounds:
     expiries: int = 0
     caught_up: bool = False
     overlay: bool = False
+    retires: int = 0
+    pauses: int = 0
 
 
 class Violation(Exception):
@@ -96,6 +102,10 @@ class Front(NamedTuple):
     number: int
     offset: int
     hold: int
+
+
+# Read in place of the frontier of a pipeline that is retired.
+NOTHING = Front(0, 0, 0)
 
 
 class Job(NamedTuple):
@@ -161,6 +171,8 @@ class World(NamedTuple):
     undos: int = 0
     abandons: int = 0
     expiries: int = 0
+    retires: int = 0
+    pauses: int = 0
 
 
 Moves = Iterator[tuple[str, World]]
@@ -439,7 +451,8 @@ class Protocol:
                 ),
             )
             return
-        live = self._folded_by(state, state.serving[rollout.pipeline])
+        # Of a retired pipeline nothing serves, so nothing is held: the first build stands in.
+        live = self._folded_by(state, state.serving.get(rollout.pipeline, rollout.build))
         build = world.builds[live]
         match me.act:
             case None:
@@ -513,7 +526,9 @@ class Protocol:
             state,
             rollout,
             _frontier(rollout.build, live if shares else candidate),
-            _frontier(state.serving[rollout.pipeline], live),
+            _frontier(state.serving[rollout.pipeline], live)
+            if rollout.pipeline in state.serving
+            else None,
             TOPICS,
             target=at(0),
             live_runs=live_runs,
@@ -562,11 +577,12 @@ class Protocol:
                     now(at="frontiers", builds=self._serving(world.shown)),
                 )
             case "frontiers":
-                fronts = (*me.fronts, world.builds[me.builds[len(me.fronts)]].front)
+                number = me.builds[len(me.fronts)]
+                fronts = (*me.fronts, NOTHING if number < 0 else world.builds[number].front)
                 whole = len(fronts) == len(me.builds)
                 follows = ("lease" if lease_first else "floor") if self.bounds.collects else "again"
                 yield (
-                    f"the reader reads the frontier of {BUILDS[me.builds[len(me.fronts)]]}",
+                    f"the reader reads the frontier of {'nothing' if number < 0 else BUILDS[number]}",
                     now(at=follows if whole else "frontiers", fronts=fronts),
                 )
             case "lease":
@@ -578,13 +594,14 @@ class Protocol:
                 below = any(
                     front.number < world.builds[build].floor
                     for build, front in zip(me.builds, me.fronts, strict=True)
+                    if build >= 0
                 )
                 yield "the reader reads the floor", self._again(world) if below else now(at="again")
             case "again":
                 switched = self._state(world.journal).generation > me.generation
                 if switched and self.without is not Without.SECOND_LOOK:
                     yield "the reader starts over", self._again(world)
-                elif self.bounds.collects:
+                elif self.bounds.collects and me.builds[0] >= 0:
                     yield "the reader has pinned", now(at="read" if lease_first else "lease")
                 else:
                     yield (
@@ -623,7 +640,12 @@ class Protocol:
         me = world.reader
         if me.builds != me.served:
             raise Violation("an answer is of one generation and read from the builds of another")
-        answer = (me.generation, *offsets)
+        # Of a retired pipeline nothing is answered, and what was seen of it stays seen.
+        seen = (
+            was if build < 0 else offset
+            for build, offset, was in zip(me.builds, offsets, me.last[1:], strict=False)
+        )
+        answer = (me.generation, *seen)
         if any(is_now < was for is_now, was in zip(answer, me.last, strict=True)):
             raise Violation(f"a reader goes back, from {me.last} to {answer}")
         return world._replace(reader=self._reader(answer))
@@ -637,7 +659,10 @@ class Protocol:
 
     def _serving(self, page: int) -> tuple[int, ...]:
         state = self._state(page)
-        return tuple(self._folded_by(state, state.serving[each]) for each in self._pipelines)
+        return tuple(
+            self._folded_by(state, state.serving[each]) if each in state.serving else -1
+            for each in self._pipelines
+        )
 
     def _folded_by(self, state: State, build: str) -> int:
         return self._build_of[state.folded_by(build)]
@@ -662,6 +687,42 @@ class Protocol:
                 except UsageError:
                     continue
                 yield f"{pipeline} is undone", world._replace(journal=page, undos=world.undos + 1)
+        yield from self._service(world, state)
+
+    def _service(self, world: World, state: State) -> Moves:
+        """Retires, pauses and resumes: replay/intents/retiring.py and pausing.py."""
+        for pipeline in self._pipelines:
+            may_be = (False, False)
+            if pipeline in state.serving:
+                with suppress(Conflict):
+                    may_be = (may_retire(state, pipeline), may_pause(state, pipeline))
+            if may_be[0] and world.retires < self.bounds.retires:
+                event = PipelineRetired(
+                    pipeline,
+                    state.serving[pipeline],
+                    state.generation + 1,
+                    {name: each for name, each in state.serving.items() if name != pipeline},
+                    (),
+                    at(0),
+                    0.0,
+                )
+                yield (
+                    f"{pipeline} is retired",
+                    world._replace(
+                        journal=self._journal.after(world.journal, event),
+                        shown=self._journal.after(world.journal, event),
+                        retires=world.retires + 1,
+                    ),
+                )
+            if may_be[1] and world.pauses < self.bounds.pauses:
+                page = self._journal.after(world.journal, Paused(pipeline))
+                yield (
+                    f"{pipeline} is paused",
+                    world._replace(journal=page, pauses=world.pauses + 1),
+                )
+            if pipeline in state.paused:
+                page = self._journal.after(world.journal, Resumed(pipeline))
+                yield f"{pipeline} is resumed", world._replace(journal=page)
 
     def _retire(self, world: World) -> Moves:
         state = self._state(world.journal)

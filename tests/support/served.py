@@ -6,14 +6,15 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from kappa.base.clock import now
-from kappa.journal.events import Served
+from kappa.journal.events import GenerationMade, Served
 from kappa.journal.journal import Journal
 from kappa.journal.receipt import Receipt
-from kappa.state.build import Birth, TableBirth, put_birth, table_path
+from kappa.journal.service import PipelineRetired
+from kappa.state.build import Birth, TableBirth, put_birth, read_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from kappa.tables.shape import LATEST_COLUMNS, REJECTS_BIRTH
+from kappa.tables.shape import LATEST_COLUMNS, REJECTS_BIRTH, public_names
 from kappa.values.arrow import arrow_schema
 from serving.query.query import Answer, answer
 
@@ -59,7 +60,7 @@ class Platform:
         last, record = journal.last_served()
         before = record.event if record is not None else None
         generation, serving = (
-            (before.generation, before.serving) if isinstance(before, Served) else (0, {})
+            (before.generation, before.serving) if isinstance(before, GenerationMade) else (0, {})
         )
         build = f"{pipeline}-{generation + 1}"
         births = (
@@ -83,6 +84,25 @@ class Platform:
             Receipt(pipeline, build, "v1", Offsets(), None, None),
         )
         assert journal.append(last + 1, event) is not None
+
+    def retire(self, pipeline: str) -> None:
+        """Takes a pipeline out of service, by the record alone."""
+        last, record = Journal(self.store).last_served()
+        assert record is not None
+        assert isinstance(record.event, GenerationMade)
+        serving = dict(record.event.serving)
+        build = serving.pop(pipeline)
+        event = PipelineRetired(
+            pipeline,
+            build,
+            record.event.generation + 1,
+            serving,
+            public_names(read_birth(self.store, build)),
+            Offsets(),
+            3600.0,
+            record.event.generation,
+        )
+        assert Journal(self.store).append(last + 1, event) is not None
 
     def advance(self, build: str, table: TableBirth, rows: pa.Table) -> None:
         """Writes a table's next version, and publishes it."""

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from kappa.base.errors import KappaError
 from kappa.engine.legs.legs import Aim
-from kappa.journal.events import Served
+from kappa.journal.events import GenerationMade
 from kappa.journal.journal import Journal, whoami
 from kappa.state.alignment import Alignment, Alignments
 from kappa.state.build import Birth, comparable_topics, folded_by, read_birth
@@ -62,8 +62,11 @@ class Aligner:
         Returns None if there is nothing to align with.
         """
         _, record = Journal(self._store).last_served()
-        served = record.event if record is not None and isinstance(record.event, Served) else None
-        build = None if served is None else served.serving.get(self._birth.pipeline)
+        build = (
+            record.event.serving.get(self._birth.pipeline)
+            if record is not None and isinstance(record.event, GenerationMade)
+            else None
+        )
         if build is None or folded_by(self._store, build) == self._birth.build:
             return None
         topics = comparable_topics(self._birth, read_birth(self._store, build))

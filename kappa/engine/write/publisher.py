@@ -17,7 +17,7 @@ from dataclasses import replace
 from kappa.base.clock import now
 from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
-from kappa.journal.events import Held, Released, Served, Staged
+from kappa.journal.events import GenerationMade, Held, Released, Staged
 from kappa.journal.hold import hold_after
 from kappa.journal.journal import Journal, JournalRecord
 from kappa.state.build import Birth
@@ -67,7 +67,7 @@ class Keeper:
         """Takes in the next record of the journal; readers see `shown`, or nothing yet (None)."""
         if isinstance(record.event, Staged) and record.event.tables_of == self._build:
             self._shown_by.add(record.event.build)
-        if not isinstance(record.event, Served):
+        if not isinstance(record.event, GenerationMade):
             return
         before, self._serving = self._serving, record.event.serving.get(self._pipeline)
         if shown is None or self._shown_by.isdisjoint({before, self._serving}):

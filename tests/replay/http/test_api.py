@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from asking import Answered, Server, problem
 from journals import frontier, held, numbered, served, staged, verified
+from plans import birth, declared
 from served import DELAYS, ROWS_OF_DELAYS, Platform
 
 from commands.app import run_command
@@ -22,6 +23,8 @@ from kappa.base.errors import Conflict, SettingsError, UsageError
 from kappa.base.process import process_id
 from kappa.journal.events import Abandoned, CaughtUp, Event, PromoteAsked, SwitchAsked
 from kappa.journal.journal import Journal
+from kappa.journal.pause import Pause
+from kappa.state.build import put_birth
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from replay.http import api
@@ -199,6 +202,35 @@ def test_an_undo_tells_first_what_it_would_do(project: Project) -> None:
     assert [type(record.event) for record in project.journal.after(9)] == [SwitchAsked]
 
 
+def test_a_pipeline_is_retired_over_http_once_and_told_first(project: Project) -> None:
+    project.append(*went_live())
+    put_birth(project.store, birth("b1", declared()))
+    project.be_up()
+    wanted: dict[str, object] = {"intent": "retire", "pipelines": ["flights"]}
+
+    assert (
+        "serves no more"
+        in project.wants({**wanted, "dry_run": True}, generation=1).document["would"]
+    )
+    found = project.wants(wanted, generation=1).document["event"]
+    assert (found["kind"], found["generation"], found["serving"]) == ("pipeline_retired", 2, {})
+    assert problem(project.wants(wanted, generation=1, key="k2"))[0] == 412
+    again = project.wants(wanted, generation=2, key="k3").document
+    assert "was retired at generation 2" in again["already"]
+
+
+def test_a_pipeline_is_paused_and_resumed_over_http(project: Project) -> None:
+    project.append(*went_live())
+    project.be_up()
+    for key, intent in enumerate(["resume", "pause", "pause", "resume"]):
+        wanted: dict[str, object] = {"intent": intent, "pipelines": ["flights"]}
+        assert project.wants({**wanted, "dry_run": True}, generation=1).document["would"]
+        assert project.wants(wanted, generation=1, key=f"k{key}").status == 202
+
+    assert [record.event.kind for record in project.journal.after(4)] == ["paused", "resumed"]
+    assert problem(project.wants({"intent": "pause"}, generation=1, key="k9"))[1] == "usage"
+
+
 @pytest.mark.parametrize(
     "document",
     [
@@ -299,7 +331,7 @@ def test_metrics_have_the_names_and_labels_that_boards_know() -> None:
     candidate = replace(
         live, role="candidate", build="b2", rollout=state.rollout(5), folded=30, lag=30, rate=12.5
     )
-    rested = replace(live, role="idle", build="b0", lag=0)
+    rested = replace(live, role="idle", build="b0", lag=0, pause=Pause("then", "ada"))
     status = Status(
         1, (live, rested, candidate), end=Offsets({"flights": {0: 50, 1: 10}, "other": {0: 9}})
     )
@@ -331,6 +363,8 @@ def test_metrics_have_the_names_and_labels_that_boards_know() -> None:
     assert 'kappa_freshness_seconds{pipeline="fli\\"ghts\\n",build="b0",role="idle"} 0\n' in told
     assert 'kappa_rejects{pipeline="flights",reason="no_json"} 4\n' in told
     assert "kappa_promotes_total 1\n" in told
+    assert 'kappa_paused{pipeline="fli\\"ghts\\n",build="b0",role="idle"} 1\n' in told
+    assert 'kappa_paused{pipeline="fli\\"ghts\\n",build="b1",role="live"} 0\n' in told
     assert "kappa_generation 1\n" in told
     assert all(
         re.fullmatch(

@@ -19,19 +19,22 @@ from typing import Any
 
 import pytest
 from asking import Answered, Server, problem
-from journals import READY, numbered, staged
+from journals import READY, numbered, pipeline_retired, staged
 from page_world import EVIL, ROWS, World
 
 from kappa.base.errors import Conflict
 from kappa.journal.events import Abandoned, CaughtUp, Event, Failed, PromoteAsked, Staged
+from kappa.journal.pause import Pause
+from kappa.journal.service import Paused, PipelineRetired
 from kappa.state.frontier import Frontiers
 from kappa.state.kept import read_kept
 from kappa.state.lease import Lease, Pin
 from kappa.state.offsets import Offsets
 from replay.http import api
+from replay.look.desk import Desk
 from replay.page import compared, routes, trail
 from replay.page.overview import health_of
-from replay.page.rollout import deeds_of, rollout_view
+from replay.page.rollout import deeds_of, rollout_view, service_deeds
 from replay.page.timeline import timeline
 from replay.page.topic import Paces, as_text, newest_records
 from replay.page.trail import Step, rate_of, rates
@@ -647,6 +650,7 @@ def build(**changes: Any) -> BuildStatus:
         ({"lag": 5, "fresh_at": NOW}, "Following"),
         ({"lag": None}, "Lag unknown"),
         ({"trouble": "its job died"}, "In trouble"),
+        ({"lag": 5, "pause": Pause("then", "ada")}, "Paused"),
     ],
 )
 def test_how_a_build_is_is_said_in_a_word(changes: dict[str, Any], word: str) -> None:
@@ -715,6 +719,51 @@ def test_the_timeline_has_each_generation_and_each_rollout_without_one_newest_fi
     state = fold(numbered(*READY))
     assert [each.number for each in timeline(state, most=2)] == numbers[:2]
     assert [each.number for each in timeline(state, before=numbers[1], most=2)] == numbers[2:4]
+
+
+def test_the_timeline_has_retirements_and_pauses_and_what_may_be_asked_of_a_pipeline() -> None:
+    live = fold(numbered(*READY[:4]))
+    assert [deed.intent for deed in service_deeds(live, "flights")] == ["pause", "retire"]
+    paused = fold(numbered(*READY[:4], Paused("flights")))
+    assert [deed.intent for deed in service_deeds(paused, "flights")] == ["resume", "retire"]
+    underway = fold(numbered(*READY))
+    assert list(service_deeds(underway, "flights")) == []
+
+    retired = fold(numbered(*READY[:4], Paused("flights"), pipeline_retired("a", 2)))
+    newest, before, _ = timeline(retired)
+    assert (newest.generation, newest.now) == (2, True)
+    assert "pipeline flights was retired: flights_table left" in newest.told
+    assert before.told == "pipeline flights was paused"
+    assert [deed.intent for deed in service_deeds(retired, "flights")] == ["resume"]
+
+
+def test_pages_show_what_is_paused_and_what_was_retired_with_the_way_back(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.build("web-1")
+    world.goes_live("web-1", 1)
+    world.append(Paused("web"))
+    world.be_up()
+    with serving(world) as server:
+        overview = got(server, "/")
+        assert "Paused" in overview.text
+        assert "web: paused since" in overview.text
+        intents = [each["data-intent"] for each in overview.all("button") if "data-intent" in each]
+        assert intents == ["resume", "retire"]
+
+    world.append(
+        PipelineRetired("web", "web-1", 2, {}, ("page_hits", "by_page"), Offsets(), 3600, 1)
+    )
+    # The desk looks once a second: another one looks at once.
+    world.desk = Desk(world.here, connect=lambda: world.log)  # type: ignore[arg-type, return-value]
+    with serving(world) as server:
+        overview = got(server, "/")
+        assert "Out of service" in overview.text
+        assert "It was retired at generation 2 by" in overview.text
+        intents = [each["data-intent"] for each in overview.all("button") if "data-intent" in each]
+        assert intents == ["undo", "resume"]
+        assert "pipeline web was retired: page_hits, by_page left" in got(server, "/history").text
+        assert "page_hits, by_page left" in got(server, "/generations/2").text
+        assert got(server, "/tables").status == 200
 
 
 def test_who_reads_a_table_is_who_holds_its_build_pinned() -> None:

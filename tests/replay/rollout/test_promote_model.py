@@ -39,6 +39,10 @@ WORLDS = {
     "a lease that may end, collection and a build that is retired": Bounds(
         offsets=1, collects=True, expiries=1, caught_up=True
     ),
+    "a pipeline that is retired and undone": Bounds(offsets=1, retires=1, undos=1, abandons=1),
+    "a pipeline that is paused, undone and resumed": Bounds(
+        offsets=1, pauses=1, undos=1, caught_up=True
+    ),
 }
 
 WIDE = {
@@ -59,6 +63,15 @@ WIDE = {
     ),
     "collection, a death and an undo": Bounds(
         offsets=1, collects=True, expiries=1, deaths=1, undos=1, caught_up=True
+    ),
+    "a retirement with collection and an undo": Bounds(
+        offsets=1, collects=True, undos=1, retires=1, caught_up=True
+    ),
+    "two pipelines of which one is retired and undone": Bounds(
+        offsets=1, pipelines=2, undos=1, retires=1, caught_up=True
+    ),
+    "a pause, a death and an undo": Bounds(
+        offsets=1, pauses=1, deaths=1, undos=1, retires=1, caught_up=True
     ),
 }
 

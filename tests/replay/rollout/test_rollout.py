@@ -16,6 +16,7 @@ from journals import (
     READY,
     held,
     numbered,
+    pipeline_retired,
     served,
     staged,
     switch_asked,
@@ -28,6 +29,7 @@ from kappa.journal.events import (
     CaughtUp,
     Event,
     Failed,
+    GenerationMade,
     PromoteAsked,
     Released,
     Retired,
@@ -35,6 +37,7 @@ from kappa.journal.events import (
     VerifyAsked,
 )
 from kappa.journal.hold import open_hold
+from kappa.journal.service import Paused, PipelineRetired, Resumed
 from replay.rollout.fold import advance, check_may_follow, fold
 from replay.rollout.rollout import BEGINNINGS, TRANSITIONS, IllegalTransition, Move, Phase
 from replay.rollout.state import State, soak_end, soaked
@@ -416,6 +419,109 @@ def test_one_pipeline_of_a_generation_of_several_is_undone_by_itself() -> None:
     )
 
 
+RETIRED = (*SECOND, pipeline_retired("b", 3))
+LEFT = (*RETIRED, switch_asked("b"), served(11, 4, "b"))
+
+
+def test_a_retired_pipeline_leaves_the_serving_map_and_its_build_is_kept_for_an_undo() -> None:
+    state = state_of(*RETIRED)
+
+    assert (state.generation, state.serving, state.idle) == (3, {}, {"flights": "b"})
+    # The idle build of the pair before goes, as at a promote of a new build.
+    assert state.to_retire() == {"a"}
+    assert state.wanted_jobs() == {"b"}
+    assert state.retirements["flights"].event.names == ("flights_table",)
+
+
+def test_an_undo_of_a_retirement_serves_the_kept_build_without_a_hold() -> None:
+    state = state_of(*LEFT)
+
+    assert (state.serving, state.idle, state.retirements) == ({"flights": "b"}, {}, {})
+    assert state.to_retire() == {"a"}
+
+
+def test_other_pipelines_serve_on_through_a_retirement() -> None:
+    state = state_of(*READY[:8], pipeline_retired("a", 3, others={"trains": "x"}))
+
+    assert state.serving == {"trains": "x"}
+
+
+def test_a_new_build_may_follow_a_retirement_and_the_old_one_is_still_kept() -> None:
+    events = (*RETIRED, staged("c"), CaughtUp(11, NOWHERE), verified(11), served(11, 4, "c"))
+    state = state_of(*events)
+
+    assert (state.serving, state.idle) == ({"flights": "c"}, {"flights": "b"})
+    assert state_of(*events, switch_asked("b")).active("flights") is not None
+
+
+@pytest.mark.parametrize(("seconds", "over"), [(0, False), (99, False), (100, True)])
+def test_a_retired_pipelines_build_is_kept_for_as_long_as_its_record_says(
+    seconds: int, over: bool
+) -> None:
+    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    events = (*SECOND, pipeline_retired("b", 3, kept_seconds=100))
+    state = fold(replace(record, at=begin.isoformat()) for record in numbered(*events))
+
+    assert soaked(state, begin + timedelta(seconds=seconds), 3600.0) == ({"b"} if over else set())
+
+
+def test_when_the_kept_build_of_a_retired_pipeline_is_gone_there_is_no_way_back() -> None:
+    state = state_of(*RETIRED, Retired("b"))
+
+    assert (state.idle, state.wanted_jobs()) == ({}, set())
+    assert not state.retirements["flights"].kept
+    assert not follows(state, switch_asked("b"))
+
+
+def test_a_paused_pipeline_serves_and_none_of_its_jobs_runs() -> None:
+    state = state_of(*SECOND, Paused("flights"))
+
+    assert (state.serving, state.idle) == ({"flights": "b"}, {"flights": "a"})
+    assert state.wanted_builds() == {"a", "b"}
+    assert state.wanted_jobs() == set()
+    assert state_of(*SECOND, Paused("flights"), Resumed("flights")).wanted_jobs() == {"a", "b"}
+
+
+def test_an_undo_of_a_paused_pipeline_runs_the_kept_build_alone_and_the_pause_stays() -> None:
+    asked = (*SECOND, Paused("flights"), switch_asked("a"))
+    undone = (*asked, held(11, "b"), served(11, 3, "a", live="b"))
+
+    assert state_of(*asked).wanted_jobs() == {"a"}
+    assert state_of(*undone).wanted_jobs() == set()
+
+
+def test_a_pause_goes_through_a_retirement_and_its_undo_and_ends_with_the_last_build() -> None:
+    retired = (*SECOND, Paused("flights"), pipeline_retired("b", 3))
+
+    assert state_of(*retired).wanted_jobs() == set()
+    assert state_of(*retired, switch_asked("b"), served(12, 4, "b")).paused.keys() == {"flights"}
+    assert state_of(*retired, Retired("a")).paused.keys() == {"flights"}
+    assert state_of(*retired, Retired("b")).paused == {}
+
+
+@pytest.mark.parametrize(
+    ("before", "event"),
+    [
+        ((), pipeline_retired("a", 1)),
+        (SECOND, pipeline_retired("a", 3)),
+        (SECOND, pipeline_retired("b", 4)),
+        (SECOND, pipeline_retired("b", 3, others={"trains": "x"})),
+        (SECOND, replace(pipeline_retired("b", 3), serving={"flights": "b"})),
+        (UNASKED, pipeline_retired("a", 2)),
+        (RETIRED, pipeline_retired("b", 4)),
+        (RETIRED, Paused("flights")),
+        (UNASKED, Paused("flights")),
+        ((*SECOND, Paused("flights")), Paused("flights")),
+        ((*SECOND, Paused("flights")), staged("c")),
+        (SECOND, Resumed("flights")),
+    ],
+)
+def test_what_may_not_follow_of_retirements_and_pauses_is_refused(
+    before: tuple[Event, ...], event: Event
+) -> None:
+    assert not follows(state_of(*before), event)
+
+
 def test_a_record_out_of_its_turn_is_refused() -> None:
     with pytest.raises(IllegalTransition, match="record 3 cannot follow record 1"):
         advance(state_of(FIRST[0]), numbered(*FIRST)[2])
@@ -487,6 +593,14 @@ def any_events(
         Abandoned(number, "no"),
         Failed(number, "no", together=draw(st.sampled_from([(), group]))),
         Retired(build),
+        pipeline_retired(
+            live or build,
+            state.generation + 1,
+            pipeline=pipeline,
+            others={name: each for name, each in state.serving.items() if name != pipeline},
+        ),
+        Paused(pipeline),
+        Resumed(pipeline),
     ]
     return on, off
 
@@ -526,9 +640,12 @@ def test_in_every_legal_history_the_laws_of_state_hold(events: list[Event]) -> N
     states = [fold(records[:length]) for length in range(len(records) + 1)]
     for before, after in pairwise(states):
         record = records[before.last]
-        # Only Served raises the generation, by one. It changes the builds that serve one pipeline
-        # or group.
-        assert after.generation - before.generation == isinstance(record.event, Served)
+        # Only what makes a generation raises its number, by one. A Served changes the builds that
+        # serve one pipeline or group; a retirement takes away one pipeline.
+        assert after.generation - before.generation == isinstance(record.event, GenerationMade)
+        assert before.serving.keys() - after.serving.keys() == (
+            {record.event.pipeline} if isinstance(record.event, PipelineRetired) else set()
+        )
         changed = {
             name for name in after.serving if after.serving[name] != before.serving.get(name)
         }
@@ -556,6 +673,14 @@ def test_in_every_legal_history_the_laws_of_state_hold(events: list[Event]) -> N
         assert not after.wanted_builds() & (after.retired | after.to_retire())
         assert not set(after.serving.values()) & set(after.idle.values())
         assert after.to_retire() | after.retired | after.wanted_builds() == set(after.versions)
+        # Of a paused pipeline only a build on its way back runs. A retired one does not serve.
+        assert after.wanted_builds() - after.wanted_jobs() == {
+            build
+            for build in after.wanted_builds() - {each.build for each in after.active_rollouts}
+            if after.pipelines[build] in after.paused
+        }
+        assert not after.retirements.keys() & after.serving.keys()
+        assert after.paused.keys() <= {*after.serving, *after.idle}
         # No build serves without a yes, and a yes needs a verified build.
         assert all(
             rollout.approved

@@ -23,6 +23,8 @@ from kappa.state.lease import floor
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from replay.intents.intents import abandon, ask_promote, ask_undo, ask_verify
+from replay.intents.pausing import ask_pause, ask_resume
+from replay.intents.retiring import ask_retire
 from replay.rollout.rollout import Phase
 from replay.rollout.state import State
 from replay.stage.stage import stage
@@ -138,6 +140,11 @@ FAILPOINTS = {
         *("gc.before_delete", "gc.after_delete", "gc.before_rmdir", "gc.after_rmdir"),
     ],
     "branched": ["table.before_adopt", "table.after_adopt"],
+    "out of service": [
+        *("journal.before_paused", "journal.after_paused"),
+        *("journal.before_resumed", "journal.after_resumed"),
+        *("journal.before_pipeline_retired", "journal.after_pipeline_retired"),
+    ],
 }
 EVERY = [(story, point) for story, points in FAILPOINTS.items() for point in points]
 
@@ -234,6 +241,53 @@ def branch_two(world: World) -> bool:
     return False
 
 
+def service_records(world: World) -> list[str]:
+    return [record.event.kind for record in world.state().service]
+
+
+def pause_and_resume(world: World) -> bool:
+    """Pauses; what is produced then is seen only after the pause."""
+    done = service_records(world)
+    if "paused" not in done:
+        ask_pause(world.store, "ships")
+    elif "resumed" not in done and not world.jobs:
+        shown = world.shown
+        world.log.ensure(20)
+        world.look()
+        assert world.shown == shown
+        ask_resume(world.store, "ships")
+    return "resumed" in done and world.shown[1].equals(world.log.end(["ships"]))
+
+
+def retire(world: World) -> bool:
+    ask_retire(world.store, "ships", kept_seconds=HOUR)
+    return "ships" not in world.state().serving
+
+
+def undo_the_retirement(world: World) -> bool:
+    if world.serves("one"):
+        return True
+    if not world.state().active_rollouts:
+        ask_undo(world.store, "ships")
+    return False
+
+
+def retire_for_good(world: World) -> bool:
+    """Retires once more, and collects hours later, when no undo is possible any more."""
+    if service_records(world).count("pipeline_retired") < 2:
+        ask_retire(world.store, "ships", kept_seconds=HOUR)
+    elif not world.ahead:
+        world.ahead = 3 * HOUR
+        world.end()
+        world.begin()
+    elif all(world.is_gone(rollout) for rollout in world.state().rollouts):
+        world.end()
+        world.collect()
+        world.check_collected()
+        return True
+    return False
+
+
 def clean_up(world: World) -> bool:
     """Collects hours later, when the soak is over, with the remains of killed jobs."""
     if not world.ahead:
@@ -262,6 +316,9 @@ STORIES = {
         (serve_one, abandon_two, stage_three_with_a_plan_that_is_stale, let_four_fail, clean_up)
     ),
     "branched": Story((serve_one, branch_two, clean_up)),
+    "out of service": Story(
+        (serve_one, pause_and_resume, retire, undo_the_retirement, retire_for_good)
+    ),
     "kept in shape": Story(
         (serve_one, fold_many_small_slices, clean_up),
         {"keep_every_seconds": 0.0, "keep_seconds": 0.0},

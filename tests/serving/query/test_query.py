@@ -26,6 +26,8 @@ from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 from kappa.base.duck import open_connection
 from kappa.base.errors import Conflict, KappaError, UsageError
 from kappa.base.sql import quoted
+from kappa.journal.journal import Journal
+from kappa.journal.service import Paused
 from kappa.state.build import TableBirth, table_path
 from kappa.state.frontier import Frontiers
 from kappa.state.kept import Kept, put_kept
@@ -33,10 +35,11 @@ from kappa.state.lease import live_leases
 from kappa.state.store import Store
 from kappa.tables.shape import REJECTS_BIRTH
 from kappa.values.arrow import arrow_schema
-from serving.pin.catalog import pin_build
+from serving.pin.catalog import pin, pin_build
 from serving.pin.past import AtGeneration, AtTime
 from serving.pin.snapshot import Snapshot
 from serving.query.query import answer, ask, connect, read
+from serving.query.tables import served_tables, tables_listing
 from serving.reader.opened import open_reader
 from serving.reader.reader import Reader, Rows
 from serving.reader.relations import Relations, put_relations
@@ -476,6 +479,63 @@ def test_where_nothing_serves_the_hint_says_so(platform: Platform) -> None:
     with pytest.raises(UsageError) as told:
         platform.ask("from delays")
     assert "kappa deploy" in told.value.hint
+
+
+def test_a_query_that_names_a_retired_table_learns_when_it_left_and_how_it_comes_back(
+    platform: Platform,
+) -> None:
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS}, {"busy": "from delays"})
+    platform.serve("fleet", {PLANES: ROWS_OF_PLANES})
+    platform.retire("flights")
+
+    for sql in ("from delays", "select * from planes, flights.delays", "from busy"):
+        with pytest.raises(UsageError) as told:
+            platform.ask(sql)
+        assert "is served no more: pipeline flights was retired at generation 3" in (
+            told.value.message
+        )
+        assert "kappa undo flights brings it back until 20" in told.value.hint
+    # All else goes on, and so does what the pipeline showed before.
+    assert platform.ask("select count(*) from planes").generation == 3
+    assert [each.name for each in served_tables(platform.store)] == ["planes", "rejects"]
+    with pytest.raises(UsageError, match="nowhere does not exist"):
+        platform.ask("from nowhere")
+
+
+def test_who_has_a_retired_table_pinned_reads_on(platform: Platform) -> None:
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
+    with (
+        pin(platform.store, lease_seconds=60) as pinned,
+        connect(pinned.snapshot, platform.store) as reader,
+    ):
+        platform.retire("flights")
+        assert reader.rows("select count(*) from delays").rows == ((3,),)
+        pinned.confirm()
+    with pin(platform.store, lease_seconds=60) as pinned:
+        assert (pinned.snapshot.generation, dict(pinned.snapshot.serving)) == (2, {})
+
+
+def test_a_name_of_a_retired_pipeline_that_is_served_again_is_read_as_any_other(
+    platform: Platform,
+) -> None:
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
+    platform.retire("flights")
+    platform.serve("late", {DELAYS: None})
+
+    assert platform.ask("select count(*) from delays").rows == ((0,),)
+
+
+def test_tables_of_a_paused_pipeline_say_since_when(platform: Platform) -> None:
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
+    listing = tables_listing(served_tables(platform.store))
+    assert "paused_since" in listing.wide
+    record = Journal(platform.store).append(2, Paused("flights"))
+    assert record is not None
+
+    paused = tables_listing(served_tables(platform.store))
+
+    assert "paused_since" not in paused.wide
+    assert {row["paused_since"] for row in paused.objects()} == {record.at}
 
 
 def test_a_file_that_is_gone_while_the_lease_holds_is_an_error(platform: Platform) -> None:

@@ -1,0 +1,49 @@
+"""Records about the service of a whole pipeline: its end, a pause, and the end of a pause."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from kappa.state.frontier import OffsetsField
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRetired:
+    """The end of a pipeline's service: a new generation whose serving map is without it.
+
+    `build` served it last. It is kept for `kept_seconds`, so that an undo is a switch to it.
+    `names` are the tables and views that left, and `offsets` what readers saw of them at the yes.
+    """
+
+    pipeline: str
+    build: str
+    generation: int
+    serving: Mapping[str, str]
+    names: tuple[str, ...]
+    offsets: OffsetsField
+    kept_seconds: float
+    previous_generation: int | None = None
+    kind: Literal["pipeline_retired"] = "pipeline_retired"
+
+    @property
+    def switched(self) -> tuple[()]:
+        """Nothing: no rollout ends with it."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """A pause: no job of the pipeline runs, and its tables serve as they are."""
+
+    pipeline: str
+    kind: Literal["paused"] = "paused"
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """The end of a pause: the pipeline's jobs go on from their frontiers."""
+
+    pipeline: str
+    kind: Literal["resumed"] = "resumed"
