@@ -25,7 +25,7 @@ def up(
     The broker is not started if another one is configured. Each build has a job of its own.
     """
     from replay.run import supervisor
-    from replay.run.http_process import served_at
+    from replay.status.running import served_at
 
     here = here_of(context)
     with moving("starting") if detach else contextlib.nullcontext() as show:

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -30,10 +30,6 @@ from kappa.log.librdkafka import RD, headers_of, new_consumer
 from kappa.log.message_loops import OFFSET, let_go, take, weigh
 from kappa.values.arrow import HEADERS_TYPE
 from kappa.values.lengths import Bytes, Numbers, array_of, ends_of
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
 
 # The most that a batch may have, and how many messages are asked for at once.
 _BATCH_RECORDS = 50_000
@@ -125,12 +121,7 @@ class BulkReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _assign(self, start: int) -> None:

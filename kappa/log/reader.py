@@ -11,7 +11,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from confluent_kafka import Consumer, TopicPartition
 
@@ -27,9 +27,6 @@ from kappa.log.consumers import (
 )
 from kappa.log.headers import Headers, HeadersAgain, decoded_headers
 from kappa.state.offsets import Offsets
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +96,7 @@ class LogReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _until(self, wanted: dict[Part, int], end: Offsets) -> Iterator[Record]:

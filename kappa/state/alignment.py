@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
 from kappa.state.build import folder
-from kappa.state.documents import Documents, NumberedRecords
+from kappa.state.documents import Documents, NumberedRecords, Taken
 from kappa.state.frontier import Frontier
 from kappa.state.store import Store
 
@@ -54,8 +54,7 @@ class Alignments:
     def put(self, alignment: Alignment) -> None:
         """Puts the next one.
 
-        Raises Broken if its offsets are not equal, or if its number is taken: a build has one
-        writer.
+        Raises Broken if its offsets are not equal, and Taken if its number is.
         """
         topics = set(alignment.comparable)
         here, there = alignment.candidate.offsets.only(topics), alignment.live.offsets.only(topics)
@@ -68,7 +67,4 @@ class Alignments:
         put = self._records.put(alignment.number, alignment)
         failpoint("alignment.after_put")
         if not put:
-            raise Broken(
-                f"alignment {alignment.number} of build {self._build} was put by another process",
-                hint="two jobs ran for one build; kappa logs says which",
-            )
+            raise Taken(f"alignment {alignment.number} of build {self._build}")

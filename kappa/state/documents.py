@@ -7,12 +7,22 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from kappa.base.errors import Damaged
+from kappa.base.errors import Broken, Damaged
 from kappa.state.store import Store
 
 _Record = TypeVar("_Record")
 # Wide enough for a record a microsecond over centuries, so that names sort as numbers do.
 _DIGITS = 20
+
+
+class Taken(Broken):
+    """A number that another process has put already, though a build has one writer."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} was put by another process",
+            hint="two jobs ran for one build; kappa logs says which",
+        )
 
 
 class Documents(Generic[_Record]):

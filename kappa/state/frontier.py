@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, PlainSerializer
 from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
 from kappa.state.build import tables_folder
-from kappa.state.documents import Documents, NumberedRecords
+from kappa.state.documents import Documents, NumberedRecords, Taken
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.values.tally import Tally
@@ -69,13 +69,6 @@ _FRONTIER = Documents(Frontier)
 _LATE = 5
 
 
-class Taken(Broken):
-    """A frontier's number is taken.
-
-    Another process writes for the build, or a put that a dead one had under way has landed.
-    """
-
-
 class Frontiers:
     """The frontiers of one build, newest last; those of an overlay are of the build below it."""
 
@@ -106,11 +99,7 @@ class Frontiers:
         put = self._records.put(frontier.number, frontier)
         failpoint("frontier.after_put")
         if not put:
-            raise Taken(
-                f"frontier {frontier.number} of build {self._build} was published by another "
-                "process",
-                hint="two jobs ran for one build; kappa logs says which",
-            )
+            raise Taken(f"frontier {frontier.number} of build {self._build}")
 
     def publish_next(
         self, next_of: Callable[[Frontier | None], Frontier | None]

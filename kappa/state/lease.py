@@ -11,10 +11,9 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
 from kappa.state.build import folded_by, folder
-from kappa.state.documents import Documents, NumberedRecords
+from kappa.state.documents import Documents, NumberedRecords, Taken
 from kappa.state.store import Store
 
 # Collection keeps a lease for so much longer than its reader trusts it: a renewal may be under
@@ -134,7 +133,7 @@ def floor(store: Store, build: str) -> int:
 def put_floor(store: Store, build: str, frontier: int) -> None:
     """Lets go of a build's frontiers before `frontier`; call it before the leases are listed.
 
-    A floor never falls: one that is not above the last is put already. Raises Broken if another
+    A floor never falls: one that is not above the last is put already. Raises Taken if another
     process put one at the same time: a build has one writer.
     """
     floors = _floors(store, build)
@@ -154,10 +153,7 @@ def _put_floor(floors: NumberedRecords[Floor], build: str, number: int, let_go: 
     put = floors.put(number, let_go)
     failpoint("floor.after_put")
     if not put:
-        raise Broken(
-            f"floor {number} of build {build} was put by another process",
-            hint="two jobs ran for one build; kappa logs says which",
-        )
+        raise Taken(f"floor {number} of build {build}")
 
 
 def _floors(store: Store, build: str) -> NumberedRecords[Floor]:

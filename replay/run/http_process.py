@@ -1,47 +1,16 @@
-"""The HTTP server as a child of the supervisor, and the record of its address.
-
-Nothing of HTTP is imported here: a supervisor, and a command that asks for the address, need none.
-"""
+"""The HTTP server as a child of the supervisor, which imports nothing of HTTP."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from kappa.base.process import ProcessId
 from kappa.base.settings import Settings
-from kappa.state.documents import Documents
 from kappa.state.store import Store
 from replay.run.child import ChildProcess
 
-SERVED = "run/http.json"
 _LOG = "logs/http.log"
 _PATIENCE_SECONDS = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class RunningServer:
-    """The server that runs now, and its address."""
-
-    pid: int
-    born: str
-    url: str
-    format: int = 1
-
-
-_SERVED = Documents(RunningServer)
-
-
-def put_served(store: Store, served: RunningServer) -> None:
-    """Puts where this server is, in place of an earlier one."""
-    _SERVED.put(store, SERVED, served)
-
-
-def served_at(store: Store) -> str | None:
-    """Returns the URL of the root's server. None if none runs."""
-    found = _SERVED.get(store, SERVED, "what the HTTP server wrote of itself")
-    return found.url if found is not None and ProcessId(found.pid, found.born).alive() else None
 
 
 class HttpProcess:

@@ -27,7 +27,7 @@ from replay.http import api
 from replay.look.desk import Desk
 from replay.look.here import Here
 from replay.page import routes
-from replay.run.http_process import SERVED, RunningServer, put_served
+from replay.status.running import SERVED, RunningServer, put_served
 from serving.http import events
 from serving.http.gate import Bounds
 from serving.http.http import make_app

@@ -3,7 +3,7 @@
 A look changes nothing; only underway.py and running.py also write what the supervisor reports of
 itself. Read in this order:
 
-running      the supervisor of a root, as it writes itself down
+running      supervisor and HTTP server of a root, as they write themselves down
 underway     the supervisor's report: waits, rates and deaths
 status       builds: how far each is, and how far behind the log
 status_text  the status for people and machines

@@ -1,4 +1,7 @@
-"""The supervisor of a root, as it writes itself down once it is ready."""
+"""What runs below a root, as it writes itself down once it is ready: supervisor and HTTP server.
+
+A record outlives a process that was killed, so each names its process.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from kappa.state.documents import Documents
 from kappa.state.store import Store
 
 RUNNING = "run/supervisor.json"
+SERVED = "run/http.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +27,18 @@ class Running:
     format: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class RunningServer:
+    """The HTTP server that runs now, and its address."""
+
+    pid: int
+    born: str
+    url: str
+    format: int = 1
+
+
 _RUNNING = Documents(Running)
+_SERVED = Documents(RunningServer)
 
 
 def put_running(store: Store, running: Running) -> None:
@@ -39,5 +54,19 @@ def running(settings: Settings) -> Running | None:
 def running_at(store: Store) -> Running | None:
     """Returns the supervisor of a root. None if none is up and ready."""
     found = _RUNNING.get(store, RUNNING, "what the supervisor wrote of itself")
-    # What is written outlives a supervisor that was killed.
-    return found if found is not None and ProcessId(found.pid, found.born).alive() else None
+    return found if found is not None and _lives(found) else None
+
+
+def put_served(store: Store, served: RunningServer) -> None:
+    """Puts where this HTTP server is, in place of an earlier one."""
+    _SERVED.put(store, SERVED, served)
+
+
+def served_at(store: Store) -> str | None:
+    """Returns the URL of the root's HTTP server. None if none runs."""
+    found = _SERVED.get(store, SERVED, "what the HTTP server wrote of itself")
+    return found.url if found is not None and _lives(found) else None
+
+
+def _lives(found: Running | RunningServer) -> bool:
+    return ProcessId(found.pid, found.born).alive()

@@ -19,7 +19,7 @@ from testbed import TREE, Testbed, platform
 
 from demo.events import Event, first_events
 from kappa.log.producer import ProducedRecord
-from replay.run.http_process import served_at
+from replay.status.running import served_at
 
 pytestmark = [pytest.mark.browser, pytest.mark.jvm]
 

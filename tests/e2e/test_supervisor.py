@@ -20,8 +20,7 @@ from testbed import Testbed, platform
 from kappa.base.process import ProcessId, process_id
 from kappa.base.settings import load_settings
 from kappa.state.store import Store
-from replay.run.http_process import served_at
-from replay.status.running import running
+from replay.status.running import running, served_at
 
 pytestmark = pytest.mark.jvm
 

@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
 from kappa.state.build import folder
-from kappa.state.documents import Documents, NumberedRecords
+from kappa.state.documents import Documents, NumberedRecords, Taken
 from kappa.state.frontier import Frontier, OffsetsField
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice, cut
@@ -98,15 +97,12 @@ class Legs:
         return last is not None and last.kind is LegKind.TAIL
 
     def begin(self, leg: Leg) -> Leg:
-        """Writes a leg down. Raises Broken if another process has begun one of that number."""
+        """Writes a leg down. Raises Taken if another process has begun one of that number."""
         failpoint("leg.before_put")
         put = self._records.put(leg.number, leg)
         failpoint("leg.after_put")
         if not put:
-            raise Broken(
-                f"leg {leg.number} of build {self._build} was begun by another process",
-                hint="two jobs ran for one build; kappa logs says which",
-            )
+            raise Taken(f"leg {leg.number} of build {self._build}")
         return leg
 
 

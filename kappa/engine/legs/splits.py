@@ -12,10 +12,9 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, replace
 
-from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
 from kappa.state.build import folder
-from kappa.state.documents import Documents, NumberedRecords
+from kappa.state.documents import Documents, NumberedRecords, Taken
 from kappa.state.frontier import OffsetsField
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
@@ -130,11 +129,7 @@ class Splits:
         put = self._records.put(self._number, split)
         failpoint("slice.after_split")
         if not put:
-            raise Broken(
-                f"slice {split.leg}/{split.slice} of build {self._build} was split by another "
-                "process",
-                hint="two jobs ran for one build; kappa logs says which",
-            )
+            raise Taken(f"the split of slice {split.leg}/{split.slice} of build {self._build}")
         self._split = split
 
 

@@ -29,8 +29,6 @@ from kappa.engine.spark.jvm import Profile, command
 from kappa.engine.spark.spark_settings import spark_settings
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from pyspark.sql import SparkSession
 
     from kappa.base.settings import Settings
@@ -225,12 +223,7 @@ class Session:
         shutil.rmtree(self._folder, ignore_errors=True)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Ends both, in order where they were in use."""
         if self._machine is not None:
             if (

@@ -97,7 +97,7 @@ def test_two_processes_do_not_begin_the_same_leg(tmp_path: Path) -> None:
     legs = Legs(Store(tmp_path), "b")
     legs.begin(tail(1, END))
 
-    with pytest.raises(Broken, match="begun by another process"):
+    with pytest.raises(Broken, match="put by another process"):
         legs.begin(tail(1, END))
 
 

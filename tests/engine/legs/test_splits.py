@@ -161,7 +161,7 @@ def test_two_processes_do_not_split_the_same_slice(tmp_path: Path) -> None:
     one, other = Splits(store, "b"), Splits(store, "b")
     one.split_if_due(piece, piece)
 
-    with pytest.raises(Broken, match="slice 1/0 of build b was split by another process"):
+    with pytest.raises(Broken, match="the split of slice 1/0 of build b was put by another"):
         other.split_if_due(piece, piece)
 
 

@@ -93,7 +93,7 @@ def test_a_late_word_of_a_dead_process_is_refused(store: Store) -> None:
     dead = begun(store)
     begun(store)
 
-    with pytest.raises(Broken, match="published by another process"):
+    with pytest.raises(Broken, match="put by another process"):
         dead.publish(mark(5), {"t": 1})
 
     assert (_newest(store).epoch, _newest(store).offsets) == (2, Offsets())
