@@ -59,7 +59,10 @@ def test_the_pipelines_of_the_repository_hold_it(events: int) -> None:
         law_of_slices(each, some_events(each, events), cuts=1)
 
 
-def test_tables_of_each_kind_hold_the_law() -> None:
+@pytest.mark.parametrize(
+    ("events", "people", "cuts"), [(9, 5, 1), pytest.param(40, 20, 6, marks=pytest.mark.sweep)]
+)
+def test_tables_of_each_kind_hold_the_law(events: int, people: int, cuts: int) -> None:
     """Also with rejects, tombstones, sums of doubles and sketches."""
     from kappa.testing import law_of_slices, some_events
 
@@ -85,7 +88,8 @@ def test_tables_of_each_kind_hold_the_law() -> None:
             .withColumnsRenamed({"_partition": "p", "_offset": "o"}),
         }
 
-    law_of_slices(p, some_events(p, 20, seed=3), cuts=2, seed=5)
+    found = some_events(p, events, seed=3)
+    law_of_slices(p, found | {"people": found["people"][:people]}, cuts=cuts, seed=5)
 
 
 PAID = Topic(

@@ -263,7 +263,7 @@ def test_rows_of_one_record_come_in_the_order_of_their_values() -> None:
     assert len(balances) == 1
 
 
-def test_a_batch_holds_all_rows_of_a_key_in_order_with_the_types_of_their_columns_and_very_many_come_in_several(
+def test_a_batch_has_all_rows_of_a_key_in_order_and_very_many_are_in_several(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("kappa.engine.fold.step_loop._BATCH_ROWS", 3)
@@ -525,30 +525,34 @@ def log_of(events: Sequence[tuple[str, Any, Any]]) -> MemoryLog:
 
 @pytest.mark.jvm
 @pytest.mark.usefixtures("spark_here")
-def test_it_holds_the_law_of_slices_by_either_way() -> None:
+@pytest.mark.parametrize(
+    ("logins", "visits", "cuts"), [(7, 4, 0), pytest.param(24, 16, 3, marks=pytest.mark.sweep)]
+)
+def test_it_holds_the_law_of_slices_by_either_way(logins: int, visits: int, cuts: int) -> None:
+    """Ann succeeds after three failures, and a visit of Bo ends: rows are emitted."""
     from kappa.testing import Event, law_of_slices
 
     keys = ["ann", "bo", "", "Ä"]
     events = [
         Event(
-            {"who": who, "ok": number % 5 == 4, "n": number % 7 - 3},
+            {"who": who, "ok": number % 8 == 6, "n": number % 7 - 3},
             key=who,
             partition=len(who) % 2,
         )
-        for number in range(9)
+        for number in range(logins)
         for who in [keys[number * number % 4]]
     ]
-    law_of_slices(safe, {"logins": events}, cuts=1)
-    times = itertools.accumulate(7 * number % 40 for number in range(8))
+    law_of_slices(safe, {"logins": events}, cuts=cuts)
+    times = itertools.accumulate(7 * number % 40 for number in range(visits))
     law_of_slices(
         visited,
         {
             "logins": [
                 Event({"who": who, "ok": True, "n": at}, key=who, partition=len(who) % 2)
-                for who, at in zip(keys * 2, times, strict=True)
+                for who, at in zip(itertools.cycle(keys[: visits // 2]), times, strict=False)
             ]
         },
-        cuts=1,
+        cuts=cuts,
     )
 
 
