@@ -709,7 +709,16 @@ def test_a_function_that_uses_more_than_it_did_before_begins_again_with_all_colu
         log.add("wide", 0, event(k="k", s="s"))
     with local_pipeline(fickle) as made:
         built = Rehearsal(tmp_path, made, log, driver_rows=0)
-        built.fold(Offsets({"wide": {0: 2}}))
+        counts: list[dict[str, str]] = []
+
+        def look(name: str) -> None:
+            if name == "job.before_first_commit":
+                counts.append({at.name: at.read_text() for at in tmp_path.rglob("_*.read")})
+
+        with acting(look):
+            built.fold(Offsets({"wide": {0: 2}}))
+        # Spark's workers have counted what they read, beside files that Spark read after that.
+        assert counts == [{"_0.read": "2", "_archived.read": "0"}]
         asked[0] = "s"
         with pytest.raises(
             KappaError, match="column s of topic wide is used in this slice"

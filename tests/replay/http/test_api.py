@@ -116,6 +116,17 @@ def test_a_promote_that_is_asked_for_over_http_is_the_commands_own_record(projec
     assert project.here.state().rollout(1).approved
 
 
+def test_a_rollout_is_at_its_number_and_a_promote_may_name_it(project: Project) -> None:
+    project.append(*went_live(), *ready("b2", rollout=5))
+    project.be_up()
+
+    found = project.server.ask("GET", f"{ROLLOUTS}/2").document
+    assert (found["rollout"], found["build"], found["state"]) == (2, "b2", "ready")
+    assert problem(project.server.ask("GET", f"{ROLLOUTS}/3"))[0] == 404
+    asked = project.wants({"intent": "promote", "pipelines": ["2"]}, generation=1).document
+    assert (asked["rollout"], asked["event"]["rollout"]) == (2, 5)
+
+
 def test_what_is_asked_again_with_the_same_key_is_done_once(project: Project) -> None:
     project.append(*ready())
     project.be_up()

@@ -15,7 +15,10 @@ from kappa.journal.journal import Journal
 from kappa.state.build import Base, Birth, TopicBirth, put_birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
+from kappa.state.slice_progress import DECODED, counting, watch_slice
+from kappa.state.slices import Slice
 from kappa.state.store import Store
+from replay.look.desk import beat_of
 from replay.status.status import HeldBack, held_back, observe_status
 from replay.status.status_text import status_listing
 
@@ -99,6 +102,29 @@ def test_a_log_without_open_transactions_is_said_to_have_none_also_while_it_grow
     assert told(
         store, Ended(Offsets({"flights": {0: 44, 1: 7}}), Offsets({"flights": {0: 42, 1: 7}}))
     ) == (4, "")
+
+
+def test_what_is_read_of_a_long_slice_is_in_state_note_and_answer(store: Store) -> None:
+    end = Offsets({"flights": {0: 40, 1: 1_007}})
+    tasks = store.path(f"builds/b/{DECODED}/0")
+    tasks.mkdir(parents=True)
+    with watch_slice(store, "b", Slice(1, 0, FLIGHTS, end), 2).step("read"):
+        counting(tasks, "0")(500)
+        status = observe_status(store, Ended(end, end))
+
+    (row,) = status_listing(status, datetime(2026, 1, 1, tzinfo=UTC)).objects()
+    assert (row["rollout"], row["folded"], row["state"]) == (1, 47, "replaying 52 %")
+    assert row["note"] == "slice 1 of 2: 500 of 1,000 records read"
+    assert row["slice"] == {
+        "number": 1,
+        "of": 2,
+        "records": 1_000,
+        "read": 500,
+        "step": "read",
+        "text": "slice 1 of 2: 500 of 1,000 records read",
+    }
+    # The page is asked for again when more is read.
+    assert beat_of(status.builds[0]) != beat_of(replace(status.builds[0], slice=None))
 
 
 @pytest.mark.parametrize(("end", "age"), [(7, 0.0), (8, 3600.0)])

@@ -22,9 +22,10 @@ import pytest
 from asking import QUERY, Server, problem
 from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
-from kappa.journal.events import Retired
+from kappa.journal.events import CaughtUp, Retired, Staged
 from kappa.journal.journal import Journal
 from kappa.state.lease import sorted_leases
+from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from serving.http.gate import Bounds, Gate, Message, Receive, Scope, Send
 from serving.http.token import WaitingLine
@@ -372,6 +373,12 @@ def test_every_record_of_the_journal_is_told_once_and_in_order_to_who_comes_back
             "retired",
             "flights-1",
         )
+        connection.close()
+        # A record that is about a rollout has its number beside it.
+        for event in (Staged("flights", "f-3", "v", ()), CaughtUp(4, Offsets())):
+            assert journal.append(journal.last_served()[0] + 1, event) is not None
+        (_, *both), connection = heard(server, 3, last_event_id="3")
+        assert [json.loads(each["data"])["rollout"] for each in both] == [1, 1]
         connection.close()
         assert problem(server.ask("GET", "/api/v1/events", Last_Event_ID="x"))[0] == 400
 
