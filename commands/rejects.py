@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from commands.terminal.lines import open_lines, open_new_file
+from commands.terminal.moving import moving
 from commands.terminal.options import As, OfBuild, OnePipeline, Yes, here_of
 from commands.terminal.output import ask_consent, print_listing, say
 from kappa.base.errors import UsageError
@@ -60,17 +61,14 @@ def list_rejects(
     from serving.rejects.rejects import Wanted, newest_rejects
 
     here = here_of(context)
-    print_listing(
-        output,
-        rejects_listing(
-            newest_rejects(
-                here.store,
-                Wanted(*part_named(here.state, pipeline, build), reason),
-                limit=lines or None,
-                lease_seconds=here.lease_seconds,
-            )
-        ),
-    )
+    with moving("reading rejects"):
+        found = newest_rejects(
+            here.store,
+            Wanted(*part_named(here.state, pipeline, build), reason),
+            limit=lines or None,
+            lease_seconds=here.lease_seconds,
+        )
+    print_listing(output, rejects_listing(found))
 
 
 @app.command("show")
@@ -142,7 +140,8 @@ def export_rejects(
     here = here_of(context)
     pipeline, file = (arguments[0] if len(arguments) == 2 else None), arguments[-1]
     wanted = Wanted(*part_named(here.state, pipeline, None), reason)
-    unfixed = to_mend(rejects_in_order(here.store, wanted, lease_seconds=here.lease_seconds))
+    with moving("reading rejects"):
+        unfixed = to_mend(rejects_in_order(here.store, wanted, lease_seconds=here.lease_seconds))
     found = [each for each in unfixed if reason == Reason.LATE or is_mendable(each)]
     with open_new_file(file) as lines:
         lines.writelines(f"{export_line(reject)}\n".encode() for reject in found)
@@ -182,7 +181,10 @@ def redrive_rejects(
     with open_lines(file) as lines:
         read = read_lines(lines)
     topics = sorted({line.names.topic for line in read})
-    found = rejects_in_order(here.store, Wanted(topics=topics), lease_seconds=here.lease_seconds)
+    with moving("reading rejects"):
+        found = rejects_in_order(
+            here.store, Wanted(topics=topics), lease_seconds=here.lease_seconds
+        )
     log = here.log()
     births = {build: read_birth(here.store, build) for build in {reject.build for reject in found}}
     planned = plan_redrive(read, found, births, {topic: log.facts(topic) for topic in topics})

@@ -24,6 +24,7 @@ from deltalake import write_deltalake
 from house import HOUSE
 
 from commands.app import run_command
+from commands.terminal import moving
 from kappa.base.clock import now
 from kappa.base.errors import Conflict, KappaError, VerificationFailed
 from kappa.base.process import process_id
@@ -95,6 +96,8 @@ def kappa(
 ) -> Kappa:
     """Types a command in the project's folder."""
     monkeypatch.chdir(project)
+    # On a busy machine any step may take long enough for a line of progress.
+    monkeypatch.setattr(moving, "_FIRST_SECONDS", 600.0)
 
     def type_in(*arguments: str) -> Ended:
         code = run_command(list(arguments))

@@ -97,7 +97,7 @@ def _mended_and_redriven_it_is_folded_once(bed: Testbed) -> None:
     assert "build      " + bed.live("shop") in shown
 
     again = bed.must("rejects", "redrive", "-", "--yes", given=mended)
-    assert again.err.startswith("0 records acknowledged")
+    assert "0 records acknowledged" in again.err.splitlines()[-1]
     # Sent all the same, it is a duplicate.
     twice = next(line for line in mended.splitlines() if '"amount": 7' in line)
     bed.must("produce", "orders", "-", "--envelope", given=twice + "\n")
