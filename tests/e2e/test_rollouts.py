@@ -267,41 +267,6 @@ def test_a_deploy_of_the_kept_version_needs_no_replay(bed: Testbed) -> None:
     assert_served(bed, version=version_served(bed))
 
 
-def test_a_pause_outlives_a_restart_and_a_retired_pipeline_is_undone(bed: Testbed) -> None:
-    version, live = version_served(bed), bed.live("shop")
-    bed.must("pause", "shop")
-    bed.wait(lambda: not bed.pids("kappa.engine.job.job", live), "the end of its job")
-    shown = bed.frontier(live)
-    produce(bed)
-
-    bed.must("down")
-    bed.must("up", "-d")
-    rows = bed.must("status", "-o", "json").json()["builds"]
-    (paused,) = [row for row in rows if row["role"] == "live"]
-    assert paused["state"] == "serving, paused"
-    assert paused["paused_since"]
-    assert bed.rows("select count(*) from order_log")
-    refused = bed.kappa("replay", "shop", "--yes")
-    assert refused.code == 1
-    assert "resume it first: kappa resume shop" in refused.out
-    assert not bed.pids("kappa.engine.job.job", live)
-    assert bed.frontier(live) == shown
-
-    bed.must("resume", "shop")
-    assert_served(bed, version=version)
-
-    plan = bed.must("retire", "shop", "--yes").out
-    assert "table order_log: " in plan
-    told = bed.kappa("query", "select count(*) from order_log")
-    assert told.code == 2
-    assert "pipeline shop was retired at generation" in told.err
-    assert "kappa undo shop brings it back until" in told.err
-    produce(bed)
-    bed.must("undo", "shop", "--yes")
-    assert bed.live("shop") == live
-    assert_served(bed, version=version)
-
-
 def test_a_failed_check_swaps_nothing_and_the_exit_code_says_so(bed: Testbed) -> None:
     before, text = bed.state(), (bed.folder / "pipelines" / "shop.py").read_text(encoding="utf-8")
     bed.declare("shop", text.replace('checks=["orders > 0"', 'checks=["most < 0", "orders > 0"'))
@@ -484,6 +449,41 @@ def test_a_live_job_that_is_killed_while_it_is_held_stops_no_promote(bed: Testbe
         V1 if bed.state().versions[idle] == bed.state().versions[before.rollouts[0].build] else V2,
     )
     assert_served(bed, version=version_served(bed))
+
+
+def test_a_pause_outlives_a_restart_and_a_retired_pipeline_is_undone(bed: Testbed) -> None:
+    version, live = version_served(bed), bed.live("shop")
+    bed.must("pause", "shop")
+    bed.wait(lambda: not bed.pids("kappa.engine.job.job", live), "the end of its job")
+    shown = bed.frontier(live)
+    produce(bed)
+
+    bed.must("down")
+    bed.must("up", "-d")
+    rows = bed.must("status", "-o", "json").json()["builds"]
+    (paused,) = [row for row in rows if row["role"] == "live"]
+    assert paused["state"] == "serving, paused"
+    assert paused["paused_since"]
+    assert bed.rows("select count(*) from order_log")
+    refused = bed.kappa("replay", "shop", "--yes")
+    assert refused.code == 1
+    assert "resume it first: kappa resume shop" in refused.out
+    assert not bed.pids("kappa.engine.job.job", live)
+    assert bed.frontier(live) == shown
+
+    bed.must("resume", "shop")
+    assert_served(bed, version=version)
+
+    plan = bed.must("retire", "shop", "--yes").out
+    assert "table order_log: " in plan
+    told = bed.kappa("query", "select count(*) from order_log")
+    assert told.code == 2
+    assert "pipeline shop was retired at generation" in told.err
+    assert "kappa undo shop brings it back until" in told.err
+    produce(bed)
+    bed.must("undo", "shop", "--yes")
+    assert bed.live("shop") == live
+    assert_served(bed, version=version)
 
 
 @pytest.mark.sweep

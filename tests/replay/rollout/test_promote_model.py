@@ -67,12 +67,7 @@ WIDE = {
     "a retirement with collection and an undo": Bounds(
         offsets=1, collects=True, undos=1, retires=1, caught_up=True
     ),
-    "two pipelines of which one is retired and undone": Bounds(
-        offsets=1, pipelines=2, undos=1, retires=1, caught_up=True
-    ),
-    "a pause, a death and an undo": Bounds(
-        offsets=1, pauses=1, deaths=1, undos=1, retires=1, caught_up=True
-    ),
+    "a pause, a death and an undo": Bounds(offsets=1, pauses=1, deaths=1, undos=1, caught_up=True),
 }
 
 TEETH = {
