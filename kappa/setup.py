@@ -13,11 +13,11 @@ from pathlib import Path
 from rich.console import Console
 
 from kappa.base.errors import KappaError
-from kappa.base.jars import Jars, ensure_jars
-from kappa.base.java import find_java, locate_java
 from kappa.base.sections import JarsSettings
 from kappa.base.settings import load_settings
 from kappa.engine.spark.cds import archive_path, ensure_archive
+from kappa.java.jars import Jars, ensure_jars
+from kappa.java.java import find_java, locate_java
 
 
 def set_up(console: Console, settings: JarsSettings) -> Jars:

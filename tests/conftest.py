@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from kappa.base.jars import Jars, ensure_jars
-from kappa.base.java import Java, find_java
 from kappa.broker.broker import Broker
+from kappa.java.jars import Jars, ensure_jars
+from kappa.java.java import Java, find_java
 from kappa.log.client import Log
 
 if TYPE_CHECKING:

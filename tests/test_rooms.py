@@ -19,7 +19,7 @@ HOUSE = Path(__file__).resolve().parent.parent
 # The floor plan. A room imports rooms of lines above its own, and no others: so there is no circle.
 FLOORS = """
 kappa/base
-kappa/values
+kappa/values            kappa/java
 kappa/folds
 kappa/folds/kinds
 kappa/declare
@@ -96,7 +96,7 @@ DOORS = {
         "commands/",
         "serving/query/render.py",
         "replay/look/progress.py",
-        "kappa/base/jars.py",
+        "kappa/java/jars.py",
         "kappa/setup.py",
         "demo/",
     ),

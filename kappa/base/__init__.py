@@ -11,6 +11,5 @@ It imports no other room, and knows nothing of topics, builds or tables. Read it
     units       times and sizes as text
     sql         names and texts as SQL has them
     duck        the door to DuckDB
-    java, jars  Java on this machine, and the locked jars
-    compiled    loops that Numba compiles; `cache` is the folder of them and the jars
+    compiled    loops that Numba compiles; `cache` is the folder of them and of jars
 """

@@ -19,8 +19,6 @@ from pathlib import Path
 from typing import Self
 
 from kappa.base.errors import KappaError
-from kappa.base.jars import Jars
-from kappa.base.java import Java
 from kappa.base.process import process_id, start_tied
 from kappa.broker.last_run import (
     FORMAT,
@@ -31,6 +29,8 @@ from kappa.broker.last_run import (
     write_last_run,
 )
 from kappa.broker.properties import HOST, java_text, log4j2_properties, server_properties
+from kappa.java.jars import Jars
+from kappa.java.java import Java
 from kappa.log.client import Log
 
 # 3 s on a quiet machine, 10 s at load 10; a slow disk and a recovery after a crash take longer.

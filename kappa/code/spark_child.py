@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from kappa.base.errors import KappaError
-from kappa.base.jars import ensure_jars
-from kappa.base.java import find_java
 from kappa.base.settings import Settings
+from kappa.java.jars import ensure_jars
+from kappa.java.java import find_java
 
 # A line of a child's stderr that begins so is for the caller's `say`.
 PROGRESS = "kappa progress: "

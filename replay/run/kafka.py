@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Iterable
 
 from kappa.base.errors import Unreachable
-from kappa.base.jars import ensure_jars
-from kappa.base.java import find_java
 from kappa.base.settings import Settings
 from kappa.broker.broker import Broker
+from kappa.java.jars import ensure_jars
+from kappa.java.java import find_java
 from kappa.log.client import Log
 from kappa.log.cluster import TopicFacts
 from kappa.state.offsets import Offsets

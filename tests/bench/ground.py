@@ -23,10 +23,10 @@ from typing import Any, NoReturn
 from rivals import Command
 
 from demo.family import MARK, ensure_gone
-from kappa.base.jars import ensure_jars
-from kappa.base.java import find_java
 from kappa.base.process import start_tied
 from kappa.broker.broker import Broker
+from kappa.java.jars import ensure_jars
+from kappa.java.java import find_java
 from kappa.log.client import Log
 
 _MEASURE = Path(__file__).with_name("measure.py")

@@ -21,7 +21,6 @@ from oracle import Rows
 from rivals import Attempt, Command, NotThereError
 
 from kappa.base.clock import now
-from kappa.base.java import find_java
 from kappa.code.artifact import digests, ensure_snapshot
 from kappa.code.importer import open_sources
 from kappa.code.project import load_module, pipelines_in
@@ -31,6 +30,7 @@ from kappa.declare.topic import Topic
 from kappa.engine.archive.archive_writer import ArchiveWriter
 from kappa.engine.read.archived import Archives, archive_fingerprint
 from kappa.engine.read.source import KafkaAccess, LogSource
+from kappa.java.java import find_java
 from kappa.log.client import Log
 from kappa.state.build import Birth, TopicBirth, put_birth, read_birth
 from kappa.state.frontier import Frontiers

@@ -25,9 +25,9 @@ from cells import PARTITIONS, TASKS, Cell
 from figures import Warm
 from oracle import Rows
 
-from kappa.base.jars import ensure_jars
-from kappa.base.java import find_java
 from kappa.declare.topic import Topic
+from kappa.java.jars import ensure_jars
+from kappa.java.java import find_java
 from kappa.log.client import Log
 from kappa.state.offsets import Offsets
 from kappa.tables.versions import files, newest_version

@@ -24,9 +24,9 @@ from kappa.state.offsets import Offsets
 PARENT = """
 import sys, time
 from pathlib import Path
-from kappa.base.java import find_java
+from kappa.java.java import find_java
 from kappa.broker.broker import Broker
-from kappa.base.jars import ensure_jars
+from kappa.java.jars import ensure_jars
 java = find_java()
 print(Broker.start(Path(sys.argv[1]), ensure_jars(java), java).pid, flush=True)
 time.sleep(600)

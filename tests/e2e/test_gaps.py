@@ -16,8 +16,8 @@ from confluent_kafka.admin import AdminClient
 from e2e_shop import V1, V2, order
 from testbed import Testbed, platform
 
-from kappa.base.jars import Jars
-from kappa.base.java import Java
+from kappa.java.jars import Jars
+from kappa.java.java import Java
 from kappa.base.settings import load_settings
 from kappa.broker.broker import Broker
 from kappa.state.offsets import Offsets

@@ -19,7 +19,6 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from kappa.base.errors import DeclarationError
-from kappa.base.jars import Jars
 from kappa.code.importer import open_sources
 from kappa.code.project import line_in, load_module, pipelines_in, said
 from kappa.code.static.sources import Sources
@@ -31,6 +30,7 @@ from kappa.engine.fold.fold import spark_ddl
 from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.rowlocal import changing, not_row_local
 from kappa.engine.spark.session import boot
+from kappa.java.jars import Jars
 
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+$")
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from kappa.base.errors import Broken, DeclarationError
-from kappa.base.jars import Jars
 from kappa.code.importer import open_sources
 from kappa.code.project import load_module, pipelines_in
 from kappa.code.spark_child import PROGRESS
@@ -27,6 +26,7 @@ from kappa.engine.children.slicings import LawBroken, hold_to_law
 from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.session import boot
 from kappa.engine.spark.workers import tell_workers
+from kappa.java.jars import Jars
 
 # Other processes have priority: what serves meanwhile keeps its freshness.
 _NICE = 5

@@ -20,8 +20,6 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from kappa.base.clock import Stopwatch
-from kappa.base.jars import ensure_jars
-from kappa.base.java import find_java
 from kappa.code.semantics import SEMANTICS
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.children.describe import describe
@@ -32,6 +30,8 @@ from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.session import boot
 from kappa.engine.write.commit import Merging
 from kappa.engine.write.publisher import Publisher
+from kappa.java.jars import ensure_jars
+from kappa.java.java import find_java
 from kappa.log.cluster import TopicFacts
 from kappa.records.redrive import Headers
 from kappa.state.build import Birth, TopicBirth

@@ -16,8 +16,8 @@ import tempfile
 from pathlib import Path
 
 from kappa.base.errors import KappaError
-from kappa.base.jars import Jars, spark_home
-from kappa.base.java import locate_java
+from kappa.java.jars import Jars, spark_home
+from kappa.java.java import locate_java
 
 # A recording takes a minute and a half on two quiet cores.
 _LONGEST_RECORDING_SECONDS = 600

@@ -5,9 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 from pathlib import Path
 
-from kappa.base.jars import Jars
-from kappa.base.java import locate_java
 from kappa.engine.spark.cds import archive_path, class_path
+from kappa.java.jars import Jars
+from kappa.java.java import locate_java
 
 
 class Profile(StrEnum):

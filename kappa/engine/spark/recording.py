@@ -16,12 +16,12 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from kappa.base.jars import Jars
-from kappa.base.java import find_java
 from kappa.broker.broker import Broker
 from kappa.declare.topic import Topic
 from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.session import Machine, boot
+from kappa.java.jars import Jars
+from kappa.java.java import find_java
 from kappa.log.client import Log
 from kappa.log.producer import ProducedRecord
 

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Self
 
 from kappa.base.errors import KappaError
-from kappa.base.jars import Jars, ensure_jars
-from kappa.base.java import find_java
 from kappa.engine.spark.jvm import Profile, command
 from kappa.engine.spark.spark_settings import spark_settings
+from kappa.java.jars import Jars, ensure_jars
+from kappa.java.java import find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,10 +11,10 @@ import sys
 import threading
 from pathlib import Path
 
-from kappa.base.jars import ensure_jars
-from kappa.base.java import find_java
 from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.session import boot, end_process
+from kappa.java.jars import ensure_jars
+from kappa.java.java import find_java
 
 WARM, COUNTED = 30, 100
 

@@ -73,8 +73,8 @@ def test_settings_are_in_force(spark, name, value):
 
 
 def test_the_archive_can_be_recorded_and_is_used_where_there_was_one(spark, jars):
-    from kappa.base.java import locate_java
     from kappa.engine.spark.cds import archive_path, ensure_archive
+    from kappa.java.java import locate_java
 
     was_there = archive_path(jars, locate_java()).exists()
     # Set-up has made it, or has reported why not: then this reports it again, and fails.
@@ -134,8 +134,8 @@ from threading import Thread
 from pyspark.sql import SparkSession
 from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.session import activate, boot
-from kappa.base.java import find_java
-from kappa.base.jars import ensure_jars
+from kappa.java.java import find_java
+from kappa.java.jars import ensure_jars
 
 jars = ensure_jars(find_java())
 for number in range(2):
@@ -163,8 +163,8 @@ for number in range(2):
 
 
 def test_a_machine_is_started_as_spark_submit_would_start_it(jars, tmp_path):
-    from kappa.base.jars import spark_home
     from kappa.engine.spark.jvm import Profile, command
+    from kappa.java.jars import spark_home
 
     environment = {**os.environ, "SPARK_PRINT_LAUNCH_COMMAND": "1"}
     said = subprocess.run(

@@ -25,14 +25,14 @@ from xml.sax.saxutils import quoteattr
 
 from kappa.base.cache import user_cache
 from kappa.base.errors import Damaged, KappaError, Unreachable
-from kappa.base.java import Java
+from kappa.java.java import Java
 
 Use = Literal["broker", "spark"]
 
 # The time of change that marks a verified jar; any other is read again. It is the same on each
 # fetch, since the JVM's class archive (engine/spark/cds.py) refuses jars whose time has changed.
 _VERIFIED_NS = 1_000_000_000 * 10**9
-_RESTORE = "restore kappa/base/jars.lock from the repository"
+_RESTORE = "restore kappa/java/jars.lock from the repository"
 # Ivy's own timeouts are between bytes; this one only catches a process that hangs.
 _LONGEST_SILENCE_SECONDS = 180.0
 
@@ -69,7 +69,7 @@ def ensure_jars(java: Java, *, cache: Path | None = None, repository: str | None
     Unreachable if the repository does not answer, and Damaged if it gives other bytes.
     """
     locked = parse_lock(
-        resources.files("kappa.base").joinpath("jars.lock").read_text(encoding="utf-8")
+        resources.files("kappa.java").joinpath("jars.lock").read_text(encoding="utf-8")
     )
     folder = user_cache("jars") if cache is None else cache
     if any(not _is_verified(folder, jar) for jar in locked):

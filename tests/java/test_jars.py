@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from kappa.base import jars as jars_module
 from kappa.base.errors import Damaged, KappaError, Unreachable
-from kappa.base.jars import ensure_jars, ivy_module, ivy_settings, parse_lock
-from kappa.base.java import Java, find_java, parse_properties
+from kappa.java import jars as jars_module
+from kappa.java.jars import ensure_jars, ivy_module, ivy_settings, parse_lock
+from kappa.java.java import Java, find_java, parse_properties
 
-LOCK = resources.files("kappa.base").joinpath("jars.lock").read_text(encoding="utf-8")
+LOCK = resources.files("kappa.java").joinpath("jars.lock").read_text(encoding="utf-8")
 
 
 def a_line(use="spark", size="7", sha256="a" * 64, coordinates="org.example:thing:1.0"):

@@ -1,0 +1,7 @@
+"""Java: the one on this machine, and the jars of the broker and of Spark.
+
+This room starts no JVM but that of Ivy. Read in this order:
+
+- java: finds Java, and refuses a version that Spark cannot use
+- jars: the jars that jars.lock names, fetched once per user and held to their SHA-256
+"""
