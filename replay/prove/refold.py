@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from kappa.base.errors import KappaError
 from kappa.base.process import ensure_session_gone, start_tied
+from kappa.base.program import command_of, project_options
 from kappa.base.settings import Settings
 from kappa.state.build import Birth
 from kappa.state.cuts import Cuts, put_cuts
@@ -84,28 +84,14 @@ def _run(
     on_progress: Callable[[str], None],
 ) -> tuple[int, str]:
     """Runs the child to its end; returns its exit code and the last line of its log."""
-    # -P: a file in the user's folder must not be imported instead of a library of the same name.
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
+    command = command_of(
         "kappa.engine.children.refold",
-        "--project",
-        str(settings.project),
-        "--root",
-        settings.root_url,
-    ]
-    command += [
-        "--bootstrap",
-        bootstrap_servers,
-        "--build",
-        birth.build,
-        "--folder",
-        str(anew.folder),
-    ]
+        *project_options(settings),
+        *("--bootstrap", bootstrap_servers, "--build", birth.build, "--folder", str(anew.folder)),
+    )
     frontiers, total = Frontiers(anew, birth.build), cuts.ends[-1].distance(birth.begins)
-    words = anew.path("said.log")
-    with words.open("wb") as output:
+    log_file = anew.path("output.log")
+    with log_file.open("wb") as output:
         child = start_tied(command, output=output, nice=_NICE)
     pace = Pace()
     try:
@@ -120,5 +106,5 @@ def _run(
         ensure_session_gone(child.pid)
         child.wait()
     return child.returncode, (
-        words.read_text(encoding="utf-8", errors="replace").strip().splitlines() or [""]
+        log_file.read_text(encoding="utf-8", errors="replace").strip().splitlines() or [""]
     )[-1]

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from kappa.base.program import project_options
 from kappa.base.settings import Settings
 from kappa.code.static.sources import Sources
 from kappa.state.store import Store
@@ -76,15 +77,11 @@ class ArchiverProcess:
             self.end()
             self._bootstrap_servers = bootstrap_servers
         if self._wanted:
-            where = (
-                "--project",
-                str(self._settings.project),
-                "--root",
-                self._settings.root_url,
-                "--bootstrap",
-                bootstrap_servers,
+            self._child.ensure_started(
+                "kappa.engine.archive.archiver",
+                *project_options(self._settings),
+                *("--bootstrap", bootstrap_servers),
             )
-            self._child.ensure_started("kappa.engine.archive.archiver", *where)
 
     def end(self) -> None:
         """Ends it: the next one continues after what it has committed."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from kappa.base.failpoint import failpoint
 from kappa.base.process import ensure_session_gone, start_tied
+from kappa.base.program import command_of
 from replay.run.back_off import BackOff
 
 _LOG_BYTES = 10_000_000
@@ -69,10 +69,10 @@ class ChildProcess:
     def start(self, module: str, *arguments: str) -> None:
         """Starts a module as its program; its output is appended to its log."""
         failpoint("child.before_start")
-        # -P: a file of the user's folder must not be imported instead of a library of that name.
-        command = [sys.executable, "-P", "-m", module, *arguments]
         with open_log(self._log).open("ab") as output:
-            self._process = start_tied(command, output=output, nice=self._nice)
+            self._process = start_tied(
+                command_of(module, *arguments), output=output, nice=self._nice
+            )
         failpoint("child.after_start")
         self._begun_at, self._killed_at = self._clock(), None
 

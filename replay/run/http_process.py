@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from kappa.base.program import project_options
 from kappa.base.settings import Settings
 from kappa.state.store import Store
 from replay.run.child import ChildProcess
@@ -43,13 +44,7 @@ class HttpProcess:
             return
         if (code := self._child.ended()) is not None:
             self._child.has_died(code)
-        self._child.ensure_started(
-            "replay.run.serve",
-            "--project",
-            str(self._settings.project),
-            "--root",
-            self._settings.root_url,
-        )
+        self._child.ensure_started("replay.run.serve", *project_options(self._settings))
 
     def end(self) -> None:
         """Ends it."""

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kappa.base.program import project_options
 from kappa.base.settings import Settings
 from kappa.engine.legs.legs import LegKind, has_tail
 from kappa.state.alignment import Alignment, Alignments
@@ -178,8 +179,11 @@ class Processes:
         )
 
     def _start(self, child: ChildProcess, module: str, *arguments: str) -> None:
-        where = ("--project", str(self._settings.project), "--root", self._settings.root_url)
-        child.start(module, *where, "--bootstrap", self._bootstrap_servers, *arguments)
+        child.start(
+            module,
+            *project_options(self._settings),
+            *("--bootstrap", self._bootstrap_servers, *arguments),
+        )
         self._say(f"{child.what} begins, process {child.pid}")
 
     def _reap_verifications(self) -> None:

@@ -15,12 +15,12 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 import uvicorn
 
 from kappa.base.errors import Conflict, ExitCode, KappaError, SettingsError
 from kappa.base.process import process_id
+from kappa.base.program import run_program
 from kappa.journal.journal import Journal
 from kappa.state.store import Store
 from replay.http import api
@@ -161,21 +161,14 @@ def _unready(store: Store) -> tuple[str, ...]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs as the supervisor's child; its output goes to its log."""
-    parser = argparse.ArgumentParser(
-        prog="replay.run.serve", description="serves HTTP; made by: kappa up"
-    )
-    parser.add_argument("--project", type=Path, required=True)
-    parser.add_argument("--root", required=True)
-    given = parser.parse_args(arguments)
-    try:
-        serve(
-            Here(given.project, given.root), say=lambda text: print(text, flush=True), any_port=True
-        )
-    except KappaError as error:
-        print(f"error: {error.message}\nhint: {error.hint}", flush=True)
-        return int(error.exit_code)
-    return ExitCode.OK
+    """Runs the program, whose output is its log; returns its exit code."""
+
+    def work(given: argparse.Namespace) -> ExitCode:
+        here = Here(given.project, given.root)
+        serve(here, say=lambda text: print(text, flush=True), any_port=True)
+        return ExitCode.OK
+
+    return run_program("replay.run.serve", work, arguments)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from kappa.base.clock import now
 from kappa.base.errors import Conflict, ExitCode, KappaError, TimedOut
 from kappa.base.failpoint import failpoint
 from kappa.base.process import process_id
+from kappa.base.program import command_of, project_options, run_program
 from kappa.base.settings import Settings, load_settings
 from kappa.state.lock import Lock, holder
 from kappa.state.store import Store
@@ -94,21 +95,10 @@ def _ensure_detached(settings: Settings, on_progress: Callable[[str], None]) -> 
     if found is not None:
         return found
     path = open_log(store.path(_LOG))
-    # -P: what lies in the user's folder must not be imported instead of a library of the same name.
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "replay.run.supervisor",
-        "--project",
-        str(settings.project),
-        "--root",
-        settings.root_url,
-    ]
     with path.open("ab") as log:
         begins_at = log.tell()
         process = subprocess.Popen(
-            command,
+            command_of("replay.run.supervisor", *project_options(settings)),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -246,21 +236,14 @@ def _loop(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the detached supervisor's command; its output is its log."""
-    parser = argparse.ArgumentParser(
-        prog="replay.run.supervisor", description="runs the platform; made by: kappa up -d"
-    )
-    parser.add_argument("--project", type=Path, required=True)
-    parser.add_argument("--root", required=True)
-    given = parser.parse_args(arguments)
+    """Runs the detached supervisor, whose output is its log; returns its exit code."""
 
-    try:
+    def work(given: argparse.Namespace) -> ExitCode:
         with named_errors():
             _run(load_settings(given.project, root=given.root), saying(sys.stdout))
-    except KappaError as error:
-        print(f"error: {error.message}\nhint: {error.hint}", flush=True)
-        return int(error.exit_code)
-    return ExitCode.OK
+        return ExitCode.OK
+
+    return run_program("replay.run.supervisor", work, arguments)
 
 
 if __name__ == "__main__":

@@ -16,9 +16,9 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from kappa.base.errors import Conflict, ExitCode, KappaError, Unreachable, UsageError
+from kappa.base.program import run_program
 from kappa.base.settings import load_settings
 from kappa.declare.breaker import beyond_text, is_beyond, rejected_of
 from kappa.declare.table import REJECTS
@@ -239,17 +239,10 @@ def _end_at(seconds: float, store: Store, id_: int) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command; returns its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="replay.verify.verify",
-        description="verifies the candidate of one rollout and appends the verdict",
-    )
-    for name in ("project", "root", "bootstrap"):
-        parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--rollout", type=int, required=True)
-    given = parser.parse_args(arguments)
-    try:
-        settings = load_settings(Path(given.project), root=given.root)
+    """Runs the program; returns its exit code."""
+
+    def work(given: argparse.Namespace) -> ExitCode:
+        settings = load_settings(given.project, root=given.root)
         store = Store(settings.root_url)
         _end_at(settings.verify.timeout_seconds, store, given.rollout)
         log = Log(given.bootstrap, settings.kafka.options)
@@ -258,10 +251,9 @@ def main(arguments: list[str] | None = None) -> int:
             given.rollout,
             Means(settings.rollout.lease_seconds, Limits.of(settings.verify, store), log),
         )
-    except KappaError as error:
-        print(f"{error.message}\n{error.hint}".strip(), file=sys.stderr, flush=True)
-        return int(error.exit_code)
-    return ExitCode.OK
+        return ExitCode.OK
+
+    return run_program("replay.verify.verify", work, arguments, bootstrap=str, rollout=int)
 
 
 if __name__ == "__main__":

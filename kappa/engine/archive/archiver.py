@@ -16,10 +16,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
-from kappa.base.errors import Broken, ExitCode, KappaError, UsageError
+from kappa.base.errors import Broken, ExitCode, UsageError
 from kappa.base.process import set_by_sigterm
+from kappa.base.program import run_program
 from kappa.base.settings import load_settings
 from kappa.code.project import load_pipelines
 from kappa.declare.topic import Archive, Topic
@@ -176,40 +178,31 @@ def archived_topics(project: Path) -> tuple[Topic, ...]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command and returns its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m kappa.engine.archive.archiver")
-    for name in ("project", "root", "bootstrap"):
-        parser.add_argument(f"--{name}", required=True)
-    given = parser.parse_args(arguments)
+    """Runs the program; returns its exit code."""
     stop = set_by_sigterm()
 
-    def say(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
-    try:
-        settings = load_settings(Path(given.project), root=given.root)
+    def work(given: argparse.Namespace) -> ExitCode:
+        settings = load_settings(given.project, root=given.root)
         topics = archived_topics(settings.project)
         if not topics:
-            return int(ExitCode.OK)
+            return ExitCode.OK
         store = Store(settings.root_url)
         log = Log(given.bootstrap, settings.kafka.options)
-        with Lock(store.path(LOCK), what="the archive"):
-            source = LogSource(KafkaAccess(given.bootstrap, settings.kafka.options), log)
-            try:
-                Archiver(
-                    store,
-                    log,
-                    source,
-                    topics,
-                    every_seconds=settings.archive.every_seconds,
-                    say=say,
-                ).run(stop)
-            finally:
-                source.close()
-    except KappaError as error:
-        say(f"{error.message}\n{error.hint}".strip())
-        return int(error.exit_code)
-    return int(ExitCode.INTERRUPTED)
+        with (
+            Lock(store.path(LOCK), what="the archive"),
+            closing(LogSource(KafkaAccess(given.bootstrap, settings.kafka.options), log)) as source,
+        ):
+            Archiver(
+                store,
+                log,
+                source,
+                topics,
+                every_seconds=settings.archive.every_seconds,
+                say=lambda text: print(text, file=sys.stderr, flush=True),
+            ).run(stop)
+        return ExitCode.INTERRUPTED
+
+    return run_program("kappa.engine.archive.archiver", work, arguments, bootstrap=str)
 
 
 if __name__ == "__main__":

@@ -13,14 +13,13 @@ does.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from kappa.base.errors import ExitCode, KappaError
+from kappa.base.program import run_program
 from kappa.base.settings import Settings, load_settings
 from kappa.code.artifact import load_snapshot
 from kappa.engine.job.slice_folder import SliceFolder
@@ -91,31 +90,32 @@ def refold(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command. Returns its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m kappa.engine.children.refold")
-    for name in ("project", "root", "bootstrap", "build", "folder"):
-        parser.add_argument(f"--{name}", required=True)
-    given = parser.parse_args(arguments)
-    folder = Store(given.folder)
-    try:
-        settings = load_settings(Path(given.project), root=given.root)
-        refold(
-            settings,
-            given.bootstrap,
-            given.build,
-            folder,
-            lambda: boot_for(
+    """Runs the program; returns its exit code."""
+
+    def work(given: argparse.Namespace) -> ExitCode:
+        folder = Store(given.folder)
+        try:
+            settings = load_settings(given.project, root=given.root)
+            refold(
                 settings,
-                profile=Profile.CATCH_UP,
-                name=f"proof of {given.build}",
-                local_dir=folder.path("spark"),
-            ).session(),
-        )
-    except KappaError as error:
-        put_stopped(folder, given.build, error)
-        print(f"{error.message}\n{error.hint}".strip(), file=sys.stderr, flush=True)
-        return int(error.exit_code)
-    return int(ExitCode.OK)
+                given.bootstrap,
+                given.build,
+                folder,
+                lambda: boot_for(
+                    settings,
+                    profile=Profile.CATCH_UP,
+                    name=f"proof of {given.build}",
+                    local_dir=folder.path("spark"),
+                ).session(),
+            )
+        except KappaError as error:
+            put_stopped(folder, given.build, error)
+            raise
+        return ExitCode.OK
+
+    return run_program(
+        "kappa.engine.children.refold", work, arguments, bootstrap=str, build=str, folder=str
+    )
 
 
 if __name__ == "__main__":

@@ -17,13 +17,12 @@ itself is imported: engine/job/legwork.py.
 from __future__ import annotations
 
 import argparse
-import sys
 import threading
 from contextlib import ExitStack
-from pathlib import Path
 
 from kappa.base.errors import Broken, ExitCode, KappaError, UsageError
 from kappa.base.process import set_by_sigterm
+from kappa.base.program import run_program
 from kappa.base.settings import Settings, load_settings
 from kappa.engine.legs.legs import LegKind
 from kappa.engine.spark.jvm import Profile
@@ -89,25 +88,17 @@ def _left_to_fold(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command and returns its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m kappa.engine.job.job")
-    for name in ("project", "root", "bootstrap", "build"):
-        parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--leg", required=True, type=LegKind, choices=list(LegKind))
-    given = parser.parse_args(arguments)
+    """Runs the program; returns its exit code."""
     stop = set_by_sigterm()
-    try:
-        run(
-            load_settings(Path(given.project), root=given.root),
-            given.bootstrap,
-            given.build,
-            given.leg,
-            stop,
-        )
-    except KappaError as error:
-        print(f"{error.message}\n{error.hint}".strip(), file=sys.stderr, flush=True)
-        return int(error.exit_code)
-    return int(ExitCode.OK)
+
+    def work(given: argparse.Namespace) -> ExitCode:
+        settings = load_settings(given.project, root=given.root)
+        run(settings, given.bootstrap, given.build, given.leg, stop)
+        return ExitCode.OK
+
+    return run_program(
+        "kappa.engine.job.job", work, arguments, bootstrap=str, build=str, leg=LegKind
+    )
 
 
 if __name__ == "__main__":
