@@ -14,5 +14,5 @@ http_process      the HTTP server as a child; serve: that server's own process
 archiver_process  the archiver as a child
 kafka             the embedded broker, or the configured cluster
 messages          lines for the operator, and errors in a sentence
-told              SIGTERM, Ctrl-C and a closed terminal
+stop_request      SIGTERM, Ctrl-C and a closed terminal
 """

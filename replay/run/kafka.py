@@ -19,7 +19,7 @@ from kappa.log.cluster import TopicFacts
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from replay.run.back_off import BackOff
-from replay.run.told import Told
+from replay.run.stop_request import StopRequest
 
 _EXTERNAL_BROKER_SECONDS = 15.0
 
@@ -28,12 +28,12 @@ class Kafka:
     """The broker that jobs use, and what the controller needs of it."""
 
     def __init__(
-        self, settings: Settings, store: Store, say: Callable[[str], None], told: Told
+        self, settings: Settings, store: Store, say: Callable[[str], None], stop: StopRequest
     ) -> None:
         self._settings = settings
         self._store = store
         self._say = say
-        self._told = told
+        self._stop = stop
         self._broker: Broker | None = None
         self._log: Log | None = None
         self._begun_at = 0.0
@@ -55,7 +55,7 @@ class Kafka:
         elif self._log is None:
             servers = self._settings.kafka.bootstrap_servers or ""
             log = Log(servers, self._settings.kafka.options)
-            with self._told.interrupting():
+            with self._stop.interrupting():
                 there = log.wait_until_ready(_EXTERNAL_BROKER_SECONDS)
             if not there:
                 raise Unreachable(
@@ -92,7 +92,7 @@ class Kafka:
         self._back_off = self._back_off.after_death(ran_seconds=now - self._begun_at, now=now)
         self._begun_at = now
         java = find_java()
-        with self._told.interrupting():
+        with self._stop.interrupting():
             jars = ensure_jars(
                 java, cache=self._settings.jars.cache, repository=self._settings.jars.repository
             )

@@ -32,7 +32,7 @@ from replay.run.http_process import HttpProcess
 from replay.run.kafka import Kafka
 from replay.run.messages import Complaint, named_errors, news, saying
 from replay.run.processes import Processes
-from replay.run.told import Told, ToldToEnd
+from replay.run.stop_request import StopRequest, StopRequested
 from replay.status.running import RUNNING, Running, put_running, running_at
 from replay.status.underway import Reporter, ensure_no_report
 
@@ -155,14 +155,14 @@ def _run(settings: Settings, say: Callable[[str], None]) -> None:
         ) from error
     store.delete(RUNNING)
     ensure_no_report(store)
-    told = Told()
-    kafka = Kafka(settings, store, say, told)
+    stop = StopRequest()
+    kafka = Kafka(settings, store, say, stop)
     processes = Processes(store, settings, say=say)
     http = HttpProcess(store, settings, say=say)
     archiver = ArchiverProcess(store, settings, say=say)
     reporter = Reporter(store, processes.deaths, clock=time.monotonic)
     try:
-        with told:
+        with stop:
             http.ensure_running()
             kafka.ensure_running()
             _loop(
@@ -175,9 +175,9 @@ def _run(settings: Settings, say: Callable[[str], None]) -> None:
                 (http, archiver),
                 reporter,
                 say,
-                told,
+                stop,
             )
-    except ToldToEnd:
+    except StopRequested:
         # While it waited for the broker; what it has started so far ends below, as ever.
         pass
     finally:
@@ -202,12 +202,12 @@ def _loop(
     beside: tuple[HttpProcess, ArchiverProcess],
     reporter: Reporter,
     say: Callable[[str], None],
-    told: Told,
+    stop: StopRequest,
 ) -> None:
     http, archiver = beside
     ticking, announcing = Complaint(say), Complaint(say)
     ready_at = ""
-    while not told.to_end:
+    while not stop.requested:
         with ticking.said_once():
             http.ensure_running()
             kafka.ensure_running()

@@ -9,27 +9,27 @@ from types import FrameType
 from typing import Any, Self
 
 
-class ToldToEnd(BaseException):
+class StopRequested(BaseException):
     """Raised by a signal where waiting would take long.
 
     It is no error, so no `except Exception` may take it for one.
     """
 
 
-class Told:
+class StopRequest:
     """True once this process was asked to end. A signal only sets it, unless it may interrupt."""
 
     def __init__(self) -> None:
-        """Begins unset, and does not listen yet: that is within `with`."""
-        self.to_end = False
+        """Makes an unset request; signals are noted within `with` only."""
+        self.requested = False
         self._interrupts = False
         self._before: dict[signal.Signals, Any] = {}
 
     @contextmanager
     def interrupting(self) -> Iterator[None]:
-        """Lets a signal raise ToldToEnd within it."""
-        if self.to_end:
-            raise ToldToEnd
+        """Lets a signal raise StopRequested within it."""
+        if self.requested:
+            raise StopRequested
         self._interrupts = True
         try:
             yield
@@ -39,7 +39,7 @@ class Told:
     def __enter__(self) -> Self:
         # SIGHUP: the terminal was closed.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            self._before[number] = signal.signal(number, self._hear)
+            self._before[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -47,8 +47,8 @@ class Told:
         for number in self._before:
             signal.signal(number, signal.SIG_IGN)
 
-    def _hear(self, _number: int, _frame: FrameType | None) -> None:
-        self.to_end = True
+    def _note(self, _number: int, _frame: FrameType | None) -> None:
+        self.requested = True
         if self._interrupts:
             self._interrupts = False
-            raise ToldToEnd
+            raise StopRequested
