@@ -511,11 +511,9 @@ def test_an_undo_goes_to_a_generation_whose_build_is_kept(platform: Platform) ->
 def test_of_two_who_ask_at_once_the_second_is_told_who_and_what_now(platform: Platform) -> None:
     platform.serve("a")
     platform.serve("b")
-    record = ask_undo(platform.store, None)
+    ask_undo(platform.store, None)
 
-    with pytest.raises(
-        Conflict, match=f"rollout {record.number} of pipeline flights has not ended"
-    ):
+    with pytest.raises(Conflict, match="rollout 3 of pipeline flights has not ended"):
         ask_undo(platform.store, None)
 
 

@@ -23,13 +23,13 @@ class Ticks:
     def __init__(self, *errors: Exception) -> None:
         self.state = State()
         self.waits: dict[int, str] = {}
-        self.to_end = False
+        self.requested = False
         self.errors = list(errors)
 
     def tick(self) -> State:
         if self.errors:
             raise self.errors.pop(0)
-        self.to_end = True
+        self.requested = True
         return self.state
 
 
@@ -84,7 +84,7 @@ def test_what_the_machine_refuses_before_the_loop_is_a_sentence(
 
     if place == "run":
         assert main(started) == ExitCode.FAILED
-        assert capsys.readouterr().out.startswith("error: kappa cannot run: ")
+        assert capsys.readouterr().err.startswith("error: kappa cannot run: ")
     # A detached one fails to look for another one that is up, which is a sentence, too.
     for detach in ([], ["-d"]) if place == "logs" else ([],):
         assert run_command([*started, "up", *detach]) == ExitCode.FAILED
