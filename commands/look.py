@@ -262,8 +262,8 @@ def logs(
 
     here = here_of(context)
     path = log_file(here.store, here.state(), name)
-    said, position = last_lines(path, lines)
-    write_bytes(said)
+    text, position = last_lines(path, lines)
+    write_bytes(text)
     for more in following(path, position) if follow else ():
         write_bytes(more)
 

@@ -60,13 +60,13 @@ def promote(
     Those that are named together begin to serve in one generation.
     """
     from replay.intents.intents import ready_rollouts
-    from replay.look.progress import told_verification
+    from replay.look.progress import verification_text
 
     here = here_of(context)
     here.must_run()
     ready = ready_rollouts(here.state(), *(pipelines or ()))
     for rollout in ready:
-        sys.stdout.write(told_verification(rollout))
+        sys.stdout.write(verification_text(rollout))
     ask_consent(typed("promote", " ".join(pipelines or []) or None), yes=yes, question="promote?")
     approve(here, ready, timeout)
 

@@ -38,9 +38,9 @@ def print_listing(
     sys.stdout.write(rendered(form, listing, document=document, heading=heading))
 
 
-def write_bytes(said: bytes) -> None:
+def write_bytes(content: bytes) -> None:
     """Writes bytes of a log to stdout; those that are no UTF-8 are escaped."""
-    sys.stdout.write(said.decode(errors="backslashreplace"))
+    sys.stdout.write(content.decode(errors="backslashreplace"))
     sys.stdout.flush()
 
 

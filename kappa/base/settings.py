@@ -110,7 +110,7 @@ def load_settings(start: Path, **flags: Any) -> Settings:
         for name in os.environ
         if name.upper().startswith(_PREFIX)
     ):
-        if first not in _known(Settings):
+        if first not in _setting_names(Settings):
             raise _unknown([first], project)
     given = {flag: value for flag, value in flags.items() if value is not None}
     try:
@@ -153,14 +153,14 @@ def _unknown(path: list[str], project: Path) -> SettingsError:
     section: Any = Settings
     for part in path[:-1]:
         section = section.model_fields[part].annotation
-    near = difflib.get_close_matches(path[-1], _known(section), n=1)
+    near = difflib.get_close_matches(path[-1], _setting_names(section), n=1)
     return SettingsError(
         f"{'.'.join(path)} is no setting ({project / FILE} or {_PREFIX}{'__'.join(path).upper()})",
         hint=f"did you mean {'.'.join([*path[:-1], *near])}?"
         if near
-        else f"there are {', '.join(_known(section))}",
+        else f"there are {', '.join(_setting_names(section))}",
     )
 
 
-def _known(section: type[BaseModel]) -> list[str]:
+def _setting_names(section: type[BaseModel]) -> list[str]:
     return [field for field in section.model_fields if field != "project"]

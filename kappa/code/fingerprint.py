@@ -70,19 +70,19 @@ def changed_parts(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, 
 
 def differences(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, ...]:
     """Lists why two versions differ, a sentence a part: `function f in pipelines/a.py changed`."""
-    said = []
+    sentences = []
     for part in changed_parts(old, new):
         if part not in old:
-            said.append(f"{part_name(part)} is new")
+            sentences.append(f"{part_name(part)} is new")
         elif part not in new:
-            said.append(f"{part_name(part)} is gone")
+            sentences.append(f"{part_name(part)} is gone")
         else:
-            said.append(
+            sentences.append(
                 f"{part_name(part)} changed ({old[part]} to {new[part]})"
                 if part == _SEMANTICS
                 else f"{part_name(part)} changed"
             )
-    return tuple(said)
+    return tuple(sentences)
 
 
 def part_name(part: str) -> str:

@@ -58,7 +58,7 @@ def learn_outputs(
         kept = (
             Outputs({})
             if not described.pipeline.function_tables
-            else _kept(store, described.rows_version)
+            else _read_cached(store, described.rows_version)
         )
         if kept is not None:
             found[name] = kept
@@ -75,7 +75,7 @@ def learn_outputs(
     return found
 
 
-def _kept(store: Store, rows_version: str) -> Outputs | None:
+def _read_cached(store: Store, rows_version: str) -> Outputs | None:
     document = store.get_json(_cache(rows_version))
     return _typed(document) if document is not None and document.get("format") == _FORMAT else None
 

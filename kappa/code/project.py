@@ -113,7 +113,7 @@ def line_in(error: BaseException, folder: Path) -> str | None:
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None
 
 
-def said(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """Returns the kind of an error and the first line of its text."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
@@ -149,7 +149,8 @@ def _explained(error: BaseException, folder: Path, file: str) -> DeclarationErro
             )
         case _:
             return DeclarationError(
-                f"{where}: {said(error)}", hint="a pipeline's file must import without an error"
+                f"{where}: {error_line(error)}",
+                hint="a pipeline's file must import without an error",
             )
 
 

@@ -102,7 +102,7 @@ class Fold(ABC):
         """Returns an option by name; KeyError if it was not given."""
         return dict(self.options)[name]
 
-    def said(self, name: str) -> str:
+    def text_of(self, name: str) -> str:
         """Returns the declaration in words, for messages: `total = sum(x)`."""
         return f"{name} = {self}"
 

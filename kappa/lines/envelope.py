@@ -35,7 +35,7 @@ def envelope_record(line: bytes) -> ProducedRecord:
     """
     fields = _fields(line)
     if "value" not in fields:
-        raise _refused(
+        raise _line_error(
             "is an envelope without a value",
             f'a tombstone says "value": null; an event: {EXAMPLE}',
         )
@@ -47,7 +47,7 @@ def envelope_record(line: bytes) -> ProducedRecord:
     found = _headers(headers, raw)
     unknown = sorted(raw - {"key", "value"} - {f"headers.{name}" for name, _ in found})
     if unknown:
-        raise _refused(
+        raise _line_error(
             f"has {unknown[0]} in base64, and no such field", "it names key, value and headers.NAME"
         )
     value = _bytes(fields["value"][0], "value") if "value" in raw else _value(*fields["value"])
@@ -64,7 +64,9 @@ def _in_base64(named: Any) -> frozenset[str]:
     if named is None:
         return frozenset()
     if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
-        raise _refused(f"has the base64 {json.dumps(named)[:40]}", 'base64 names fields: ["value"]')
+        raise _line_error(
+            f"has the base64 {json.dumps(named)[:40]}", 'base64 names fields: ["value"]'
+        )
     return frozenset(named)
 
 
@@ -74,7 +76,7 @@ def _bytes(found: Any, of: str) -> bytes | None:
     try:
         return base64.b64decode(found, validate=True)
     except (ValueError, TypeError) as error:
-        raise _refused(
+        raise _line_error(
             f"has a {of} that is no base 64: {error}", "leave it out of base64 to send it as text"
         ) from error
 
@@ -90,7 +92,7 @@ def _fields(line: bytes) -> dict[str, tuple[Any, str]]:
             f"is no JSON: {error}", hint=f"an envelope is one JSON object a line: {EXAMPLE}"
         ) from error
     if not isinstance(whole, dict):
-        raise _refused(
+        raise _line_error(
             f"is no object: {text[:40]}", f"an envelope is one JSON object a line: {EXAMPLE}"
         )
     found: dict[str, tuple[Any, str]] = {}
@@ -102,12 +104,12 @@ def _fields(line: bytes) -> dict[str, tuple[Any, str]]:
         value, end = decoder.raw_decode(text, begin)
         if name not in _FIELDS:
             near = difflib.get_close_matches(name, _FIELDS, n=1)
-            raise _refused(
+            raise _line_error(
                 f"has a field {name}, which envelopes do not have",
                 f"did you mean {near[0]}?" if near else f"there are {', '.join(_FIELDS)}",
             )
         if name in found:
-            raise _refused(f"has the field {name} twice")
+            raise _line_error(f"has the field {name} twice")
         found[name] = value, text[begin:end]
         at = _after_space(text, end)
         at += text[at] == ","
@@ -129,7 +131,9 @@ def _key(key: Any) -> bytes | None:
     if key is None or isinstance(key, str):
         return None if key is None else _encoded(key, "key")
     if not isinstance(key, int) or isinstance(key, bool):
-        raise _refused(f"has the key {json.dumps(key)[:40]}", "a key is a string or a whole number")
+        raise _line_error(
+            f"has the key {json.dumps(key)[:40]}", "a key is a string or a whole number"
+        )
     return str(key).encode()
 
 
@@ -143,7 +147,7 @@ def _timestamp(timestamp: Any) -> int | None:
         and 0 <= milliseconds < _MILLISECONDS
     ):
         return milliseconds
-    raise _refused(
+    raise _line_error(
         f"has the timestamp {json.dumps(timestamp)[:40]}",
         "a timestamp is milliseconds since 1970, or ISO 8601 with a zone: 2013-01-01T05:00:00Z",
     )
@@ -168,7 +172,7 @@ def _headers(headers: Any, raw: frozenset[str]) -> tuple[tuple[str, bytes | None
         and isinstance(each[1], str | None)
         for each in pairs
     ):
-        raise _refused(
+        raise _line_error(
             f"has the headers {json.dumps(headers)[:40]}",
             'headers are an object of strings: {"trace": "x"}',
         )
@@ -192,7 +196,7 @@ def _partition(partition: Any) -> int | None:
         and 0 <= partition < _PARTITIONS
     ):
         return partition
-    raise _refused(
+    raise _line_error(
         f"has the partition {json.dumps(partition)[:40]}", "a partition is a whole number from 0"
     )
 
@@ -202,7 +206,7 @@ def _encoded(text: str, of: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         # JSON can escape half of a surrogate pair, which UTF-8 cannot encode.
-        raise _refused(
+        raise _line_error(
             f"has half a character in its {of}", "a surrogate pair has two halves"
         ) from error
 
@@ -212,5 +216,5 @@ def refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is none of its values")
 
 
-def _refused(what: str, hint: str = "") -> UsageError:
+def _line_error(what: str, hint: str = "") -> UsageError:
     return UsageError(what, hint=hint)

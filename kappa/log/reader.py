@@ -109,7 +109,7 @@ class LogReader:
         while missing := [part for part, last in wanted.items() if self._seen[part] < last]:
             for message in self._arrived():
                 deadline = time.monotonic() + PATIENCE_SECONDS
-                record = self._taken(message)
+                record = self._record_of(message)
                 if record is None:
                     continue
                 part = record.topic, record.partition
@@ -146,7 +146,7 @@ class LogReader:
         ]
         return [message for message in found if message is not None]
 
-    def _taken(self, message: Any) -> Record | None:
+    def _record_of(self, message: Any) -> Record | None:
         if not self._reached(message):
             return None
         headers = decoded_headers(message)

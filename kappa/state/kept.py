@@ -111,15 +111,15 @@ def past(
         one for one, following in pairwise(every) if not one.stays and following.since <= horizon
     ]
     gone = {one.frontier.number for one in going}
-    told = []
+    dated = []
     for one, following in pairwise(every):
         if (
             one.frontier.number not in gone
             and following.frontier.number in gone
             and one.until is None
         ):
-            told.append(replace(one, until=following.frontier.published_at))
-    return tuple(going), tuple(told)
+            dated.append(replace(one, until=following.frontier.published_at))
+    return tuple(going), tuple(dated)
 
 
 def ensure_past_gone(store: Store, build: str, now: float, keep_seconds: float) -> tuple[Kept, ...]:
@@ -127,8 +127,8 @@ def ensure_past_gone(store: Store, build: str, now: float, keep_seconds: float) 
 
     The caller holds the build's lock, and calls this before it lists the leases.
     """
-    going, told = past(kept_of(store, build), now, keep_seconds)
-    for each in told:
+    going, dated = past(kept_of(store, build), now, keep_seconds)
+    for each in dated:
         put_kept(store, each)
     for each in going:
         failpoint("kept.before_delete")

@@ -51,7 +51,7 @@ class Lock:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            before = self._taken(handle)
+            before = self._try_lock(handle)
         except BaseException:
             # An open handle would keep the lock, with nobody to release it.
             os.close(handle)
@@ -59,7 +59,7 @@ class Lock:
         self._file = handle
         return before
 
-    def _taken(self, handle: int) -> Holder | None:
+    def _try_lock(self, handle: int) -> Holder | None:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

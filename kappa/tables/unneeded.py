@@ -54,7 +54,7 @@ def unneeded(
     kept = {newest: files(path, newest)} | {
         version: found
         for version in sorted(set(pinned))
-        if (found := _whole(path, version, there, known)) is not None
+        if (found := _files_if_whole(path, version, there, known)) is not None
     }
     for version in known.keys() - kept.keys():
         del known[version]
@@ -86,7 +86,7 @@ def ensure_checkpointed(path: str, version: int) -> None:
         failpoint("table.after_kept_checkpoint")
 
 
-def _whole(
+def _files_if_whole(
     path: str, version: int, there: set[str], known: dict[int, tuple[str, ...]]
 ) -> tuple[str, ...] | None:
     try:

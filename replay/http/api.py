@@ -70,10 +70,12 @@ def rollouts(
     The `ETag` is what an intent's `If-Match` wants.
     """
     state = desk_of(request).here.state()
-    told = history_listing(
+    listing = history_listing(
         tuple(each for each in chapters(state) if each.rollout.active or not active)
     ).objects()
-    return _document({"generation": state.generation, "rollouts": told}, headers=_generation(state))
+    return _document(
+        {"generation": state.generation, "rollouts": listing}, headers=_generation(state)
+    )
 
 
 @router.get(f"{API}/rollouts/{{number}}", tags=["platform"])

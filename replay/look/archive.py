@@ -278,12 +278,12 @@ def _row(each: ArchiveStatus) -> tuple[object, ...]:
             {},
             each.note,
         )
-    told = sum(mark.tally.values(), Tally())
+    tally = sum(mark.tally.values(), Tally())
     ends = (
         {str(part): offset for part, offset in sorted(one.items())}
         for one in (mark.start, mark.end)
     )
-    counts = (len(mark.end), told.decoded + told.rejected + told.tombstone, told.rejected)
+    counts = (len(mark.end), tally.decoded + tally.rejected + tally.tombstone, tally.rejected)
     return (
         each.topic,
         each.fingerprint,

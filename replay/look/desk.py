@@ -92,7 +92,7 @@ class Desk:
         Of each name one looks at a time. A look that depends on the `generation` names it: a result
         of another generation is not given for it.
         """
-        known = self._known(generation, what)
+        known = self._look_at(generation, what)
         with known.lock:
             begun = self._clock()
             if begun > known.until:
@@ -112,7 +112,7 @@ class Desk:
             found: _Found = known.seen
             return found
 
-    def _known(self, generation: int | None, what: str) -> _CachedLook:
+    def _look_at(self, generation: int | None, what: str) -> _CachedLook:
         with self._lock:
             if generation is not None and generation > self._generation:
                 self._generation = generation

@@ -50,14 +50,14 @@ def tell(
     with _moving(console) as moving:
         due = clock() + _PLAIN_SECONDS
         for progress in steps:
-            for line in (said := news(last, progress.rollout)):
+            for line in (changes := news(last, progress.rollout)):
                 console.print(line, markup=False, highlight=False, soft_wrap=True)
             lines = standing(progress, end, log_end.look() if progress.rollout.active else None)
             if moving is not None:
                 moving.update(
                     Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True
                 )
-            elif said:
+            elif changes:
                 due = clock() + _PLAIN_SECONDS
             elif progress.rollout.active and clock() >= due:
                 console.print("; ".join(lines), markup=False, highlight=False, soft_wrap=True)
@@ -200,7 +200,7 @@ def _moving(console: Console) -> Iterator[Live | None]:
         yield live
 
 
-def told_verification(rollout: Rollout) -> str:
+def verification_text(rollout: Rollout) -> str:
     """Returns the result of the verification of a candidate, as text."""
     lines = [
         f"{rollout.pipeline}: build {rollout.build} (version {rollout.version})",

@@ -63,7 +63,7 @@ def reject_text(reject: Reject) -> str:
         *(("header", f"{cell(name)}: {_raw(value)}") for name, value in reject.headers),
         ("value", _raw(reject.value)),
     ]
-    return "".join(f"{name:<10} {told}\n" for name, told in facts)
+    return "".join(f"{name:<10} {text}\n" for name, text in facts)
 
 
 def _reject_row(reject: Reject) -> tuple[Any, ...]:

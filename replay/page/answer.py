@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from replay.status.status import BuildStatus
 
 
-def page(request: Request, name: str, state: State, now: datetime, **told: Any) -> Response:
+def page(request: Request, name: str, state: State, now: datetime, **values: Any) -> Response:
     """Renders a page and returns it as a response."""
     desk = desk_of(request)
     supervised = desk.here.running is not None
@@ -34,6 +34,6 @@ def page(request: Request, name: str, state: State, now: datetime, **told: Any) 
         where=where,
         health=health,
         phase_health=phase_health,
-        **told,
+        **values,
     )
     return Response(html, headers=dict(HEADERS), media_type="text/html")

@@ -34,12 +34,12 @@ def samples_of(desk: Desk, before: str, after: str) -> Comparison | None:
     """
     here = desk.here
     key = str(here.store.folder), before, after
-    if (known := _known(key)) is None:
+    if (known := _cached(key)) is None:
         if not _lock.acquire(blocking=False):
             return None
         try:
             # Another one may have been quicker.
-            known = _known(key) or _kept(key, _compared(desk, before, after))
+            known = _cached(key) or _cache(key, _compared(desk, before, after))
         finally:
             _lock.release()
     if isinstance(known, KappaError):
@@ -47,7 +47,7 @@ def samples_of(desk: Desk, before: str, after: str) -> Comparison | None:
     return known
 
 
-def _known(key: tuple[str, str, str]) -> Comparison | KappaError | None:
+def _cached(key: tuple[str, str, str]) -> Comparison | KappaError | None:
     at, known = _found.get(key, (0.0, None))
     return known if time.monotonic() - at < _true_seconds(known) else None
 
@@ -62,7 +62,7 @@ def _true_seconds(known: Comparison | KappaError | None) -> float:
             return _FRESH_SECONDS
 
 
-def _kept(key: tuple[str, str, str], found: Comparison | KappaError) -> Comparison | KappaError:
+def _cache(key: tuple[str, str, str], found: Comparison | KappaError) -> Comparison | KappaError:
     while len(_found) >= _KEPT:
         _found.pop(next(iter(_found)))
     _found[key] = time.monotonic(), found

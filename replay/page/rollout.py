@@ -129,7 +129,7 @@ def rollout_view(
         None if live == rollout.build else live,
         () if verified is None else verified.checks,
         () if verified is None else verified.differences,
-        () if verified is None else tuple(_counted(verified.counts)),
+        () if verified is None else tuple(_count_lines(verified.counts)),
         generation,
         None if record is None else record.at,
         tuple(deeds_of(state, rollout)),
@@ -213,9 +213,9 @@ def _partitions(build: BuildStatus, end: Offsets | None) -> tuple[PartitionLag, 
     )
 
 
-def _counted(counts: tuple[OutcomeCount, ...]) -> Iterator[str]:
-    told = rejects_line(counts)
-    yield from ([told] if told else [])
+def _count_lines(counts: tuple[OutcomeCount, ...]) -> Iterator[str]:
+    line = rejects_line(counts)
+    yield from ([line] if line else [])
     yield from map(count_line, differing(counts))
 
 

@@ -48,7 +48,7 @@ class Moment:
     switches: tuple[Switch, ...] = ()
     rollout: Rollout | None = None
     proof: ProofRecord | None = None
-    told: str = ""
+    detail: str = ""
     now: bool = False
 
 
@@ -113,7 +113,7 @@ def _generations(state: State) -> Iterator[Moment]:
                 "ok",
                 record.event.generation,
                 switches,
-                told=left_text(record.event) if isinstance(record.event, PipelineRetired) else "",
+                detail=left_text(record.event) if isinstance(record.event, PipelineRetired) else "",
                 now=record.event.generation == state.generation,
             )
 
@@ -146,7 +146,7 @@ def _others(state: State) -> Iterator[Moment]:
                 rollout.by,
                 tones.get(rollout.phase, "busy"),
                 rollout=rollout,
-                told=rollout.reason,
+                detail=rollout.reason,
             )
 
 
@@ -154,7 +154,7 @@ def _pauses(state: State) -> Iterator[Moment]:
     for record in state.service:
         if isinstance(record.event, Paused | Resumed):
             told = f"pipeline {record.event.pipeline} was {record.event.kind}"
-            yield Moment(record.number, record.at, record.by, "unknown", told=told)
+            yield Moment(record.number, record.at, record.by, "unknown", detail=told)
 
 
 def _proof(kept: ProofRecord) -> Moment:
@@ -165,5 +165,5 @@ def _proof(kept: ProofRecord) -> Moment:
         record.by,
         "ok" if kept.found.equal else "bad",
         proof=kept,
-        told=proof_line(kept.found),
+        detail=proof_line(kept.found),
     )

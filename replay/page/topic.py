@@ -134,7 +134,7 @@ def newest_records(desk: Desk, name: str) -> TopicView:
             }
         )
         for record in log.records([name], start, until):
-            found[record.partition].append(_told(record))
+            found[record.partition].append(_log_record(record))
         parts = (
             Partition(
                 number, begin.at(name, number), end.at(name, number), tuple(reversed(records))
@@ -146,7 +146,7 @@ def newest_records(desk: Desk, name: str) -> TopicView:
     return desk.look(f"records of {name}", look)
 
 
-def _told(record: Record) -> LogRecord:
+def _log_record(record: Record) -> LogRecord:
     return LogRecord(
         record.offset,
         datetime.fromtimestamp(record.timestamp_ms / 1000, UTC),
@@ -162,9 +162,9 @@ def as_text(content: bytes | None) -> str | None:
     head = content[:_MOST_BYTES]
     try:
         # What was cut may have ended within a character.
-        told = codecs.getincrementaldecoder("utf-8")().decode(
+        shown = codecs.getincrementaldecoder("utf-8")().decode(
             head, final=len(content) <= _MOST_BYTES
         )
     except UnicodeDecodeError:
-        told = f"hex {head.hex(' ')}"
-    return told if len(content) <= _MOST_BYTES else f"{told}…"
+        shown = f"hex {head.hex(' ')}"
+    return shown if len(content) <= _MOST_BYTES else f"{shown}…"

@@ -61,7 +61,8 @@ def make_plan(
         ]
     if not only:
         steps += [
-            _gone(observed, name) for name in sorted(observed.state.serving.keys() - observed.names)
+            _gone_step(observed, name)
+            for name in sorted(observed.state.serving.keys() - observed.names)
         ]
     notes = tuple(
         f"nothing named {name} blocks the plan: --allow lets nothing through"
@@ -235,7 +236,7 @@ def _replayed(
     )
 
 
-def _gone(observed: Observed, name: str) -> PlanStep:
+def _gone_step(observed: Observed, name: str) -> PlanStep:
     build = observed.state.serving[name]
     return PlanStep(
         name,

@@ -163,13 +163,13 @@ def _disk(store: Store, state: State, births: Mapping[str, Birth]) -> DiskFacts:
         frontier = Frontiers(store, build).newest()
         if frontier is not None:
             builds[build] = (
-                _taken(store, build),
+                _bytes_of(store, build),
                 frontier.offsets.distance(births[build].origin_offsets),
             )
     return DiskFacts(shutil.disk_usage(store.folder).free, builds)
 
 
-def _taken(store: Store, build: str) -> int:
+def _bytes_of(store: Store, build: str) -> int:
     taken = 0
     for path in store.path(f"{folder(build)}/tables").rglob("*"):
         try:

@@ -189,7 +189,8 @@ def _switch_lines(rollout: Rollout, receipt: Receipt, generation: int) -> Iterat
         yield f"it serves the tables of build {receipt.tables_of}: nothing was replayed"
     yield from (f"let through: {each}" for each in rollout.accepted)
     yield from (
-        f"check of {check.table}: {check.condition}: {_found(check)}" for check in receipt.checks
+        f"check of {check.table}: {check.condition}: {_check_text(check)}"
+        for check in receipt.checks
     )
 
 
@@ -228,7 +229,7 @@ def _build_line(found: Shown, pipeline: str, build: str) -> str:
     )
 
 
-def _found(check: Check) -> str:
+def _check_text(check: Check) -> str:
     return (
         f"could not be run: {check.error}"
         if check.failing is None

@@ -154,7 +154,8 @@ class Controller:
                 return replace(
                     seen,
                     target=self._target(
-                        rollout, lambda: self._log.end(sorted(others)).highest(_shown(seen))
+                        rollout,
+                        lambda: self._log.end(sorted(others)).highest(_visible_offsets(seen)),
                     ),
                 )
             case Phase.READY if rollout.waits:
@@ -173,7 +174,7 @@ class Controller:
                     seen,
                     target=self._target(
                         rollout,
-                        lambda: _shown(seen).highest(
+                        lambda: _visible_offsets(seen).highest(
                             self._log.end(compacted) if compacted else Offsets()
                         ),
                     ),
@@ -282,6 +283,6 @@ class Controller:
             self._orphans_looked_for = True
 
 
-def _shown(sight: Sight) -> Offsets:
+def _visible_offsets(sight: Sight) -> Offsets:
     """Returns what the live build's readers see of the topics that the candidate reads too."""
     return Offsets() if sight.live is None else sight.live.offsets.only(sight.comparable)

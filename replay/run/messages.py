@@ -23,29 +23,29 @@ def saying(*files: TextIO) -> Callable[[str], None]:
     return say
 
 
-class Complaint:
-    """An error that the next tick may mend: said once, not at every tick. Jobs go on meanwhile.
+class Reported:
+    """An error that the next tick may mend: reported once, not at every tick. Jobs go on meanwhile.
 
     A full disk, a fork that fails, a broker that is away.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
-        self._said = ""
+        self._reported = ""
 
     @contextlib.contextmanager
-    def said_once(self) -> Iterator[None]:
-        """Says an error of the block, unless it was said already. Raises Broken, which none mends."""
+    def reported_once(self) -> Iterator[None]:
+        """Reports an error of the block once. Raises Broken, which none mends."""
         try:
             yield
         except Broken:
             raise
         except (KappaError, OSError) as error:
-            if str(error) != self._said:
-                self._said = str(error)
-                self._say(self._said)
+            if str(error) != self._reported:
+                self._reported = str(error)
+                self._say(self._reported)
         else:
-            self._said = ""
+            self._reported = ""
 
 
 @contextlib.contextmanager

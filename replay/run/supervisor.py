@@ -30,7 +30,7 @@ from replay.run.child import open_log
 from replay.run.controller import Controller
 from replay.run.http_process import HttpProcess
 from replay.run.kafka import Kafka
-from replay.run.messages import Complaint, named_errors, news, saying
+from replay.run.messages import Reported, named_errors, news, saying
 from replay.run.processes import Processes
 from replay.run.stop_request import StopRequest, StopRequested
 from replay.status.running import RUNNING, Running, put_running, running_at
@@ -132,12 +132,12 @@ def _last_line(path: Path, begins_at: int) -> str | None:
     return line.partition(" ")[2] if line[:1].isdigit() else line
 
 
-def _why(said: str, path: Path) -> KappaError:
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    spoken = {kind: text for kind, _, text in (line.partition(": ") for line in lines)}
+def _why(output: str, path: Path) -> KappaError:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    named = {kind: text for kind, _, text in (line.partition(": ") for line in lines)}
     return KappaError(
-        f"kappa did not come up: {spoken.get('error') or (lines or ['it said nothing'])[-1]}",
-        hint=spoken.get("hint") or f"see {path}",
+        f"kappa did not come up: {named.get('error') or (lines or ['it printed nothing'])[-1]}",
+        hint=named.get("hint") or f"see {path}",
     )
 
 
@@ -205,10 +205,10 @@ def _loop(
     stop: StopRequest,
 ) -> None:
     http, archiver = beside
-    ticking, announcing = Complaint(say), Complaint(say)
+    ticking, announcing = Reported(say), Reported(say)
     ready_at = ""
     while not stop.requested:
-        with ticking.said_once():
+        with ticking.reported_once():
             http.ensure_running()
             kafka.ensure_running()
             processes.ensure_jobs(
@@ -224,7 +224,7 @@ def _loop(
         with contextlib.suppress(KappaError, OSError):
             reporter.report(controller.state, controller.waits)
         if kafka.bootstrap_servers != ready_at:
-            with announcing.said_once():
+            with announcing.reported_once():
                 me = process_id(os.getpid())
                 assert me is not None, "this process is there"
                 failpoint("supervisor.before_ready")

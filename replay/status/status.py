@@ -165,17 +165,17 @@ def observe_status(
             end, held = committed.highest(high), held_back(committed, high)
     except KappaError as error:
         broker_error = error.message
-    seen = (_seen(store, *each, births[each[2]], end, held) for each in _roles(state))
+    seen = (_build_status(store, *each, births[each[2]], end, held) for each in _roles(state))
     broken = _broken(store, state, births)
-    told = (
+    builds = (
         replace(
-            _told(each, state, underway or Underway(), soak_seconds),
+            _with_state(each, state, underway or Underway(), soak_seconds),
             broken=broken.get(each.pipeline, ()) if each.role == "live" else (),
         )
         for each in seen
     )
     return Status(
-        state.generation, tuple(sorted(told, key=lambda build: build.pipeline)), broker_error, end
+        state.generation, tuple(sorted(builds, key=lambda build: build.pipeline)), broker_error, end
     )
 
 
@@ -204,7 +204,7 @@ def held_back(end: Offsets, high_watermark: Offsets) -> tuple[HeldBack, ...]:
     )
 
 
-def _told(build: BuildStatus, state: State, underway: Underway, soak_seconds: float) -> BuildStatus:
+def _with_state(build: BuildStatus, state: State, underway: Underway, soak_seconds: float) -> BuildStatus:
     """Adds the supervisor's report, and what the journal says of its pipeline."""
     waiting = (
         Waiting() if build.rollout is None else underway.rollouts.get(build.rollout.id, Waiting())
@@ -232,7 +232,7 @@ def _roles(state: State) -> Iterator[tuple[str, str, str, Rollout | None]]:
         yield rollout.pipeline, "candidate", build, rollout
 
 
-def _seen(
+def _build_status(
     store: Store,
     pipeline: str,
     role: str,

@@ -153,7 +153,7 @@ def _note(build: BuildStatus) -> str:
     """Returns what a person should know of a build, the worst first."""
     if build.stopped is not None:
         return build.stopped.message
-    said = [
+    parts = [
         f"has {build.beyond}" if build.beyond else "",
         *build.broken,
         f"{build.pause.text}: kappa resume {build.pipeline} goes on" if build.pause else "",
@@ -171,17 +171,17 @@ def _note(build: BuildStatus) -> str:
         and build.rollout is not None
         and build.rollout.phase is Phase.REPLAYING
     ):
-        said.append(f"{build.rate:,.0f}/s, {build.eta_seconds:,.0f} s left")
-    said += [
+        parts.append(f"{build.rate:,.0f}/s, {build.eta_seconds:,.0f} s left")
+    parts += [
         f"{each.count:,} offsets of {each.topic} partition {each.partition} are held back by a "
         f"transaction that is open since offset {each.offset}"
         for each in build.held_back
     ]
     if build.kept_until is not None and build.rollout is None:
-        said.append(
+        parts.append(
             f"kept until {build.kept_until.isoformat(timespec='seconds').replace('+00:00', 'Z')}"
         )
-    said += [
+    parts += [
         f"{count:,} {what}"
         for count, what in ((build.late, "late"), (build.duplicate, "duplicate"))
         if count
@@ -192,10 +192,10 @@ def _note(build: BuildStatus) -> str:
             if len(build.libraries) > _SHOWN_LIBRARIES
             else ""
         )
-        said.append(
+        parts.append(
             f"born with other libraries: {', '.join(build.libraries[:_SHOWN_LIBRARIES])}{more}"
         )
-    return "; ".join(each for each in said if each)
+    return "; ".join(each for each in parts if each)
 
 
 def _state(build: BuildStatus) -> str:

@@ -53,13 +53,13 @@ async def events(
     request: Request,
     last_event_id: Annotated[
         str | None,
-        Header(description="the id of the last event that was seen; what follows it is told first"),
+        Header(description="the id of the last event that was seen; the later ones are sent first"),
     ] = None,
     after: Annotated[
         int | None,
         Query(
             ge=0,
-            description="the same, for a first request; without either, only what is new is told",
+            description="the same, for a first request; without either, only new events are sent",
         ),
     ] = None,
     progress: Annotated[
@@ -76,7 +76,7 @@ async def events(
         raise HttpError(
             400,
             f"{last_event_id[:40]!r} is the id of no event",
-            hint="ids are numbers; leave Last-Event-ID out to be told what is new",
+            hint="ids are numbers; leave Last-Event-ID out to get new events only",
         )
     listening = _listening(request)
     if len(listening.who) >= _MOST:
@@ -90,7 +90,7 @@ async def events(
     if start is None:
         start = await listening.end.seen()
     return StreamingResponse(
-        _told(listening, start, progress=progress),
+        _stream(listening, start, progress=progress),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
@@ -155,7 +155,7 @@ def _end_of(journal: Journal) -> Callable[[], int]:
     return look
 
 
-async def _told(listening: _Listening, number: int, *, progress: bool) -> AsyncIterator[str]:
+async def _stream(listening: _Listening, number: int, *, progress: bool) -> AsyncIterator[str]:
     me = object()
     listening.who.add(me)
     try:
@@ -193,6 +193,6 @@ def _some_after(view: JournalView, number: int) -> tuple[list[JournalRecord], tu
 
 
 def _event(record: JournalRecord, rollout: int | None) -> str:
-    told = {"rollout": rollout, **as_document(record)}
-    document = json.dumps(told, ensure_ascii=False, separators=(",", ":"))
+    record_document = {"rollout": rollout, **as_document(record)}
+    document = json.dumps(record_document, ensure_ascii=False, separators=(",", ":"))
     return f"id: {record.number}\nevent: {record.event.kind}\ndata: {document}\n\n"

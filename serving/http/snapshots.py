@@ -60,7 +60,7 @@ class Snapshots:
 
         Raises HttpError if the snapshot is no longer kept, or if too many are pinned.
         """
-        found, held = self._taken(name)
+        found, held = self._borrowed(name)
         try:
             yield found, held.pinned
         finally:
@@ -80,7 +80,7 @@ class Snapshots:
         for name in tuple(self._held):
             self.let_go(name)
 
-    def _taken(self, name: str) -> tuple[str, _Held]:
+    def _borrowed(self, name: str) -> tuple[str, _Held]:
         with self._lock:
             gone = [
                 each

@@ -42,13 +42,13 @@ def duration(seconds: float | None) -> str:
         return "—"
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    left, told = int(seconds), []
+    left, shown = int(seconds), []
     for length, name in _STEPS:
         count, left = divmod(left, length)
         if count:
-            told.append(f"{count} {name}")
+            shown.append(f"{count} {name}")
     # Beside days, minutes are noise.
-    return " ".join(told[:2])
+    return " ".join(shown[:2])
 
 
 def relative(at: datetime, now: datetime) -> str:
@@ -90,14 +90,14 @@ def value(found: object) -> str:
     """
     match found:
         case bool():
-            told = str(found).lower()
+            shown = str(found).lower()
         case int() | float() | Decimal():
-            told = f"{found:,}" if not isinstance(found, int) or abs(found) > 9999 else str(found)
+            shown = f"{found:,}" if not isinstance(found, int) or abs(found) > 9999 else str(found)
         case dict() | list():
-            told = json.dumps(plain(found), ensure_ascii=False)
+            shown = json.dumps(plain(found), ensure_ascii=False)
         case _:
-            told = cell(found)
-    return told if len(told) <= _MOST_CHARACTERS else f"{told[:_MOST_CHARACTERS]}…"
+            shown = cell(found)
+    return shown if len(shown) <= _MOST_CHARACTERS else f"{shown[:_MOST_CHARACTERS]}…"
 
 
 def is_number(found: object) -> bool:

@@ -30,9 +30,9 @@ HEADERS: Mapping[str, str] = {
 }
 
 
-def page_html(name: str, *, now: datetime | None = None, **told: object) -> str:
+def page_html(name: str, *, now: datetime | None = None, **values: object) -> str:
     """Renders the template of that name with these values, as of the time `now`."""
-    return _pages.get_template(f"{name}.html").render(now=now or datetime.now(UTC), **told)
+    return _pages.get_template(f"{name}.html").render(now=now or datetime.now(UTC), **values)
 
 
 def problem_html(document: Mapping[str, Any]) -> str:

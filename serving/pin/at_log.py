@@ -19,7 +19,7 @@ from kappa.base.errors import KappaError, UsageError
 from kappa.state.frontier import Frontier
 from kappa.state.kept import Kept, with_newest
 from kappa.state.offsets import Offsets
-from serving.pin.past import Moment, told
+from serving.pin.past import Moment, time_text
 
 # A topic's name has neither colons nor commas. A partition is an int32, an offset an int64.
 _PART = re.compile(r"(?P<topic>[A-Za-z0-9._-]+):(?P<partition>[0-9]{1,10})=(?P<offset>[0-9]{1,19})")
@@ -50,7 +50,7 @@ class AtEventTime:
     time: datetime
 
     def __str__(self) -> str:
-        return f"at the event time {told(self.time)}"
+        return f"at the event time {time_text(self.time)}"
 
 
 # The moments of the past that a query can ask for.
@@ -194,7 +194,7 @@ def _nearest(
         case AtEventTime(time):
             before = [each for each in shown if _log_time(each.frontier) <= time]
             after = [each for each in shown if _log_time(each.frontier) > time]
-            places = [told(_log_time(each.frontier)) for each in (*before[-1:], *after[:1])]
+            places = [time_text(_log_time(each.frontier)) for each in (*before[-1:], *after[:1])]
     sides = [*(["before"] if before else []), *(["after"] if after else [])]
     return f"{pipeline} is kept " + " and ".join(
         f"{side} at {place}" for side, place in zip(sides, places, strict=True)

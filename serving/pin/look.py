@@ -93,7 +93,7 @@ def look_back(store: Store, when: Moment, now: float) -> Sighting:
         frontiers,
         {build: read_birth(store, build) for build in frontiers},
     )
-    return Sighting(snapshot, lambda: _gone(store, journal, len(records), frontiers))
+    return Sighting(snapshot, lambda: _is_gone(store, journal, len(records), frontiers))
 
 
 def look_at_log(store: Store, when: AtOffsets | AtEventTime) -> Sighting:
@@ -109,7 +109,7 @@ def look_at_log(store: Store, when: AtOffsets | AtEventTime) -> Sighting:
         births = {build: read_birth(store, build) for build in frontiers}
     except Damaged:
         # A build that no longer serves may be gone by now. It is damage only if it still serves.
-        if not _gone(store, journal, last, {}):
+        if not _is_gone(store, journal, last, {}):
             raise
         return look_at_log(store, when)
     snapshot = Snapshot(
@@ -118,10 +118,10 @@ def look_at_log(store: Store, when: AtOffsets | AtEventTime) -> Sighting:
         frontiers,
         births,
     )
-    return Sighting(snapshot, lambda: _gone(store, journal, last, frontiers))
+    return Sighting(snapshot, lambda: _is_gone(store, journal, last, frontiers))
 
 
-def _gone(store: Store, journal: Journal, seen: int, frontiers: Mapping[str, Frontier]) -> bool:
+def _is_gone(store: Store, journal: Journal, seen: int, frontiers: Mapping[str, Frontier]) -> bool:
     """Returns True if the frontiers chosen of the past may be collected, or not be the answer."""
     # The newest may be past its switch by now, and a record retires a build before its deletion.
     moved = any(isinstance(each.event, GenerationMade | Retired) for each in journal.after(seen))

@@ -95,7 +95,7 @@ def generation_at(when: Moment, known: Sequence[Generation], now: datetime) -> G
     Raises UsageError if it has none: nothing served yet, or the time is in the future.
     """
     there = (
-        f"there are {known[0].number} to {known[-1].number}, the first since {told(known[0].begin)}"
+        f"there are {known[0].number} to {known[-1].number}, the first since {time_text(known[0].begin)}"
         if known
         else "nothing is served yet: kappa deploy"
     )
@@ -107,12 +107,12 @@ def generation_at(when: Moment, known: Sequence[Generation], now: datetime) -> G
         case AtTime(time):
             if time > now:
                 raise UsageError(
-                    f"{told(time)} is yet to come: it is {told(now)}",
+                    f"{time_text(time)} is yet to come: it is {time_text(now)}",
                     hint="times without a zone are UTC; leave --at out for what is served now",
                 )
             found = next((each for each in reversed(known) if each.begin <= time), None)
             if found is None:
-                raise UsageError(f"nothing was served yet at {told(time)}", hint=there)
+                raise UsageError(f"nothing was served yet at {time_text(time)}", hint=there)
     return found
 
 
@@ -160,7 +160,7 @@ def not_kept(when: Moment, generation: Generation, available: Sequence[str]) -> 
     what = (
         f"what generation {generation.number} showed last"
         if isinstance(when, AtGeneration)
-        else f"what was served at {told(when.time)} (generation {generation.number})"
+        else f"what was served at {time_text(when.time)} (generation {generation.number})"
     )
     return KappaError(
         f"{what} is not kept any more",
@@ -188,8 +188,8 @@ def available(
             ]
         for begin, end in spans:
             yield (
-                f"generation {generation.number} from {told(begin)} "
-                f"to {'now' if end is None else told(end)}"
+                f"generation {generation.number} from {time_text(begin)} "
+                f"to {'now' if end is None else time_text(end)}"
             )
 
 
@@ -249,6 +249,6 @@ def _at_generation(kept: Sequence[Kept], number: int) -> Kept | None:
     return next((each for each in kept if number in each.generations), None)
 
 
-def told(time: datetime) -> str:
+def time_text(time: datetime) -> str:
     """Formats a time for people, in UTC."""
     return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from serving.pin.at_log import log_time
-from serving.pin.past import told
+from serving.pin.past import time_text
 from serving.pin.snapshot import Snapshot
 
 
@@ -20,7 +20,7 @@ def head_of(snapshot: Snapshot) -> Mapping[str, Any]:
         pipeline: {
             "build": build,
             "shown_at": frontiers[build].published_at,
-            "log_time": None if (at := log_time(frontiers[build])) is None else told(at),
+            "log_time": None if (at := log_time(frontiers[build])) is None else time_text(at),
             "offsets": frontiers[build].offsets.plain(),
             "versions": frontiers[build].versions,
         }

@@ -147,11 +147,11 @@ def _csv_cell(value: object) -> str:
 
 
 def _one_line(value: object) -> str:
-    told = plain(value)
+    shown = plain(value)
     return (
-        told
-        if isinstance(told, str)
-        else json.dumps(told, ensure_ascii=False, separators=(",", ":"))
+        shown
+        if isinstance(shown, str)
+        else json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
     )
 
 

@@ -58,7 +58,7 @@ def served_tables(
     """
     found = ask(
         store,
-        lambda reader, snapshot: tuple(_found(reader, snapshot, store)),
+        lambda reader, snapshot: tuple(_described_tables(reader, snapshot, store)),
         when=when,
         lease_seconds=lease_seconds,
     )
@@ -71,7 +71,7 @@ def broken_relations(store: Store, *, lease_seconds: float = 60.0) -> tuple[Brok
     return ask(store, lambda reader, _: reader.broken, lease_seconds=lease_seconds)
 
 
-def _found(reader: Reader, snapshot: Snapshot, store: Store) -> Iterator[ServedTable]:
+def _described_tables(reader: Reader, snapshot: Snapshot, store: Store) -> Iterator[ServedTable]:
     for pipeline, build in sorted(snapshot.serving.items()):
         birth, versions = snapshot.births[build], snapshot.frontiers[build].versions
         for table in birth.tables:

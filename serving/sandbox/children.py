@@ -91,7 +91,7 @@ class QueryProcess:
                 break
             except (OSError, ValueError) as error:
                 raise KappaError(
-                    f"the query's process said what could not be understood: {error}",
+                    f"the query's process sent what could not be understood: {error}",
                     hint="ask again; if it stays so, the query is to blame",
                 ) from error
             match frame:
@@ -102,7 +102,7 @@ class QueryProcess:
                 case (kind, content) if kind == ENDED:
                     return json.loads(content)
                 case (kind, content) if kind == REFUSED:
-                    raise _refused(json.loads(content), allowance)
+                    raise _error_of(json.loads(content), allowance)
                 case None:
                     raise self._died(allowance)
                 case _:
@@ -114,8 +114,8 @@ class QueryProcess:
 
     def _died(self, allowance: Allowance) -> KappaError:
         """Returns the error that explains why a process ended without an answer."""
-        said = os.read(self.death, 16)
-        code = int(said or b"1")
+        found = os.read(self.death, 16)
+        code = int(found or b"1")
         if code == -signal.SIGXCPU:
             return _too_long(allowance)
         # Some allocations cannot report a failure: they end the process, in one of several ways.
@@ -243,14 +243,14 @@ def _too_long(allowance: Allowance) -> TooMuch:
     )
 
 
-def _refused(said: Mapping[str, str], allowance: Allowance) -> KappaError:
-    match said["kind"]:
+def _error_of(found: Mapping[str, str], allowance: Allowance) -> KappaError:
+    match found["kind"]:
         case "usage":
-            return UsageError(said["message"], hint=said["hint"])
+            return UsageError(found["message"], hint=found["hint"])
         case "too_much":
             return TooMuch(
                 f"the query needs more than {memory(allowance.memory)} of memory",
                 hint=_LESS.format("serve.query_memory"),
             )
         case _:
-            return KappaError(said["message"], hint=said["hint"])
+            return KappaError(found["message"], hint=found["hint"])

@@ -142,10 +142,10 @@ def _read_only(version: int, allowed: Iterable[tuple[str, int]]) -> None:
         "=QQQ", _FILES[min(version, 5)], _TCP if version >= 4 else 0, _SCOPES if version >= 6 else 0
     )
     size = 24 if version >= 6 else 16 if version >= 4 else 8
-    ruleset = _done(_libc().syscall(_CREATE_RULESET, rules, _long(size), _long(0)))
+    ruleset = _checked_call(_libc().syscall(_CREATE_RULESET, rules, _long(size), _long(0)))
     for path, rights in allowed:
         opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        _done(
+        _checked_call(
             _libc().syscall(
                 _ADD_RULE,
                 _long(ruleset),
@@ -155,7 +155,7 @@ def _read_only(version: int, allowed: Iterable[tuple[str, int]]) -> None:
             )
         )
         os.close(opened)
-    _done(_libc().syscall(_RESTRICT_SELF, _long(ruleset), _long(0)))
+    _checked_call(_libc().syscall(_RESTRICT_SELF, _long(ruleset), _long(0)))
     os.close(ruleset)
 
 
@@ -163,7 +163,9 @@ def _refuse_calls() -> None:
     program = b"".join(_program())
     held = ctypes.create_string_buffer(program, len(program))
     filter_ = struct.pack("=HxxxxxxQ", len(program) // 8, ctypes.addressof(held))
-    _done(_libc().prctl(_PR_SET_SECCOMP, _long(_SECCOMP_MODE_FILTER), filter_, _long(0), _long(0)))
+    _checked_call(
+        _libc().prctl(_PR_SET_SECCOMP, _long(_SECCOMP_MODE_FILTER), filter_, _long(0), _long(0))
+    )
 
 
 def _program() -> Iterator[bytes]:
@@ -225,7 +227,7 @@ def _step(code: int, value: int, *, yes: int = 0, no: int = 0) -> bytes:
 
 
 def _prctl(what: int, value: int) -> None:
-    _done(_libc().prctl(what, _long(value), _long(0), _long(0), _long(0)))
+    _checked_call(_libc().prctl(what, _long(value), _long(0), _long(0), _long(0)))
 
 
 def _long(value: int) -> ctypes.c_long:
@@ -237,7 +239,7 @@ def _libc() -> Any:
     return ctypes.CDLL(None, use_errno=True)
 
 
-def _done(result: int) -> int:
+def _checked_call(result: int) -> int:
     if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return result

@@ -121,7 +121,7 @@ class Sandbox:
         try:
             request = json.dumps(self._request(question, relations, left, snapshot)).encode()
             for _ in range(_ATTEMPTS):
-                with self._taken() as child:
+                with self._spare_process() as child:
                     if child.accepts(request):
                         return child.reply(self.allowance, snapshot)
             raise KappaError(
@@ -164,7 +164,7 @@ class Sandbox:
         }
 
     @contextlib.contextmanager
-    def _taken(self) -> Iterator[QueryProcess]:
+    def _spare_process(self) -> Iterator[QueryProcess]:
         with self._lock:
             self._fill()
             child = self._spares.popleft()

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kappa.base.errors import DeclarationError
 from kappa.code.importer import open_sources
-from kappa.code.project import line_in, load_module, pipelines_in, said
+from kappa.code.project import error_line, line_in, load_module, pipelines_in
 from kappa.code.static.sources import Sources
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.table import Table
@@ -153,7 +153,7 @@ def _called(pipeline: Pipeline, frames: Mapping[str, DataFrame], folder: Path) -
         where = line_in(error, folder) or str(pipeline.source)
         raise DeclarationError(
             f"{where}: the function of pipeline {pipeline.name} fails:"
-            f" {_SQLSTATE.sub('', said(error))}",
+            f" {_SQLSTATE.sub('', error_line(error))}",
             hint="it is run on frames without rows",
         ) from error
 

@@ -87,11 +87,11 @@ class OrderedFold:
             (folder / table.name).mkdir(parents=True)
         keys = [F.col(spark_quote(key)) for key in self.table.keys]
         states = held.select(
-            *keys, _whole(held).alias("state"), F.lit(None).cast(rows.schema).alias("row")
+            *keys, _row_struct(held).alias("state"), F.lit(None).cast(rows.schema).alias("row")
         )
         both = states.unionAll(
             rows.select(
-                *keys, F.lit(None).cast(held.schema).alias("state"), _whole(rows).alias("row")
+                *keys, F.lit(None).cast(held.schema).alias("state"), _row_struct(rows).alias("row")
             )
         )
         # A key's state is first, then its rows in the order of the log.
@@ -162,5 +162,5 @@ def _by_key(
             yield key, held, (each["row"] for each in chain([begun], of_key))
 
 
-def _whole(frame: DataFrame) -> Column:
+def _row_struct(frame: DataFrame) -> Column:
     return F.struct(*(F.col(spark_quote(name)) for name in frame.columns))

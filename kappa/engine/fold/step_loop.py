@@ -164,7 +164,7 @@ class StepLoop:
             )
             error.add_note(
                 f"{self._step_name} was at {first['_topic']} partition {first['_partition']} "
-                f"{offsets}, key {_shown(key)}"
+                f"{offsets}, key {_key_text(key)}"
             )
             raise
         for each in emitted:
@@ -179,7 +179,7 @@ class StepLoop:
         self._rows.get(self._into, []).extend(emitted)
         if len(state) != len(self._state) or not all(name in state for name in self._state):
             raise Broken(
-                f"{self._step_name} leaves the state of key {_shown(key)} "
+                f"{self._step_name} leaves the state of key {_key_text(key)} "
                 f"with {', '.join(map(str, state)) or 'nothing'}",
                 hint=f"it has {', '.join(self._state)}; {_MEND}",
             )
@@ -212,10 +212,10 @@ class StepLoop:
         one, other = (f"{topic} partition {partition}" for topic, partition, _ in (at, place))
         return (
             f"table {self._table.name} is folded in the order of the log, "
-            f"and rows of key {_shown(key)} lie in {one} and in {other}, "
+            f"and rows of key {_key_text(key)} lie in {one} and in {other}, "
             "which have no order between them"
         )
 
 
-def _shown(key: Key) -> str:
+def _key_text(key: Key) -> str:
     return ", ".join(map(repr, key))

@@ -44,7 +44,7 @@ def touched_rows(path: str, version: int, columns: Columns, keys: pa.Table) -> p
     schema = arrow_schema(columns)
     among = _Among(keys)
     found = (
-        [batch for file in files(path, version) for batch in _found(file, schema, among)]
+        [batch for file in files(path, version) for batch in _matching_batches(file, schema, among)]
         if keys.num_rows
         else []
     )
@@ -76,7 +76,7 @@ def stored_frame(spark: SparkSession, path: str, version: int, columns: Columns)
     )
 
 
-def _found(file: str, schema: pa.Schema, among: _Among) -> Iterator[pa.RecordBatch]:
+def _matching_batches(file: str, schema: pa.Schema, among: _Among) -> Iterator[pa.RecordBatch]:
     with pq.ParquetFile(file) as stored:
         for group in range(stored.num_row_groups):
             if not among.may_be_in(stored.metadata.row_group(group)):

@@ -85,7 +85,7 @@ class Culprits:
         try:
             if self._failure({}) is not None:
                 return translated(error, self._pipeline)
-            culprit = next(self._found())
+            culprit = next(self._search())
         except Together:
             return self._together(error)
         except SPARK_ERRORS as trouble:
@@ -104,7 +104,7 @@ class Culprits:
             if self._failure({}) is not None:
                 raise translated(error, self._pipeline) from error
             most = self._refuse_most()
-            for culprit in self._found():
+            for culprit in self._search():
                 found.append(culprit)
                 self._report(found, most)
         except Together:
@@ -113,7 +113,7 @@ class Culprits:
             raise translated(trouble, self._pipeline) from trouble
         return found
 
-    def _found(self) -> Iterator[Culprit]:
+    def _search(self) -> Iterator[Culprit]:
         chunks = self._chunks(_AT_ONCE)
         first, second = next(chunks, None), next(chunks, None)
         found = False
@@ -186,7 +186,7 @@ class Culprits:
         try:
             raw = read(only(culprit))
             shown = ": key {}, value {}".format(
-                *(_shown(raw.column(name)[0].as_py()) for name in ("key", "value"))
+                *(_content_text(raw.column(name)[0].as_py()) for name in ("key", "value"))
             )
         except Broken:
             # The line alone is enough to fix it.
@@ -240,7 +240,7 @@ def _culprit(topic: Topic, row: pa.Table, failure: Failure) -> Culprit:
     )
 
 
-def _shown(text: bytes | None) -> str:
+def _content_text(text: bytes | None) -> str:
     if text is None:
         return "null"
     shown = text.decode(errors="backslashreplace")

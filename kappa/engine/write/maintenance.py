@@ -136,8 +136,8 @@ class Maintenance:
         )
 
     def _has_past(self) -> bool:
-        going, told = past(kept_of(self._store, self._build), self._clock(), self._keep_seconds)
-        return bool(going or told)
+        going, dated = past(kept_of(self._store, self._build), self._clock(), self._keep_seconds)
+        return bool(going or dated)
 
     def _ensure_compact(self, name: str, stored: StoredTable) -> None:
         if wants_joining(stored.file_sizes()):

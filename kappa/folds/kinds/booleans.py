@@ -31,10 +31,10 @@ class _Joined(MergedFold):
     """Booleans joined by the SQL operator that the kind is named after."""
 
     def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
-        kind = rows.type_of(str(self.column), self.said(name))
+        kind = rows.type_of(str(self.column), self.text_of(name))
         if str(kind) != "boolean":
             raise rows.refused(
-                f"folds {self.said(name)} over the type {kind}",
+                f"folds {self.text_of(name)} over the type {kind}",
                 hint="only booleans are folded so: give a condition a name",
             )
         yield name, str(kind)

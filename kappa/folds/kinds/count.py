@@ -25,7 +25,7 @@ class Count(MergedFold):
 
     def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
         if self.column is not None:
-            rows.type_of(self.column, self.said(name))
+            rows.type_of(self.column, self.text_of(name))
         yield name, "bigint"
 
     def aggregates(self, name: str, types: Types, given: Types) -> Iterator[str]:

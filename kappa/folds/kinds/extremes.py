@@ -34,7 +34,7 @@ class _Extreme(MergedFold):
     beyond: ClassVar[str]
 
     def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
-        yield name, str(rows.ordered_type_of(str(self.column), self.said(name)))
+        yield name, str(rows.ordered_type_of(str(self.column), self.text_of(name)))
 
     def aggregates(self, name: str, types: Types, given: Types) -> Iterator[str]:
         yield f"{self.kind}({self.value(given)}) as {spark_quote(name)}"

@@ -42,8 +42,8 @@ class _Picked(MergedFold):
     end: ClassVar[str]
 
     def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
-        yield name, str(rows.type_of(str(self.column), self.said(name)))
-        rows.check(FOLD_ORDER_COLUMNS, self.said(name))
+        yield name, str(rows.type_of(str(self.column), self.text_of(name)))
+        rows.check(FOLD_ORDER_COLUMNS, self.text_of(name))
         yield from ((order_column(name, of), kind) for of, kind in FOLD_ORDER_COLUMNS)
 
     def aggregates(self, name: str, types: Types, given: Types) -> Iterator[str]:

@@ -39,14 +39,14 @@ class Kll(Fold):
     kind = "kll"
 
     def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
-        kind = rows.type_of(str(self.column), self.said(name))
+        kind = rows.type_of(str(self.column), self.text_of(name))
         if isinstance(kind, Scalar) and kind.name in INTEGERS:
             served = "bigint"
         elif str(kind) in {"double", "float"} or isinstance(kind, Decimal):
             served = "double"
         else:
             raise rows.refused(
-                f"folds {self.said(name)} over the type {kind}",
+                f"folds {self.text_of(name)} over the type {kind}",
                 hint="only numbers have quantiles here",
             )
         yield name, served

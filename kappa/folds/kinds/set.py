@@ -33,7 +33,7 @@ class DistinctSet(Fold):
     kind = "set"
 
     def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
-        yield name, str(Array(rows.distinct_type_of(str(self.column), self.said(name))))
+        yield name, str(Array(rows.distinct_type_of(str(self.column), self.text_of(name))))
         yield overflow_column(name), "boolean"
 
     def beside(self, name: str) -> tuple[str, ...]:
@@ -41,16 +41,16 @@ class DistinctSet(Fold):
 
     def aggregates(self, name: str, types: Types, given: Types) -> Iterator[str]:
         found = f"collect_set({self.value(given)})"
-        yield f"{self._kept(found)} as {spark_quote(name)}"
+        yield f"{self._cut_to_limit(found)} as {spark_quote(name)}"
         yield f"size({found}) > {self.option('limit')} as {spark_quote(overflow_column(name))}"
 
     def combinations(self, name: str, types: Types) -> Iterator[str]:
         own, overflow = spark_quote(name), spark_quote(overflow_column(name))
         found = f"array_distinct(flatten(collect_list({own})))"
-        yield f"{self._kept(found)} as {own}"
+        yield f"{self._cut_to_limit(found)} as {own}"
         yield f"bool_or({overflow}) or size({found}) > {self.option('limit')} as {overflow}"
 
-    def _kept(self, values: str) -> str:
+    def _cut_to_limit(self, values: str) -> str:
         """Returns Spark's SQL that keeps so many of an array's distinct values, sorted (law 8)."""
         hashed = (
             f"array_sort(transform({values}, each -> "

@@ -45,7 +45,7 @@ class _Distinct(Fold):
     is_sketched = True
 
     def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
-        rows.distinct_type_of(str(self.column), self.said(name))
+        rows.distinct_type_of(str(self.column), self.text_of(name))
         yield name, "bigint"
         yield sketch_column(name), "binary"
 

@@ -22,7 +22,7 @@ _WIDEST_SUMMED = _WIDE_DIGITS - _SUM_DIGITS
 
 def summed_type(fold: Fold, name: str, rows: Returned) -> Type:
     """Returns the type of a stored sum. Raises DeclarationError if it cannot be summed."""
-    kind = rows.type_of(str(fold.column), fold.said(name))
+    kind = rows.type_of(str(fold.column), fold.text_of(name))
     if isinstance(kind, Scalar) and kind.name in INTEGERS:
         return Scalar("bigint")
     if kind in {Scalar("double"), Scalar("float")}:
@@ -35,7 +35,7 @@ def summed_type(fold: Fold, name: str, rows: Returned) -> Type:
             hint=f"cast it to at most {_WIDEST_SUMMED} digits in the function",
         )
     raise rows.refused(
-        f"folds {fold.said(name)} over the type {kind}", hint="only numbers are summed"
+        f"folds {fold.text_of(name)} over the type {kind}", hint="only numbers are summed"
     )
 
 

@@ -40,10 +40,10 @@ class TopK(Fold):
         return (str(self.column),) if by is None else (str(self.column), str(by))
 
     def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
-        value = rows.type_of(str(self.column), self.said(name))
-        by = rows.ordered_type_of(self.inputs[-1], self.said(name))
+        value = rows.type_of(str(self.column), self.text_of(name))
+        by = rows.ordered_type_of(self.inputs[-1], self.text_of(name))
         yield name, str(Array(value))
-        rows.check(FOLD_ORDER_COLUMNS, self.said(name))
+        rows.check(FOLD_ORDER_COLUMNS, self.text_of(name))
         order = (Column(of.removeprefix("_"), Scalar(kind)) for of, kind in FOLD_ORDER_COLUMNS)
         yield _top(name), str(Array(Struct((Column("by", by), *order, Column("value", value)))))
         yield overflow_column(name), "boolean"
