@@ -24,6 +24,9 @@ from kappa.state.documents import Documents
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 
+# The column that marks a row that readers do not see.
+DELETED = "_deleted"
+
 
 @dataclass(frozen=True, slots=True)
 class TableBirth:
@@ -54,8 +57,8 @@ class TableBirth:
 
     @property
     def hides_rows(self) -> bool:
-        """Returns True if it may contain rows that readers do not see, marked as `_deleted`."""
-        return any(name == "_deleted" for name, _ in self.columns)
+        """Returns True if it may contain rows that readers do not see, marked by DELETED."""
+        return any(name == DELETED for name, _ in self.columns)
 
     @property
     def folds(self) -> dict[str, Fold]:

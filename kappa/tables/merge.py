@@ -14,10 +14,8 @@ from functools import reduce
 from kappa.base.sql import quoted
 from kappa.folds.fold import MergedFold, Quote
 from kappa.folds.kinds.sums import carried
-from kappa.folds.order import ORDER_COLUMNS, later
 from kappa.state.build import TableBirth
-
-_ORDER = tuple(name for name, _ in ORDER_COLUMNS)
+from kappa.tables.latest import is_newer
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +62,7 @@ def merge_for(table: TableBirth, quote: Quote) -> Merge:
     if table.is_combined or table.steps_over:
         return Merge(match, update=whole, insert=whole)
     if table.latest is not None:
-        return Merge(
-            match,
-            update=whole,
-            insert=whole,
-            update_when=later(
-                [f"s.{quote(name)}" for name in _ORDER], [f"t.{quote(name)}" for name in _ORDER]
-            ),
-        )
+        return Merge(match, update=whole, insert=whole, update_when=is_newer(quote))
     types = dict(table.columns)
     merged = [(name, fold) for name, fold in table.folds.items() if isinstance(fold, MergedFold)]
     return Merge(

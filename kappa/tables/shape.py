@@ -11,13 +11,11 @@ from kappa.base.errors import DeclarationError
 from kappa.declare.ordered import PLACE_COLUMNS, Ordered
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.table import REJECTS, Table
-from kappa.folds.order import ORDER_COLUMNS
 from kappa.folds.returned import Returned
-from kappa.state.build import Birth, TableBirth
+from kappa.state.build import DELETED, Birth, TableBirth
+from kappa.tables.latest import latest_birth
 from kappa.values.columns import HEADERS, Array, Scalar, Struct, Type
 
-# The order of a latest row (law 4) and its tombstone's mark.
-LATEST_COLUMNS = (*ORDER_COLUMNS, ("_deleted", "boolean"))
 REJECTS_BIRTH = TableBirth(
     name=REJECTS,
     columns=(
@@ -33,7 +31,7 @@ REJECTS_BIRTH = TableBirth(
         # The earlier offset that a redriven record names. A folded one leaves a row that readers do
         # not see: the record that it names is folded once (law 7).
         ("_redrives", "bigint"),
-        ("_deleted", "boolean"),
+        (DELETED, "boolean"),
     ),
 )
 
@@ -53,7 +51,7 @@ def _born(
     pipeline: Pipeline, table: Table, outputs: Mapping[str, Mapping[str, Type]]
 ) -> TableBirth:
     if table.latest is not None:
-        return _latest(table)
+        return latest_birth(table)
     if table.emitted:
         return TableBirth(
             table.name,
@@ -69,23 +67,6 @@ def _born(
             {topic.key for topic in pipeline.inputs.values()},
         )
     return _filled(table, outputs[table.name])
-
-
-def _latest(table: Table) -> TableBirth:
-    topic = table.latest
-    if topic is None or topic.key is None:
-        raise DeclarationError(
-            f"{table.source}: table {table.name} is the latest of a topic without a key"
-        )
-    columns = tuple((column.name, str(column.type)) for column in topic.columns)
-    return TableBirth(
-        table.name,
-        (*columns, *LATEST_COLUMNS),
-        keys=(topic.key,),
-        latest=topic.name,
-        checks=table.checks,
-        thresholds=table.thresholds,
-    )
 
 
 def _filled(table: Table, output: Mapping[str, Type]) -> TableBirth:

@@ -14,7 +14,8 @@ from kappa.state.build import Birth, TableBirth, put_birth, read_birth, table_pa
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from kappa.tables.shape import LATEST_COLUMNS, REJECTS_BIRTH, public_names
+from kappa.tables.latest import LATEST_COLUMNS
+from kappa.tables.shape import REJECTS_BIRTH, public_names
 from kappa.values.arrow import arrow_schema
 from serving.query.query import Answer, answer
 

@@ -19,7 +19,8 @@ from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.lease import Lease, Pin, ensure_lease
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from kappa.tables.shape import LATEST_COLUMNS, REJECTS_BIRTH
+from kappa.tables.latest import LATEST_COLUMNS
+from kappa.tables.shape import REJECTS_BIRTH
 from kappa.values.arrow import arrow_schema
 from kappa.values.tally import Tally
 from replay.verify.diff import Comparison, Side, compare

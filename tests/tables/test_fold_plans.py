@@ -37,7 +37,8 @@ from kappa import (
 from kappa.base.sql import quoted, spark_quote
 from kappa.code.declaration import declarations
 from kappa.engine.fold.combine import combinations, combined_columns
-from kappa.engine.fold.fold import aggregates, latest_aggregate
+from kappa.engine.fold.fold import aggregates
+from kappa.engine.fold.latest import latest_aggregate
 from kappa.engine.write.recent_part import sum_limits
 from kappa.folds.order import FOLD_ORDER_COLUMNS
 from kappa.state.build import TableBirth

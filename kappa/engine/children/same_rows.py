@@ -9,7 +9,7 @@ from typing import Any
 
 from kappa.base.errors import Broken
 from kappa.engine.children.rehearsal import Rehearsal
-from kappa.state.build import TableBirth
+from kappa.state.build import DELETED, TableBirth
 
 # A table's rows: by key if it has keys, else the number of times each occurs.
 FoldedRows = Mapping[tuple[Any, ...], Any]
@@ -18,9 +18,7 @@ FoldedRows = Mapping[tuple[Any, ...], Any]
 def rows_of(build: Rehearsal, table: TableBirth) -> FoldedRows:
     """Reads the rows of a table as they are compared. Raises Broken if a key occurs twice."""
     compared = [
-        column
-        for column, _ in table.columns
-        if column in dict(table.compared) or column == "_deleted"
+        column for column, _ in table.columns if column in dict(table.compared) or column == DELETED
     ]
     rows = [
         {column: _plain(value) for column, value in row.items()}
@@ -55,9 +53,7 @@ def differences(table: TableBirth, whole: FoldedRows, found: FoldedRows) -> Iter
     name = table.name
     # Rows that are appended have nothing to be compared by but themselves.
     columns = [
-        column
-        for column, _ in table.columns
-        if column in dict(table.served) or column == "_deleted"
+        column for column, _ in table.columns if column in dict(table.served) or column == DELETED
     ]
     for row in [*whole, *(row for row in found if row not in whole)]:
         before, after = whole.get(row), found.get(row)

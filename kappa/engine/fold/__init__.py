@@ -3,6 +3,7 @@
 This room commits nothing. The meaning of each kind of fold is in kappa/folds. Read in this order:
 
 - fold.py: the SQL that makes rows contributions.
+- latest.py: the newest record of each key.
 - combine.py: folds that no merge can express, computed with the stored rows of their keys.
 - touched.py: the stored rows of the touched keys.
 - leaf.py: a plan that is made once and run over ever new rows.

@@ -8,16 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import pyarrow as pa
-
 from kappa.base.sql import spark_quote
-from kappa.engine.decode.fate import Fate
-from kappa.folds.order import ORDER_COLUMNS
 from kappa.state.build import TableBirth
-
-_ORDER = tuple(name for name, _ in ORDER_COLUMNS)
-# The fates of records that become latest rows.
-_KEPT = frozenset({Fate.DECODED, Fate.TOMBSTONE})
 
 
 def spark_ddl(columns: Iterable[tuple[str, str]]) -> str:
@@ -38,24 +30,3 @@ def aggregates(table: TableBirth, given: Mapping[str, str]) -> tuple[str, ...]:
         if name in folds
         for sql in folds[name].aggregates(name, types, given)
     )
-
-
-def latest_aggregate(table: TableBirth) -> str:
-    """Returns Spark's SQL for the newest of one key's records, as a struct of the columns."""
-    values = ", ".join(spark_quote(name) for name, _ in table.columns)
-    return f"max_by(struct({values}), struct({', '.join(_ORDER)}))"
-
-
-def latest_table(decoded: pa.Table, table: TableBirth) -> pa.Table:
-    """Finds the newest decoded record per key; a tombstone leaves a hidden row (law 4)."""
-    columns = [decoded.column(name).to_pylist() for name in (table.keys[0], *_ORDER, "_fate")]
-    newest: dict[object, tuple[tuple[int, int, int], int]] = {}
-    for place, (key, log_time, partition, offset, fate) in enumerate(zip(*columns, strict=True)):
-        order = (log_time, partition, offset)
-        if fate in _KEPT and (key not in newest or newest[key][0] < order):
-            newest[key] = order, place
-    kept = decoded.take(pa.array([place for _, place in newest.values()], pa.int64()))
-    deleted = pa.array(
-        [fate == Fate.TOMBSTONE for fate in kept.column("_fate").to_pylist()], pa.bool_()
-    )
-    return kept.append_column("_deleted", deleted).select([name for name, _ in table.columns])

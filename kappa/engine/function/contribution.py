@@ -16,8 +16,7 @@ from pyspark.sql import functions as F
 from kappa.base.errors import Broken, KappaError
 from kappa.base.sql import spark_quote
 from kappa.declare.pipeline import Pipeline
-from kappa.engine.decode.fate import Fate
-from kappa.engine.fold.fold import aggregates, latest_aggregate
+from kappa.engine.fold.fold import aggregates
 from kappa.engine.function.failure import REPLAY, raised_here
 from kappa.engine.spark.used import used_columns
 from kappa.state.build import TableBirth
@@ -109,21 +108,6 @@ class Function:
                     " kappa deploy takes a changed one as a new version",
                 )
         self._right.add(shape)
-
-
-def latest_frame(decoded: DataFrame, table: TableBirth) -> DataFrame:
-    """Returns the newest of decoded records per key.
-
-    A tombstone leaves a hidden row (law 4).
-    """
-    kept = decoded.where(f"_fate in ({int(Fate.DECODED)}, {int(Fate.TOMBSTONE)})").withColumn(
-        "_deleted", F.expr(f"_fate = {int(Fate.TOMBSTONE)}")
-    )
-    return (
-        kept.groupBy(F.col(spark_quote(table.keys[0])))
-        .agg(F.expr(latest_aggregate(table)).alias("_newest"))
-        .selectExpr("_newest.*")
-    )
 
 
 def columns_used(rows: DataFrame) -> list[tuple[frozenset[str], frozenset[str]]]:

@@ -18,7 +18,7 @@ from kappa.engine.decode.decoder import Clock
 from kappa.engine.decode.fate import Counts, Fate, decoded_columns
 from kappa.engine.decode.raw import RawRange
 from kappa.engine.decode.to_files import Remembering, decode_to_files
-from kappa.engine.function.contribution import latest_frame
+from kappa.engine.fold.latest import latest_frame
 from kappa.engine.function.decoded import Columns, CountsOf, Decoded, Details
 from kappa.engine.function.decoded_files import DecodedFiles
 from kappa.engine.function.decoded_rows import (

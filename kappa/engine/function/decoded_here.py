@@ -11,7 +11,7 @@ from kappa.declare.topic import Topic
 from kappa.engine.decode.decode import decode_table, of_topic
 from kappa.engine.decode.decoder import Clock, Memories
 from kappa.engine.decode.fate import Fate, counts_in
-from kappa.engine.fold.fold import latest_table
+from kappa.engine.fold.latest import latest_table
 from kappa.engine.function.decoded import Columns, CountsOf, Decoded, Details
 from kappa.engine.function.decoded_rows import (
     PLACE_AND_FATE,

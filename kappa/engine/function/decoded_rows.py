@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from kappa.engine.decode.fate import Counts, Fate
 from kappa.engine.function.decoded import CountsOf, Details
 from kappa.records.redrive import Attempt, Position
-from kappa.state.build import TableBirth
+from kappa.state.build import DELETED, TableBirth
 from kappa.values.arrow import arrow_schema
 from kappa.values.reason import Reason
 
@@ -91,7 +91,7 @@ def hidden_rows(table: TableBirth, folded: Mapping[Position, int]) -> pa.Table:
             "partition": at.partition,
             "offset": at.offset,
             "_redrives": of,
-            "_deleted": True,
+            DELETED: True,
         }
         for at, of in folded.items()
     ]

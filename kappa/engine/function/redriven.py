@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from kappa.records.redrive import Attempt, Position, settle
-from kappa.state.build import Birth, TableBirth
+from kappa.state.build import DELETED, Birth, TableBirth
 from kappa.state.slices import Slice
 
 if TYPE_CHECKING:
     from kappa.engine.function.decoded import Decoded
 
-_COLUMNS = ("topic", "partition", "offset", "_redrives", "_deleted")
+_COLUMNS = ("topic", "partition", "offset", "_redrives", DELETED)
 
 
 def settle_redriven(
@@ -46,7 +46,7 @@ def settle_redriven(
     folded = {
         Position(topic, partition, row["_redrives"])
         for topic, partition in parts
-        for row in _before(files, piece, topic, partition, pc.field("_deleted") == True)  # noqa: E712  # an expression of Arrow's
+        for row in _before(files, piece, topic, partition, pc.field(DELETED) == True)  # noqa: E712  # an expression of Arrow's
     }
     decoded.settle(
         settle(
@@ -112,7 +112,7 @@ def _rejects_at(
             place.offset for place in places if (place.topic, place.partition) == (topic, partition)
         ]
         there = pc.field("offset").isin(offsets)
-        wanted = (there if or_if is None else there | or_if) & pc.field("_deleted").is_null()
+        wanted = (there if or_if is None else there | or_if) & pc.field(DELETED).is_null()
         rows = _before(files, piece, topic, partition, wanted)
         found |= {Position(topic, partition, row["offset"]): row["_redrives"] for row in rows}
     return found
