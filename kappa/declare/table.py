@@ -21,6 +21,8 @@ from kappa.values.columns import Column
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 # Every build has this table; a declared table may not take its name.
 REJECTS = "rejects"
+# The column that marks a row that readers do not see.
+DELETED = "_deleted"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,16 +16,13 @@ from weakref import WeakKeyDictionary
 from kappa.base.errors import Damaged
 from kappa.base.failpoint import failpoint
 from kappa.declare.breaker import MaxRejects
-from kappa.declare.table import Thresholds
+from kappa.declare.table import DELETED, Thresholds
 from kappa.folds.exactness import Exactness
 from kappa.folds.fold import Fold, Option
 from kappa.folds.kinds.registry import ensure_known, fold_of
 from kappa.state.documents import Documents
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-
-# The column that marks a row that readers do not see.
-DELETED = "_deleted"
 
 
 @dataclass(frozen=True, slots=True)

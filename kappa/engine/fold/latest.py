@@ -11,9 +11,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from kappa.base.sql import spark_quote
+from kappa.declare.table import DELETED
 from kappa.engine.decode.fate import Fate
 from kappa.folds.order import ORDER_COLUMNS
-from kappa.state.build import DELETED, TableBirth
+from kappa.state.build import TableBirth
 
 _ORDER = tuple(name for name, _ in ORDER_COLUMNS)
 # The fates of records that become latest rows.

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from kappa.declare.table import DELETED
 from kappa.records.redrive import Attempt, Position, settle
-from kappa.state.build import DELETED, Birth, TableBirth
+from kappa.state.build import Birth, TableBirth
 from kappa.state.slices import Slice
 
 if TYPE_CHECKING:
