@@ -24,7 +24,7 @@ kappa/folds
 kappa/folds/kinds
 kappa/declare
 kappa/records           kappa/state          kappa/code/static
-kappa/code              kappa/journal        kappa/log            kappa/tables
+kappa/code              kappa/journal        kappa/log            kappa/tables         kappa/state/job
 kappa/engine/decode     kappa/lines          kappa/broker
 kappa/engine/spark      kappa/engine/read    kappa/engine/legs    serving/pin
 kappa/engine/archive    kappa/engine/fold    serving/reader
@@ -36,7 +36,7 @@ kappa                   replay/preflight     replay/status        replay/verify
 replay/plan             replay/prove
 replay/stage
 replay/look
-replay/http
+replay/http             replay/children
 replay/page
 replay/run
 commands/terminal

@@ -12,9 +12,6 @@ the log. Read its files in this order:
 - frontier: the offsets and versions that readers may see
 - lease: the pins of readers, and the floor of collection
 - kept: frontiers of the past
-- alignment: two builds at equal offsets
 - lock: the one writer of a build
-- stopped: why a job ended for good
-- slice_progress: how far a job is within one slice
-- cuts: the slices of a proof
+- job/: what a job leaves beside its frontiers
 """

@@ -15,7 +15,7 @@ from functools import partial
 from kappa.base.errors import UsageError
 from kappa.journal.events import Abandoned, Event, PromoteAsked, SwitchAsked, VerifyAsked
 from kappa.journal.journal import Journal, JournalRecord
-from kappa.state.alignment import Alignments
+from kappa.state.job.alignment import Alignments
 from kappa.state.build import read_birth
 from kappa.state.store import Store
 from replay.intents.conflicts import (

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from kappa.base.errors import TimedOut, Unreachable
 from kappa.state.build import read_birth
 from kappa.state.frontier import Frontiers
+from kappa.state.job.slice_progress import SliceProgress, read_progress
 from kappa.state.offsets import Offsets
-from kappa.state.slice_progress import SliceProgress, read_progress
 from kappa.state.store import Store
 from replay.rollout.current import current_state
 from replay.rollout.rollout import Phase, Rollout

@@ -37,7 +37,7 @@ class Moment:
     """One entry; `number` is the journal's.
 
     It has `generation` and `switches` if it served, else a `rollout`, a `proof`, or neither: then
-    `told` is all, as of a pause.
+    `detail` is all, as of a pause.
     """
 
     number: int
@@ -153,8 +153,8 @@ def _others(state: State) -> Iterator[Moment]:
 def _pauses(state: State) -> Iterator[Moment]:
     for record in state.service:
         if isinstance(record.event, Paused | Resumed):
-            told = f"pipeline {record.event.pipeline} was {record.event.kind}"
-            yield Moment(record.number, record.at, record.by, "unknown", detail=told)
+            detail = f"pipeline {record.event.pipeline} was {record.event.kind}"
+            yield Moment(record.number, record.at, record.by, "unknown", detail=detail)
 
 
 def _proof(kept: ProofRecord) -> Moment:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Literal
 
 from kappa.base.errors import UsageError
-from kappa.state.cuts import Cuts
+from kappa.state.job.cuts import Cuts
 from kappa.state.offsets import Offsets
 from kappa.state.slices import cut, even_ends, random_ends
 

@@ -12,10 +12,10 @@ from kappa.base.process import ensure_session_gone, start_tied
 from kappa.base.program import command_of, project_options
 from kappa.base.settings import Settings
 from kappa.state.build import Birth
-from kappa.state.cuts import Cuts, put_cuts
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.slice_progress import SliceProgress, read_progress
-from kappa.state.stopped import read_stopped
+from kappa.state.job.cuts import Cuts, put_cuts
+from kappa.state.job.slice_progress import SliceProgress, read_progress
+from kappa.state.job.stopped import read_stopped
 from kappa.state.store import Store
 from kappa.tables.branch import base_frontier, begin_from
 from replay.prove.provable import ProofLog, ensure_provable

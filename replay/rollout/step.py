@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kappa.journal.events import Event
-from kappa.state.alignment import Alignment
 from kappa.state.build import Base
 from kappa.state.frontier import Frontier
+from kappa.state.job.alignment import Alignment
+from kappa.state.job.stopped import Stopped
 from kappa.state.offsets import Offsets
-from kappa.state.stopped import Stopped
 from replay.rollout.rollout import Phase, Rollout
 from replay.rollout.state import State
 

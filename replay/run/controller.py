@@ -18,9 +18,9 @@ from kappa.declare.topic_kind import TopicKind
 from kappa.engine.legs.legs import has_tail
 from kappa.journal.events import Event, Failed, Held, Retired, Served, Verified
 from kappa.journal.journal import Journal
-from kappa.state.alignment import Alignment, Alignments
 from kappa.state.build import comparable_topics, read_birth
 from kappa.state.frontier import Frontiers
+from kappa.state.job.alignment import Alignment, Alignments
 from kappa.state.lease import ensure_released, ensure_renewed
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store

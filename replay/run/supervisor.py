@@ -25,14 +25,14 @@ from kappa.base.program import command_of, project_options, run_program
 from kappa.base.settings import Settings, load_settings
 from kappa.state.lock import Lock, holder
 from kappa.state.store import Store
-from replay.run.archiver_process import ArchiverProcess
-from replay.run.child import open_log
+from replay.children.archiver_process import ArchiverProcess
+from replay.children.child import open_log
+from replay.children.http_process import HttpProcess
+from replay.children.kafka import Kafka
+from replay.children.processes import Processes
+from replay.children.stop_request import StopRequest, StopRequested
 from replay.run.controller import Controller
-from replay.run.http_process import HttpProcess
-from replay.run.kafka import Kafka
 from replay.run.messages import Reported, named_errors, news, saying
-from replay.run.processes import Processes
-from replay.run.stop_request import StopRequest, StopRequested
 from replay.status.running import RUNNING, Running, put_running, running_at
 from replay.status.underway import Reporter, ensure_no_report
 

@@ -13,9 +13,9 @@ from kappa.journal.pause import Pause
 from kappa.journal.retirement import Retirement
 from kappa.state.build import Birth, read_birth
 from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.job.slice_progress import SliceProgress, read_progress
+from kappa.state.job.stopped import Stopped, read_stopped
 from kappa.state.offsets import Offsets
-from kappa.state.slice_progress import SliceProgress, read_progress
-from kappa.state.stopped import Stopped, read_stopped
 from kappa.state.store import Store
 from kappa.values.tally import Tally
 from replay.rollout.current import current_state
@@ -204,7 +204,9 @@ def held_back(end: Offsets, high_watermark: Offsets) -> tuple[HeldBack, ...]:
     )
 
 
-def _with_state(build: BuildStatus, state: State, underway: Underway, soak_seconds: float) -> BuildStatus:
+def _with_state(
+    build: BuildStatus, state: State, underway: Underway, soak_seconds: float
+) -> BuildStatus:
     """Adds the supervisor's report, and what the journal says of its pipeline."""
     waiting = (
         Waiting() if build.rollout is None else underway.rollouts.get(build.rollout.id, Waiting())

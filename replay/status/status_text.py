@@ -11,7 +11,7 @@ from serving.query.render import Listing
 
 if TYPE_CHECKING:
     # At run time these would import what it takes to ask a broker.
-    from kappa.state.slice_progress import SliceProgress
+    from kappa.state.job.slice_progress import SliceProgress
     from replay.status.running import Running
     from replay.status.status import BuildStatus, Status
 

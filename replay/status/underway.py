@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from kappa.state.documents import Documents
 from kappa.state.frontier import Frontiers
-from kappa.state.slice_progress import read_progress
+from kappa.state.job.slice_progress import read_progress
 from kappa.state.store import Store
 from replay.rollout.state import State
 

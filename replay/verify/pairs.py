@@ -12,9 +12,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from kappa.base.errors import Conflict, UsageError
-from kappa.state.alignment import Alignments
 from kappa.state.build import comparable_topics, folded_by, read_birth
 from kappa.state.frontier import Frontier
+from kappa.state.job.alignment import Alignments
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from replay.rollout.numbered import build_named, rollout_named

@@ -23,7 +23,7 @@ KILLING = (
     *(
         "tests/replay/run/test_crashes.py",
         "tests/engine/legs/test_splits.py",
-        "tests/replay/run/test_processes.py",
+        "tests/replay/children/test_processes.py",
         "tests/replay/prove/test_prove.py",
     ),
     *(

@@ -16,10 +16,10 @@ from confluent_kafka.admin import AdminClient
 from e2e_shop import V1, V2, order
 from testbed import Testbed, platform
 
-from kappa.java.jars import Jars
-from kappa.java.java import Java
 from kappa.base.settings import load_settings
 from kappa.broker.broker import Broker
+from kappa.java.jars import Jars
+from kappa.java.java import Java
 from kappa.state.offsets import Offsets
 from replay.look.archive import archive_status
 

@@ -24,9 +24,9 @@ from kappa.base.sections import RolloutSettings
 from kappa.journal.journal import Journal
 from kappa.state.build import folder, read_birth, table_path
 from kappa.state.frontier import Frontiers
+from kappa.state.job.stopped import Stopped, read_stopped
 from kappa.state.kept import kept_of
 from kappa.state.offsets import Offsets
-from kappa.state.stopped import Stopped, read_stopped
 from kappa.state.store import Store
 from kappa.tables.branch import shown_of
 from kappa.tables.versions import files, newest_version

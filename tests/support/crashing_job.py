@@ -25,10 +25,10 @@ from kappa.engine.write.maintenance import Maintenance
 from kappa.engine.write.publisher import Publisher
 from kappa.log.reader import Record
 from kappa.state.build import folder, read_birth
+from kappa.state.job.stopped import ensure_not_stopped, put_stopped
 from kappa.state.lock import Lock
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
-from kappa.state.stopped import ensure_not_stopped, put_stopped
 from kappa.tables.branch import keep_base, stands_before_base
 from kappa.tables.shape import table_births
 from replay.preflight.observed import Declared

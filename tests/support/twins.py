@@ -13,9 +13,9 @@ from deltalake import write_deltalake
 
 from kappa.declare.breaker import MaxRejects
 from kappa.declare.table import Thresholds
-from kappa.state.alignment import Alignment, Alignments
 from kappa.state.build import Birth, TableBirth, TopicBirth, put_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.job.alignment import Alignment, Alignments
 from kappa.state.lease import Lease, Pin, ensure_lease
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store

@@ -18,7 +18,7 @@ from kappa.engine.decode.fate import HIDDEN_COLUMNS, Counts, counts_in, decoded_
 from kappa.engine.decode.raw import RawRange
 from kappa.engine.decode.remembered import get_memory, memory_offsets, put_memory
 from kappa.records.identity import Memory
-from kappa.state.slice_progress import counting
+from kappa.state.job.slice_progress import counting
 from kappa.values.arrow import arrow_schema
 
 if TYPE_CHECKING:

@@ -37,8 +37,8 @@ from kappa.engine.read.archived import ArchivedRange, Ranges
 from kappa.engine.read.rows import Rows
 from kappa.records.redrive import Attempt, Position, Settled
 from kappa.state.build import TableBirth
+from kappa.state.job.slice_progress import counting
 from kappa.state.offsets import Offsets
-from kappa.state.slice_progress import counting
 from kappa.state.slices import Slice
 from kappa.values.arrow import arrow_schema
 

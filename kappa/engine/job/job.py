@@ -28,8 +28,8 @@ from kappa.engine.legs.legs import LegKind
 from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.session import Session, end_process
 from kappa.state.build import folder, read_birth
+from kappa.state.job.stopped import put_stopped
 from kappa.state.lock import Lock
-from kappa.state.stopped import put_stopped
 from kappa.state.store import Store
 
 

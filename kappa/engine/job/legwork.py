@@ -28,8 +28,8 @@ from kappa.engine.write.publisher import Publisher, Stopping
 from kappa.log.client import Log
 from kappa.state.build import Birth, folder, read_birth
 from kappa.state.frontier import Frontiers
-from kappa.state.slice_progress import watch_slice
-from kappa.state.stopped import ensure_not_stopped
+from kappa.state.job.slice_progress import watch_slice
+from kappa.state.job.stopped import ensure_not_stopped
 from kappa.state.store import Store
 from kappa.tables.branch import keep_base
 

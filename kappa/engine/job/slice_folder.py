@@ -38,8 +38,8 @@ from kappa.engine.write.publisher import Publisher
 from kappa.log.client import Log
 from kappa.state.build import Birth, folder
 from kappa.state.frontier import Frontier
+from kappa.state.job.slice_progress import DECODED
 from kappa.state.mark import Mark, origin_mark
-from kappa.state.slice_progress import DECODED
 from kappa.state.slices import Slice
 from kappa.state.store import Store
 from kappa.tables.versions import files

@@ -1,7 +1,7 @@
 """The alignment of a candidate: it is brought to a frontier of the live build.
 
 The frontier is pinned by a lease first. The slices that lead to it are written down as a leg and
-folded, and the result is put as an alignment (kappa/state/alignment.py). The live job is not
+folded, and the result is put as an alignment (kappa/state/job/alignment.py). The live job is not
 touched, and goes on. A candidate that is past the live build in a partition waits until it is not.
 If the lease has ended meanwhile, a newer frontier is the aim. engine/job/catch_up.py folds these
 legs.
@@ -18,9 +18,9 @@ from kappa.base.errors import KappaError
 from kappa.engine.legs.legs import Aim
 from kappa.journal.events import GenerationMade
 from kappa.journal.journal import Journal, whoami
-from kappa.state.alignment import Alignment, Alignments
 from kappa.state.build import Birth, comparable_topics, folded_by, read_birth
 from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.job.alignment import Alignment, Alignments
 from kappa.state.lease import (
     Lease,
     Pin,

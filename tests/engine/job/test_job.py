@@ -21,8 +21,8 @@ from kappa.log.client import Log
 from kappa.log.producer import ProducedRecord
 from kappa.state.build import table_path
 from kappa.state.frontier import Frontier
-from kappa.state.slice_progress import read_progress
-from kappa.state.stopped import Stopped, read_stopped
+from kappa.state.job.slice_progress import read_progress
+from kappa.state.job.stopped import Stopped, read_stopped
 from kappa.tables.versions import mark_of
 from kappa.values.tally import Tally
 

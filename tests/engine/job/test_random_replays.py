@@ -35,8 +35,8 @@ from kappa.broker.broker import Broker
 from kappa.log.client import Log
 from kappa.log.producer import ProducedRecord
 from kappa.state.build import Birth
-from kappa.state.cuts import Cuts, put_cuts
 from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.job.cuts import Cuts, put_cuts
 from kappa.state.offsets import Offsets
 from kappa.state.slices import random_ends
 from kappa.state.store import Store

@@ -17,9 +17,9 @@ from kappa.engine.read.archived import Archives
 from kappa.journal.events import Served
 from kappa.journal.journal import Journal
 from kappa.journal.receipt import Receipt
-from kappa.state.alignment import Alignment, Alignments
 from kappa.state.build import Birth, TopicBirth, put_birth
 from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.job.alignment import Alignment, Alignments
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 

@@ -22,7 +22,7 @@ from kappa.journal.events import Served
 from kappa.journal.journal import Journal
 from kappa.journal.receipt import Receipt
 from kappa.log.client import Log
-from kappa.state.alignment import Alignment, Alignments
+from kappa.state.job.alignment import Alignment, Alignments
 from kappa.state.lease import ensure_released, ensure_renewed
 from kappa.state.offsets import Offsets
 

@@ -25,8 +25,8 @@ from kappa.tables.archive import ArchiveMark, folder
 from kappa.tables.delta import Guard
 from kappa.tables.stored_archive import ensure_archive
 from kappa.values.tally import Tally
+from replay.children.archiver_process import ArchiverProcess
 from replay.look.archive import ArchiveState, ArchiveStatus, archive_listing, archive_status
-from replay.run.archiver_process import ArchiverProcess
 
 VISITS = Topic("visits", event="id string, n int", partitions=2, archive=True)
 MARK = ArchiveMark("visits", "1", archive_fingerprint(VISITS))

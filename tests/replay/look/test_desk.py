@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from kappa.base.errors import UsageError
+from kappa.state.job.stopped import Stopped
 from kappa.state.offsets import Offsets
-from kappa.state.stopped import Stopped
 from replay.look.desk import Desk, beat_of
 from replay.look.here import Here
 from replay.status.status import BuildStatus, HeldBack

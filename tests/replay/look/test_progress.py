@@ -13,8 +13,8 @@ from kappa.base.errors import Unreachable
 from kappa.journal.events import CaughtUp, Event
 from kappa.journal.verification import Check
 from kappa.state.build import Base
+from kappa.state.job.slice_progress import SliceProgress
 from kappa.state.offsets import Offsets
-from kappa.state.slice_progress import SliceProgress
 from replay.look.follow import Progress
 from replay.look.progress import news, standing, tell
 from replay.rollout.fold import fold

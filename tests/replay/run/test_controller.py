@@ -23,13 +23,13 @@ from kappa.engine.legs.align import Aligner
 from kappa.engine.legs.legs import Legs, tail
 from kappa.journal.events import Abandoned, Served, SwitchAsked
 from kappa.journal.journal import Journal
-from kappa.state.alignment import Alignments
 from kappa.state.build import Birth, TableBirth, TopicBirth, put_birth, read_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.job.alignment import Alignments
+from kappa.state.job.stopped import Stopped
 from kappa.state.lease import Lease, Pin, ensure_lease, ensure_released, read_lease
 from kappa.state.lock import Lock
 from kappa.state.offsets import Offsets
-from kappa.state.stopped import Stopped
 from kappa.state.store import Store
 from kappa.tables.shape import REJECTS_BIRTH
 from kappa.values.arrow import arrow_schema

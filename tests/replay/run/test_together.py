@@ -25,9 +25,9 @@ from kappa.journal.hold import open_hold
 from kappa.journal.journal import Journal
 from kappa.state.build import Birth, TopicBirth, put_birth
 from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.job.stopped import Stopped
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
-from kappa.state.stopped import Stopped
 from kappa.state.store import Store
 from replay.intents.intents import abandon, ask_promote, ask_undo, ask_verify
 from replay.rollout.fold import fold

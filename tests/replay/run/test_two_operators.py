@@ -31,11 +31,11 @@ from kappa.journal.events import (
     VerifyAsked,
 )
 from kappa.journal.journal import Journal
-from kappa.state.alignment import Alignments
 from kappa.state.build import put_birth, read_birth
 from kappa.state.frontier import Frontiers
+from kappa.state.job.alignment import Alignments
+from kappa.state.job.stopped import Stopped
 from kappa.state.lease import read_lease
-from kappa.state.stopped import Stopped
 from kappa.state.store import Store
 from replay.intents.intents import abandon, ask_promote, ask_undo, ask_verify
 from replay.look.progress import ensure_served

@@ -9,7 +9,7 @@ from journals import at, numbered, staged
 
 from kappa.journal.events import Failed, Held
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.slice_progress import DECODED, counting, watch_slice
+from kappa.state.job.slice_progress import DECODED, counting, watch_slice
 from kappa.state.slices import Slice
 from kappa.state.store import Store
 from replay.rollout.fold import fold

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from kappa.base.program import project_options
 from kappa.base.settings import Settings
 from kappa.engine.legs.legs import LegKind, has_tail
-from kappa.state.alignment import Alignment, Alignments
 from kappa.state.build import folder
+from kappa.state.job.alignment import Alignment, Alignments
+from kappa.state.job.stopped import Stopped, read_stopped
 from kappa.state.lock import is_held
-from kappa.state.stopped import Stopped, read_stopped
 from kappa.state.store import Store
 from kappa.tables.branch import stands_before_base
-from replay.run.child import ChildProcess, end_all
-from replay.run.course import Course, JobEnd, after_end, deaths_of, ended_text
+from replay.children.child import ChildProcess, end_all
+from replay.children.course import Course, JobEnd, after_end, deaths_of, ended_text
 from replay.status.underway import Deaths
 
 # A slice that is being committed may be large.

@@ -25,14 +25,14 @@ from kappa.engine.legs.legs import LegKind
 from kappa.journal.events import CaughtUp, Verified
 from kappa.journal.journal import Journal
 from kappa.state.build import Base, Birth, put_birth
+from kappa.state.job.stopped import Stopped
 from kappa.state.offsets import Offsets
-from kappa.state.stopped import Stopped
 from kappa.state.store import Store
+from replay.children.back_off import BackOff
+from replay.children.child import open_log
+from replay.children.course import Course, JobEnd, after_end, deaths_of
+from replay.children.processes import Processes
 from replay.rollout.fold import fold
-from replay.run.back_off import BackOff
-from replay.run.child import open_log
-from replay.run.course import Course, JobEnd, after_end, deaths_of
-from replay.run.processes import Processes
 from replay.status.underway import Deaths
 
 FAILPOINTS = [
@@ -51,7 +51,7 @@ import sys, time
 from pathlib import Path
 from kappa.base.settings import load_settings
 from kappa.state.store import Store
-from replay.run.processes import Processes
+from replay.children.processes import Processes
 settings = load_settings(Path(sys.argv[1]))
 processes = Processes(Store(settings.root_url), settings, say=lambda text: print(text, flush=True))
 while True:
@@ -181,7 +181,7 @@ def test_a_catch_up_and_the_base_of_a_branch_give_way_where_something_serves(
         begun.append((nice, command[-1]))
         return subprocess.Popen(["true"], start_new_session=True)
 
-    monkeypatch.setattr("replay.run.child.start_tied", start)
+    monkeypatch.setattr("replay.children.child.start_tied", start)
     processes = Processes(Store(settings.root_url), settings, say=lambda _text: None)
 
     processes.ensure_jobs(frozenset(["b"]), "127.0.0.1:1", serves=serves)
@@ -319,7 +319,7 @@ def test_a_job_that_ignores_sigterm_after_the_broker_moved_is_killed(
         begun.append(job)
         return job
 
-    monkeypatch.setattr("replay.run.child.start_tied", start)
+    monkeypatch.setattr("replay.children.child.start_tied", start)
     time_passed = [0.0]
     processes = Processes(
         Store(settings.root_url), settings, say=lambda _text: None, clock=lambda: time_passed[0]

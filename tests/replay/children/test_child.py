@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from replay.run.child import ChildProcess
+from replay.children.child import ChildProcess
 
 
 class Desk:

@@ -18,8 +18,8 @@ from kappa.log.client import Log
 from kappa.log.cluster import TopicFacts
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from replay.run.back_off import BackOff
-from replay.run.stop_request import StopRequest
+from replay.children.back_off import BackOff
+from replay.children.stop_request import StopRequest
 
 _EXTERNAL_BROKER_SECONDS = 15.0
 

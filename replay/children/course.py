@@ -6,8 +6,8 @@ import signal
 from dataclasses import dataclass, field, replace
 
 from kappa.engine.legs.legs import LegKind
-from kappa.state.stopped import Stopped
-from replay.run.back_off import WELL_SECONDS, BackOff
+from kappa.state.job.stopped import Stopped
+from replay.children.back_off import WELL_SECONDS, BackOff
 from replay.status.underway import Deaths
 
 

@@ -15,7 +15,7 @@ from kappa.base.program import project_options
 from kappa.base.settings import Settings
 from kappa.code.static.sources import Sources
 from kappa.state.store import Store
-from replay.run.child import ChildProcess
+from replay.children.child import ChildProcess
 
 LOG = "archiver"
 # It may be killed at any time and continues after what it has committed. The supervisor waits

@@ -15,7 +15,7 @@ from pathlib import Path
 from kappa.base.failpoint import failpoint
 from kappa.base.process import ensure_session_gone, start_tied
 from kappa.base.program import command_of
-from replay.run.back_off import BackOff
+from replay.children.back_off import BackOff
 
 _LOG_BYTES = 10_000_000
 _NAP_SECONDS = 0.02

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from kappa.base.program import project_options
 from kappa.base.settings import Settings
 from kappa.state.store import Store
-from replay.run.child import ChildProcess
+from replay.children.child import ChildProcess
 
 _LOG = "logs/http.log"
 _PATIENCE_SECONDS = 10.0

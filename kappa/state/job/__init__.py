@@ -1,0 +1,9 @@
+"""What a job leaves beside its frontiers, for those that wait for it.
+
+The room keeps facts, as kappa/state does, and runs nothing. Read in this order:
+
+- alignment: a candidate and the live build at equal offsets
+- slice_progress: how far a job is within one slice
+- stopped: why a job ended for good
+- cuts: the slices of a proof
+"""

@@ -1,0 +1,14 @@
+"""The children of a supervisor: jobs, verifications, the archiver, HTTP and the broker.
+
+This room starts, ends and reaps processes. It decides no step of a rollout, and reads no topic's
+records. Read in this order:
+
+child             one child process: started, asked to end, killed, reaped
+back_off          the wait after a death
+processes         the jobs of builds and the verifications
+course            what the ends of a job's processes come to
+http_process      the HTTP server as a child
+archiver_process  the archiver as a child
+kafka             the embedded broker, or the configured cluster
+stop_request      SIGTERM, Ctrl-C and a closed terminal
+"""
