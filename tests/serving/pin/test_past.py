@@ -30,7 +30,7 @@ from kappa.state.store import Store
 from replay.retire.retire import ensure_data_deleted
 from serving.pin.at_log import AtEventTime, AtOffsets, frontiers_at, log_time, parse_offsets
 from serving.pin.catalog import pin_at
-from serving.pin.past import AtGeneration, AtTime, parse_time, told
+from serving.pin.past import AtGeneration, AtTime, parse_time, time_text
 from serving.pin.snapshot import Snapshot
 
 EVERY, KEEP = 60.0, 600.0
@@ -670,7 +670,7 @@ def test_a_log_time_is_told_whatever_producers_have_sent(
 
     found = log_time(frontier)
 
-    assert (None if found is None else told(found)) == told_as
+    assert (None if found is None else time_text(found)) == told_as
 
 
 def chosen(when: AtOffsets | AtEventTime, kept: list[Kept]) -> int | None:
