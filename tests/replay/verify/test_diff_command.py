@@ -27,7 +27,7 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.values.tally import Tally
 from replay.look.listings import history_listing
-from replay.look.progress import news, told_verification
+from replay.look.progress import news, verification_text
 from replay.rollout.fold import fold
 from replay.rollout.history import chapters
 from replay.rollout.promote import next_promote_step
@@ -315,7 +315,7 @@ def test_a_first_build_tells_what_it_has_rejected(
         Verified(1, "passed", Offsets(), rejected=rejected, records=records),
     )
 
-    assert told_verification(state.rollout(1)).splitlines()[2:] == told
+    assert verification_text(state.rollout(1)).splitlines()[2:] == told
 
 
 @pytest.mark.parametrize(("limit", "loud"), [(0.01, True), (1, True), (2, False), (None, False)])
