@@ -15,8 +15,8 @@ from functools import partial
 from kappa.base.errors import UsageError
 from kappa.journal.events import Abandoned, Event, PromoteAsked, SwitchAsked, VerifyAsked
 from kappa.journal.journal import Journal, JournalRecord
-from kappa.state.job.alignment import Alignments
 from kappa.state.build import read_birth
+from kappa.state.job.alignment import Alignments
 from kappa.state.store import Store
 from replay.intents.conflicts import (
     moved_on,
