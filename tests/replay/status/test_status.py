@@ -14,8 +14,8 @@ from kappa.code.semantics import SEMANTICS
 from kappa.journal.journal import Journal
 from kappa.state.build import Base, Birth, TopicBirth, put_birth
 from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.job.slice_progress import DECODED, counting, watch_slice
 from kappa.state.offsets import Offsets
-from kappa.state.slice_progress import DECODED, counting, watch_slice
 from kappa.state.slices import Slice
 from kappa.state.store import Store
 from replay.look.desk import beat_of
