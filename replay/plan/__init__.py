@@ -10,6 +10,7 @@ make_plan.py   facts to a plan
 judge.py       what blocks a step, and what is let through
 notes.py       what should be known of a step
 branch.py      where a branch may begin
+overlay.py     whether the tables that serve have the rows already
 retry.py       the plan that begins an ended rollout again
 plan_text.py   a plan for people and machines
 """

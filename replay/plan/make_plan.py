@@ -20,6 +20,7 @@ from replay.changes.readers import ReaderChange, reader_changes
 from replay.plan.branch import Branching, branch_of
 from replay.plan.judge import conflicts_of, findings_of, judged, refusals_of
 from replay.plan.notes import archive_notes, kept_notes, library_notes, reject_notes
+from replay.plan.overlay import has_its_rows
 from replay.plan.plan import Change, Plan, PlanStep
 from replay.preflight.cost import cost_of
 from replay.preflight.finding import GAP, Accepting
@@ -93,40 +94,40 @@ def _step(observed: Observed, declared: Declared, *, again: bool) -> PlanStep:
     serving, idle, rollout = state.serving.get(name), state.idle.get(name), state.active(name)
     born = None if serving is None else observed.births[serving]
     kept = None if idle is None else observed.births[idle]
-    if not again and born is None and kept is not None and kept.version == declared.version:
+    is_kept = kept is not None and kept.version == declared.version
+    if kept is not None and is_kept and born is None and not again:
         # It was retired, and its build is still there: nothing is replayed.
         notes = kept_notes(observed, kept)
         return PlanStep(
             name, Change.KEPT, declared.version, None, idle, rollout=rollout, notes=notes
         )
-    if again or born is None or born.version != declared.version:
-        if not again and born is not None and kept is not None and kept.version == declared.version:
-            reasons = differences(born.parts, declared.parts)
-            diffs, notes = (
-                _diffs(observed, born, declared),
-                kept_notes(observed, kept),
-            )
-            return PlanStep(
-                name,
-                Change.KEPT,
-                declared.version,
-                serving,
-                idle,
-                reasons,
-                _readers(born, declared),
-                rollout=rollout,
-                diffs=diffs,
-                notes=notes,
-            )
+    if again or born is None:
         return _replayed(observed, declared, born, rollout, again=again)
+    if born.version == declared.version:
+        return _unreplayed(observed, declared, born, born, Change.SAME)
+    if kept is not None and is_kept:
+        return _unreplayed(observed, declared, born, kept, Change.KEPT)
+    if has_its_rows(declared, born):
+        step = _unreplayed(observed, declared, born, born, Change.OVERLAY)
+        return replace(step, declared=declared, live=born)
+    return _replayed(observed, declared, born, rollout, again=again)
+
+
+def _unreplayed(
+    observed: Observed, declared: Declared, born: Birth, after: Birth, change: Change
+) -> PlanStep:
+    """Returns a step that folds nothing: build `after` has the rows, or will serve."""
     return PlanStep(
-        name,
-        Change.SAME,
+        born.pipeline,
+        change,
         declared.version,
-        serving,
-        serving,
-        rollout=rollout,
-        notes=kept_notes(observed, born),
+        born.build,
+        after.build,
+        differences(born.parts, declared.parts),
+        _readers(born, declared),
+        rollout=observed.state.active(born.pipeline),
+        diffs=_diffs(observed, born, declared),
+        notes=kept_notes(observed, after),
     )
 
 

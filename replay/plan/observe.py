@@ -19,12 +19,13 @@ from kappa.code.artifact import read_snapshot
 from kappa.declare.breaker import rejected_of
 from kappa.declare.pipeline import Pipeline
 from kappa.journal.view import JournalView
-from kappa.state.build import Birth, folder, read_birth
+from kappa.state.build import Birth, read_birth, tables_folder
 from kappa.state.frontier import Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables.archive import FOLDER, ArchiveMark, one_log
 from kappa.tables.branch import shown_of
+from replay.plan.overlay import has_its_rows
 from replay.preflight.cost import last_replays
 from replay.preflight.declared import declared_pipelines
 from replay.preflight.observed import Declared, DiskFacts, LogFacts, Observed
@@ -89,12 +90,15 @@ def observe(settings: Settings, store: Store, log: Log, *, only: Collection[str]
 
 
 def _is_new(declared: Declared, name: str, state: State, births: Mapping[str, Birth]) -> bool:
-    """Returns whether no build of this version serves or is kept: a deploy would make one."""
-    return declared.version not in {
-        births[build].version
+    """Returns whether a deploy would replay: no build of this version, or of its rows, is there."""
+    serving, idle = (
+        None if build is None else births[build]
         for build in (state.serving.get(name), state.idle.get(name))
-        if build is not None
-    }
+    )
+    versions = {born.version for born in (serving, idle) if born is not None}
+    return declared.version not in versions and not (
+        serving is not None and has_its_rows(declared, serving)
+    )
 
 
 def _log_facts(
@@ -171,7 +175,7 @@ def _disk(store: Store, state: State, births: Mapping[str, Birth]) -> DiskFacts:
 
 def _bytes_of(store: Store, build: str) -> int:
     taken = 0
-    for path in store.path(f"{folder(build)}/tables").rglob("*"):
+    for path in store.path(f"{tables_folder(store, build)}/tables").rglob("*"):
         try:
             taken += path.stat().st_size if path.is_file() else 0
         except FileNotFoundError:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from kappa.base.errors import Conflict, KappaError
-from kappa.state.build import TopicBirth
+from kappa.state.build import Birth, TopicBirth
 from kappa.state.offsets import Offsets
 from replay.changes.code_diff import PartDiff
 from replay.changes.readers import ReaderChange
@@ -27,6 +27,7 @@ class Change(StrEnum):
     CHANGED = "changed"
     AGAIN = "again"
     KEPT = "kept"
+    OVERLAY = "overlay"
     SAME = "same"
     GONE = "gone"
 
@@ -54,7 +55,8 @@ class PlanStep:
 
     `build` is the one concerned: of a kept version the build that will serve again, else the one
     that serves now. `declared`, `topics` and `origin` are what a new build is made of; `branch` is
-    what it begins with, if it is one. `diffs` shows changes of code and declarations, `readers`
+    what it begins with, if it is one. `live` is the birth of the build that serves, whose tables an
+    overlay serves too. `diffs` shows changes of code and declarations, `readers`
     changes for readers, `events` what becomes of the fields of old events. `cost` is the cost of
     the replay, `samples` the records sampled of its topics. `warnings` and `notes` should be known
     before it; `accepted` stood in the way and was let through.
@@ -80,16 +82,22 @@ class PlanStep:
     notes: tuple[str, ...] = ()
     accepted: tuple[str, ...] = ()
     branch: Branch | None = None
+    live: Birth | None = None
 
     @property
     def acts(self) -> bool:
         """True if a deploy does something."""
-        return self.change in _REPLAYED or self.change is Change.KEPT
+        return self.change in _REPLAYED | {Change.KEPT, Change.OVERLAY}
 
     @property
     def replays(self) -> bool:
         """True if a deploy makes a new build, from the log's beginning."""
         return self.change in _REPLAYED
+
+    @property
+    def tables_of(self) -> str | None:
+        """The build whose tables an overlay will serve; None of any other step."""
+        return None if self.live is None else self.live.folded_by
 
     @property
     def text(self) -> str:
@@ -120,6 +128,11 @@ class PlanStep:
                 return (
                     f"{was} version {self.version}, which build {self.build} still holds: "
                     "it will serve again, without a replay"
+                )
+            case Change.OVERLAY:
+                return (
+                    f"changed to version {self.version} ({because}), replays nothing: the tables "
+                    f"of build {self.tables_of} are used"
                 )
             case Change.SAME:
                 return f"unchanged (version {self.version}, build {self.build})"

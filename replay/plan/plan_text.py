@@ -127,6 +127,7 @@ def _step(step: PlanStep) -> dict[str, Any]:
         "topics": [asdict(topic) for topic in step.topics],
         "origin": step.origin.plain(),
         "base": None if step.branch is None else asdict(step.branch.base),
+        "tables_of": step.tables_of,
         "rollout": None if step.rollout is None else step.rollout.number,
         "text": step.text,
     }

@@ -73,8 +73,9 @@ def plan_again(observed: Observed, pipeline: str) -> Plan:
         )
     branching = None if last.base is None else Branching(Offsets.parse(last.base.offsets))
     plan = make_plan(observed, only=(pipeline,), accepting=before, branching=branching)
-    if any(step.change in {Change.SAME, Change.KEPT} for step in plan.steps):
-        # It was a replay of what serves or is kept: that replay is begun again.
+    unreplayed = {Change.SAME, Change.KEPT, Change.OVERLAY}
+    if last.tables_of is None and any(step.change in unreplayed for step in plan.steps):
+        # It was a replay of rows that serve or are kept: that replay is begun again.
         plan = make_plan(observed, only=(pipeline,), again=True, accepting=before)
     reasons = tuple(dict.fromkeys((*last.reasons, f"rollout {last.number} is begun again")))
     return replace(plan, steps=tuple(replace(step, reasons=reasons) for step in plan.steps))

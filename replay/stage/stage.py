@@ -24,6 +24,7 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables.branch import begin_from, shown_of
 from replay.plan.branch import Branch, Branching, branch_of
+from replay.plan.overlay import overlay_birth
 from replay.plan.plan import Change, Plan, PlanStep
 from replay.preflight.observed import Declared
 from replay.rollout.current import current_state
@@ -81,6 +82,7 @@ def _begin(
             step.accepted,
             auto_promote=auto_promote,
             base=base,
+            tables_of=step.tables_of,
         )
         return _append(store, plan, step, staged).number
     except BaseException:
@@ -116,6 +118,9 @@ def _ensure_born(
         declarations=declarations(declared.pipeline),
         max_rejects=declared.pipeline.max_rejects,
     )
+    if step.live is not None:
+        put_birth(store, overlay_birth(birth, step.live))
+        return None
     if step.branch is None:
         put_birth(store, birth)
         return None

@@ -41,6 +41,7 @@ from serving.pin.snapshot import PinnedSnapshot, Snapshot
 from serving.query.query import connect
 from serving.reader.reader import Limits, Reader
 from serving.reader.table_sql import check_sql
+from serving.reader.views import view_refusals
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,7 @@ def _checked(store: Store, pinned: PinnedSnapshot, rollout: Rollout, means: Mean
     frontier = snapshot.frontiers[rollout.build]
     rejected, records = rejected_of(frontier.tally)
     try:
+        _refuse_views(snapshot.births[rollout.build])
         with connect(snapshot, store, limits=means.limits) as reader:
             return Verified(
                 rollout.id,
@@ -141,6 +143,12 @@ def _checked(store: Store, pinned: PinnedSnapshot, rollout: Rollout, means: Mean
             rejected=rejected,
             records=records,
         )
+
+
+def _refuse_views(birth: Birth) -> None:
+    """Raises UsageError if a view does not follow from the build's own tables alone."""
+    for view, refusal in view_refusals(birth.tables, birth.views).items():
+        raise UsageError(f"view {view} cannot be served: {refusal.message}", hint=refusal.hint)
 
 
 def _beyond(store: Store, snapshot: Snapshot, build: str) -> str:

@@ -147,12 +147,13 @@ class World:
         active = state.active("ships")
         holding = active is not None and active.phase is Phase.HOLDING
         wanted = state.wanted_jobs()
+        live = state.folded_by(state.serving.get("ships", ""))
         if holding and self.jobless(active):
-            wanted -= {state.serving["ships"]}
+            wanted -= {live}
         for build in tuple(self.jobs):
             if build not in wanted or build in self.aligning:
                 self.jobs.pop(build).close()
-        for build in sorted(wanted, key=lambda each: each != state.serving.get("ships")):
+        for build in sorted(wanted, key=lambda each: each != live):
             self._run_job(build)
         if holding and self.slow(active):
             self.steady += 11
@@ -272,6 +273,11 @@ class World:
                     "birth.json",
                     "lock",
                 }
+                continue
+            if build in state.overlays:
+                # What it serves is kept in shape by the build below it.
+                left = {path.name for path in self.store.path(folder(build)).iterdir()}
+                assert left == {"birth.json", "code"}
                 continue
             newest = Frontiers(self.store, build).newest()
             assert newest is not None

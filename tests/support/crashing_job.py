@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from kappa import Table, Topic, pipeline
+from kappa import Table, Topic, View, pipeline
 from kappa.base.clock import Stopwatch
 from kappa.base.errors import Broken
 from kappa.code.fingerprint import version_of
@@ -119,15 +119,21 @@ class JobLog:
 
 
 def declared(version: str) -> Declared:
+    """Returns what is declared of a version: `CODE`, or `CODE/VIEW` with one view more."""
+    code, _, view = version.partition("/")
+
     def nothing() -> dict[str, object]:
         return {}
 
     made = pipeline(
         name="ships",
         reads={"ships": SHIPS},
-        writes=[Table("ships", latest=SHIPS, checks=["id is not null"])],
+        writes=[
+            Table("ships", latest=SHIPS, checks=["id is not null"]),
+            *([View(view, "select name from ships")] if view else []),
+        ],
     )(nothing)
-    parts = {"function pipelines/ships.py:ships": version}
+    parts = {"function pipelines/ships.py:ships": code, **({f"view {view}": "1"} if view else {})}
     return Declared(
         made,
         "pipelines.ships",

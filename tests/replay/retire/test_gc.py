@@ -12,11 +12,12 @@ import pyarrow as pa
 import pytest
 from journals import NOWHERE, held, served, staged, verified
 
+from kappa.code.rows_version import born_rows_version
 from kappa.engine.write.commit import TableWriter
 from kappa.engine.write.publisher import Publisher
 from kappa.journal.events import CaughtUp, Event, Retired
 from kappa.journal.journal import Journal
-from kappa.state.build import Birth, TableBirth, put_birth, table_path
+from kappa.state.build import Birth, TableBirth, put_birth, read_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import Kept, kept_of, put_kept
 from kappa.state.lease import Lease, Pin, ensure_lease, floor
@@ -389,3 +390,30 @@ def test_what_a_killed_command_has_left_goes_and_what_a_living_one_uses_stays(ho
 
     assert [(each.build, each.count) for each in found] == [(None, 2), (None, 2)]
     assert set(house.store.path("tmp").iterdir()) == {used, theirs}
+
+
+def test_an_overlay_keeps_the_tables_below_it_and_has_nothing_to_collect(house: House) -> None:
+    needed = lived_in(house)
+    overlay = replace(read_birth(house.store, "c"), build="d", tables_of="c")
+    put_birth(house.store, overlay)
+    house.store.put("builds/d/code/p.py", b"pass")
+    for name in (overlay.version, born_rows_version(overlay)):
+        house.store.put(f"cache/describe/{name}.json", b"{}")
+        os.utime(house.store.path(f"cache/describe/{name}.json"), (NOW - 7200, NOW - 7200))
+    house.append(
+        staged("d", tables_of="c"),
+        CaughtUp(16, NOWHERE),
+        verified(16),
+        served(16, 4, "d", live="c"),
+    )
+    # The newest build below is no idle one any more, and b that was idle before may go.
+    shown = house.newest("c")
+
+    found = house.gc()
+
+    assert not [each for each in found if each.build == "d"]
+    assert house.newest("d") == shown
+    for table in ("delays", "all", "rejects"):
+        assert house.on_disk("d", table) == house.referenced("c", table, *needed["c"])
+    assert house.store.names("builds/d") == ("builds/d/birth.json", "builds/d/code/p.py")
+    assert len(house.store.names("cache/describe")) == 3

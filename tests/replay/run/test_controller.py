@@ -21,7 +21,7 @@ from kappa.base.errors import Conflict, TimedOut, Unreachable, UsageError, Verif
 from kappa.base.sections import RolloutSettings
 from kappa.engine.legs.align import Aligner
 from kappa.engine.legs.legs import Legs, tail
-from kappa.journal.events import Abandoned, Served, SwitchAsked
+from kappa.journal.events import Abandoned, Served, Staged, SwitchAsked
 from kappa.journal.journal import Journal
 from kappa.state.build import Birth, TableBirth, TopicBirth, put_birth, read_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
@@ -112,6 +112,7 @@ class Platform:
         checks: tuple[str, ...] = (),
         views: dict[str, str] | None = None,
         auto_promote: bool = True,
+        tables_of: str | None = None,
     ) -> None:
         table = TableBirth(
             "delays",
@@ -137,14 +138,20 @@ class Platform:
                 {},
                 "then",
                 "ada",
+                tables_of=tables_of,
             ),
         )
+        if tables_of is not None:
+            self.append_staged(staged(build, auto_promote=auto_promote, tables_of=tables_of))
+            return
         rows = pa.table({"carrier": ["UA", "AA", None], "flights": [3, 0, None]}, schema=SCHEMA)
         write_deltalake(table_path(self.store, build, "delays"), rows)
         write_deltalake(table_path(self.store, build, "rejects"), REJECTS.empty_table())
-        last = self.controller.tick().last
-        assert self.journal.append(last + 1, replace(staged(build), auto_promote=auto_promote))
+        self.append_staged(staged(build, auto_promote=auto_promote))
         self.running.add(build)
+
+    def append_staged(self, event: Staged) -> None:
+        assert self.journal.append(self.controller.tick().last + 1, event)
 
     def fold_to(self, build: str, offset: int, *, hold: int | None = None) -> None:
         frontiers = Frontiers(self.store, build)
@@ -798,3 +805,74 @@ def test_a_deploy_of_the_kept_version_is_a_switch(platform: Platform) -> None:
     platform.switch()
 
     assert platform.controller.state.serving == {"flights": "a"}
+
+
+def test_an_overlay_serves_and_is_undone_while_no_job_and_no_broker_runs(
+    platform: Platform,
+) -> None:
+    platform.serve("a")
+    platform.running.clear()
+    platform.broker_is_away = True
+    platform.stopped["a"] = Stopped("the topic is gone", "", "then")
+    shown = Frontiers(platform.store, "a").newest()
+
+    platform.stage("b", checks=("carrier is null or flights >= 0",), tables_of="a")
+    state = platform.tick(6)
+
+    assert state.serving == {"flights": "b"}
+    served = state.served[-1].event
+    assert isinstance(served, Served)
+    receipt = served.receipt
+    assert (receipt.tables_of, receipt.live_build, receipt.differences) == ("a", "a", ())
+    assert [(check.rows, check.failing) for check in receipt.checks] == [(3, 0)]
+    assert not platform.aligned
+    ask_undo(platform.store, "flights")
+    assert platform.tick(4).serving == {"flights": "a"}
+    # Nothing was held, so no frontier acknowledges anything.
+    assert Frontiers(platform.store, "b").newest() == shown
+
+
+@pytest.mark.parametrize(
+    ("checks", "views", "verdict"),
+    [
+        (("flights > 0",), {}, "failed"),
+        ((), {"v": "select flihgts from delays"}, "inconclusive"),
+        ((), {"v": "select * from read_text('/etc/hostname')"}, "inconclusive"),
+        ((), {"v": "select random() as x from delays"}, "inconclusive"),
+    ],
+    ids=["a check", "a column", "a file", "chance"],
+)
+def test_an_overlay_that_is_not_verified_leaves_what_serves(
+    platform: Platform, checks: tuple[str, ...], views: dict[str, str], verdict: str
+) -> None:
+    platform.serve("a")
+
+    platform.stage("b", checks=checks, views=views, tables_of="a")
+    platform.tick(6)
+
+    assert platform.last.phase is Phase.FAILED
+    assert platform.last.verified is not None
+    assert platform.last.verified.verdict == verdict
+    assert platform.controller.state.serving == {"flights": "a"}
+    assert platform.controller.state.retired == {"b"}
+
+
+def test_a_replay_takes_the_place_of_an_overlay_by_a_hold_of_the_build_below(
+    platform: Platform,
+) -> None:
+    platform.serve("a")
+    platform.stage("b", tables_of="a")
+    platform.tick(6)
+    platform.serve("c")
+
+    assert platform.controller.state.serving == {"flights": "c"}
+    assert platform.controller.state.idle == {"flights": "b"}
+    assert Frontiers(platform.store, "b").newest() == Frontiers(platform.store, "a").newest()
+    acknowledged = Frontiers(platform.store, "a").newest()
+    assert acknowledged is not None
+    assert acknowledged.hold is not None
+    platform.running.clear()
+    platform.now += 2 * HOUR
+    platform.tick(3)
+    assert platform.controller.state.retired == {"a", "b"}
+    assert not platform.store.path("builds/a/tables").exists()

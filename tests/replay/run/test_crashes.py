@@ -140,6 +140,11 @@ FAILPOINTS = {
         *("gc.before_delete", "gc.after_delete", "gc.before_rmdir", "gc.after_rmdir"),
     ],
     "branched": ["table.before_adopt", "table.after_adopt"],
+    "overlaid": [
+        *("birth.after_put", "journal.before_staged", "journal.after_staged"),
+        *("journal.after_caught_up", "journal.after_verified", "promote.before_append"),
+        *("journal.after_served", "journal.after_retired", "retire.after_delete"),
+    ],
     "out of service": [
         *("journal.before_paused", "journal.after_paused"),
         *("journal.before_resumed", "journal.after_resumed"),
@@ -288,6 +293,42 @@ def retire_for_good(world: World) -> bool:
     return False
 
 
+def overlay_one(world: World) -> bool:
+    """Deploys a view alone: nothing is folded for it, and the job of the first build goes on."""
+    if world.serves("one/names"):
+        return True
+    world.log.ensure(20)
+    if not world.rollouts("one/names"):
+        world.stage("one/names")
+    return False
+
+
+def undo_the_overlay(world: World) -> bool:
+    if world.serves("one"):
+        return True
+    if not world.state().active_rollouts:
+        ask_undo(world.store, "ships")
+    return False
+
+
+def redo_the_overlay(world: World) -> bool:
+    if world.serves("one/names"):
+        return True
+    if not world.state().active_rollouts:
+        ask_undo(world.store, "ships")
+    return False
+
+
+def replay_two_beside_the_overlay(world: World) -> bool:
+    if world.serves("two/names"):
+        return True
+    world.log.ensure(24)
+    # Until then the tail of a candidate would have a batch, or have none, as deaths would have it.
+    if world.shown[1].equals(world.log.end(["ships"])) and not world.rollouts("two/names"):
+        world.stage("two/names")
+    return False
+
+
 def clean_up(world: World) -> bool:
     """Collects hours later, when the soak is over, with the remains of killed jobs."""
     if not world.ahead:
@@ -316,6 +357,16 @@ STORIES = {
         (serve_one, abandon_two, stage_three_with_a_plan_that_is_stale, let_four_fail, clean_up)
     ),
     "branched": Story((serve_one, branch_two, clean_up)),
+    "overlaid": Story(
+        (
+            serve_one,
+            overlay_one,
+            undo_the_overlay,
+            redo_the_overlay,
+            replay_two_beside_the_overlay,
+            clean_up,
+        )
+    ),
     "out of service": Story(
         (serve_one, pause_and_resume, retire, undo_the_retirement, retire_for_good)
     ),
