@@ -137,6 +137,7 @@ def rollout_view(
         and live != rollout.build
         and live in kept
         and rollout.build in kept
+        and not state.serves_the_same(rollout.build, live)
         and rollout.phase not in {Phase.REPLAYING, Phase.VERIFYING},
     )
 

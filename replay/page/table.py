@@ -86,7 +86,7 @@ def table_view(
             for view, sql in birth.views.items()
             if view != table.name and table.name in names_in(sql)
         ),
-        _readers(leases, table.build),
+        _readers(leases, birth.folded_by),
         whole,
     )
 

@@ -20,6 +20,7 @@ from kappa.base.clock import now
 from kappa.base.process import process_id
 from kappa.code.fingerprint import fingerprint
 from kappa.code.project import load_project
+from kappa.code.rows_version import declared_rows_version
 from kappa.journal.events import CaughtUp, Event, Held, Served, Verified
 from kappa.journal.journal import Journal
 from kappa.journal.receipt import Receipt
@@ -116,13 +117,9 @@ class Project:
     ) -> None:
         """Writes the pipeline's file, and the columns that describing it would find with a JVM."""
         (self.folder / "pipelines" / "web.py").write_text(text, encoding="utf-8")
-        project = load_project(self.folder)
-        place = project.places["web"]
-        version = fingerprint(
-            project.pipelines["web"], place.module, place.attribute, project.sources.find
-        ).version
         self.store.put_json(
-            f"cache/describe/{version}.json", {"format": 1, "tables": {"page_hits": columns}}
+            f"cache/describe/{rows_version(self.folder, 'web')}.json",
+            {"format": 1, "tables": {"page_hits": columns}},
         )
 
     def edit(self, old: str, new: str) -> None:
@@ -576,6 +573,14 @@ def test_auto_promote_asks_about_the_plan_only(served: Project, terminal: At, co
     assert served.state.generation == 2
 
 
+def rows_version(folder: Path, name: str) -> str:
+    """Returns the name under which a description of a pipeline of the project is kept."""
+    project = load_project(folder)
+    place, found = project.places[name], project.pipelines[name]
+    parts = fingerprint(found, place.module, place.attribute, project.sources.find).parts
+    return declared_rows_version(found, parts)
+
+
 def add_pipeline(web: Project, name: str, *, topic: str = "web.hits", more: str = "") -> None:
     """Adds another pipeline of the same shape, with a table of its own."""
     text = (
@@ -585,14 +590,10 @@ def add_pipeline(web: Project, name: str, *, topic: str = "web.hits", more: str 
         .replace("LIMIT = 15", f"LIMIT = 15{more}")
     )
     (web.folder / "pipelines" / f"{name}.py").write_text(text, encoding="utf-8")
-    project = load_project(web.folder)
-    place = project.places[name]
-    version = fingerprint(
-        project.pipelines[name], place.module, place.attribute, project.sources.find
-    ).version
     columns = (("page", "string"), ("ms", "bigint"))
     web.store.put_json(
-        f"cache/describe/{version}.json", {"format": 1, "tables": {f"{name}_hits": columns}}
+        f"cache/describe/{rows_version(web.folder, name)}.json",
+        {"format": 1, "tables": {f"{name}_hits": columns}},
     )
 
 

@@ -14,6 +14,7 @@ from kappa.base.settings import Settings
 from kappa.code.fingerprint import fingerprint
 from kappa.code.outputs import Described, Outputs, learn_outputs
 from kappa.code.project import load_project
+from kappa.code.rows_version import declared_rows_version
 from kappa.state.store import Store
 from kappa.values.columns import parse_type
 
@@ -326,8 +327,8 @@ def test_a_typo_in_a_key_names_the_columns_that_are_returned(
 def described_version(project: Path, name: str = "web") -> Described:
     loaded = load_project(project)
     pipeline, place = loaded.pipelines[name], loaded.places[name]
-    version = fingerprint(pipeline, place.module, place.attribute, loaded.sources.find).version
-    return Described(pipeline, place.module, version)
+    parts = fingerprint(pipeline, place.module, place.attribute, loaded.sources.find).parts
+    return Described(pipeline, place.module, declared_rows_version(pipeline, parts))
 
 
 def learn(project: Path, store: Store, *names: str) -> Mapping[str, Outputs | DeclarationError]:
@@ -366,7 +367,7 @@ def test_a_child_process_answers_once_per_version_and_keeps_no_refusal(
         learn(tmp_path, store, "wrong")
     file.write_text(file.read_text(encoding="utf-8") + "\n# a remark\n", encoding="utf-8")
     assert learn(tmp_path, store)["web"] == expected
-    store.put_json(f"cache/describe/{described_version(tmp_path).version}.json", {"format": 0})
+    store.put_json(f"cache/describe/{described_version(tmp_path).rows_version}.json", {"format": 0})
     with pytest.raises(FileNotFoundError, match="/nonexistent"):
         learn(tmp_path, store)
 
