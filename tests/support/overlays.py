@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kappa.code.sources import SourceFile
 from plans import birth
 
 from kappa import Table, Topic, View, count, pipeline
 from kappa.code.declaration import declarations
 from kappa.code.fingerprint import fingerprint
+from kappa.code.static.sources import SourceFile
 from kappa.state.build import Birth
 from kappa.tables.shape import table_births
 from kappa.values.columns import parse_columns

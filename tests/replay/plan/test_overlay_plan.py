@@ -11,7 +11,8 @@ from overlays import born, declared
 from plans import observed
 
 from kappa.code.artifact import digests
-from kappa.journal.journal import Abandoned, CaughtUp, Journal
+from kappa.journal.events import Abandoned, CaughtUp
+from kappa.journal.journal import Journal
 from kappa.state.build import Base, read_birth
 from kappa.state.store import Store
 from replay.plan.make_plan import make_plan
