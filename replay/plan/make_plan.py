@@ -104,7 +104,15 @@ def _step(observed: Observed, declared: Declared, *, again: bool) -> PlanStep:
     if again or born is None:
         return _replayed(observed, declared, born, rollout, again=again)
     if born.version == declared.version:
-        return _unreplayed(observed, declared, born, born, Change.SAME)
+        return PlanStep(
+            name,
+            Change.SAME,
+            declared.version,
+            serving,
+            serving,
+            rollout=rollout,
+            notes=kept_notes(observed, born),
+        )
     if kept is not None and is_kept:
         return _unreplayed(observed, declared, born, kept, Change.KEPT)
     if has_its_rows(declared, born):
@@ -116,7 +124,7 @@ def _step(observed: Observed, declared: Declared, *, again: bool) -> PlanStep:
 def _unreplayed(
     observed: Observed, declared: Declared, born: Birth, after: Birth, change: Change
 ) -> PlanStep:
-    """Returns a step that folds nothing: build `after` has the rows, or will serve."""
+    """Returns a change that folds nothing: build `after` will serve, or its tables will."""
     return PlanStep(
         born.pipeline,
         change,

@@ -56,10 +56,10 @@ class PlanStep:
     `build` is the one concerned: of a kept version the build that will serve again, else the one
     that serves now. `declared`, `topics` and `origin` are what a new build is made of; `branch` is
     what it begins with, if it is one. `live` is the birth of the build that serves, whose tables an
-    overlay serves too. `diffs` shows changes of code and declarations, `readers`
-    changes for readers, `events` what becomes of the fields of old events. `cost` is the cost of
-    the replay, `samples` the records sampled of its topics. `warnings` and `notes` should be known
-    before it; `accepted` stood in the way and was let through.
+    overlay serves too. `diffs` shows changes of code and declarations, `readers` changes for
+    readers, `events` what becomes of the fields of old events. `cost` is the cost of the replay,
+    `samples` the records sampled of its topics. `warnings` and `notes` should be known before it;
+    `accepted` stood in the way and was let through.
     """
 
     pipeline: str

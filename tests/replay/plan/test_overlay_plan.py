@@ -151,3 +151,10 @@ def test_a_retry_of_an_overlay_replays_nothing_and_one_of_a_replay_replays() -> 
         plan = plan_again(observed(V2, journal=journal, births=(A,)), "flights")
 
         assert [step.change for step in plan.steps] == [change]
+
+
+def test_an_unchanged_version_shows_nothing_though_a_library_makes_other_columns() -> None:
+    other = replace(V1, tables=tuple(replace(each, columns=()) for each in V1.tables))
+    step = only_step(other)
+
+    assert (step.change, step.readers, step.diffs, step.reasons) == (Change.SAME, (), (), ())
