@@ -27,7 +27,7 @@ def has_its_rows(declared: Declared, born: Birth) -> bool:
 
 
 def overlay_birth(birth: Birth, live: Birth) -> Birth:
-    """Returns the birth certificate of an overlay, made of the declared one and the live build's.
+    """Returns an overlay's birth certificate, made of the declared one and the live build's.
 
     What concerns the rows is the live build's: its tables, topics, origin, base and libraries.
     """

@@ -1,4 +1,4 @@
-"""Laws of the rows version: views and checks leave it as it is, all else of a version does not."""
+"""Laws of the rows version: views and checks leave it, all else of a version does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of a change of views or checks alone: it replays nothing, and is a version all the same."""
+"""Laws of a change of views or checks alone: it replays nothing, and is a version."""
 
 from __future__ import annotations
 
