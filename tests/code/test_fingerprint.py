@@ -6,6 +6,7 @@ import ast
 from collections.abc import Mapping
 
 import pytest
+from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -710,6 +711,8 @@ def _programs(draw: st.DrawFn) -> tuple[dict[str, str], dict[str, set[str]]]:
     return tree, calls
 
 
+@pytest.mark.law
+@examples(40)
 @given(_programs(), st.sampled_from(NAMES))
 def test_a_change_counts_exactly_where_it_is_reached(
     program: tuple[dict[str, str], dict[str, set[str]]], name: str
@@ -726,6 +729,8 @@ def test_a_change_counts_exactly_where_it_is_reached(
     assert (parts(tree, "p", "a") != parts(changed, "p", "a")) == (name in reached)
 
 
+@pytest.mark.law
+@examples(40)
 @given(_programs())
 def test_layout_and_comments_never_count(
     program: tuple[dict[str, str], dict[str, set[str]]],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -222,6 +223,8 @@ _RAW = (
 )
 
 
+@pytest.mark.law
+@examples(50)
 @given(
     _RAW,
     _RAW,

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -371,6 +372,8 @@ _NUMBERS = (
 
 
 @pytest.mark.parametrize(("old", "new"), WIDENED)
+@pytest.mark.law
+@examples(40)
 @given(number=_NUMBERS)
 def test_what_an_old_declaration_read_a_wider_one_reads_as_the_same_value(
     old: str, new: str, number: str

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # Hypothesis's own default, and that of `make test`; `make faults` has ten times as many.
 _USUAL = 100
 
 
-def examples(number: int) -> settings:
+def examples(number: int, *, suppress: tuple[HealthCheck, ...] = ()) -> settings:
     """Returns settings with `number` examples in `make test`, and in proportion elsewhere.
 
     Tests that use it have the marker `law`, so that `make faults` runs them, with more examples.
     """
-    return settings(max_examples=max(1, number * settings.default.max_examples // _USUAL))
+    return settings(
+        max_examples=max(1, number * settings.default.max_examples // _USUAL),
+        suppress_health_check=suppress,
+    )

@@ -1,12 +1,15 @@
 """Two builds of one table, for tests: with contributions that wait, and merged at once.
 
-As a program it is a job that folds into the first: `python waiting.py FOLDER COUNT` folds from the
-tables' own slice up to COUNT slices, and drains what waits.
+As a program it is a row of jobs that fold into the first: `python waiting.py FOLDER COUNT POINT...`
+folds from the tables' own slice up to COUNT slices, and drains what waits. Before, one job after
+the other is killed, each at one of the failpoints.
 """
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -16,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from kappa.base.failpoint import acting, parsed
 from kappa.engine.write import recent
 from kappa.engine.write.commit import AT_ONCE, Merging, TableWriter
 from kappa.folds.order import FOLD_ORDER_COLUMNS, order_column
@@ -76,6 +80,13 @@ FOLDED = TableBirth(
         "last": ("latest", "s"),
         "first": ("first", "n"),
     },
+)
+# A record that is folded twice shows in it, and its merges cost a third of the other's.
+COUNTED = TableBirth(
+    "counted",
+    (("k", "string"), ("bids", "bigint"), ("total", "bigint")),
+    keys=("k",),
+    fold={"bids": ("count", None), "total": ("sum", "n")},
 )
 LATEST = TableBirth(
     "people",
@@ -149,8 +160,11 @@ class Twins:
             found = reader.rows(f"select * from it.{self.table.name} order by all nulls first")
         return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
 
-    def assert_equal(self) -> None:
-        assert self.rows("waits") == self.rows("plain")
+    def assert_equal(self) -> list[dict[str, Any]]:
+        """Asserts that readers see the same rows in both builds, and returns them."""
+        found = self.rows("waits")
+        assert found == self.rows("plain")
+        return found
 
 
 def contributions(table: TableBirth, draw: random.Random, place: int) -> pa.Table:
@@ -213,14 +227,27 @@ def commit(writer: TableWriter, build: str, place: int, rows: pa.Table | None) -
 
 
 def slice_of(place: int) -> pa.Table:
-    return contributions(FOLDED, random.Random(place), place)
+    return contributions(COUNTED, random.Random(place), place)
 
 
-def main(folder: str, count: str) -> None:
+def main(folder: str, count: str, *points: str) -> None:
     recent._LEAST = FULL
-    writer = Twins(Path(folder), FOLDED).waits
+    # Delta's threads do not survive a fork: this process only starts jobs, and imports once.
+    for each in (*(f"{point}:kill:2" for point in points), ""):
+        job = os.fork()
+        if job == 0:
+            with acting(parsed(each) or (lambda _name: None)):
+                fold_up_to(folder, int(count))
+            os._exit(0)
+        ended = os.waitstatus_to_exitcode(os.waitpid(job, 0)[1])
+        if ended != (-signal.SIGKILL if each else 0):
+            sys.exit(f"the job that was to die at {each or 'no failpoint'} ended with {ended}")
+
+
+def fold_up_to(folder: str, count: int) -> None:
+    writer = Twins(Path(folder), COUNTED).waits
     assert writer.recent is not None
-    for place in range(writer.mark().slice + 1, int(count)):
+    for place in range(writer.mark().slice + 1, count):
         commit(writer, "waits", place, slice_of(place))
     writer.recent.drain()
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -356,6 +357,7 @@ def written(draw: st.DrawFn, layout: list[tuple[str, str, str]]) -> bytes:
 
 
 @pytest.mark.law
+@examples(25)
 @given(batches(), st.frozensets(st.sampled_from([column.name for column in TOPIC.columns])))
 def test_a_sure_row_is_that_of_the_reader_of_records_whatever_is_left_out(
     records: list[bytes], left_out: frozenset[str]

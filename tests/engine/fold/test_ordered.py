@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyarrow as pa
 import pytest
+from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -196,6 +197,7 @@ def in_slices(
 
 
 @pytest.mark.law
+@examples(40)
 @given(
     st.lists(EVENT, max_size=30),
     st.sets(st.integers(0, 30)),
@@ -219,6 +221,7 @@ def test_states_and_what_is_emitted_do_not_depend_on_the_cut(
 
 
 @pytest.mark.law
+@examples(40)
 @given(
     st.lists(st.tuples(st.sampled_from(["ann", "bob"]), st.integers(0, 2 * GAP)), max_size=30),
     st.sets(st.integers(0, 30)),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,6 +82,8 @@ def test_keys_of_each_type_are_found_one_by_one_and_null_is_one_of_them(
     assert found(table, table.version, columns, [], columns[:1]) == []
 
 
+@pytest.mark.law
+@examples(30)
 @given(
     st.sets(
         st.tuples(

@@ -5,9 +5,7 @@ This is so while rows wait beside a table, are being drained, or a drain was cut
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import subprocess
 import sys
 from decimal import Decimal
@@ -17,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import waiting
-from waiting import FOLDED, FULL, LATEST, WAITING, Twins, contributions
+from waiting import COUNTED, FOLDED, FULL, LATEST, WAITING, Twins, contributions
 
 from kappa.base.errors import Broken, Damaged, KappaError
 from kappa.engine.write import recent
@@ -45,6 +43,12 @@ FAILPOINTS = [
 ]
 
 
+# Slices of a job before it is killed at the next failpoint: each passes it at least once.
+SLICES = 6
+PLACES = 14
+# With this one both tables are drained, and both recent tables take over.
+SEED = 2
+
 SUMS = TableBirth("sums", (("k", "string"), ("total", "bigint")), ("k",), {"total": ("sum", "n")})
 
 
@@ -56,18 +60,18 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("table", [FOLDED, LATEST], ids=["folded", "latest"])
 @pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(seed, marks=pytest.mark.sweep) for seed in range(1, 20))]
+    "seed",
+    [SEED, *(pytest.param(seed, marks=pytest.mark.sweep) for seed in range(20) if seed != SEED)],
 )
-def test_readers_see_what_a_merge_a_slice_would_have_left_whatever_waits_and_wherever_the_job_ends(
+def test_readers_see_the_same_rows_wherever_contributions_wait_or_the_job_ends(
     tmp_path: Path, table: TableBirth, seed: int
 ) -> None:
     draw, twins = random.Random(seed), Twins(tmp_path / "a röot", table)
     seen: list[tuple[dict[str, int], list[dict[str, Any]]]] = []
     drained = 0
-    for place in range(20):
+    for place in range(PLACES):
         twins.fold(contributions(table, draw, place) if draw.random() < 0.9 else None)
-        twins.assert_equal()
-        seen.append((twins.waits.versions(), twins.rows("waits")))
+        seen.append((twins.waits.versions(), twins.assert_equal()))
         assert twins.waits.recent is not None
         match draw.randrange(8):
             case 0:
@@ -77,10 +81,12 @@ def test_readers_see_what_a_merge_a_slice_would_have_left_whatever_waits_and_whe
                 assert not twins.waits.recent.holds
             case 2:
                 twins.waits.recent.begin_upkeep()
+            case _:
+                continue
         drained = twins.waits.version
         twins.assert_equal()
 
-    if seed == 0:
+    if seed == SEED:
         assert drained > 2, "nothing was drained"
         assert len(twins.waits.versions()) == 3, "no other table took over"
     # What was published stays what it was, whatever was drained since.
@@ -92,19 +98,13 @@ def test_readers_see_what_a_merge_a_slice_would_have_left_whatever_waits_and_whe
 
 @pytest.mark.fault
 def test_a_job_that_is_killed_around_a_drain_folds_nothing_twice(tmp_path: Path) -> None:
-    told = [sys.executable, waiting.__file__, str(tmp_path)]
-    for number, point in enumerate(FAILPOINTS, 1):
-        killed = subprocess.run(
-            [*told, str(20 * number)],
-            env={**os.environ, "KAPPA_FAIL": f"{point}:kill:2"},
-            check=False,
-        )
-        assert killed.returncode == -signal.SIGKILL, point
-    slices = 20 * len(FAILPOINTS)
-    subprocess.run([*told, str(slices)], check=True)
+    slices = str(SLICES * len(FAILPOINTS))
+    subprocess.run(
+        [sys.executable, waiting.__file__, str(tmp_path), slices, *FAILPOINTS], check=True
+    )
 
-    twins = Twins(tmp_path, FOLDED)
-    for place in range(slices):
+    twins = Twins(tmp_path, COUNTED)
+    for place in range(int(slices)):
         twins.fold_plain(place)
     twins.assert_equal()
 
@@ -270,11 +270,11 @@ class Maintained:
         }
 
 
-def test_after_maintenance_the_files_are_those_that_somebody_needs_and_a_table_that_stands_still_is_drained(
+def test_a_table_at_rest_is_drained_and_only_files_that_are_referenced_are_left(
     tmp_path: Path,
 ) -> None:
     kept = Maintained(tmp_path)
-    for number in range(60):
+    for number in range(40):
         kept.fold((f"k{number % 12}", number))
     assert kept.run()
     assert kept.twins.rows("waits", kept.publisher.newest.versions) == kept.twins.rows("plain")
@@ -294,7 +294,7 @@ def test_after_maintenance_the_files_are_those_that_somebody_needs_and_a_table_t
     assert not kept.run(), "there is nothing left to do"
 
 
-def test_what_waits_for_a_key_that_nobody_asks_for_again_is_drained_though_the_build_goes_on(
+def test_what_waits_for_a_key_that_is_not_fed_again_is_drained(
     tmp_path: Path,
 ) -> None:
     kept = Maintained(tmp_path)
@@ -308,15 +308,15 @@ def test_what_waits_for_a_key_that_nobody_asks_for_again_is_drained_though_the_b
     assert kept.twins.rows("waits", kept.publisher.newest.versions) == kept.twins.rows("plain")
 
 
-def test_drains_leave_a_few_copies_of_their_table_behind_at_most_however_steadily_it_is_fed(
+def test_drains_leave_a_few_copies_of_their_table_behind_at_most(
     tmp_path: Path,
 ) -> None:
     kept = Maintained(tmp_path)
     kept.now += 1
     runs, most = 0, 0
-    for number in range(70):
+    for number in range(40):
         kept.fold(*((f"k{(number * 5 + each) % 40}", 1) for each in range(5)))
-        # Less than half a minute after the last time: it is due all the same where a drain waits for it.
+        # Less than half a minute after the last time: it is due if a drain waits for it.
         runs += kept.maintenance.run_if_due()
         most = max(most, sum(1 for _ in Path(kept.twins.waits.path).glob("*.parquet")))
     assert kept.twins.waits.version > 8, "hardly anything was drained"

@@ -393,7 +393,10 @@ def run(world: World, chance: random.Random) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize(
+    "seed",
+    [*range(12), *(pytest.param(seed, marks=pytest.mark.sweep) for seed in range(12, 40))],
+)
 def test_no_reader_goes_back_whatever_happens_between_any_two_steps(
     seed: int, tmp_path: Path
 ) -> None:

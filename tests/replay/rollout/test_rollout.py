@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
+from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from journals import (
@@ -634,6 +635,8 @@ def histories(draw: st.DrawFn) -> list[Event]:
     return events
 
 
+@pytest.mark.law
+@examples(60)
 @given(histories())
 def test_in_every_legal_history_the_laws_of_state_hold(events: list[Event]) -> None:
     records = numbered(*events)
@@ -699,6 +702,8 @@ def test_in_every_legal_history_the_laws_of_state_hold(events: list[Event]) -> N
             assert (hold.number if hold else None) == (active.hold if active else None)
 
 
+@pytest.mark.law
+@examples(40)
 @given(histories(), st.integers(0, 40))
 def test_folding_in_two_parts_is_folding_at_once(events: list[Event], cut: int) -> None:
     records = numbered(*events)
@@ -737,6 +742,8 @@ def attempts(draw: st.DrawFn) -> tuple[list[Event], State]:
     return tried, state
 
 
+@pytest.mark.law
+@examples(40)
 @given(attempts())
 def test_what_is_refused_leaves_no_trace(attempted: tuple[list[Event], State]) -> None:
     tried, after = attempted
@@ -782,6 +789,8 @@ def next_to_serve(state: State) -> Event:
     )
 
 
+@pytest.mark.law
+@examples(40)
 @given(attempts())
 def test_from_wherever_rollouts_stand_all_of_them_can_serve(
     attempted: tuple[list[Event], State],
@@ -796,8 +805,10 @@ def test_from_wherever_rollouts_stand_all_of_them_can_serve(
     assert {state.rollout(number).phase for number in under_way} <= {Phase.SERVED}
 
 
+@pytest.mark.law
+@examples(40)
 @given(attempts())
-def test_from_wherever_rollouts_stand_each_can_be_given_up_and_what_serves_goes_on(
+def test_each_active_rollout_can_be_given_up_and_the_live_builds_serve_on(
     attempted: tuple[list[Event], State],
 ) -> None:
     _, before = attempted

@@ -13,7 +13,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from journals import READY, at, frontier
 
@@ -453,7 +454,8 @@ def asked(what: Callable[[], object]) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@pytest.mark.law
+@examples(10)
 @given(st.lists(st.sampled_from(ACTIONS), max_size=40), st.booleans(), st.integers())
 def test_any_interleaving_of_two_controllers_promotes_no_half_group(
     actions: list[str], together: bool, seed: int

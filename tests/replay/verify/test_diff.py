@@ -14,7 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from hypothesis import HealthCheck, given, settings
+from examples import examples
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from twins import PLANES, appended, compared, folded, latest, make_build
 
@@ -601,7 +602,8 @@ def same(one: object, other: object) -> bool:
 
 
 @pytest.mark.slow
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.law
+@examples(15, suppress=(HealthCheck.function_scoped_fixture,))
 @given(KEYED, KEYED)
 def test_a_diff_by_key_is_that_of_plain_python(
     folders: Path, before: dict[Any, Any], after: dict[Any, Any]
@@ -696,7 +698,8 @@ def test_a_key_whose_last_record_is_a_reject_is_set_aside_if_one_side_has_no_row
 
 
 @pytest.mark.slow
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.law
+@examples(12, suppress=(HealthCheck.function_scoped_fixture,))
 @given(LATEST, LATEST, st.lists(NAMES))
 def test_a_diff_with_keys_set_aside_is_that_of_what_is_left(
     folders: Path, before: dict[str, int], after: dict[str, int], aside: list[str]
@@ -727,7 +730,8 @@ def test_a_diff_with_keys_set_aside_is_that_of_what_is_left(
 
 
 @pytest.mark.slow
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.law
+@examples(12, suppress=(HealthCheck.function_scoped_fixture,))
 @given(APPENDED, APPENDED)
 def test_a_diff_of_appended_rows_is_that_of_plain_python(
     folders: Path, before: list[Any], after: list[Any]

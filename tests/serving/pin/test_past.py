@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa.base.errors import KappaError, UsageError
@@ -516,7 +517,8 @@ STEPS = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=30)
+@pytest.mark.law
+@examples(12)
 @given(steps=STEPS)
 def test_a_time_gets_what_was_seen_then_or_just_before_or_a_refusal(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, object]]

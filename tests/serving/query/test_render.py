@@ -12,6 +12,7 @@ from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 
 import pytest
+from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -111,6 +112,8 @@ def test_any_text_survives_csv_and_json(texts: list[str]) -> None:
     assert rendered(Form.TABLE, listing).count("\n") == len(texts) + 2
 
 
+@pytest.mark.law
+@examples(40)
 @given(
     st.recursive(
         st.none()
