@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import crashing
 import pytest
 from crashing import Doom, World, _reach
 
@@ -87,8 +88,10 @@ def tally_of(world: World) -> object:
     [(EVENTS, []), (EVENTS // 2, [40, 40]), (5, [40, 40]), (3, [40, 40, *[5] * 16]), (0, None)],
 )
 def test_a_slice_that_kills_is_folded_in_pieces_that_do_not(
-    most: int, deaths: list[int] | None, tmp_path: Path
+    most: int, deaths: list[int] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Five jobs are enough to die at all of it, at a piece of it, and at one offset.
+    monkeypatch.setattr(crashing, "_MOST_ROUNDS", 200 if deaths is not None else 20)
     doom = SmallMachine(Store(tmp_path), most)
     if deaths is None:
         with pytest.raises(AssertionError, match="was not reached"):
