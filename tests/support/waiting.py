@@ -1,8 +1,8 @@
 """Two builds of one table, for tests: with contributions that wait, and merged at once.
 
 As a program it is a row of jobs that fold into the first: `python waiting.py FOLDER COUNT POINT...`
-folds from the tables' own slice up to COUNT slices, and drains what waits. Before, one job after
-the other is killed, each at one of the failpoints.
+starts a job for each failpoint, which is killed there, and a last one. Each folds on from the
+tables' own slice, by at most COUNT slices for each job so far, and drains what waits.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ FOLDED = TableBirth(
 # A record that is folded twice shows in it, and its merges cost a third of the other's.
 COUNTED = TableBirth(
     "counted",
-    (("k", "string"), ("bids", "bigint"), ("total", "bigint")),
-    keys=("k",),
+    (("k", "string"), ("at", "timestamp"), ("bids", "bigint"), ("total", "bigint")),
+    keys=("k", "at"),
     fold={"bids": ("count", None), "total": ("sum", "n")},
 )
 LATEST = TableBirth(
@@ -233,11 +233,11 @@ def slice_of(place: int) -> pa.Table:
 def main(folder: str, count: str, *points: str) -> None:
     recent._LEAST = FULL
     # Delta's threads do not survive a fork: this process only starts jobs, and imports once.
-    for each in (*(f"{point}:kill:2" for point in points), ""):
+    for number, each in enumerate((*(f"{point}:kill:2" for point in points), ""), start=1):
         job = os.fork()
         if job == 0:
             with acting(parsed(each) or (lambda _name: None)):
-                fold_up_to(folder, int(count))
+                fold_up_to(folder, number * int(count))
             os._exit(0)
         ended = os.waitstatus_to_exitcode(os.waitpid(job, 0)[1])
         if ended != (-signal.SIGKILL if each else 0):

@@ -43,8 +43,8 @@ FAILPOINTS = [
 ]
 
 
-# Slices of a job before it is killed at the next failpoint: each passes it at least once.
-SLICES = 6
+# At most so many slices of a job: in each it drains, or begins to, at least twice.
+SLICES = 12
 PLACES = 14
 # With this one both tables are drained, and both recent tables take over.
 SEED = 2
@@ -98,13 +98,12 @@ def test_readers_see_the_same_rows_wherever_contributions_wait_or_the_job_ends(
 
 @pytest.mark.fault
 def test_a_job_that_is_killed_around_a_drain_folds_nothing_twice(tmp_path: Path) -> None:
-    slices = str(SLICES * len(FAILPOINTS))
     subprocess.run(
-        [sys.executable, waiting.__file__, str(tmp_path), slices, *FAILPOINTS], check=True
+        [sys.executable, waiting.__file__, str(tmp_path), str(SLICES), *FAILPOINTS], check=True
     )
 
     twins = Twins(tmp_path, COUNTED)
-    for place in range(int(slices)):
+    for place in range(SLICES * (len(FAILPOINTS) + 1)):
         twins.fold_plain(place)
     twins.assert_equal()
 
