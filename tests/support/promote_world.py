@@ -521,7 +521,7 @@ class Protocol:
         rollout = state.rollout(number)
         if self.without is Without.ACKNOWLEDGEMENT and rollout.hold is not None:
             live = live._replace(hold=rollout.hold)
-        shares = state.serves_the_same(rollout.build, state.serving[rollout.pipeline])
+        shares = state.serves_the_same(rollout.build, state.serving.get(rollout.pipeline))
         sight = Sight(
             state,
             rollout,

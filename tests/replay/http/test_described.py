@@ -39,6 +39,7 @@ PATHS = (
         "/api/v1/builds",
         "/api/v1/pipelines",
         "/api/v1/rollouts",
+        "/api/v1/rollouts/{number}",
         "/api/v1/history",
     ),
     *("/api/v1/tables", "/api/v1/topics", "/api/v1/rejects"),

@@ -732,8 +732,8 @@ def test_the_timeline_has_retirements_and_pauses_and_what_may_be_asked_of_a_pipe
     retired = fold(numbered(*READY[:4], Paused("flights"), pipeline_retired("a", 2)))
     newest, before, _ = timeline(retired)
     assert (newest.generation, newest.now) == (2, True)
-    assert "pipeline flights was retired: flights_table left" in newest.told
-    assert before.told == "pipeline flights was paused"
+    assert "pipeline flights was retired: flights_table left" in newest.detail
+    assert before.detail == "pipeline flights was paused"
     assert [deed.intent for deed in service_deeds(retired, "flights")] == ["resume"]
 
 

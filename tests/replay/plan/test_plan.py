@@ -113,7 +113,7 @@ def test_a_pipeline_that_is_no_longer_declared_goes_on_serving() -> None:
     plan = make_plan(observed(journal=A_SERVES, births=(birth("a", V1),)))
 
     assert [step.text for step in plan.steps] == [
-        "flights: no longer declared; build a continues to serve"
+        "flights: no longer declared; build a continues to serve until: kappa retire flights"
     ]
     assert not plan.has_changes
 

@@ -236,7 +236,7 @@ def test_a_plan_made_on_what_serves_no_more_is_refused(store: Store) -> None:
     plan = planned(store, V2, births=(birth("a", V1),))
     append(store, *B_SERVES[4:])
 
-    with pytest.raises(Conflict, match="is served by build b now, and not by a"):
+    with pytest.raises(Conflict, match="is served by build b now, and not by build a"):
         stage(store, plan)
 
     assert builds(store) == set()
