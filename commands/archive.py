@@ -13,8 +13,7 @@ from serving.query.render import Form
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="The archives of topics that are declared with archive=True: what they hold, and "
-    "whether it is what the topics are.",
+    help="The archives of topics with archive=True: show them, and compare them with the topics.",
 )
 
 

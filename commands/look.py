@@ -123,7 +123,8 @@ def diff(
         str | None,
         typer.Argument(
             metavar="[A]",
-            help="a build, or the number of its rollout; default: the one that serves while a candidate is on its way, else "
+            help="a build, or the number of its rollout; default: the one that serves while a "
+            "candidate is on its way, else "
             "the one that served before",
             show_default=False,
         ),
@@ -234,7 +235,7 @@ def prove(
     found = proof.proved
     if not found.equal:
         raise VerificationFailed(
-            f"pipeline {found.pipeline} is not proved: what serves is not what the log gives again at "
+            f"pipeline {found.pipeline} is not proved: the log gives other rows than its tables at "
             f"{found.offsets}",
             hint=f"it serves as before; kappa replay {found.pipeline} makes a new build of it, and "
             "kappa history keeps what was found",

@@ -29,8 +29,7 @@ class _Rejects(TyperGroup):
 
 app = typer.Typer(
     cls=_Rejects,
-    help="The records that were not valid: list and show them, export them to mend them, and "
-    "redrive what is mended.",
+    help="The invalid records: list and show them, export them to fix, redrive the fixed ones.",
 )
 
 

@@ -21,7 +21,7 @@ REFERENCE = Path(__file__).parent / "reference"
 GENERATED = "<!-- Written by `make docs`. Change the code, not this page. -->"
 _EXAMPLE = "Example:"
 _HEAD = (
-    "A pipeline's file imports these from `kappa`. The examples belong to one file: `VISITS` is the\n"
+    "A pipeline's file imports these from `kappa`. The examples are one file: `VISITS` is the\n"
     "topic below, and `web` the pipeline."
 )
 

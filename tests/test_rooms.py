@@ -24,7 +24,8 @@ kappa/folds
 kappa/folds/kinds
 kappa/declare
 kappa/records           kappa/state          kappa/code/static
-kappa/code              kappa/journal        kappa/log            kappa/tables         kappa/state/job
+kappa/code              kappa/journal        kappa/log            kappa/tables
+kappa/state/job
 kappa/engine/decode     kappa/lines          kappa/broker
 kappa/engine/spark      kappa/engine/read    kappa/engine/legs    serving/pin
 kappa/engine/archive    kappa/engine/fold    serving/reader
@@ -112,8 +113,8 @@ DOORS = {
     "pydantic": ("kappa/", "serving/http/queries.py", "replay/http/intent.py"),
 }
 
-# What a pure module may not touch: outside systems, and our doors to them. Plain values of a library
-# (Arrow's types, pydantic's adapters, widths of characters) are no door.
+# What a pure module may not touch: outside systems, and our doors to them. Plain values of a
+# library (Arrow's types, pydantic's adapters, widths of characters) are no door.
 OUTSIDE = {"obstore", "confluent_kafka", "deltalake", "delta", "pyspark", "py4j", "duckdb", "typer"}
 DOOR_MODULES = {
     "kappa.state.store",

@@ -1,8 +1,8 @@
 """The version of a pipeline: the fingerprint of all that decides its rows. Pure.
 
-These parts count: the code that its function reaches (static/reach.py), its topics, tables and views, and
-the platform's semantics number. Comments, docstrings, layout and annotations don't count. A changed
-helper in another module does.
+These parts count: the code that its function reaches (static/reach.py), its topics, tables and
+views, and the platform's semantics number. Comments, docstrings, layout and annotations don't
+count. A changed helper in another module does.
 """
 
 from __future__ import annotations

@@ -36,13 +36,13 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Table:
-    """A serving table; its `name` is that of its rows in what the function returns, and in queries.
+    """A serving table; the function returns its rows under its `name`, and queries use it.
 
     `keys` and `fold` belong together: the table has one row per key, and each other column is
     folded, or all of them by `ordered(...)`. With neither, rows are appended as the function
-    returns them: a row stays as it is for good, and two equal rows are two. `latest=TOPIC` keeps the newest value per Kafka key of that topic; a tombstone
-    deletes it. `emitted` declares, in DDL, the columns of rows that an ordered fold emits. Both
-    take nothing from the function.
+    returns them: a row stays as it is for good, and two equal rows are two. `latest=TOPIC` keeps
+    the newest value per Kafka key of that topic; a tombstone deletes it. `emitted` declares, in
+    DDL, the columns of rows that an ordered fold emits. Both take nothing from the function.
 
     `checks` are SQL conditions that must be true of every row before a candidate is promoted; null
     counts as false. Like a view they see the pipeline's own tables and views, and no clock,

@@ -1,4 +1,4 @@
-"""A latest table: the newest value per Kafka key of a topic. Its columns and its merge. Pure.
+"""A latest table, the newest value per Kafka key of a topic: its columns, its merge. Pure.
 
 engine/fold/latest.py finds the newest records of a slice.
 """

@@ -64,7 +64,7 @@ def moved_on(state: State, rollout: Rollout) -> Conflict:
 def refuse_shared_names(
     state: State, pipeline: str, build: str, birth_of: Callable[[str], Birth]
 ) -> None:
-    """Raises UsageError if another pipeline serves a name of a kept build by now, or is about to.
+    """Raises UsageError if another pipeline serves, or will serve, a name of a kept build.
 
     Two tables of one name cannot both be served. It may happen after a pipeline was retired.
     """

@@ -62,8 +62,8 @@ def undone(state: State, pipeline: str | None, to: int | None = None) -> tuple[s
     """Returns the pipeline to undo, and the build that will serve it again. Pure.
 
     That build is the one before, or the one of generation `to`. Without a name the only pipeline
-    that can be undone is taken, and a rollout's number must be that of what serves. Raises UsageError
-    if there is none, or several, or if the build is not kept.
+    that can be undone is taken, and a rollout's number must be that of what serves. Raises
+    UsageError if there is none, or several, or if the build is not kept.
     """
     pipeline = None if pipeline is None else serving_pipeline(state, pipeline)
     if to is not None:

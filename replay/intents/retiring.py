@@ -1,4 +1,4 @@
-"""The retirement of a pipeline: what leaves, who reads it, and the request. One record does it.
+"""The retirement of a pipeline in one record: its tables, their readers, and the request.
 
 The record makes a generation without the pipeline, as a promote makes one with another build. Its
 build is idle from then on: it keeps consuming until its time is over, so an undo is a switch to it.
@@ -45,7 +45,7 @@ class LeavingTable:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """What a retirement of a pipeline takes away, and who has it pinned now.
+    """The parts that a retirement of a pipeline takes away, and the readers that pin them.
 
     `readers` are (who, process) with the number of their leases. `dropped` is the idle build of the
     pair before, which the retirement of its pipeline retires at once.
@@ -98,7 +98,7 @@ def leaving_text(leaving: Leaving) -> str:
     """Returns the plan of a retirement for people, a fact a line. Pure."""
     name = leaving.pipeline
     lines = [
-        f"{name}: build {leaving.build} (version {leaving.version}) will serve no more; these leave:",
+        f"{name}: build {leaving.build} (version {leaving.version}) stops serving; these leave:",
         *(f"  {_table_text(each)}" for each in leaving.tables),
         *(
             f"  read now by {by}, process {pid} ({leases} lease{'' if leases == 1 else 's'}): what "

@@ -69,7 +69,7 @@ def tell(
 
 
 def standing(progress: Progress, end: Offsets, log_end: Offsets | None) -> tuple[str, ...]:
-    """Lists phase and share, rate and time left, slice, what it waits for, trouble, the live build.
+    """Lists phase and share, rate and time left, slice, cause of waiting, trouble, live build.
 
     Pure.
     """

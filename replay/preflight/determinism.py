@@ -1,8 +1,8 @@
 """The determinism lint: code that may give other rows in a replay, by file and line. Pure.
 
 A pipeline's rows must follow from its records alone. The lint looks at all that the function
-reaches (kappa/code/static/reach.py): bodies of UDFs, helpers, what modules compute when they are imported,
-and SQL in strings. What it misses and Spark finds in the plan of the function
+reaches (kappa/code/static/reach.py): bodies of UDFs, helpers, what modules compute when they are
+imported, and SQL in strings. What it misses and Spark finds in the plan of the function
 (kappa/engine/spark/rowlocal.py) is named with the function's line. It is a lint: it knows names
 (doubts.py), and does not follow values. Views and checks are left alone: they are computed anew
 each time, and no row of a table follows from them.

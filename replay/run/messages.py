@@ -24,7 +24,7 @@ def saying(*files: TextIO) -> Callable[[str], None]:
 
 
 class Reported:
-    """An error that the next tick may mend: reported once, not at every tick. Jobs go on meanwhile.
+    """An error that the next tick may mend: reported once; jobs go on meanwhile.
 
     A full disk, a fork that fails, a broker that is away.
     """

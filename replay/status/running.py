@@ -1,4 +1,4 @@
-"""What runs below a root, as it writes itself down once it is ready: supervisor and HTTP server.
+"""The running processes of a root, as each records itself: supervisor and HTTP server.
 
 A record outlives a process that was killed, so each names its process.
 """

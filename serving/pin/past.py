@@ -95,7 +95,8 @@ def generation_at(when: Moment, known: Sequence[Generation], now: datetime) -> G
     Raises UsageError if it has none: nothing served yet, or the time is in the future.
     """
     there = (
-        f"there are {known[0].number} to {known[-1].number}, the first since {time_text(known[0].begin)}"
+        f"there are {known[0].number} to {known[-1].number}, the first since "
+        f"{time_text(known[0].begin)}"
         if known
         else "nothing is served yet: kappa deploy"
     )

@@ -31,7 +31,10 @@ from kappa.tables.versions import files, mark_of, newest_version
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(1200)]
 
 SETTINGS = "[history]\nevery_seconds = 1.0\n"
-SQL = "select (select count(*) from order_log) as orders, (select sum(orders) from by_customer) as counted"
+SQL = (
+    "select (select count(*) from order_log) as orders, "
+    "(select sum(orders) from by_customer) as counted"
+)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +46,7 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
         yield bed
 
 
-def test_what_serves_is_proved_by_another_cut_of_the_log_while_events_arrive_after_one_was_killed_and_anybody_can_compute_its_hash(
+def test_tables_are_proved_by_other_cuts_while_events_arrive_after_a_killed_proof(
     bed: Testbed,
 ) -> None:
     bed.log.produce(
@@ -301,7 +304,7 @@ def assert_files_are_those_referenced(bed: Testbed) -> None:
             assert there == referenced
 
 
-def test_new_code_goes_on_from_offsets_of_the_past_on_what_the_old_code_had_folded_up_to_there(
+def test_a_branch_folds_new_code_onto_the_old_codes_rows_from_past_offsets(
     bed: Testbed,
 ) -> None:
     ensure_no_soak(bed)
@@ -331,8 +334,8 @@ def test_new_code_goes_on_from_offsets_of_the_past_on_what_the_old_code_had_fold
     )
     assert (
         refused.code,
-        f"a branch of build {old} cannot be made: the keys of table by_item changed: item to item, customer"
-        in refused.out,
+        f"a branch of build {old} cannot be made: "
+        "the keys of table by_item changed: item to item, customer" in refused.out,
     ) == (1, True)
 
     branching = bed.start("branch", "shop", "--from", str(base).replace(" ", ","), "--yes")
@@ -438,7 +441,7 @@ def test_a_time_to_come_is_a_slip(bed: Testbed) -> None:
     assert "is yet to come" in said.err
 
 
-def test_what_no_event_has_made_is_found_by_a_proof_and_so_is_what_was_made_and_is_gone(
+def test_a_proof_finds_forged_rows_and_lost_rows(
     bed: Testbed,
 ) -> None:
     live = bed.live("shop")

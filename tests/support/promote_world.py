@@ -582,7 +582,7 @@ class Protocol:
                 whole = len(fronts) == len(me.builds)
                 follows = ("lease" if lease_first else "floor") if self.bounds.collects else "again"
                 yield (
-                    f"the reader reads the frontier of {'nothing' if number < 0 else BUILDS[number]}",
+                    f"the reader reads {'nothing' if number < 0 else 'front of ' + BUILDS[number]}",
                     now(at=follows if whole else "frontiers", fronts=fronts),
                 )
             case "lease":

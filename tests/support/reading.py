@@ -54,7 +54,8 @@ while not stop.wait(float(sys.argv[2])):
     try:
         with pin(store, lease_seconds=30) as pinned:
             with connect(pinned.snapshot, store) as reader:
-                ((by_customer, by_item, log, bought, titled, known),) = reader.rows(sys.argv[3]).rows
+                (row,) = reader.rows(sys.argv[3]).rows
+                by_customer, by_item, log, bought, titled, known = row
             pinned.confirm()
         snapshot = pinned.snapshot
         build = snapshot.build_of("shop")
@@ -68,7 +69,8 @@ while not stop.wait(float(sys.argv[2])):
             told.append(f"backward: generation {snapshot.generation} after {generation}")
         for topic, partition, offset in frontier.offsets.items():
             if offset < seen.get((topic, partition), 0):
-                told.append(f"backward: {topic} {partition} {offset} after {seen[topic, partition]}")
+                before = seen[topic, partition]
+                    told.append(f"backward: {topic} {partition} {offset} after {before}")
             seen[topic, partition] = offset
         generation = snapshot.generation
         generations.add(generation)
@@ -82,7 +84,7 @@ print(json.dumps(found))
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one reader saw: faults, and for each build the versions as which it counts."""
+    """The faults that one reader saw, and for each build the versions as which it counts."""
 
     queries: int
     faults: Sequence[str]

@@ -5,9 +5,9 @@
 
 It uses the build's own code snapshot and topics, and the job's own way from slice to table. The
 slices are others and the folder is its own; it takes no lock and no lease, and touches nothing of
-the build. FOLDER is a root: it has the cuts (kappa/state/job/cuts.py) and gets tables and frontiers,
-which show how far the program is. It prints an error to stderr and leaves it there as a stopped job
-does.
+the build. FOLDER is a root: it has the cuts (kappa/state/job/cuts.py) and gets tables and
+frontiers, which show how far the program is. It prints an error to stderr and leaves it there as a
+stopped job does.
 """
 
 from __future__ import annotations

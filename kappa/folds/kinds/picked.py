@@ -16,7 +16,8 @@ _ORDER = tuple(name for name, _ in FOLD_ORDER_COLUMNS)
 def first(column: str) -> First:
     """Keeps the earliest value of a column, nulls ignored. Exact.
 
-    The order is that of log time, topic, partition and offset. Of several rows of one record the least value counts.
+    The order is that of log time, topic, partition and offset. Of several rows of one record the
+    least value counts.
 
     Example:
         Table("pages", keys=("page",), fold={"first_visitor": first("visitor")})
@@ -27,7 +28,8 @@ def first(column: str) -> First:
 def latest(column: str) -> Latest:
     """Keeps the newest value of a column, nulls ignored. Exact.
 
-    The order is that of log time, topic, partition and offset. Of several rows of one record the greatest value counts.
+    The order is that of log time, topic, partition and offset. Of several rows of one record the
+    greatest value counts.
 
     Example:
         Table("pages", keys=("page",), fold={"last_visitor": latest("visitor")})

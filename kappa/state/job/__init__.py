@@ -1,4 +1,4 @@
-"""What a job leaves beside its frontiers, for those that wait for it.
+"""The records that a job leaves beside its frontiers, for processes that wait for it.
 
 The room keeps facts, as kappa/state does, and runs nothing. Read in this order:
 

@@ -213,7 +213,7 @@ def raw_rows(rows: pa.Table) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("at_once", [10_000, 19])
-def test_an_archive_that_keeps_records_raw_has_each_as_it_lies_in_the_log_from_then_on(
+def test_a_raw_archive_has_each_record_as_in_the_log_from_then_on(
     store: Store, tmp_path: Path, at_once: int
 ) -> None:
     log = some_log(300)
@@ -304,7 +304,7 @@ def archive_all(store: Store, topic: Topic, broker: Broker) -> list[str]:
 
 @pytest.mark.parametrize("begins", [{0: 0, 1: 0}, {0: 90, 1: 30}, {0: 120, 1: 120}])
 @pytest.mark.parametrize("done", [0, 50])
-def test_an_event_that_is_declared_otherwise_is_decoded_again_from_what_was_kept_raw_where_the_topic_has_lost_it(
+def test_a_changed_event_is_decoded_from_raw_records_that_the_topic_has_lost(
     store: Store, begins: dict[int, int], done: int
 ) -> None:
     log = some_log(400)
@@ -759,7 +759,8 @@ def a_project(folder: Path, topic: str) -> Path:
     (folder / "pipelines" / "p.py").write_text(
         f"""
 from kappa import Table, Topic, pipeline
-VISITS = Topic({topic!r}, event="visitor string not null, n int", partitions=2, key="visitor", archive=True)
+EVENT = "visitor string not null, n int"
+VISITS = Topic({topic!r}, event=EVENT, partitions=2, key="visitor", archive=True)
 @pipeline(reads={{"visits": VISITS}}, writes=[Table("all_visits")])
 def p(visits):
     return {{"all_visits": visits}}

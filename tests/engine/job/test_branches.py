@@ -47,7 +47,7 @@ PAID = Topic(
     identity="id",
 )
 BASE = {0: 30, 1: 24}
-# Where the new code takes over: killed at each of these in turn, at the slice that ends at the base.
+# The hand-over to the new code: killed at each of these in turn, at the slice that ends there.
 HAND_OVER = ("table.after_commit", "job.before_frontier", "frontier.after_put", "kept.before_put")
 
 
@@ -132,7 +132,7 @@ def a_log() -> MemoryLog:
             "n": (37 * place) % 50 - 30,
             "at": ms - (31_000 if place % 7 == 6 else 0),
         }
-        # What is redriven lies 4, 12 or 30 records before, and may have been redriven already, mended or not.
+        # A redriven record is 4, 12 or 30 records before, and may have been redriven already.
         back, of = next(
             ((back, place - back) for back in (4, 12, 30) if (place - back) % 9 == 8), (0, None)
         )
@@ -189,7 +189,7 @@ def rows(build: Rehearsal) -> dict[str, Counter[str]]:
     }
 
 
-def test_whatever_the_log_has_across_the_base_and_wherever_the_hand_over_is_cut_short(
+def test_any_log_across_the_base_and_any_cut_of_the_hand_over(
     tmp_path: Path,
 ) -> None:
     from kappa.engine.children.rehearsal import Rehearsal, local_pipeline

@@ -69,21 +69,35 @@ _SURELY = 2
 _WITHIN = 6
 TOPICS = """
     from kappa import ordered
-    from kappa import Table, Topic, and_, avg_, count, first, latest, max_, min_, or_, pipeline, sum_
+    from kappa import (
+        Table, Topic, and_, avg_, count, first, latest, max_, min_, or_, pipeline, sum_
+    )
 
     EVENTS = Topic(
-        "{name}.events", partitions=3, key="who", event="id string not null, who string not null, n bigint, price decimal(12,3), ok boolean, at timestamp not null",
+        "{name}.events", partitions=3, key="who",
+        event="id string not null, who string not null, n bigint, price decimal(12,3), "
+        "ok boolean, at timestamp not null",
         event_time="at", lateness="5 minutes", identity="id",
     )
-    THINGS = Topic("{name}.things", kind="compacted", partitions=2, key="id", event="id int not null, title string")
+    THINGS = Topic(
+        "{name}.things", kind="compacted", partitions=2, key="id",
+        event="id int not null, title string",
+    )
 """
 PIPELINES = {
     "folds": """
-    FOLDS = {"rows": count(), "n": sum_("n"), "mean": avg_("n"), "mean_price": avg_("price"), "price": sum_("price"), "least": min_("n"), "most": max_("at"), "all_ok": and_("ok"), "first": first("id"), "latest": latest("id")}
+    FOLDS = {
+        "rows": count(), "n": sum_("n"), "mean": avg_("n"), "mean_price": avg_("price"),
+        "price": sum_("price"), "least": min_("n"), "most": max_("at"), "all_ok": and_("ok"),
+        "first": first("id"), "latest": latest("id"),
+    }
 
-    @pipeline(reads={"events": EVENTS}, writes=[Table("totals", keys=("who", "ok"), fold=FOLDS), Table("accepted")])
+    TABLES = [Table("totals", keys=("who", "ok"), fold=FOLDS), Table("accepted")]
+
+    @pipeline(reads={"events": EVENTS}, writes=TABLES)
     def folds(events):
-        return {"totals": events, "accepted": events.select("id", "n", "price").where("n is not null")}
+        accepted = events.select("id", "n", "price").where("n is not null")
+        return {"totals": events, "accepted": accepted}
     """,
     "steps": """
     def watch(state, row):
@@ -95,13 +109,24 @@ PIPELINES = {
 
     @pipeline(
         reads={"events": EVENTS},
-        writes=[Table("watched", keys=("who",), fold=ordered(watch, state="failed int, balance bigint", emits="breakins")), Table("breakins", emitted="who string, id string, failed int")],
+        writes=[
+            Table(
+                "watched", keys=("who",),
+                fold=ordered(watch, state="failed int, balance bigint", emits="breakins"),
+            ),
+            Table("breakins", emitted="who string, id string, failed int"),
+        ],
     )
     def steps(events):
         return {"watched": events}
     """,
     "things": """
-    @pipeline(reads={"events": EVENTS, "things": THINGS}, writes=[Table("things", latest=THINGS), Table("per_day", keys=("day",), fold={"rows": count()})])
+    PER_DAY = Table("per_day", keys=("day",), fold={"rows": count()})
+
+    @pipeline(
+        reads={"events": EVENTS, "things": THINGS},
+        writes=[Table("things", latest=THINGS), PER_DAY],
+    )
     def things(events):
         return {"per_day": events.selectExpr("cast(at as date) as day")}
     """,
@@ -228,7 +253,7 @@ def test_random_replays_of_each_pipeline_give_one_hash(
     for name, birth in world.births.items():
         folders[name] = [tmp_path / f"{name}.{number}" for number in range(replays + 1)]
         for number, folder in enumerate(folders[name]):
-            # The first is Lambda's batch layer, without a second code: one slice, read and computed by Spark.
+            # The first is Lambda's batch layer without a second code: one slice, computed by Spark.
             cuts[folder] = (
                 some_cuts(
                     birth.origin_offsets, world.ends(birth), draw, number, many=replays > _FEW
@@ -283,7 +308,9 @@ def test_random_replays_of_each_pipeline_give_one_hash(
         told.append(f"{name}: {rows} rows in {len(tables)} tables, one hash {hashes.pop()[:16]}")
     with capsys.disabled():
         print(
-            f"\n{replays} random replays of each of {len(folders)} pipelines, {sum(len(each.ends) for each in cuts.values())} slices, {len(killed)} times kill -9 at {len(set(killed))} places; {'; '.join(told)}"
+            f"\n{replays} random replays of each of {len(folders)} pipelines, "
+            f"{sum(len(each.ends) for each in cuts.values())} slices, {len(killed)} times kill -9 "
+            f"at {len(set(killed))} places; {'; '.join(told)}"
         )
 
 
@@ -322,7 +349,7 @@ def replay(
         *(f"{birth.build}={folder}" for folder, birth in births.items()),
     ]
     while True:
-        # A place that is passed rarely may not be passed so often any more: then it comes to its end, unharmed.
+        # A rare place may not be passed so often any more: then the replay ends unharmed.
         place, passing = (
             (surely[len(killed)], draw.randint(1, _WITHIN))
             if len(killed) < _SURELY

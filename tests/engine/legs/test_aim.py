@@ -69,7 +69,7 @@ def catch_up(store: Store, mine: Birth, *, lost: bool = False) -> CatchUp:
     )  # type: ignore[arg-type]  # nothing is folded
 
 
-def test_no_planned_slice_goes_past_what_the_live_build_has_published_in_any_partition(
+def test_no_planned_slice_goes_past_the_live_builds_frontier_in_any_partition(
     store: Store,
 ) -> None:
     leg = catch_up(store, birth("b", orders="1", new="3"))._catch_up_leg(slice_records=15, small=0)

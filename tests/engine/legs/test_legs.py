@@ -74,7 +74,7 @@ def test_what_is_archived_is_folded_in_slices_of_its_own_that_are_larger() -> No
         4_666_666,
         5_000_000,
     ]
-    # Nothing is folded twice where the build is past the archive, and what has none is folded with the rest.
+    # Nothing is folded twice if the build is past the archive; a topic without one is folded too.
     assert [(each.at("t", 1), each.at("u", 0)) for each in leg.ends] == [(20, 0)] * 4 + [
         (30, 2),
         (40, 4),

@@ -1,4 +1,4 @@
-"""Laws of a pipeline's service: retired in one record, paused and resumed, each asked for twice."""
+"""Laws of a pipeline's service: it is retired, paused and resumed, each asked for twice."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_a_plan_that_was_made_before_a_retirement_is_stale(house: Store) -> None
         stage(house, before)
 
 
-def test_a_deploy_of_the_retired_version_switches_to_the_kept_build_and_replays_nothing(
+def test_a_deploy_of_the_retired_version_replays_nothing(
     house: Store,
 ) -> None:
     retire(house)

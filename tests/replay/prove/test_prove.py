@@ -381,7 +381,7 @@ def test_sums_of_doubles_that_are_others_differ(
     assert difference(found) == (0, 0, 1)
 
 
-def test_averages_of_doubles_are_left_out_of_the_hash_and_averages_of_whole_numbers_are_not(
+def test_only_averages_of_whole_numbers_are_in_the_hash(
     store: Store,
 ) -> None:
     columns = (

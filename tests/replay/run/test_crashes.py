@@ -1,8 +1,8 @@
 """Laws of crashes: killed at each failpoint, the platform reaches the same end (I7).
 
 No reader ever notices. Here are the failpoints that need no JVM and no child process. The others
-are in tests/engine/job/test_job.py, tests/e2e/test_rollouts.py, tests/replay/children/test_processes.py
-and tests/state/test_lock.py.
+are in tests/engine/job/test_job.py, tests/e2e/test_rollouts.py,
+tests/replay/children/test_processes.py and tests/state/test_lock.py.
 """
 
 from __future__ import annotations

@@ -481,7 +481,7 @@ def test_where_nothing_serves_the_hint_says_so(platform: Platform) -> None:
     assert "kappa deploy" in told.value.hint
 
 
-def test_a_query_that_names_a_retired_table_learns_when_it_left_and_how_it_comes_back(
+def test_a_query_of_a_retired_table_learns_when_it_left_and_how_to_undo(
     platform: Platform,
 ) -> None:
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS}, {"busy": "from delays"})
