@@ -72,7 +72,7 @@ class Topic:
     Example:
         VISITS = Topic(
             "visits",
-            event="visitor string not null, page string default '', ms int, is_new boolean, at timestamp",
+            event="visitor string not null, page string, ms int, is_new boolean, at timestamp",
             partitions=3,
             key="visitor",
             event_time="at",
