@@ -115,7 +115,7 @@ def refuse_switched(
     if state.idle.get(pipeline) != build:
         raise Conflict(
             f"build {build} of pipeline {pipeline} was retired meanwhile: its soak is over",
-            hint="bring the code of that version back and kappa deploy: it is replayed",
+            hint="bring the code of that version back, then: kappa deploy",
         )
 
 

@@ -101,7 +101,7 @@ def _ensure_kept(state: State, pipeline: str, build: str, which: str) -> None:
         raise UsageError(
             f"build {build}, {which}, is retired: its soak is over, or a newer build took "
             "its place",
-            hint="bring the code of that version back and kappa deploy: it is replayed",
+            hint="bring the code of that version back, then: kappa deploy",
         )
 
 
