@@ -400,7 +400,7 @@ def test_no_hold_is_begun_while_the_kept_build_is_behind(bed: Testbed) -> None:
         produce(bed)
         bed.wait_until_folded("shop", bed.log.end(["orders"]))
         undoing = bed.start("undo", "--yes")
-        bed.wait(lambda: last(bed).number > before.last, "the rollout")
+        bed.wait(lambda: last(bed).id > before.last, "the rollout")
         produce(bed)
         bed.wait_until_folded("shop", bed.log.end(["orders"]))
         assert last(bed).phase is Phase.READY
