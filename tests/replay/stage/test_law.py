@@ -80,7 +80,8 @@ def test_a_pipeline_that_breaks_it_is_refused_and_one_that_does_not_is_tried_onc
 ) -> None:
     """The refusal names table, key and column."""
     (tmp_path / "pipelines").mkdir()
-    settings = Settings(project=tmp_path)
+    # On a busy machine the time of a deploy is over before the law is broken.
+    settings = Settings(project=tmp_path, verify=VerifySettings(law_seconds=480))
     store = Store(settings.root_url)
     log.create(Topic(topic_name, partitions=2, event="page string not null, n int"))
     log.produce(
@@ -95,14 +96,18 @@ def test_a_pipeline_that_breaks_it_is_refused_and_one_that_does_not_is_tried_onc
         )
         (tmp_path / "pipelines" / f"{name}.py").write_text(text, encoding="utf-8")
     plan = make_plan(observe(settings, store, log))
+    said: list[str] = []
 
     with pytest.raises(
         VerificationFailed,
         match=r"web\.py:12: pipeline web breaks the law of slices: "
         ".*table pages_of_web, key 'home', column most",
     ) as refused:
-        ensure_lawful(settings, store, log, plan)
+        ensure_lawful(settings, store, log, plan, say=said.append)
     assert refused.value.exit_code == 4
+    assert [line for line in said if re.match(r"law of slices: even: slicing \d of 4, .* s$", line)]
+    wanted = r"even: 4 of 4 slicings of 60 records give the same rows, \d+ s"
+    assert [line for line in said if re.search(wanted, line)]
 
     lawful, wrong = sorted(plan.steps, key=lambda step: step.pipeline)
     assert (lawful.pipeline, wrong.pipeline) == ("even", "web")
@@ -119,19 +124,18 @@ def test_a_pipeline_that_breaks_it_is_refused_and_one_that_does_not_is_tried_onc
 
 
 @pytest.mark.jvm
-def test_progress_is_reported_and_a_version_without_enough_time_is_tried_again(
+def test_a_version_without_enough_time_is_not_kept_as_tried(
     tmp_path: Path, log: Log, topic_name: str
 ) -> None:
-    """The law once ran for minutes in silence; now `verify.law_seconds` bounds it."""
+    """The law once ran for minutes; now `verify.law_seconds` bounds it."""
     (tmp_path / "pipelines").mkdir()
     store = Store(Settings(project=tmp_path).root_url)
     log.create(Topic(topic_name, partitions=2, event="page string not null, n int"))
     log.produce((ProducedRecord(b'{"page": "home", "n": 1}') for _ in range(20)), topic_name)
     text = SIZED.format(topic=topic_name, n='F.col("n") + 1')
     (tmp_path / "pipelines" / "web.py").write_text(text, encoding="utf-8")
-    enough = Settings(project=tmp_path)
     short = Settings(project=tmp_path, verify=VerifySettings(law_seconds=0.1))
-    plan = make_plan(observe(enough, store, log))
+    plan = make_plan(observe(short, store, log))
 
     said: list[str] = []
     ensure_lawful(short, store, log, plan, say=said.append)
@@ -141,10 +145,3 @@ def test_progress_is_reported_and_a_version_without_enough_time_is_tried_again(
         " the time is over (verify.law_seconds: 0.1)"
     )
     assert store.names("cache/law") == ()
-
-    said.clear()
-    ensure_lawful(enough, store, log, plan, say=said.append)
-
-    assert [line for line in said if re.match(r"law of slices: web: slicing \d of 4, .* s$", line)]
-    assert re.search(r"web: 4 of 4 slicings of 20 records give the same rows, \d+ s$", said[-1])
-    assert len(store.names("cache/law")) == 1
