@@ -238,7 +238,7 @@ def test_what_leaves_is_told_with_who_reads_it() -> None:
         )
     )
 
-    assert "build b (version v2) will serve no more" in told
+    assert "build b (version v2) stops serving" in told
     assert "table delays: 12,000 rows, 3 files, 40,000 bytes" in told
     assert "view late: 4 rows\n" in told
     assert "view odd: it cannot be read" in told
