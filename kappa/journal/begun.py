@@ -17,11 +17,9 @@ def rollout_id(record: JournalRecord) -> int | None:
     return id_
 
 
-def beginnings(records: Sequence[JournalRecord]) -> tuple[int, ...]:
-    """Lists the numbers of the records that begin a rollout."""
-    return tuple(
-        record.number for record in records if isinstance(record.event, Staged | SwitchAsked)
-    )
+def begun_after(begun: tuple[int, ...], record: JournalRecord) -> tuple[int, ...]:
+    """Lists the records that begin a rollout, after one more; `begun` are those before it."""
+    return (*begun, record.number) if isinstance(record.event, Staged | SwitchAsked) else begun
 
 
 def rollout_number(record: JournalRecord, begun: Sequence[int]) -> int | None:

@@ -6,7 +6,7 @@ pause ends with a Resumed, or with the last build of a pipeline that was retired
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from kappa.journal.events import Retired, Served
@@ -34,16 +34,8 @@ class Pause:
 Pauses = Mapping[str, Pause]
 
 
-def paused(records: Iterable[JournalRecord]) -> Pauses:
-    """Returns the pause of each pipeline that is paused after these records."""
-    pauses: Pauses = {}
-    for record in records:
-        pauses = paused_after(pauses, record)
-    return pauses
-
-
 def paused_after(pauses: Pauses, record: JournalRecord) -> Pauses:
-    """Returns the pauses after one more record; `pauses` are those before it."""
+    """Returns the pauses by pipeline after one more record; `pauses` are those before it."""
     match record.event:
         case Paused(pipeline=pipeline):
             return {**pauses, pipeline: Pause(record.at, record.by)}

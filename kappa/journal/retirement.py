@@ -6,7 +6,7 @@ a table of one learn from it when the table left, and how it can be brought back
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -49,16 +49,8 @@ class Retirement:
 Retirements = Mapping[str, Retirement]
 
 
-def retired(records: Iterable[JournalRecord]) -> Retirements:
-    """Returns the retirement of each pipeline that is out of service after these records."""
-    retirements: Retirements = {}
-    for record in records:
-        retirements = retired_after(retirements, record)
-    return retirements
-
-
 def retired_after(retirements: Retirements, record: JournalRecord) -> Retirements:
-    """Returns the retirements after one more record; `retirements` are those before it."""
+    """Returns the retirements by pipeline after one more record, of those before it."""
     match record.event:
         case PipelineRetired() as event:
             return {**retirements, event.pipeline: Retirement(event, record.at, record.by)}

@@ -7,12 +7,16 @@ never missed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from threading import Lock
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from kappa.journal.events import GenerationMade
 from kappa.journal.journal import Journal, JournalRecord
 from kappa.state.store import Store
+
+_T = TypeVar("_T")
 
 
 class _Memory:
@@ -23,6 +27,8 @@ class _Memory:
         self.records: list[JournalRecord] = []
         # The last number read and the newest generation up to it, by `last_served` alone.
         self.served: tuple[int, JournalRecord | None] | None = None
+        # By its step: the last number that a fold has, and its value.
+        self.folds: dict[Callable[..., Any], tuple[int, Any]] = {}
 
 
 _LOCK = Lock()
@@ -46,6 +52,22 @@ class JournalView:
             for record in self._journal.after(len(known)):
                 known.append(record)  # each is kept before the next is read
             return tuple(known[after:])
+
+    def folded(self, step: Callable[[_T, JournalRecord], _T], first: _T) -> _T:
+        """Returns the fold of all records by `step`, from `first`. Raises what `step` raises.
+
+        Each record is folded once in a process: `step` is a module's function, and names the fold.
+        """
+        folds = self._memory.folds
+        known: tuple[int, _T] = folds.get(step, (0, first))
+        number, folded = known
+        for record in self.records(after=number):
+            number, folded = record.number, step(folded, record)
+        with self._memory.lock:
+            # Another thread may have come further meanwhile.
+            if number >= folds.get(step, (0, first))[0]:
+                folds[step] = number, folded
+        return folded
 
     def last_served(self) -> tuple[int, JournalRecord | None]:
         """Returns the journal's last number, and the newest record that made a generation, if any.

@@ -17,7 +17,7 @@ import anyio
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
 
-from kappa.journal.begun import beginnings, rollout_number
+from kappa.journal.begun import begun_after, rollout_number
 from kappa.journal.journal import Journal, JournalRecord, as_document
 from kappa.journal.view import JournalView
 from kappa.state.store import Store
@@ -188,8 +188,8 @@ async def _stream(listening: _Listening, number: int, *, progress: bool) -> Asyn
 
 def _some_after(view: JournalView, number: int) -> tuple[list[JournalRecord], tuple[int, ...]]:
     """Returns the next records, and the numbers of all that began a rollout."""
-    records = view.records()
-    return list(records[number : number + _AT_ONCE]), beginnings(records)
+    records = list(view.records(after=number)[:_AT_ONCE])
+    return records, view.folded(begun_after, ())
 
 
 def _event(record: JournalRecord, rollout: int | None) -> str:

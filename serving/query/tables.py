@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from kappa.base.errors import KappaError
 from kappa.base.sql import quoted
-from kappa.journal.pause import Pause, paused
+from kappa.journal.pause import Pause, Pauses, paused_after
 from kappa.journal.view import JournalView
 from kappa.state.build import recent_names, table_path
 from kappa.state.store import Store
@@ -62,7 +62,7 @@ def served_tables(
         when=when,
         lease_seconds=lease_seconds,
     )
-    pauses = paused(JournalView(store).records()) if when is None else {}
+    pauses: Pauses = JournalView(store).folded(paused_after, {}) if when is None else {}
     return tuple(replace(each, pause=pauses.get(each.pipeline)) for each in found)
 
 

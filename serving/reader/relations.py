@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from kappa.base.errors import KappaError
 from kappa.base.sql import quoted, text
 from kappa.declare.table import REJECTS
-from kappa.journal.retirement import retired
+from kappa.journal.retirement import Retirements, retired_after
 from kappa.journal.view import JournalView
 from kappa.state.build import Birth, recent_names, table_path
 from kappa.state.store import Store
@@ -75,9 +75,10 @@ def relations_of(snapshot: Snapshot, store: Store) -> tuple[Relations, ...]:
 def left_of(found: Sequence[Relations], store: Store) -> tuple[Left, ...]:
     """Lists the tables and views of retired pipelines, but for names that are served again."""
     served = {name for each in found for name in each.public}
+    retirements: Retirements = JournalView(store).folded(retired_after, {})
     return tuple(
         Left(pipeline, name, each.text, each.way_back)
-        for pipeline, each in retired(JournalView(store).records()).items()
+        for pipeline, each in retirements.items()
         for name in each.event.names
         if name not in served
     )

@@ -8,7 +8,7 @@ import pytest
 
 from kappa.base.errors import Damaged
 from kappa.journal.events import Abandoned, Served
-from kappa.journal.journal import Journal
+from kappa.journal.journal import Journal, JournalRecord
 from kappa.journal.receipt import Receipt
 from kappa.journal.view import JournalView
 from kappa.state.offsets import Offsets
@@ -101,6 +101,22 @@ def test_a_damaged_record_raises_at_every_look_and_hides_none_before_it(store):
     for _ in range(2):
         with pytest.raises(Damaged, match="journal record 3 cannot be read"):
             view.records()
+
+
+def test_a_fold_has_each_record_once_and_all_views_of_a_store_share_it(store):
+    seen = []
+
+    def both(numbers: tuple[int, ...], record: JournalRecord) -> tuple[int, ...]:
+        seen.append(record.number)
+        return (*numbers, record.number)
+
+    abandon(store, 1, 3)
+    assert JournalView(store).folded(both, ()) == (1, 2, 3)
+    abandon(Store(store.folder), 4, 2)
+    assert JournalView(store).folded(both, ()) == (1, 2, 3, 4, 5)
+    assert JournalView(store).folded(lambda count, _: count + 1, 0) == 5
+
+    assert seen == [1, 2, 3, 4, 5]
 
 
 def test_threads_share_a_view_while_records_are_appended(store):

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import reduce
 from pathlib import Path
 
 import pyarrow as pa
 from deltalake import write_deltalake
 
 from kappa.base.process import process_id
-from kappa.journal.begun import beginnings
+from kappa.journal.begun import begun_after
 from kappa.journal.events import Abandoned, CaughtUp, Event, Failed, Held, Served, Staged, Verified
 from kappa.journal.journal import Journal
 from kappa.journal.receipt import Receipt
@@ -218,7 +219,7 @@ class World:
         )
         rollout = max(record.number for record in self.journal.after(0))
         self.append(CaughtUp(rollout, self._offsets(1000)), self.verified(rollout, live))
-        return len(beginnings(tuple(self.journal.after(0))))
+        return len(reduce(begun_after, self.journal.after(0), tuple[int, ...]()))
 
     def verified(self, rollout: int, live: str | None) -> Verified:
         checks = (

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import pytest
 
 from kappa.base.errors import Conflict, UsageError
-from kappa.journal.begun import beginnings, rollout_number
+from kappa.journal.begun import begun_after, rollout_number
 from kappa.journal.events import Abandoned, Event, PromoteAsked
 from replay.intents.intents import (
     active_rollout,
@@ -41,8 +43,9 @@ def test_the_nth_record_that_begins_a_rollout_begins_rollout_n() -> None:
         (1, 1), (2, 5), (3, 9), (4, 12), (5, 18),
     ]  # fmt: skip
     # Without the fold, the records alone give the same: those who hear single records use it.
-    assert beginnings(journal) == tuple(each.id for each in state.rollouts)
-    assert [rollout_number(record, beginnings(journal)) for record in journal] == [
+    begun = reduce(begun_after, journal, ())
+    assert begun == tuple(each.id for each in state.rollouts)
+    assert [rollout_number(record, begun) for record in journal] == [
         *(1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 4, 4, 4, 3, 3, 3, 5, 5),
     ]
 
