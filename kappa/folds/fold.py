@@ -128,6 +128,21 @@ class MergedFold(Fold):
         return {}
 
 
+class ReaggregatedFold(MergedFold):
+    """A merged fold of one column: Spark's aggregate that makes a value also joins two of them."""
+
+    @property
+    def aggregate(self) -> str:
+        """Spark's aggregate function."""
+        return self.kind
+
+    def aggregates(self, name: str, types: Types, given: Types) -> Iterator[str]:
+        yield f"{self.aggregate}({self.value(given)}) as {spark_quote(name)}"
+
+    def combinations(self, name: str, types: Types) -> Iterator[str]:
+        yield f"{self.aggregate}({spark_quote(name)}) as {spark_quote(name)}"
+
+
 def ignoring_nulls(held: str, contributed: str, both: str, *, alone: str | None = None) -> str:
     """Returns SQL for `both`, or the one side that is not null."""
     return (

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from kappa.base.sql import spark_quote
-from kappa.folds.fold import MergedFold, Quote, Types, ignoring_nulls, sides
+from kappa.folds.fold import Quote, ReaggregatedFold, Types, ignoring_nulls, sides
 from kappa.folds.returned import Returned
 
 
@@ -27,8 +26,12 @@ def or_(column: str) -> Or:
     return Or(column)
 
 
-class _Joined(MergedFold):
+class _Joined(ReaggregatedFold):
     """Booleans joined by the SQL operator that the kind is named after."""
+
+    @property
+    def aggregate(self) -> str:
+        return f"bool_{self.kind}"
 
     def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
         kind = rows.type_of(str(self.column), self.text_of(name))
@@ -38,12 +41,6 @@ class _Joined(MergedFold):
                 hint="only booleans are folded so: give a condition a name",
             )
         yield name, str(kind)
-
-    def aggregates(self, name: str, types: Types, given: Types) -> Iterator[str]:
-        yield f"bool_{self.kind}({self.value(given)}) as {spark_quote(name)}"
-
-    def combinations(self, name: str, types: Types) -> Iterator[str]:
-        yield f"bool_{self.kind}({spark_quote(name)}) as {spark_quote(name)}"
 
     def updated(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
         held, contributed = sides(quote(name))

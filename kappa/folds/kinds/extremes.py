@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from kappa.base.sql import spark_quote
-from kappa.folds.fold import MergedFold, Quote, Types, ignoring_nulls, sides
+from kappa.folds.fold import Quote, ReaggregatedFold, Types, ignoring_nulls, sides
 from kappa.folds.returned import Returned
 
 
@@ -28,19 +27,13 @@ def max_(column: str) -> Max:
     return Max(column)
 
 
-class _Extreme(MergedFold):
+class _Extreme(ReaggregatedFold):
     """The extreme value. `beyond` compares a contributed value with the stored one."""
 
     beyond: ClassVar[str]
 
     def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
         yield name, str(rows.ordered_type_of(str(self.column), self.text_of(name)))
-
-    def aggregates(self, name: str, types: Types, given: Types) -> Iterator[str]:
-        yield f"{self.kind}({self.value(given)}) as {spark_quote(name)}"
-
-    def combinations(self, name: str, types: Types) -> Iterator[str]:
-        yield f"{self.kind}({spark_quote(name)}) as {spark_quote(name)}"
 
     def updated(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
         held, contributed = sides(quote(name))
