@@ -89,7 +89,6 @@ def begin(
     Returns their ids: none if the plan has no changes.
     """
     from replay.plan.plan_text import plan_text
-    from replay.stage.stage import stage
 
     sys.stdout.write(plan_text(made))
     sys.stdout.flush()
@@ -97,9 +96,7 @@ def begin(
     if not made.has_changes:
         return ()
     ask_consent(typed(command, " ".join(pipelines) or None), yes=yes)
-    _hold_to_law(here, made)
-    with moving("beginning the rollouts"):
-        return stage(here.store, made, auto_promote=auto_promote)
+    return _begun(here, made, auto_promote=auto_promote)
 
 
 def apply_saved(here: Here, file: Path, *, timeout: float | None) -> None:
@@ -109,7 +106,6 @@ def apply_saved(here: Here, file: Path, *, timeout: float | None) -> None:
     """
     from replay.plan.plan_text import plan_text
     from replay.stage.saved_plan import SavedPlan
-    from replay.stage.stage import stage
 
     here.must_run()
     saved = SavedPlan.read(file)
@@ -117,20 +113,21 @@ def apply_saved(here: Here, file: Path, *, timeout: float | None) -> None:
     sys.stdout.write(plan_text(made))
     sys.stdout.flush()
     made.ensure_possible_as_shown()
-    _hold_to_law(here, made)
     for_each_rollout(
-        lambda id_: follow_rollout(here, id_, timeout),
-        stage(here.store, made, auto_promote=True),
+        lambda id_: follow_rollout(here, id_, timeout), _begun(here, made, auto_promote=True)
     )
 
 
-def _hold_to_law(here: Here, made: Plan) -> None:
+def _begun(here: Here, made: Plan, *, auto_promote: bool) -> tuple[int, ...]:
     from replay.stage.law import ensure_lawful
+    from replay.stage.stage import stage
 
     with moving("trying it on a sample of the log, cut in several ways") as show:
 
-        def told(line: str) -> None:
+        def report(line: str) -> None:
             say(line)
             show(line)
 
-        ensure_lawful(here.settings, here.store, here.log(), made, say=told)
+        ensure_lawful(here.settings, here.store, here.log(), made, say=report)
+    with moving("beginning the rollouts"):
+        return stage(here.store, made, auto_promote=auto_promote)

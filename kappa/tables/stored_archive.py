@@ -68,7 +68,7 @@ class StoredArchive:
 
     def blocks(self) -> tuple[Block, ...]:
         """Lists its files, in the order of partitions and offsets."""
-        import pyarrow as pa  # noqa: PLC0415  # as above
+        import pyarrow as pa  # noqa: PLC0415  # it takes a while, and only the archiver needs it
 
         found = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
         blocks = (
