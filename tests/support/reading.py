@@ -70,7 +70,7 @@ while not stop.wait(float(sys.argv[2])):
         for topic, partition, offset in frontier.offsets.items():
             if offset < seen.get((topic, partition), 0):
                 before = seen[topic, partition]
-                    told.append(f"backward: {topic} {partition} {offset} after {before}")
+                told.append(f"backward: {topic} {partition} {offset} after {before}")
             seen[topic, partition] = offset
         generation = snapshot.generation
         generations.add(generation)
