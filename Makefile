@@ -3,6 +3,8 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 LOCKS := requirements
+# The tests start hundreds of Python processes of the same code: each would compile all of it again.
+unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-one test-browser check faults bench bench-quick docs lock clean
 

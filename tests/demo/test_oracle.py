@@ -9,30 +9,36 @@ from pathlib import Path
 
 import pytest
 
-from demo.events import first_events, further_events
+from demo.events import Event, first_events, further_events
 from demo.ledger import Ledger
 from demo.oracle import ASKED, Oracle, compare
 from kappa.base.errors import Broken
 from kappa.state.offsets import Offsets
 
-EVENTS = [*first_events(21_000), *islice(further_events(), 2_000)]
+
+@pytest.fixture(scope="module")
+def events() -> list[Event]:
+    # Making them takes seconds, which a process that only collects tests need not spend.
+    return [*first_events(21_000), *islice(further_events(), 2_000)]
 
 
 @pytest.fixture(scope="module")
-def ledger(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Offsets]:
+def ledger(tmp_path_factory: pytest.TempPathFactory, events: list[Event]) -> tuple[Path, Offsets]:
     path = tmp_path_factory.mktemp("ledger") / "ledger.parquet"
     with Ledger(path) as account:
-        for event in EVENTS:
+        for event in events:
             account.add(event)
         account.close(account.offsets)
         return path, account.offsets
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_on_time_is_counted_as_the_version_says(ledger: tuple[Path, Offsets], version: int) -> None:
+def test_on_time_is_counted_as_the_version_says(
+    events: list[Event], ledger: tuple[Path, Offsets], version: int
+) -> None:
     flights = [
         json.loads(event.value or b"")
-        for event in EVENTS
+        for event in events
         if event.topic == "flights" and event.valid
     ]
     on_time = Counter(
@@ -50,9 +56,9 @@ def test_on_time_is_counted_as_the_version_says(ledger: tuple[Path, Offsets], ve
 
 
 def test_the_latest_value_of_a_key_counts_and_a_tombstone_deletes(
-    ledger: tuple[Path, Offsets],
+    events: list[Event], ledger: tuple[Path, Offsets]
 ) -> None:
-    latest = {event.key: event.value for event in EVENTS if event.topic == "planes"}
+    latest = {event.key: event.value for event in events if event.topic == "planes"}
     seats = {key: json.loads(value)["seats"] for key, value in latest.items() if value is not None}
 
     with Oracle(*ledger) as oracle:
@@ -95,9 +101,11 @@ def test_rows_are_compared_as_multisets() -> None:
     assert different.unexpected == ("(1, 'a')", "(2, 0.5)")
 
 
-def test_a_ledger_of_other_records_than_were_acknowledged_is_refused(tmp_path: Path) -> None:
+def test_a_ledger_of_other_records_than_were_acknowledged_is_refused(
+    events: list[Event], tmp_path: Path
+) -> None:
     with Ledger(tmp_path / "ledger.parquet") as account:
-        account.add(EVENTS[0])
+        account.add(events[0])
 
         with pytest.raises(Broken, match="the broker acknowledged"):
             account.close(Offsets({"airlines": {0: 2}}))
