@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import os
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.core import TyperGroup
 from typer.exceptions import Abort, Exit, TyperException
 
 from commands import archive, deploy, look, promote, query, rejects, run, service, topics
@@ -79,9 +81,8 @@ def run_command(arguments: list[str]) -> int:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
         # Typer's own main has other exit codes for an interrupt and a broken pipe.
-        command = typer.main.get_command(app)
-        with command.make_context("kappa", arguments) as context:
-            command.invoke(context)
+        with _command_line().make_context("kappa", arguments) as context:
+            context.command.invoke(context)
         sys.stdout.flush()
     except Exit as ended:
         return ended.exit_code
@@ -105,6 +106,11 @@ def run_command(arguments: list[str]) -> int:
             )
         )
     return ExitCode.OK
+
+
+@cache
+def _command_line() -> TyperGroup:
+    return typer.main.get_group(app)
 
 
 def _write_no_more() -> None:

@@ -23,6 +23,8 @@ TEST_NAME = 80
 WIDTH = 100
 # Openings of first lines that name nothing: the subject is the thing itself.
 NAMELESS = re.compile(r"(What|Who|How|Where|When|Says|Tells)\b")
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+_HOLDERS = (ast.stmt, ast.excepthandler, ast.match_case)
 VERB = re.compile(r"[A-Z][a-z]*s\b")
 
 
@@ -35,12 +37,14 @@ def _first_lines() -> list[tuple[Path, ast.AST, str, str]]:
     """Returns file, node, place and first line of each docstring."""
     found = []
     for path in PROGRAMS:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                text = ast.get_docstring(node)
-                if text:
-                    place = _place(path, getattr(node, "lineno", 1))
-                    found.append((path, node, place, text.splitlines()[0]))
+        pending: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+        while pending:
+            node = pending.pop()
+            # Half of a file's nodes are expressions, which hold no docstring.
+            pending += [each for each in ast.iter_child_nodes(node) if isinstance(each, _HOLDERS)]
+            if isinstance(node, _DOCUMENTED) and (text := ast.get_docstring(node)):
+                place = _place(path, getattr(node, "lineno", 1))
+                found.append((path, node, place, text.splitlines()[0]))
     return found
 
 

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_file_location
-from pathlib import Path
 from types import CodeType, ModuleType
 
 from kappa.code.static.sources import PIPELINES, Sources
@@ -32,9 +31,7 @@ def open_sources(sources: Sources) -> None:
     for importer in [each for each in sys.meta_path if isinstance(each, _Importer)]:
         sys.meta_path.remove(importer)
         _forget(importer.given)
-    _forget(
-        {name for name, module in list(sys.modules.items()) if _is_stale(name, module, sources)}
-    )
+    _forget(_stale(sources))
     sys.meta_path.insert(0, _Importer(sources))
     importlib.invalidate_caches()
     open_schema_files(sources.folder)
@@ -81,15 +78,19 @@ class _Loader(SourceFileLoader):
         return compile(self.get_data(path), path, "exec", dont_inherit=True)
 
 
-def _is_stale(name: str, module: ModuleType | None, sources: Sources) -> bool:
-    if name.partition(".")[0] == PIPELINES:
-        return True
-    file = getattr(module, "__file__", None)
-    return (
-        isinstance(file, str)
-        and Path(file).is_relative_to(sources.folder)
-        and sources.locate(name) is not None
-    )
+def _stale(sources: Sources) -> set[str]:
+    """Lists the modules that were imported from where these sources are found."""
+    within = f"{sources.folder}{os.sep}"
+    return {
+        name
+        for name, module in list(sys.modules.items())
+        if name.partition(".")[0] == PIPELINES
+        or (
+            isinstance(file := getattr(module, "__file__", None), str)
+            and file.startswith(within)
+            and sources.locate(name) is not None
+        )
+    }
 
 
 def _forget(names: set[str]) -> None:
