@@ -23,6 +23,8 @@ from kappa.state.build import read_birth
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 
+pytestmark = pytest.mark.slow
+
 EVENTS, KEYS = 600, 7
 
 

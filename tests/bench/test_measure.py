@@ -8,6 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 MEASURE = Path(__file__).with_name("measure.py")
 BURN = "import time\nwhile time.process_time() < {seconds}: pass"
 # A child that outlives who started it.

@@ -605,6 +605,7 @@ def test_who_waits_for_what_has_ended_already_is_told_how(
         assert "3 rows do not satisfy: hits > 0" in ended.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("redirected", "code", "says"),
     [(">&-", 0, ""), (">/dev/full", 1, "error: No space left on device")],
@@ -1266,6 +1267,7 @@ def test_news_are_told_once(store: Store) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_who_stops_reading_hears_no_complaint(project: Path, two_builds: Store) -> None:
     two_builds.put("logs/supervisor.log", b"line\n" * 200_000)
     with typed(project, "logs", "-n", "200000") as process:
@@ -1275,6 +1277,7 @@ def test_who_stops_reading_hears_no_complaint(project: Path, two_builds: Store) 
         assert (process.wait(30), read(process)) == (0, b"")
 
 
+@pytest.mark.slow
 def test_an_interrupt_is_quiet(project: Path, two_builds: Store) -> None:
     two_builds.put("logs/supervisor.log", b"line\n")
     with typed(project, "logs", "-f") as process:
@@ -1284,6 +1287,7 @@ def test_an_interrupt_is_quiet(project: Path, two_builds: Store) -> None:
         assert (process.wait(30), read(process)) == (130, b"interrupted\n")
 
 
+@pytest.mark.slow
 def test_a_stopped_follower_learns_how_to_follow_again_and_the_rollout_continues(
     project: Path, two_builds: Store
 ) -> None:
@@ -1309,6 +1313,7 @@ def test_a_stopped_follower_learns_how_to_follow_again_and_the_rollout_continues
     )
 
 
+@pytest.mark.slow
 def test_at_a_terminal_status_is_shown_again_and_again_until_it_is_interrupted(
     project: Path, two_builds: Store
 ) -> None:
@@ -1334,6 +1339,7 @@ def test_at_a_terminal_status_is_shown_again_and_again_until_it_is_interrupted(
     os.close(screen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", ["C", "C.UTF-8"])
 def test_answers_are_utf_8_in_any_language(project: Path, language: str) -> None:
     done = subprocess.run(

@@ -6,7 +6,11 @@ import json
 from collections import Counter
 from itertools import islice
 
+import pytest
+
 from demo.events import PARTITIONS, first_count, first_events, further_events, partition
+
+pytestmark = pytest.mark.slow
 
 FEW = 25_000
 

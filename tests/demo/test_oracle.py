@@ -15,6 +15,8 @@ from demo.oracle import ASKED, Oracle, compare
 from kappa.base.errors import Broken
 from kappa.state.offsets import Offsets
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def events() -> list[Event]:

@@ -46,6 +46,8 @@ from kappa.tables.stored_archive import Block, StoredArchive, open_archive
 from kappa.tables.versions import files
 from kappa.values.tally import Tally
 
+pytestmark = pytest.mark.slow
+
 VISITS = Topic(
     "visits",
     event="visitor string not null, n int, tags array<string>, at timestamp",

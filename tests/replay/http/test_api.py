@@ -37,6 +37,8 @@ from replay.status.metrics import Seen, metrics_text
 from replay.status.status import BuildStatus, Status
 from serving.sandbox.question import Allowance
 
+pytestmark = pytest.mark.slow
+
 ROLLOUTS = "/api/v1/rollouts"
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -51,6 +51,8 @@ from serving.page import marks
 from serving.page.render import _pages, page_html, problem_html
 from serving.sandbox.question import Allowance
 
+pytestmark = pytest.mark.slow
+
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HTML = "text/html,application/xhtml+xml"
 PATHS = (

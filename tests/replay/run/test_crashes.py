@@ -451,6 +451,7 @@ def test_a_branch_begins_as_planned_though_its_frontier_was_dropped_before_the_y
     world.end()
 
 
+@pytest.mark.slow
 def test_every_failpoint_of_a_story_is_passed_in_it() -> None:
     assert all(
         set(points) <= without_a_death(story)[1].keys() for story, points in FAILPOINTS.items()

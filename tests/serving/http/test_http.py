@@ -31,6 +31,8 @@ from serving.http.gate import Bounds, Gate, Message, Receive, Scope, Send
 from serving.http.token import WaitingLine
 from serving.sandbox.question import Allowance
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Platform:

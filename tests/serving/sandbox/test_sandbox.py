@@ -35,6 +35,8 @@ from serving.sandbox.children import Nursery
 from serving.sandbox.question import Allowance, Format, Question, Reply
 from serving.sandbox.sandbox import Sandbox
 
+pytestmark = pytest.mark.slow
+
 SECRET = "the-secret-of-another"
 # Names in these texts: {secret} and {parquet} are files beside the root, {own} is one of the
 # snapshot's own files, {port} is a listening port of this machine.
@@ -302,7 +304,6 @@ def test_an_attack_is_refused_in_a_sentence_and_changes_nothing(
     world.ensure_untouched()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "attack",
     [
@@ -477,7 +478,6 @@ def test_what_cannot_be_written_as_parquet_says_what_can_be_done(
     assert "JSON" in told.value.hint
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "sql",
     [
@@ -500,7 +500,6 @@ def test_what_needs_too_much_memory_ends_in_its_own_process(
     assert asked(tight, platform, "select 1").rows == 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "sql",
     [
@@ -553,7 +552,6 @@ def test_each_query_has_a_process_of_its_own_and_none_is_left(
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in seen[0]))
 
 
-@pytest.mark.slow
 def test_a_process_that_is_killed_while_it_waits_or_with_all_others_is_replaced(
     sandbox: Sandbox, platform: Platform
 ) -> None:
@@ -568,7 +566,6 @@ def test_a_process_that_is_killed_while_it_waits_or_with_all_others_is_replaced(
     assert asked(sandbox, platform, "select 1").rows == 1
 
 
-@pytest.mark.slow
 def test_a_process_that_is_killed_at_work_is_told_of(small: Sandbox, platform: Platform) -> None:
     small.start()
     threading.Timer(0.4, os.kill, (small._spares[0].pid, signal.SIGKILL)).start()
