@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import signal
@@ -109,6 +110,11 @@ def topic_name(request: pytest.FixtureRequest, _numbers: Callable[[], int]) -> s
 @pytest.fixture(scope="session")
 def _numbers() -> Callable[[], int]:
     return itertools.count(1).__next__
+
+
+def pytest_collection_finish() -> None:
+    """Takes all that was imported out of the garbage collector's sight: it stays to the end."""
+    gc.freeze()
 
 
 # The files that make a run long are named at its end.

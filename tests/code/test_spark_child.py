@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import sys
 
+import pytest
+
 from kappa.code.spark_child import PROGRESS, run_child
 
 CHILD = f"""
 import sys
+
+import pytest
 print("on stdout")
 print("{PROGRESS}first of two", file=sys.stderr, flush=True)
 print("a warning of Spark", file=sys.stderr, flush=True)
@@ -29,6 +33,7 @@ def test_lines_of_progress_are_passed_on_and_others_are_kept_for_the_error() -> 
     assert run("", 60) == (3, ["a warning of Spark"], ["first of two", "second of two"])
 
 
+@pytest.mark.slow
 def test_a_child_that_does_not_end_is_killed_and_what_it_reported_has_arrived() -> None:
     ended, _, said = run("import time; time.sleep(600)", 3)
 

@@ -19,6 +19,9 @@ from promote_world import Bounds, Protocol, Violation, Without
 
 from kappa.base.errors import KappaError
 
+# Many actors in many orders.
+pytestmark = pytest.mark.slow
+
 
 def looked_at(bounds: Bounds, without: Without = Without.NOTHING) -> Found:
     protocol = Protocol(bounds, without)
@@ -89,7 +92,6 @@ TEETH = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("bounds", WORLDS.values(), ids=WORLDS)
 def test_in_any_order_of_steps_no_reader_goes_back_and_an_end_can_be_reached(
     bounds: Bounds,

@@ -39,6 +39,9 @@ from replay.rollout.state import State
 from replay.run.controller import Controller
 from replay.run.next_step import next_step
 
+# Many actors in many orders.
+pytestmark = pytest.mark.slow
+
 RULES = RolloutSettings(hold_attempts=3, hold_seconds=10)
 PIPELINES = {"a": "flights", "b": "flights", "x": "trains", "y": "trains"}
 
@@ -453,7 +456,6 @@ def asked(what: Callable[[], object]) -> None:
         return
 
 
-@pytest.mark.slow
 @pytest.mark.law
 @examples(10)
 @given(st.lists(st.sampled_from(ACTIONS), max_size=40), st.booleans(), st.integers())

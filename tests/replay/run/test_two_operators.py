@@ -46,6 +46,9 @@ from replay.rollout.rollout import Phase
 from replay.rollout.state import State, soaked
 from replay.stage.stage import stage
 
+# Many actors in many orders.
+pytestmark = pytest.mark.slow
+
 V1, V2, V3 = declared(), declared(code="2"), declared(code="3")
 # Build b serves and a is kept; rollout 3, which record 10 began, is on its way with build c.
 SERVING = (

@@ -627,6 +627,7 @@ def test_nothing_served_makes_an_empty_reader(store: Store) -> None:
         assert reader.rows("show tables").rows == ()
 
 
+@pytest.mark.slow
 def test_a_query_needs_neither_spark_nor_a_broker_nor_a_jvm(platform: Platform) -> None:
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS, PLANES: ROWS_OF_PLANES})
     code = (
