@@ -1,4 +1,6 @@
-"""The commands and snippets of docs, run as pasted, in one project (README: test_wheel.py).
+"""The commands and snippets of docs, run as pasted, in one project.
+
+The run's broker serves it; test_wheel.py pastes README where Kappa starts a broker of its own.
 
 A ```sh block runs; a ```python block whose first line names a file is that file. What cannot run
 here is marked `no-run`, and listed in NOT_RUN with the test that runs it, or why none does.
@@ -12,6 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import typed
 from house import HOUSE
 from pasted import Reader, blocks
 from testbed import Testbed
@@ -53,16 +56,17 @@ def test_what_does_not_run_is_listed() -> None:
 
 @pytest.fixture
 def programs(tmp_path: Path) -> Path:
-    """A folder with `kappa`, as an activated venv has it."""
+    """A folder with `kappa`, as an activated venv has it; but the typist forks for each command."""
     kappa = tmp_path / "bin" / "kappa"
     kappa.parent.mkdir()
-    kappa.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m cli "$@"\n', encoding="utf-8")
+    client = f'exec "{sys.executable}" -I -S "{typed.__file__}" "$TYPIST" "$@"'
+    kappa.write_text(f"#!/bin/sh\n{client}\n", encoding="utf-8")
     kappa.chmod(0o755)
     return kappa.parent
 
 
-def test_the_pages_work_when_pasted(tmp_path: Path, programs: Path) -> None:
-    bed = Testbed(tmp_path / "project", listen="127.0.0.1:8717")
+def test_the_pages_work_when_pasted(tmp_path: Path, lent: str, programs: Path) -> None:
+    bed = Testbed(tmp_path / "project", lent, listen="127.0.0.1:8717")
     reader = Reader(bed, programs)
     try:
         screens = {page: reader.paste(page) for page in PAGES}
@@ -77,6 +81,9 @@ def test_the_pages_work_when_pasted(tmp_path: Path, programs: Path) -> None:
         assert "proved" in screens["docs/howto/prove.md"]
         # The reject was mended to a third visit of "/".
         assert '"hits":3' in screens["docs/howto/serve.md"].replace(" ", "")
+        bed.must("down")
+        assert bed.pids() == []
+        # It needs no broker.
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"],
             cwd=bed.folder,
@@ -86,7 +93,5 @@ def test_the_pages_work_when_pasted(tmp_path: Path, programs: Path) -> None:
             check=False,
         )
         assert done.returncode == 0, done.stdout
-        bed.must("down")
-        assert bed.pids() == []
     finally:
         bed.ensure_gone()

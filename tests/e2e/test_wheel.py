@@ -63,6 +63,8 @@ def installed(folder: Path) -> Path:
     (site,) = venv.glob("lib/python*/site-packages")
     # A folder that a .pth file names is searched, but what it says of this tree (.pth) is not read.
     (site / "required.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    # Spark's class archive, which `kappa.setup` records: the one of these very packages.
+    (venv / "kappa").symlink_to(Path(sys.prefix) / "kappa")
     where = [python, "-P", "-c", "import kappa, cli; print(kappa.__file__)"]
     found = subprocess.run(where, env={}, capture_output=True, text=True, check=True)
     assert found.stdout.startswith(str(site))

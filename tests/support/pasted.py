@@ -32,14 +32,21 @@ def blocks(page: str) -> Iterator[Block]:
 
 
 class Reader:
-    """A person who pastes what the pages show, into one shell in one project."""
+    """A person who pastes what the pages show, into one shell in one project.
+
+    The project's typist, if it has one, may be the `kappa` among the programs (typed.py).
+    """
 
     def __init__(self, bed: Testbed, programs: Path) -> None:
         self.bed = bed
+        self._inherited = (
+            [] if bed.typist is None else [bed.typist.end(bed.environment["PYTHONPATH"]).fileno()]
+        )
         self.environment = {
             **bed.environment,
             "PATH": f"{programs}:{bed.environment['PATH']}",
             "COLUMNS": "140",
+            "TYPIST": "".join(map(str, self._inherited)),
         }
 
     def paste(self, page: str) -> str:
@@ -59,6 +66,7 @@ class Reader:
             ["bash", "-euo", "pipefail", "-c", text],
             cwd=self.bed.folder,
             env=self.environment,
+            pass_fds=self._inherited,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -24,11 +24,21 @@ from tempfile import TemporaryFile
 # thread along, and what others hold at that moment would stay held.
 _IMPORTED = (
     "cli",
+    "kappa.base.settings",
+    "kappa.code.artifact",
     "kappa.code.project",
+    "kappa.code.spark_child",
     "kappa.log.producer",
+    "kappa.state.lease",
+    "replay.look.listings",
     "replay.plan.make_plan",
+    "replay.plan.plan_text",
     "replay.rollout.history",
+    "replay.stage.saved_plan",
+    "replay.status.running",
     "replay.status.status",
+    "replay.status.status_text",
+    "rich.table",
     "serving.query.render",
 )
 # The pid of a command, and later its exit code.
@@ -73,26 +83,31 @@ class Typist:
         self, arguments: Sequence[str], folder: Path, environment: Mapping[str, str], given: str
     ) -> Typed:
         """Types a command in a folder, with `given` to read from stdin."""
-        if self._end is None:
-            self._end, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            with other:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-P", __file__, str(other.fileno())],
-                    pass_fds=[other.fileno()],
-                    env={**os.environ, "PYTHONPATH": environment["PYTHONPATH"]},
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                )
+        end = self.end(environment["PYTHONPATH"])
         ending, written = os.pipe()
         with TemporaryFile() as stdin, TemporaryFile() as out, TemporaryFile() as err:
             stdin.write(given.encode())
             stdin.seek(0)
             request = json.dumps([[*arguments], str(folder), dict(environment)]).encode()
             files = [stdin.fileno(), out.fileno(), err.fileno(), written]
-            socket.send_fds(self._end, [request], files)
+            socket.send_fds(end, [request], files)
             os.close(written)
             (pid,) = _WORD.unpack(os.read(ending, _WORD.size))
             return Typed(pid, os.dup(out.fileno()), os.dup(err.fileno()), ending)
+
+    def end(self, sources: str) -> socket.socket:
+        """Returns the end that takes commands; a shell that inherits it types by typed.py."""
+        if self._end is None:
+            self._end, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with other:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", __file__, str(other.fileno())],
+                    pass_fds=[other.fileno()],
+                    env={**os.environ, "PYTHONPATH": sources},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                )
+        return self._end
 
 
 def _read(file: int) -> str:
@@ -134,6 +149,11 @@ def _run(
     for descriptor, number in ((stdin, 0), (out, 1), (err, 2)):
         os.dup2(descriptor, number)
         os.close(descriptor)
+    # The streams are of the kind of the files: a pipe cannot be sought.
+    sys.stdin, sys.stdout, sys.stderr = (
+        open(number, mode, closefd=False, encoding="utf-8")  # noqa: SIM115  # till the end
+        for number, mode in ((0, "r"), (1, "w"), (2, "w"))
+    )
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
