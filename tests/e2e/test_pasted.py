@@ -56,7 +56,7 @@ def test_what_does_not_run_is_listed() -> None:
 
 @pytest.fixture
 def programs(tmp_path: Path) -> Path:
-    """A folder with `kappa`, as an activated venv has it; but the typist forks for each command."""
+    """A folder with `kappa`, as an activated venv has it; the typist runs its commands."""
     kappa = tmp_path / "bin" / "kappa"
     kappa.parent.mkdir()
     client = f'exec "{sys.executable}" -I -S "{typed.__file__}" "$TYPIST" "$@"'
