@@ -1,6 +1,6 @@
-"""`kappa` as a shell of a test finds it: hands the command to the typist, whose end it inherits.
+"""The program `kappa` of a test's shell: hands the command to the typist.
 
-It imports little, so that it starts in a few hundredths of a second.
+The shell inherits the typist's end. Little is imported, so this starts in hundredths of a second.
 """
 
 import json
