@@ -245,6 +245,17 @@ def test_what_is_no_pipeline_and_what_it_does_not_read_are_refused() -> None:
         )
 
 
+def test_a_pipeline_without_enough_time_is_not_tried_to_the_end() -> None:
+    from kappa.engine.children.law import tried_in_time
+
+    pages = of_rows(lambda events: events)
+    request = {"seconds": 0.0, "slices": 8, "records": {"p": [("events", 0, 0, None, "e30=")] * 3}}
+
+    answer = tried_in_time(request, {"p": pages})["p"]
+
+    assert (answer["tried"], answer["of"]) == (0, 4)
+
+
 def test_random_events_are_mostly_valid_and_the_same_each_time() -> None:
     from kappa.records.record import RecordReader
     from kappa.testing import _bytes, some_events

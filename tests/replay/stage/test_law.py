@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plans import declared
 
 from kappa.base.errors import VerificationFailed
 from kappa.base.sections import VerifySettings
@@ -17,10 +19,12 @@ from kappa.base.settings import Settings
 from kappa.declare.topic import Topic
 from kappa.log.client import Log
 from kappa.log.producer import ProducedRecord
+from kappa.log.reader import Record
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from replay.plan.make_plan import make_plan
 from replay.plan.observe import observe
+from replay.plan.plan import Change, Plan, PlanStep
 from replay.preflight.sample import pieces
 from replay.stage.law import ensure_lawful
 
@@ -123,25 +127,42 @@ def test_a_pipeline_that_breaks_it_is_refused_and_one_that_does_not_is_tried_onc
         ensure_lawful(settings, store, log, replace(plan, steps=(lawful,)))
 
 
-@pytest.mark.jvm
 def test_a_version_without_enough_time_is_not_kept_as_tried(
-    tmp_path: Path, log: Log, topic_name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The law once ran for minutes; now `verify.law_seconds` bounds it."""
-    (tmp_path / "pipelines").mkdir()
+    asked: list[object] = []
+
+    def ask(*_: object, seconds: float, **__: object) -> dict[str, dict[str, float]]:
+        asked.append(seconds)
+        return {"web": {"tried": 0, "of": 4, "seconds": 1.5}}
+
+    monkeypatch.setattr("replay.stage.law.ask", ask)
     store = Store(Settings(project=tmp_path).root_url)
-    log.create(Topic(topic_name, partitions=2, event="page string not null, n int"))
-    log.produce((ProducedRecord(b'{"page": "home", "n": 1}') for _ in range(20)), topic_name)
-    text = SIZED.format(topic=topic_name, n='F.col("n") + 1')
-    (tmp_path / "pipelines" / "web.py").write_text(text, encoding="utf-8")
     short = Settings(project=tmp_path, verify=VerifySettings(law_seconds=0.1))
-    plan = make_plan(observe(short, store, log))
-
+    step = PlanStep("web", Change.NEW, "v1", None, None, declared=declared("web"))
     said: list[str] = []
-    ensure_lawful(short, store, log, plan, say=said.append)
 
+    ensure_lawful(short, store, _TwentyRecords(), Plan((step,), (), 0, 0), say=said.append)
+
+    assert asked == [0.1]
     assert said[-1] == (
         "law of slices: web: 0 of 4 slicings of 20 records give the same rows;"
         " the time is over (verify.law_seconds: 0.1)"
     )
     assert store.names("cache/law") == ()
+
+
+class _TwentyRecords:
+    """A log of twenty records in one partition."""
+
+    def beginning(self, topics: Iterable[str]) -> Offsets:
+        return Offsets.zero(dict.fromkeys(topics, 1))
+
+    def end(self, topics: Iterable[str]) -> Offsets:
+        return Offsets({topic: {0: 20} for topic in topics})
+
+    def records(self, topics: Iterable[str], start: Offsets, end: Offsets) -> Iterator[Record]:
+        for topic in topics:
+            for offset in range(start.at(topic, 0), end.at(topic, 0)):
+                yield Record(topic, 0, offset, 0, b"a", b"{}", ())
