@@ -457,7 +457,8 @@ def cuts(log: MemoryLog, draw: random.Random, slices: int) -> list[Offsets]:
     ("seed", "slices", "driver_rows"),
     [
         (2, 7, 10_000),
-        (4, 1, 0),
+        # `test_writers_may_take_turns_on_one_table` has Spark fold each kind, too.
+        pytest.param(4, 1, 0, marks=pytest.mark.sweep),
         pytest.param(1, 1, 10_000, marks=pytest.mark.sweep),
         # Spark's rows onto Spark's: where writers take turns, they are folded onto others.
         pytest.param(5, 2, 25, marks=pytest.mark.sweep),
