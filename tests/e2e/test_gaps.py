@@ -20,6 +20,7 @@ from kappa.base.settings import load_settings
 from kappa.broker.broker import Broker
 from kappa.java.jars import Jars
 from kappa.java.java import Java
+from kappa.log.client import Log
 from kappa.state.offsets import Offsets
 from replay.look.archive import archive_status
 
@@ -80,7 +81,8 @@ def test_a_lost_beginning_is_refused_accepted_and_told_for_ever(
         end = bed.log.produce(
             [order(number, customer="ada") for number in range(5)], "orders"
         ).offsets
-        bed.wait(lambda: archived(bed), "the archive of orders")
+        log, archive_end = bed.log, bed.log.end(["orders"])
+        bed.wait(lambda: archived(bed, log, archive_end), "the archive of orders")
         (status,) = bed.must("archive", "status", "-o", "json").json()
         assert (status["state"], status["behind"], status["records"]) == ("following", 0, 11)
         assert [each["found"] for each in bed.must("archive", "verify", "-o", "json").json()] == [
@@ -101,10 +103,9 @@ def test_a_lost_beginning_is_refused_accepted_and_told_for_ever(
     assert broker.alive()
 
 
-def archived(bed: Testbed) -> bool:
+def archived(bed: Testbed, log: Log, end: Offsets) -> bool:
     """Looks as `kappa archive status` does, without a process each time that it is asked."""
-    found = archive_status(load_settings(bed.folder), bed.store, {}, bed.log)
-    end = bed.log.end(["orders"])
+    found = archive_status(load_settings(bed.folder), bed.store, {}, log)
     return any(
         each.mark is not None and Offsets({"orders": dict(each.mark.end)}).covers(end)
         for each in found
