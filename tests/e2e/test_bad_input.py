@@ -10,13 +10,13 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Producer
-from e2e_shop import V1, order
+from e2e_shop import LEAN_1, order
 from testbed import Testbed, platform
 
 from kappa.log.producer import ProducedRecord
 
 pytestmark = [pytest.mark.jvm]
-TOPICS = ["orders", "items"]
+TOPICS = ["orders"]
 # The producers call the customer a buyer now, and say where they bought.
 ORDER = {
     "type": "object",
@@ -31,7 +31,7 @@ ORDER = {
 }
 # And each order is noted with the time at which it was folded.
 RENAMED = (
-    V1.replace(
+    LEAN_1.replace(
         'key="customer", '
         'event="customer string not null, item string, amount bigint, at timestamp"',
         'key="buyer", event=Path("schemas/order.json"), was={"buyer": "customer"}',
@@ -60,7 +60,7 @@ def bed(tmp_path_factory: pytest.TempPathFactory, lent: str) -> Iterator[Testbed
     """A shop that serves, without an order yet."""
     # What served before a change is of no use here.
     settings = lent + '[rollout]\nsoak = "0s"\n'
-    with platform(tmp_path_factory.mktemp("input") / "wröng", settings, shop=V1) as bed:
+    with platform(tmp_path_factory.mktemp("input") / "wröng", settings, shop=LEAN_1) as bed:
         assert "serves" in bed.must("deploy", "--yes").out
         yield bed
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from e2e_shop import V1, V2, order
+from e2e_shop import LEAN_1, LEAN_2, order
 from testbed import Testbed, platform
 
 from kappa.base.settings import load_settings
@@ -38,7 +38,7 @@ def test_a_lost_beginning_is_refused_accepted_and_told_for_ever(
     tmp_path: Path, lent: str, broker: Broker
 ) -> None:
     # What served before a change is of no use here.
-    with platform(tmp_path / "gaps", lent + '[rollout]\nsoak = "0s"\n', shop=V1) as bed:
+    with platform(tmp_path / "gaps", lent + '[rollout]\nsoak = "0s"\n', shop=LEAN_1) as bed:
         assert not bed.pids("kafka.Kafka")
         end = bed.log.produce(
             [order(number, customer="ada") for number in range(10)], "orders"
@@ -62,7 +62,7 @@ def test_a_lost_beginning_is_refused_accepted_and_told_for_ever(
 
         # Of what serves nobody asks; a new build needs it anew.
         assert bed.kappa("plan", "--detailed-exitcode").code == 0
-        bed.declare("shop", V2)
+        bed.declare("shop", LEAN_2)
         refused = bed.kappa("deploy", "--yes")
         assert refused.code == 1
         assert f"orders partition {partition} begins at offset 4" in refused.out
@@ -77,7 +77,7 @@ def test_a_lost_beginning_is_refused_accepted_and_told_for_ever(
         assert told.startswith(f"gap: orders partition {partition} begins")
 
         # From when it is archived on nothing is lost any more, whatever the topic loses.
-        bed.declare("shop", V2.replace("partitions=3,", "partitions=3, archive=True,"))
+        bed.declare("shop", LEAN_2.replace("partitions=3,", "partitions=3, archive=True,"))
         end = bed.log.produce(
             [order(number, customer="ada") for number in range(5)], "orders"
         ).offsets
@@ -122,7 +122,7 @@ def test_a_broker_that_is_away_for_a_minute_is_waited_for_and_status_says_so(
         with platform(
             tmp_path / "away",
             f'[kafka]\nbootstrap_servers = "{given.bootstrap_servers}"\n',
-            shop=V1,
+            shop=LEAN_1,
         ) as bed:
             bed.log.produce((order(number, customer="ada") for number in range(50)), "orders")
             bed.must("deploy", "--yes")

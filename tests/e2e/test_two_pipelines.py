@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
     ConfigResource,
     ResourceType,
 )
-from e2e_shop import expected, order
+from e2e_shop import LEAN_1, LEAN_2, expected, order
 from testbed import Testbed, platform
 
 from kappa.journal.events import Served
@@ -35,30 +35,6 @@ from serving.query.query import connect
 
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(900)]
 
-SHOP_1 = """
-from kappa import Table, Topic, count, max_, min_, pipeline, sum_
-
-ORDERS = Topic(
-    "orders", partitions=3, key="customer",
-    event="customer string not null, item string, amount bigint, at timestamp",
-)
-AMOUNTS = {"amount": sum_("amount"), "least": min_("amount"), "most": max_("amount")}
-
-
-@pipeline(
-    reads={"orders": ORDERS},
-    writes=[
-        Table("by_customer", keys=("customer",), fold={"orders": count(), **AMOUNTS}),
-        Table("order_log"),
-    ],
-)
-def shop(orders):
-    return {"by_customer": orders, "order_log": orders.select("customer", "item", "amount", "at")}
-"""
-# Returns (negative amounts) are no longer counted among the orders of a customer.
-SHOP_2 = SHOP_1.replace(
-    '{"by_customer": orders,', '{"by_customer": orders.where("amount is null or amount >= 0"),'
-)
 # Of the clicks, what is late and what is sent again is decided by the log alone; sketches are
 # folded of the others.
 TILLS_1 = """
@@ -228,7 +204,7 @@ def stamped_by(bed: Testbed, topic: str, who: str) -> None:
 
 def test_both_are_switched_in_one_record_and_one_goes_back_alone(tmp_path: Path, lent: str) -> None:
     """Late and duplicate records, and sketches, are the same in every replay meanwhile."""
-    with platform(tmp_path / "two", lent, shop=SHOP_1, tills=TILLS_1) as bed:
+    with platform(tmp_path / "two", lent, shop=LEAN_1, tills=TILLS_1) as bed:
         clicks = Clicks()
         bed.log.produce((order(number) for number in range(1_000)), "orders")
         stamped_by(bed, "clicks", "CreateTime")
@@ -243,7 +219,7 @@ def test_both_are_switched_in_one_record_and_one_goes_back_alone(tmp_path: Path,
         # What the live build folds as it comes, its successor folds at once.
         clicks.produce(bed, 50)
         bed.wait_until_folded("tills", bed.log.end(["clicks"]))
-        bed.declare("shop", SHOP_2)
+        bed.declare("shop", LEAN_2)
         bed.declare("tills", TILLS_2)
         bed.must("stage", "--yes")
         new = {rollout.pipeline: rollout.build for rollout in bed.state().active_rollouts}

@@ -46,6 +46,30 @@ V2 = V1.replace(
     '{"by_customer": orders,', '{"by_customer": orders.where("amount is null or amount >= 0"),'
 )
 assert V2 != V1
+# The orders alone, in two tables, for tests of other things: each table is work in each slice.
+LEAN_1 = """
+from kappa import Table, Topic, avg_, count, max_, min_, pipeline, sum_
+
+ORDERS = Topic("orders", partitions=3, key="customer", \
+event="customer string not null, item string, amount bigint, at timestamp")
+
+
+@pipeline(
+    reads={"orders": ORDERS},
+    writes=[
+        Table("by_customer", keys=("customer",), \
+fold={"orders": count(), "amount": sum_("amount"), "least": min_("amount"), \
+"most": max_("amount"), "amounts": count("amount"), "mean": avg_("amount")}),
+        Table("order_log"),
+    ],
+)
+def shop(orders):
+    return {"by_customer": orders, "order_log": orders.select("customer", "item", "amount", "at")}
+"""
+LEAN_2 = LEAN_1.replace(
+    '{"by_customer": orders,', '{"by_customer": orders.where("amount is null or amount >= 0"),'
+)
+assert LEAN_2 != LEAN_1
 
 
 def order(number: int, *, amount: int | None = None, customer: str | None = None) -> ProducedRecord:
