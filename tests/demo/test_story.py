@@ -37,7 +37,7 @@ def test_all_of_it_holds_and_nothing_is_left(tmp_path: Path) -> None:
 
 def test_an_interrupted_story_leaves_nothing_running(tmp_path: Path) -> None:
     story = subprocess.Popen(
-        [sys.executable, "-m", "demo", *SHORT],
+        [sys.executable, "-m", "demo", "--flights", "500", "--rate", "300"],
         env={**os.environ, "TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
