@@ -31,6 +31,7 @@ from kappa.tables.versions import files, mark_of, newest_version
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(1200)]
 
 SETTINGS = "[history]\nevery_seconds = 1.0\n"
+NO_SOAK = SETTINGS + '[rollout]\nsoak = "0s"\n'
 SQL = (
     "select (select count(*) from order_log) as orders, "
     "(select sum(orders) from by_customer) as counted"
@@ -38,8 +39,8 @@ SQL = (
 
 
 @pytest.fixture(scope="module")
-def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
-    with platform(tmp_path_factory.mktemp("past") / "shop", SETTINGS, shop=V1) as bed:
+def bed(tmp_path_factory: pytest.TempPathFactory, lent: str) -> Iterator[Testbed]:
+    with platform(tmp_path_factory.mktemp("past") / "shop", lent + SETTINGS, shop=V1) as bed:
         bed.log.produce((order(number) for number in range(500)), "orders")
         bed.log.produce((item(number, f"title {number}") for number in range(9)), "items")
         bed.must("deploy", "--yes")
@@ -67,7 +68,7 @@ def test_tables_are_proved_by_other_cuts_while_events_arrive_after_a_killed_proo
 
     both = [
         bed.start("prove", "shop", *how)
-        for how in (("--seed", "7", "-o", "json"), ("--slices", "one"))
+        for how in (("--seed", "1", "-o", "json"), ("--slices", "one"))
     ]
     bed.wait(
         lambda: len({*bed.store.path("tmp").glob("prove-*")} - {left}) == len(both),
@@ -84,7 +85,7 @@ def test_tables_are_proved_by_other_cuts_while_events_arrive_after_a_killed_proo
     assert f"\nhash {found['hash']}\n" in in_one
     assert "folded again in one slice, read and computed by Spark as a batch job\n" in in_one
     tables = {each["table"]: each for each in found["tables"]}
-    assert (found["equal"], found["how"], found["seed"]) == (True, "random", 7)
+    assert (found["equal"], found["how"], found["seed"]) == (True, "random", 1)
     assert {name: each["rows_after"] for name, each in tables.items()} == {
         "by_customer": 17,
         "by_item": 9,
@@ -197,7 +198,10 @@ def test_a_change_of_a_view_alone_serves_the_same_tables_in_seconds(bed: Testbed
     print(f"a view: deployed in {deployed - begun:.1f} s, undone in {undone - undoing:.1f} s")
 
 
-def test_what_was_read_is_read_again_across_a_promote_an_undo_and_a_restart(bed: Testbed) -> None:
+def test_what_was_read_is_read_again_until_the_build_that_showed_it_is_collected(
+    bed: Testbed,
+) -> None:
+    """Across a promote, an undo and a restart; after the soak an undo and a look back say so."""
     first = bed.state().generation
     noted = [read_and_note(bed)]
     produce(bed)
@@ -211,13 +215,13 @@ def test_what_was_read_is_read_again_across_a_promote_an_undo_and_a_restart(bed:
     noted.append(read_and_note(bed))
     assert [seen["generation"] - first for _, seen in noted] == [0, 0, 1, 2]
 
-    def same() -> None:
-        asked = {("--at", when): seen for when, seen in noted} | {
-            ("--at-generation", f"{first + number}"): noted[number + 1][1] for number in range(3)
+    def same(*generations: int) -> None:
+        asked = {("--at", when): seen for when, seen in noted if seen["generation"] in generations}
+        asked |= {
+            ("--at-generation", f"{number}"): noted[number - first + 1][1] for number in generations
         }
         assert read(bed, *asked) == list(asked.values())
 
-    same()
     # Of what serves now: the third generation is the build of the first again.
     for when, seen in (noted[0], noted[3]):
         assert (
@@ -238,30 +242,15 @@ def test_what_was_read_is_read_again_across_a_promote_an_undo_and_a_restart(bed:
         {**each, "note": "would be deleted"}
         for each in bed.must("gc", "-o", "json").json()["found"]
     ]
-    same()
+    same(first, first + 1, first + 2)
     assert_files_are_those_referenced(bed)
-    bed.must("up", "-d")
-    same()
     shown = bed.must("show", str(first + 1), "-o", "json").json()
     assert (
         shown["previous_generation"],
         Path(shown["builds"]["shop"]["code"]["folder"]).is_dir(),
     ) == (first, True)
 
-
-def ensure_no_soak(bed: Testbed) -> None:
-    settings = bed.folder / "kappa.toml"
-    if settings.read_text(encoding="utf-8") == SETTINGS:
-        bed.must("down")
-        settings.write_text(SETTINGS + '[rollout]\nsoak = "0s"\n', encoding="utf-8")
-        bed.must("up", "-d")
-
-
-def test_after_the_soak_the_idle_build_goes_and_an_undo_and_a_look_back_say_so(
-    bed: Testbed,
-) -> None:
-    idle, generation = bed.state().idle["shop"], bed.state().generation - 1
-    assert bed.kappa("query", SQL, "--at-generation", f"{generation}").code == 0
+    idle = bed.state().idle["shop"]
     ensure_no_soak(bed)
     bed.wait(
         lambda: (
@@ -271,14 +260,24 @@ def test_after_the_soak_the_idle_build_goes_and_an_undo_and_a_look_back_say_so(
     )
 
     undone = bed.kappa("undo", "--yes")
-    looked = bed.kappa("query", SQL, "--at-generation", f"{generation}")
+    looked = bed.kappa("query", SQL, "--at-generation", f"{first + 1}")
 
     assert undone.code == 2
     assert f"build {idle}, which served pipeline shop before, is retired" in undone.err
     assert looked.code == 1
-    assert f"what generation {generation} showed last is not kept any more" in looked.err
-    assert bed.kappa("query", SQL, "--at-generation", "1").code == 0
+    assert f"what generation {first + 1} showed last is not kept any more" in looked.err
+    same(first, first + 2)
     assert not bed.pids(idle)
+
+
+def ensure_no_soak(bed: Testbed) -> None:
+    """The platform is up, and keeps no build that served before."""
+    settings = bed.folder / "kappa.toml"
+    text = settings.read_text(encoding="utf-8")
+    if NO_SOAK not in text:
+        bed.must("down")
+        settings.write_text(text.replace(SETTINGS, NO_SOAK), encoding="utf-8")
+        bed.must("up", "-d")
 
 
 def assert_files_are_those_referenced(bed: Testbed) -> None:
@@ -322,8 +321,6 @@ def test_a_branch_folds_new_code_onto_the_old_codes_rows_from_past_offsets(
             for topic, parts in bed.log.end(["orders", "items"]).next.items()
         }
     )
-    bed.declare("shop", V1.replace('keys=("item",)', 'keys=("item", "customer")'))
-    refused = bed.kappa("branch", "shop", "--from", "now", "--yes")
     # What is kept is the same, in whichever order the columns come.
     bed.declare(
         "shop",
@@ -332,12 +329,6 @@ def test_a_branch_folds_new_code_onto_the_old_codes_rows_from_past_offsets(
             'select("at", "amount", "item", "customer")',
         ),
     )
-    assert (
-        refused.code,
-        f"a branch of build {old} cannot be made: "
-        "the keys of table by_item changed: item to item, customer" in refused.out,
-    ) == (1, True)
-
     branching = bed.start("branch", "shop", "--from", str(base).replace(" ", ","), "--yes")
     bed.wait(
         lambda: (
@@ -369,7 +360,7 @@ def test_a_branch_folds_new_code_onto_the_old_codes_rows_from_past_offsets(
     )
     assert_branched(bed, base)
 
-    proof = bed.must("prove", "shop", "--slices", "3")
+    proof = bed.must("prove", "shop", "--slices", "2")
     assert "proved: 4 tables" in proof.out
     assert told in proof.out
 
@@ -445,7 +436,7 @@ def test_a_proof_finds_forged_rows_and_lost_rows(
     bed: Testbed,
 ) -> None:
     live = bed.live("shop")
-    bed.must("down")
+    bed.wait_until_folded("shop", bed.log.end(["orders", "items"]))
     # As another program would write to it that knows what a commit of Kappa's carries.
     path = table_path(bed.store, live, "by_item")
     version = newest_version(path)
@@ -459,7 +450,6 @@ def test_a_proof_finds_forged_rows_and_lost_rows(
             custom_metadata={"userMetadata": mark_of(path, version).to_json()}
         ),
     )
-    bed.must("up", "-d")
     bed.log.produce([order(1)], "orders")
     bed.wait_until_folded("shop", bed.log.end(["orders", "items"]))
 
