@@ -436,7 +436,7 @@ def test_a_proof_finds_forged_rows_and_lost_rows(
     bed: Testbed,
 ) -> None:
     live = bed.live("shop")
-    bed.wait_until_folded("shop", bed.log.end(["orders", "items"]))
+    bed.must("down")
     # As another program would write to it that knows what a commit of Kappa's carries.
     path = table_path(bed.store, live, "by_item")
     version = newest_version(path)
@@ -450,6 +450,7 @@ def test_a_proof_finds_forged_rows_and_lost_rows(
             custom_metadata={"userMetadata": mark_of(path, version).to_json()}
         ),
     )
+    bed.must("up", "-d")
     bed.log.produce([order(1)], "orders")
     bed.wait_until_folded("shop", bed.log.end(["orders", "items"]))
 

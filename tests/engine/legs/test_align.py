@@ -34,12 +34,12 @@ SETTINGS = "[engine]\nslice_records = 150\ntail_records = 200\nmaintenance_secon
 
 @contextmanager
 def producing(story: Story) -> Iterator[None]:
-    """Events keep arriving, until the end."""
+    """Events keep arriving, until the end: each time a slice for each job."""
     ended = threading.Event()
 
     def produce() -> None:
-        while not ended.wait(0.2):
-            story.produce(8)
+        while not ended.wait(1.5):
+            story.produce(30)
 
     thread = threading.Thread(target=produce)
     thread.start()
@@ -129,7 +129,7 @@ def test_a_candidate_reaches_a_frontier_of_the_live_build_though_jobs_are_killed
         live.wait_for(
             lambda: (
                 (now := project.frontier("old")) is not None
-                and now.number > alignment.live.number + 8
+                and now.number > alignment.live.number + 3
             )
         )
         assert ensure_renewed(project.store, alignment.lease, now=time.time(), seconds=60)
