@@ -48,11 +48,11 @@ setup: $(VENV)/.run  ## own venv with pinned packages, Java found, jars fetched,
 demo: setup $(VENV)/.demo  ## the whole story on real data, in six to eight minutes on two cores
 	$(BIN)/python -m demo
 
-test: setup $(VENV)/.demo $(VENV)/.dev  ## the tests, with a real broker, Spark and Delta; long sweeps have their own target
+test: $(VENV)/.demo $(VENV)/.dev  ## the tests, with a real broker, Spark and Delta; long sweeps have their own target
 	@command -v chromium >/dev/null || echo "the page's tests in a browser: not run: no chromium (apt-get install chromium, then make test-browser)"
-	@# A JVM that starts leaves a core idle: files of tests that need one run two at a time, and tests that need none behind them, who say it all at once (some wait for processes of theirs: with all of `nice` they would starve).
+	@# A JVM that starts leaves a core idle: files of tests that need one run two at a time, and tests that need none behind them, who say it all at once (some wait for processes of theirs: with all of `nice` they would starve) and begin while jars are fetched and classes recorded.
 	@(nice -n 5 $(BIN)/python -m pytest -q -m "not (jvm or sweep or browser)" >$(VENV)/quick.log 2>&1; said=$$?; cat $(VENV)/quick.log; exit $$said) & quick=$$!; \
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "jvm and not sweep and not browser"; jvm=$$?; \
+	$(BIN)/python -m kappa.setup && $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "jvm and not sweep and not browser"; jvm=$$?; \
 	wait $$quick; quick=$$?; \
 	test $$quick = 0 || echo "tests without a JVM failed ($$quick): see above, or $(VENV)/quick.log"; \
 	test $$jvm = 0 -a $$quick = 0
