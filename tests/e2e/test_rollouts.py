@@ -203,7 +203,7 @@ def deploy_twice_at_once(bed: Testbed) -> None:
 
 
 @pytest.mark.parametrize(
-    ("switches", "count"), [(4, 3), pytest.param(200, 16, marks=pytest.mark.sweep)]
+    ("switches", "count"), [(2, 2), pytest.param(200, 16, marks=pytest.mark.sweep)]
 )
 @pytest.mark.timeout(7200)
 def test_readers_see_no_error_no_mix_and_nothing_backward_through_switches(
@@ -212,7 +212,7 @@ def test_readers_see_no_error_no_mix_and_nothing_backward_through_switches(
     """Under load a change is deployed, undone and redone, and each time the tables are right."""
     one = bed.state().rollouts[0].build
     with (
-        readers(bed, count, rest_seconds=1.6, script=tmp_path / "reader.py") as seen,
+        readers(bed, count, rest_seconds=2.0, script=tmp_path / "reader.py") as seen,
         producing(bed),
         the_same_all_the_while(bed),
     ):

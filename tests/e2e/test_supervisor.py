@@ -44,7 +44,10 @@ def broker_of(bed: Testbed) -> ProcessId:
 
 @pytest.mark.fault
 def test_a_broker_or_a_supervisor_that_was_killed_is_followed_by_the_next(bed: Testbed) -> None:
-    """Each goes on where the one before was; what a killed supervisor started ends with it."""
+    """Each goes on where the one before was; what a killed supervisor started ends with it.
+
+    A port that was taken meanwhile is no reason not to: broker and HTTP server take another.
+    """
     bed.must("up", "-d")
     acknowledged = bed.log.produce((order(number) for number in range(50)), "orders")
     killed, where = broker_of(bed), bed.log.bootstrap_servers
@@ -60,19 +63,22 @@ def test_a_broker_or_a_supervisor_that_was_killed_is_followed_by_the_next(bed: T
     os.kill(before, signal.SIGKILL)
     bed.wait(lambda: not broker.alive(), "the end of the broker", 30)
     assert running(load_settings(bed.folder)) is None
+    port = int(where.partition(":")[2])
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        bed.must("up", "-d", KAPPA__SERVE__LISTEN=f"127.0.0.1:{port}")
+
+        assert bed.supervisor_pid != before
+        assert bed.log.bootstrap_servers != where
+        assert bed.log.end(["orders"]).covers(acknowledged.offsets)
+        ensure_http_is_served_elsewhere(bed, port)
+
+
+def test_one_supervisor_runs_per_root_and_down_twice_is_down_once(bed: Testbed) -> None:
     bed.must("up", "-d")
-
-    assert bed.supervisor_pid != before
-    assert bed.log.end(["orders"]).covers(acknowledged.offsets)
-
-
-def test_one_supervisor_runs_per_root_and_a_port_that_is_taken_is_no_reason_not_to(
-    bed: Testbed,
-) -> None:
-    """Down twice is down once."""
-    bed.must("up", "-d")
-    acknowledged = bed.log.produce((order(number) for number in range(50)), "orders")
-    pid, port = bed.supervisor_pid, int(bed.log.bootstrap_servers.partition(":")[2])
+    pid = bed.supervisor_pid
 
     again, second = bed.kappa("up", "-d"), bed.kappa("up")
 
@@ -80,17 +86,6 @@ def test_one_supervisor_runs_per_root_and_a_port_that_is_taken_is_no_reason_not_
     assert second.code == 6
     assert f"kappa is up already (process {pid})" in second.err
     assert bed.supervisor_pid == pid
-
-    bed.must("down")
-    with socket.socket() as taken:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind(("127.0.0.1", port))
-        taken.listen()
-        bed.must("up", "-d", KAPPA__SERVE__LISTEN=f"127.0.0.1:{port}")
-
-        assert bed.log.bootstrap_servers != f"127.0.0.1:{port}"
-        assert bed.log.end(["orders"]).covers(acknowledged.offsets)
-        ensure_http_is_served_elsewhere(bed, port)
 
     bed.must("down")
     bed.must("down")

@@ -47,7 +47,7 @@ def bid(number: int) -> ProducedRecord:
 
 @pytest.mark.jvm
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("events", [120_000, pytest.param(2_000_000, marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("events", [60_000, pytest.param(2_000_000, marks=pytest.mark.sweep)])
 def test_so_many_events_replay_within_bounded_memory(tmp_path: Path, events: int) -> None:
     with platform(tmp_path / "big", bidding=PIPELINE) as bed:
         bed.log.produce((bid(number) for number in range(events)), "bids")

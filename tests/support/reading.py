@@ -117,16 +117,16 @@ def readers(bed: Testbed, count: int, *, rest_seconds: float, script: Path) -> I
 
 @contextmanager
 def producing(bed: Testbed) -> Iterator[threading.Event]:
-    """Produces orders all the time, about 150 a second."""
+    """Produces orders all the time, 300 every two seconds."""
     stop, log = threading.Event(), bed.log
 
     def go_on() -> None:
         with log.producer() as producer:
             for turn in itertools.count():
                 # Each time a slice for each job: more often would leave them no core.
-                if stop.wait(1.0):
+                if stop.wait(2.0):
                     break
-                for number in range(150 * turn, 150 * turn + 150):
+                for number in range(300 * turn, 300 * turn + 300):
                     producer.send("orders", order(number))
                 producer.send("items", item(turn % 9, f"title {turn}" if turn % 4 else None))
             producer.flush()
