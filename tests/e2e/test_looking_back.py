@@ -339,7 +339,7 @@ def test_a_branch_folds_new_code_onto_the_old_codes_rows_from_past_offsets(
     )
     # It is just starting its JVM: a child between fork and exec still has its command line.
     os.kill(min(bed.pids("kappa.engine.job.job", "--leg base")), signal.SIGKILL)
-    out, err = branching.communicate(timeout=PATIENCE_SECONDS)
+    out, err = branching.communicate(timeout=3 * PATIENCE_SECONDS)
 
     assert branching.returncode == 0, (out, err, bed.logs())
     branch = bed.live("shop")
