@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("spark")]
+pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("interpreted")]
 
 EVENTS = Topic("events", event="k string, n int, x double", partitions=2)
 PEOPLE = Topic(
@@ -49,14 +49,14 @@ def of_the_repository() -> Mapping[str, Pipeline]:
     return load_pipelines(HOUSE)
 
 
-@pytest.mark.parametrize("events", [5, pytest.param(24, marks=pytest.mark.sweep)])
-def test_the_pipelines_of_the_repository_hold_it(events: int) -> None:
+@pytest.mark.sweep
+def test_the_pipelines_of_the_repository_hold_it() -> None:
     from kappa.testing import law_of_slices, some_events
 
     found = of_the_repository()
     assert found
     for each in found.values():
-        law_of_slices(each, some_events(each, events), cuts=1)
+        law_of_slices(each, some_events(each, 24), cuts=1)
 
 
 @pytest.mark.parametrize(

@@ -503,12 +503,12 @@ def test_what_a_step_may_not_do_is_said(step: Any, message: str) -> None:
 
 
 @pytest.fixture
-def spark_here(spark: SparkSession) -> Iterator[SparkSession]:
+def spark_here(interpreted: SparkSession) -> Iterator[SparkSession]:
     """Sends workers the whole of this file's functions: they cannot import a test's file."""
     from pyspark import cloudpickle
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    yield spark
+    yield interpreted
     cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from kappa.engine.children.rehearsal import MemoryLog, Rehearsal
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("interpreted")]
 
 EVENTS = Topic("events", event="k string, n int, text string", partitions=2, key="k")
 Change = Callable[["DataFrame"], "DataFrame"]
