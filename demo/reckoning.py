@@ -66,7 +66,7 @@ def judged(verdict: Verdict) -> Finding:
     return Finding(
         "the reader found nothing wrong, from its first query to its last",
         verdict.clean,
-        "; ".join([seen, *verdict.told]),
+        "; ".join([seen, *verdict.faults]),
     )
 
 

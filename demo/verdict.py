@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from kappa.state.offsets import Offsets
 
 # The first few are described in full; the rest are counted.
-_TOLD = 5
+_KEPT_FAULTS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +36,14 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The counts of one reader so far; `told` describes the first few wrong answers."""
+    """The counts of one reader so far; `faults` has the first few wrong answers."""
 
     queries: int = 0
     errors: int = 0
     mixed: int = 0
     backward: int = 0
     switches: int = 0
-    told: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
 
     @property
     def clean(self) -> bool:
@@ -61,7 +61,7 @@ def after_answer(verdict: Verdict, before: Observation | None, now: Observation)
         mixed=verdict.mixed + bool(mixed),
         backward=verdict.backward + bool(backward),
         switches=verdict.switches + switched,
-        told=(*verdict.told, *mixed, *backward)[:_TOLD],
+        faults=(*verdict.faults, *mixed, *backward)[:_KEPT_FAULTS],
     )
 
 
@@ -71,7 +71,7 @@ def after_error(verdict: Verdict, error: str) -> Verdict:
         verdict,
         queries=verdict.queries + 1,
         errors=verdict.errors + 1,
-        told=(*verdict.told, error)[:_TOLD],
+        faults=(*verdict.faults, error)[:_KEPT_FAULTS],
     )
 
 

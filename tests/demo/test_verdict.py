@@ -78,12 +78,12 @@ def test_a_lesser_generation_or_any_lesser_offset_is_a_backward_answer(behind: O
     assert (verdict.backward, verdict.clean) == (1, False)
 
 
-def test_an_error_is_counted_and_the_first_few_are_told() -> None:
+def test_an_error_is_counted_and_the_first_few_are_kept() -> None:
     verdict = Verdict()
     for number in range(7):
         verdict = after_error(verdict, f"error {number}")
 
-    assert (verdict.queries, verdict.errors, len(verdict.told), verdict.clean) == (7, 7, 5, False)
+    assert (verdict.queries, verdict.errors, len(verdict.faults), verdict.clean) == (7, 7, 5, False)
 
 
 def test_a_reader_that_never_got_an_answer_has_proved_nothing() -> None:

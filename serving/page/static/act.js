@@ -3,7 +3,7 @@
 const ROLLOUTS = "/api/v1/rollouts";
 const dialog = document.getElementById("plan");
 const title = document.getElementById("plan-title");
-const told = document.getElementById("plan-told");
+const shown = document.getElementById("plan-shown");
 const hint = document.getElementById("plan-hint");
 const yes = document.getElementById("plan-yes");
 
@@ -21,7 +21,7 @@ async function ask(wanted, generation, key) {
 }
 
 function refused(problem) {
-  told.textContent = problem.detail ?? "It was refused.";
+  shown.textContent = problem.detail ?? "It was refused.";
   hint.textContent = problem.hint ?? "";
   yes.hidden = true;
 }
@@ -41,7 +41,7 @@ async function begin(button) {
   // Made once for each dialog, so that a request sent twice takes effect once.
   const key = [...crypto.getRandomValues(new Uint8Array(16))].map((each) => each.toString(16).padStart(2, "0")).join("");
   title.textContent = `${button.textContent.trim().replace("…", "")} ${pipeline}?`;
-  told.textContent = "Looking at what would be done …";
+  shown.textContent = "Looking at what would be done …";
   hint.textContent = "";
   yes.hidden = false;
   yes.disabled = true;
@@ -52,7 +52,7 @@ async function begin(button) {
   try {
     const { would } = await ask({ ...wanted, dry_run: true }, generation);
     if (mine !== current) return;
-    told.textContent = `${would[0].toUpperCase()}${would.slice(1)}.`;
+    shown.textContent = `${would[0].toUpperCase()}${would.slice(1)}.`;
     hint.textContent = `Generation ${generation}${rollout ? ` and rollout ${rollout} were` : " was"} looked at; if it is another by the time you say yes, nothing is done.`;
     yes.disabled = false;
     yes.focus();
