@@ -18,6 +18,7 @@ from kappa.declare.table import REJECTS
 from kappa.journal.verification import Difference, OutcomeCount
 from kappa.state.build import Birth, TableBirth
 from kappa.state.frontier import Frontier
+from replay.verify.looked_at import Begin
 from replay.verify.rows import Relations, RowSample, compare_appended, compare_keyed, count_rows
 from serving.query.pair import AFTER, BEFORE, put_keys
 from serving.reader.reader import Reader
@@ -56,8 +57,9 @@ def compare(
     unsettled: Unsettled,
     samples: int = 0,
     only: Collection[str] | None = None,
+    begin: Begin = lambda _name, _number, _of: None,
 ) -> Comparison:
-    """Compares all tables of two builds, or those in `only`.
+    """Compares all tables of two builds, or those in `only`; `begin` hears of each table.
 
     `samples` rows of each kind are shown, in the order of their keys. The offsets of the
     `comparable` topics are equal on both sides. Raises UsageError if neither side has a table of
@@ -72,11 +74,13 @@ def compare(
                 f"neither build has a table {name}",
                 hint=f"they have {', '.join(names) or 'none'}; views are not compared",
             )
-    found = {
-        name: _compared(reader, name, old.get(name), new.get(name), comparable, unsettled, samples)
-        for name in names
-        if only is None or name in only
-    }
+    found = {}
+    wanted = [name for name in names if only is None or name in only]
+    for number, name in enumerate(wanted, start=1):
+        begin(name, number, len(wanted))
+        found[name] = _compared(
+            reader, name, old.get(name), new.get(name), comparable, unsettled, samples
+        )
     apart = sorted({*before.birth.topic_ids, *after.birth.topic_ids} - comparable)
     return Comparison(
         tuple(difference for difference, _ in found.values()),

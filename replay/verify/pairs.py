@@ -20,6 +20,7 @@ from kappa.state.store import Store
 from replay.rollout.numbered import build_named, rollout_named
 from replay.rollout.state import State
 from replay.verify.diff import Comparison, Side, compare
+from replay.verify.looked_at import Begin
 from replay.verify.unsettled import KeyLog, unsettled_keys
 from serving.pin.catalog import pin_pair
 from serving.pin.look import newest_frontier
@@ -187,8 +188,12 @@ def compare_pair(
     limits: Limits | None,
     samples: int = 0,
     only: Collection[str] | None = None,
+    begin: Begin = lambda _name, _number, _of: None,
 ) -> Comparison:
-    """Compares a pinned pair. Raises Conflict if it was not kept until the end."""
+    """Compares a pinned pair; `begin` hears of each table.
+
+    Raises Conflict if it was not kept until the end.
+    """
     births = pinned.snapshot.births
     before, after = (
         Side(births[frontier.build], frontier) for frontier in (pair.before, pair.after)
@@ -204,6 +209,7 @@ def compare_pair(
             unsettled=lambda table: unsettled_keys(log, after.birth, table, pair.offsets),
             samples=samples,
             only=only,
+            begin=begin,
         )
     pinned.confirm()
     return found

@@ -33,6 +33,7 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from replay.rollout.current import current_state
 from replay.rollout.rollout import Phase, Rollout
+from replay.verify.looked_at import Begin, putting
 from replay.verify.pairs import aligned_pair, compare_pair
 from replay.verify.unsettled import KeyLog
 from replay.verify.verdict import judged
@@ -96,7 +97,14 @@ def verify(store: Store, rollout: Rollout, live: str | None, means: Means) -> Ve
         checked = _checked(store, pinned, rollout, means)
         beyond = _beyond(store, pinned.snapshot, rollout.build)
         try:
-            found = compare_pair(store, pair, pinned, log=means.log, limits=means.limits)
+            found = compare_pair(
+                store,
+                pair,
+                pinned,
+                log=means.log,
+                limits=means.limits,
+                begin=putting(store, rollout.build, "comparing"),
+            )
         except Unreachable:
             # Nothing is known of the rows; once the broker is back, the next process compares them.
             raise
@@ -129,7 +137,13 @@ def _checked(store: Store, pinned: PinnedSnapshot, rollout: Rollout, means: Mean
                 rollout.id,
                 "passed",
                 frontier.offsets,
-                tuple(_run_checks(reader, snapshot.births[rollout.build])),
+                tuple(
+                    _run_checks(
+                        reader,
+                        snapshot.births[rollout.build],
+                        putting(store, rollout.build, "checking"),
+                    )
+                ),
                 rejected=rejected,
                 records=records,
             )
@@ -174,8 +188,9 @@ def _never_compared(store: Store, rollout: Rollout, live: str | None, reason: st
     )
 
 
-def _run_checks(reader: Reader, birth: Birth) -> Iterable[Check]:
-    for table in birth.tables:
+def _run_checks(reader: Reader, birth: Birth, begin: Begin) -> Iterable[Check]:
+    for number, table in enumerate(birth.tables, start=1):
+        begin(table.name, number, len(birth.tables))
         for condition in table.checks:
             try:
                 rows, failing = reader.rows(check_sql(table.name, condition)).rows[0]

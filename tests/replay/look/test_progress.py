@@ -20,6 +20,7 @@ from replay.look.progress import news, standing, tell
 from replay.rollout.fold import fold
 from replay.rollout.rollout import Rollout
 from replay.status.underway import Waiting
+from replay.verify.looked_at import LookedAt
 
 
 class Clock:
@@ -60,6 +61,15 @@ def test_what_is_read_of_a_long_slice_counts_before_the_slice_ends() -> None:
     assert standing(replace(replaying(0), slice=within), at(1_000), None) == (
         "rollout 1 of pipeline flights: replaying, 100 of 1,000 records (10 %), 50/s, 18 s left",
         "slice 1 of 4: 100 of 250 records read",
+        "waits for build b to catch up",
+    )
+
+
+def test_a_verification_names_the_table_that_it_looks_at() -> None:
+    looked_at = LookedAt("comparing", "delays", 2, 4)
+
+    assert standing(replace(replaying(1_000), looked_at=looked_at), at(1_000), None)[1:] == (
+        "comparing table 2 of 4: delays",
         "waits for build b to catch up",
     )
 

@@ -25,6 +25,7 @@ from kappa.state.store import Store
 from kappa.values.tally import Tally
 from replay.rollout.fold import fold
 from replay.rollout.rollout import Rollout
+from replay.verify.looked_at import LookedAt, read_looked_at
 from replay.verify.pairs import builds_to_compare, pin_equal
 from replay.verify.unsettled import unsettled_keys
 from replay.verify.verdict import exceeded, unmeasured
@@ -112,6 +113,15 @@ def test_a_candidate_is_compared_with_the_live_build_at_their_alignment(store: S
         ),
     )
     assert [lease.id for lease in live_leases(store, 0)] == ["of-the-alignment"]
+
+
+def test_people_see_which_table_is_looked_at(store: Store) -> None:
+    verdict_on(store, {folded(): rows(UA=1)}, {folded(): rows(UA=1)})
+
+    assert read_looked_at(store, "b") == LookedAt("comparing", "delays", 1, 1)
+    store.put("builds/b/verification.json", b"{")
+    assert read_looked_at(store, "b") is None
+    assert verify(store, rollout_of(), "a", Means(60)).verdict == "passed"
 
 
 def test_what_both_have_folded_since_the_alignment_is_not_looked_at(store: Store) -> None:
