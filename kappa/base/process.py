@@ -32,7 +32,7 @@ class ProcessId:
     born: str
 
     def alive(self) -> bool:
-        """Returns True while the process runs; a zombie is dead."""
+        """Returns True while a thread of the process runs; a zombie is dead."""
         return born(self.pid) == self.born
 
 
@@ -145,7 +145,8 @@ def _members(session: int, since: int) -> list[int]:
 
 def _stat(pid: int) -> list[str] | None:
     # Fields are counted behind the last parenthesis, since the program's name may contain anything
-    # (proc_pid_stat(5)). A zombie can do nothing any more, and may never be reaped.
+    # (proc_pid_stat(5)). A zombie can do nothing any more, and may never be reaped; but one whose
+    # first thread alone has ended (the 18th field counts them) still has its ports and locks.
     try:
         fields = (
             Path(f"/proc/{pid}/stat")
@@ -155,7 +156,8 @@ def _stat(pid: int) -> list[str] | None:
         )
     except OSError:
         return None
-    return None if fields[0] in "ZX" else fields
+    ended = fields[0] == "X" or (fields[0] == "Z" and int(fields[17]) <= 1)
+    return None if ended else fields
 
 
 def _born_by_ps(pid: int) -> str | None:

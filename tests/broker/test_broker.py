@@ -74,8 +74,7 @@ def test_data_survive_a_killed_parent_a_leftover_a_restart_and_a_taken_port(tmp_
         mine = Broker.start(root, jars, java)
         try:
             assert not leftover.alive()
-            # Of one that has just been killed, some threads may still have the port.
-            address = mine.bootstrap_servers
+            assert mine.bootstrap_servers == address
             assert Log(address).facts("kept") == facts
             assert Log(address).end(["kept"]) == Offsets({"kept": {0: 0, 1: 1}})
         finally:
