@@ -15,7 +15,7 @@ from kappa.state.store import Store
 from replay.rollout.current import current_state
 from replay.rollout.rollout import Phase, Rollout
 from replay.status.underway import Waiting, read_underway
-from replay.verify.looked_at import LookedAt, read_looked_at
+from replay.verify.verification_progress import verification_progress
 
 _LOOK_SECONDS = 0.2
 # After the supervisor's death and while it starts, none is up for a moment.
@@ -29,7 +29,7 @@ class Progress:
     `start` is where its build began to read, `folded` what its frontier shows (None: nothing yet).
     `waiting` and `trouble` are the supervisor's words; `live` is the build that serves, `shown`
     what its readers see. `slice` is how far the job is in the slice that comes next, and
-    `looked_at` the table that the verification looks at.
+    `verifying` the step that the verification has begun.
     """
 
     rollout: Rollout
@@ -40,7 +40,7 @@ class Progress:
     live: str | None = None
     shown: Offsets | None = None
     slice: SliceProgress | None = None
-    looked_at: LookedAt | None = None
+    verifying: str = ""
 
     def done(self, end: Offsets) -> tuple[int, int]:
         """Counts the offsets read and folded, and those from its start to `end`: at least as many.
@@ -91,7 +91,7 @@ def follow(
             read_progress(store, rollout.build, newest)
             if rollout.phase is Phase.REPLAYING
             else None,
-            read_looked_at(store, rollout.build) if rollout.phase is Phase.VERIFYING else None,
+            verification_progress(store, rollout.build) if rollout.phase is Phase.VERIFYING else "",
         )
         yield before
         if not rollout.active or until(rollout):

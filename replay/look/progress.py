@@ -84,8 +84,8 @@ def standing(progress: Progress, end: Offsets, log_end: Offsets | None) -> tuple
     ]
     if progress.slice is not None:
         lines.append(progress.slice.text)
-    if progress.looked_at is not None:
-        lines.append(progress.looked_at.text)
+    if progress.verifying:
+        lines.append(progress.verifying)
     if waiting.waits_for:
         lines.append(f"waits for {waiting.waits_for}")
     if progress.trouble:

@@ -19,6 +19,7 @@ from kappa.state.build import Birth, TableBirth
 from replay.prove.row_hash import hash_of_all, hash_sql, left_out_of, table_hash
 from replay.verify.diff import Unsettled, settled
 from replay.verify.rows import Relations, RowSample, compare_appended, compare_keyed
+from replay.verify.verification_progress import table_step
 from serving.query.pair import AFTER, BEFORE
 from serving.reader.reader import Reader
 
@@ -55,7 +56,7 @@ def compare_tables(
     """
     found = []
     for number, table in enumerate(birth.tables, 1):
-        on_progress(f"comparing table {table.name} ({number} of {len(birth.tables)})")
+        on_progress(table_step("comparing", table.name, number, len(birth.tables)))
         found.append(_compared(reader, birth, table, unsettled, samples))
     return tuple(found)
 

@@ -8,7 +8,7 @@ verdict.py       the verdict on what was found, by checks, thresholds and reject
 pairs.py         two builds at equal offsets, pinned
 diff.py          the differences of two builds, table by table
 rows.py          the rows of one table before and after, compared
-looked_at.py     the table that is looked at, for people who wait
 unsettled.py     keys of compacted topics that are set aside
 diff_listing.py  a comparison for people and machines
+verification_progress.py  the step that a verification has begun, for people who wait
 """

@@ -18,8 +18,8 @@ from kappa.declare.table import REJECTS
 from kappa.journal.verification import Difference, OutcomeCount
 from kappa.state.build import Birth, TableBirth
 from kappa.state.frontier import Frontier
-from replay.verify.looked_at import Begin
 from replay.verify.rows import Relations, RowSample, compare_appended, compare_keyed, count_rows
+from replay.verify.verification_progress import table_step
 from serving.query.pair import AFTER, BEFORE, put_keys
 from serving.reader.reader import Reader
 
@@ -57,9 +57,9 @@ def compare(
     unsettled: Unsettled,
     samples: int = 0,
     only: Collection[str] | None = None,
-    begin: Begin = lambda _name, _number, _of: None,
+    on_progress: Callable[[str], None] = lambda _text: None,
 ) -> Comparison:
-    """Compares all tables of two builds, or those in `only`; `begin` hears of each table.
+    """Compares all tables of two builds, or those in `only`; calls `on_progress` before each.
 
     `samples` rows of each kind are shown, in the order of their keys. The offsets of the
     `comparable` topics are equal on both sides. Raises UsageError if neither side has a table of
@@ -77,7 +77,7 @@ def compare(
     found = {}
     wanted = [name for name in names if only is None or name in only]
     for number, name in enumerate(wanted, start=1):
-        begin(name, number, len(wanted))
+        on_progress(table_step("comparing", name, number, len(wanted)))
         found[name] = _compared(
             reader, name, old.get(name), new.get(name), comparable, unsettled, samples
         )

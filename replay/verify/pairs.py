@@ -7,7 +7,7 @@ log's end). Nothing else is comparable: rows that differ by lag are no differenc
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -20,7 +20,6 @@ from kappa.state.store import Store
 from replay.rollout.numbered import build_named, rollout_named
 from replay.rollout.state import State
 from replay.verify.diff import Comparison, Side, compare
-from replay.verify.looked_at import Begin
 from replay.verify.unsettled import KeyLog, unsettled_keys
 from serving.pin.catalog import pin_pair
 from serving.pin.look import newest_frontier
@@ -188,9 +187,9 @@ def compare_pair(
     limits: Limits | None,
     samples: int = 0,
     only: Collection[str] | None = None,
-    begin: Begin = lambda _name, _number, _of: None,
+    on_progress: Callable[[str], None] = lambda _text: None,
 ) -> Comparison:
-    """Compares a pinned pair; `begin` hears of each table.
+    """Compares a pinned pair; calls `on_progress` before each table.
 
     Raises Conflict if it was not kept until the end.
     """
@@ -209,7 +208,7 @@ def compare_pair(
             unsettled=lambda table: unsettled_keys(log, after.birth, table, pair.offsets),
             samples=samples,
             only=only,
-            begin=begin,
+            on_progress=on_progress,
         )
     pinned.confirm()
     return found

@@ -33,10 +33,10 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from replay.rollout.current import current_state
 from replay.rollout.rollout import Phase, Rollout
-from replay.verify.looked_at import Begin, putting
 from replay.verify.pairs import aligned_pair, compare_pair
 from replay.verify.unsettled import KeyLog
 from replay.verify.verdict import judged
+from replay.verify.verification_progress import putting_progress, table_step
 from serving.pin.catalog import pin_build, pin_pair
 from serving.pin.snapshot import PinnedSnapshot, Snapshot
 from serving.query.query import connect
@@ -103,7 +103,7 @@ def verify(store: Store, rollout: Rollout, live: str | None, means: Means) -> Ve
                 pinned,
                 log=means.log,
                 limits=means.limits,
-                begin=putting(store, rollout.build, "comparing"),
+                on_progress=putting_progress(store, rollout.build),
             )
         except Unreachable:
             # Nothing is known of the rows; once the broker is back, the next process compares them.
@@ -141,7 +141,7 @@ def _checked(store: Store, pinned: PinnedSnapshot, rollout: Rollout, means: Mean
                     _run_checks(
                         reader,
                         snapshot.births[rollout.build],
-                        putting(store, rollout.build, "checking"),
+                        putting_progress(store, rollout.build),
                     )
                 ),
                 rejected=rejected,
@@ -188,9 +188,11 @@ def _never_compared(store: Store, rollout: Rollout, live: str | None, reason: st
     )
 
 
-def _run_checks(reader: Reader, birth: Birth, begin: Begin) -> Iterable[Check]:
+def _run_checks(
+    reader: Reader, birth: Birth, on_progress: Callable[[str], None]
+) -> Iterable[Check]:
     for number, table in enumerate(birth.tables, start=1):
-        begin(table.name, number, len(birth.tables))
+        on_progress(table_step("checking", table.name, number, len(birth.tables)))
         for condition in table.checks:
             try:
                 rows, failing = reader.rows(check_sql(table.name, condition)).rows[0]

@@ -20,7 +20,7 @@ from replay.look.progress import news, standing, tell
 from replay.rollout.fold import fold
 from replay.rollout.rollout import Rollout
 from replay.status.underway import Waiting
-from replay.verify.looked_at import LookedAt
+from replay.verify.verification_progress import table_step
 
 
 class Clock:
@@ -66,10 +66,10 @@ def test_what_is_read_of_a_long_slice_counts_before_the_slice_ends() -> None:
 
 
 def test_a_verification_names_the_table_that_it_looks_at() -> None:
-    looked_at = LookedAt("comparing", "delays", 2, 4)
+    step = table_step("comparing", "delays", 2, 4)
 
-    assert standing(replace(replaying(1_000), looked_at=looked_at), at(1_000), None)[1:] == (
-        "comparing table 2 of 4: delays",
+    assert standing(replace(replaying(1_000), verifying=step), at(1_000), None)[1:] == (
+        "comparing table delays (2 of 4)",
         "waits for build b to catch up",
     )
 

@@ -25,10 +25,10 @@ from kappa.state.store import Store
 from kappa.values.tally import Tally
 from replay.rollout.fold import fold
 from replay.rollout.rollout import Rollout
-from replay.verify.looked_at import LookedAt, read_looked_at
 from replay.verify.pairs import builds_to_compare, pin_equal
 from replay.verify.unsettled import unsettled_keys
 from replay.verify.verdict import exceeded, unmeasured
+from replay.verify.verification_progress import verification_progress
 from replay.verify.verify import Means, ensure_verified, verify
 
 HIDDEN = {"_log_time": 1, "_partition": 0, "_offset": 0, "_deleted": False}
@@ -118,9 +118,9 @@ def test_a_candidate_is_compared_with_the_live_build_at_their_alignment(store: S
 def test_people_see_which_table_is_looked_at(store: Store) -> None:
     verdict_on(store, {folded(): rows(UA=1)}, {folded(): rows(UA=1)})
 
-    assert read_looked_at(store, "b") == LookedAt("comparing", "delays", 1, 1)
+    assert verification_progress(store, "b") == "comparing table delays (1 of 1)"
     store.put("builds/b/verification.json", b"{")
-    assert read_looked_at(store, "b") is None
+    assert verification_progress(store, "b") == ""
     assert verify(store, rollout_of(), "a", Means(60)).verdict == "passed"
 
 

@@ -1,0 +1,51 @@
+"""The progress of a verification, in words for people: nothing is decided by it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kappa.base.errors import Damaged, KappaError
+from kappa.state.build import folder
+from kappa.state.documents import Documents
+from kappa.state.store import Store
+
+# Below a candidate's folder.
+_NAME = "verification.json"
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationProgress:
+    """The step of a verification that was begun last, as text."""
+
+    text: str
+    format: int = 1
+
+
+_PROGRESS = Documents(VerificationProgress)
+
+
+def table_step(doing: str, table: str, number: int, of: int) -> str:
+    """Returns the text of a step on the `number`-th table of `of`, counted from 1."""
+    return f"{doing} table {table} ({number} of {of})"
+
+
+def putting_progress(store: Store, build: str) -> Callable[[str], None]:
+    """Returns a function that puts the text of each step of a candidate's verification."""
+
+    def put(text: str) -> None:
+        # Progress that cannot be written ends no verification.
+        with contextlib.suppress(KappaError, OSError):
+            _PROGRESS.put(store, f"{folder(build)}/{_NAME}", VerificationProgress(text))
+
+    return put
+
+
+def verification_progress(store: Store, build: str) -> str:
+    """Returns the step that a candidate's verification began last, or "" if nobody knows."""
+    try:
+        found = _PROGRESS.get(store, f"{folder(build)}/{_NAME}", "the progress of a verification")
+    except Damaged:
+        return ""
+    return "" if found is None else found.text
