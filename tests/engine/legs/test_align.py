@@ -128,13 +128,15 @@ def test_a_candidate_reaches_a_frontier_of_the_live_build_though_jobs_are_killed
         # It does not pause for a candidate that starts, either: what is aligned with is newer.
         assert alignment.live.number > before.number
         assert alignment.live.offsets.distance(before.offsets) > 0
-        # The live job goes on, and its upkeep with it, far past what is pinned.
+    # The live job goes on, and its upkeep with it, far past what is pinned.
+    with producing(story, every_seconds=0.3):
         live.wait_for(
             lambda: (
                 (now := project.frontier("old")) is not None
-                and now.number > alignment.live.number + 3
+                and now.number > alignment.live.number + 8
             )
         )
+    with producing(story, every_seconds=1.5):
         assert ensure_renewed(project.store, alignment.lease, now=time.time(), seconds=60)
         assert_equal_there(project, alignment)
         assert alignment.live.offsets.covers(first.offsets)
