@@ -68,7 +68,7 @@ check: $(VENV)/.run $(VENV)/.demo $(VENV)/.dev  ## lint, format, types, and the 
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q -n auto --hypothesis-profile=check --ignore=tests/e2e --ignore=tests/browser --ignore=tests/bench -m "not jvm and not slow and not fault and not bench and not sweep and not browser"
+	$(BIN)/python -m pytest -q -n auto --hypothesis-profile=check --ignore=tests/e2e --ignore=tests/browser -m "not jvm and not slow and not fault and not bench and not sweep and not browser"
 
 faults: setup $(VENV)/.demo $(VENV)/.dev  ## the tests that kill processes, the long sweeps, and the laws with ten times the examples
 	$(BIN)/python -m pytest -s --hypothesis-profile=faults -m "fault or sweep or law"
