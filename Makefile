@@ -42,7 +42,7 @@ lock:  ## writes requirements/*.lock anew from pyproject.toml, with the hash of 
 	$(UV) --extra dev -c $(LOCKS)/run.lock $$($(EXTRA) $(LOCKS)/run.lock) -o $(LOCKS)/dev.lock pyproject.toml
 	rm -rf $(VENV)-lock
 
-setup: $(VENV)/.run  ## own venv with pinned packages, Java found, jars fetched, Spark's class archive recorded
+setup: $(VENV)/.run  ## own venv with pinned packages, Java found, jars fetched, class archives of Spark and Kafka recorded
 	$(BIN)/python -m kappa.setup
 
 demo: setup $(VENV)/.demo  ## the whole story on real data, in six to eight minutes on two cores

@@ -15,25 +15,25 @@ from rich.console import Console
 from kappa.base.errors import KappaError
 from kappa.base.sections import JarsSettings
 from kappa.base.settings import load_settings
-from kappa.engine.spark.cds import archive_path, ensure_archive
+from kappa.engine.spark.cds import ensure_archives, missing_archives
 from kappa.java.jars import Jars, ensure_jars
-from kappa.java.java import find_java, locate_java
+from kappa.java.java import find_java
 
 
 def set_up(console: Console, settings: JarsSettings) -> Jars:
     """Makes everything ready. Raises KappaError if it cannot; the class archive is optional."""
     java = find_java()
     jars = ensure_jars(java, cache=settings.cache, repository=settings.repository)
-    if not archive_path(jars, locate_java()).exists():
-        recording = "recording Spark's class archive (once, a minute or two)"
+    if missing_archives(jars):
+        recording = "recording the class archives of Spark and Kafka (once, a minute or two)"
         if not console.is_terminal:
             console.print(recording)
         with console.status(recording):
             try:
-                ensure_archive(jars)
+                ensure_archives(jars)
             except KappaError as error:
                 console.print(
-                    f"no class archive: {error.message}. Jobs start more slowly without it.",
+                    f"no class archive: {error.message}. JVMs start more slowly without it.",
                     soft_wrap=True,
                 )
     # Otherwise each worker of a catch-up waits for the compiler (kappa/base/compiled.py).

@@ -29,6 +29,7 @@ from kappa.broker.last_run import (
     write_last_run,
 )
 from kappa.broker.properties import HOST, java_text, log4j2_properties, server_properties
+from kappa.java.class_archive import archive_options, class_archive
 from kappa.java.jars import Jars
 from kappa.java.java import Java
 from kappa.log.client import Log
@@ -51,12 +52,21 @@ class Broker:
         self.log_file = log_file
 
     @classmethod
-    def start(cls, root: Path, jars: Jars, java: Java, *, heap: str = "512m") -> Self:
+    def start(
+        cls,
+        root: Path,
+        jars: Jars,
+        java: Java,
+        *,
+        heap: str = "512m",
+        record_archive: Path | None = None,
+    ) -> Self:
         """Starts the broker of a root folder and returns when it answers.
 
         Call it from the main thread (`start_tied`). A broker that a crash has left over on the same
         data is killed first. If the broker dies before it answers, raises KappaError with the last
-        words of its log.
+        words of its log. `record_archive` is a path to write the broker's class archive to when it
+        ends.
         """
         folder = root / "broker"
         folder.mkdir(parents=True, exist_ok=True)
@@ -71,7 +81,10 @@ class Broker:
                 java_text(server_properties(folder / "data", port, controller_port))
             )
             _ensure_formatted(folder, jars, java)
-            process, written_before = _launch(folder, jars, java, heap, log_file)
+            archive = archive_options(broker_archive(jars, java.command), record_archive)
+            process, written_before = _launch(
+                folder, jars, java, [f"-Xmx{heap}", *archive], log_file
+            )
             write_last_run(folder, LastRun(FORMAT, port, controller_port, process_id(process.pid)))
             broker = cls(process, port, log_file)
             try:
@@ -103,7 +116,7 @@ class Broker:
         """Returns True while its process runs."""
         return self._process.poll() is None
 
-    def stop(self) -> None:
+    def stop(self, patience_seconds: float = _STOP_SECONDS) -> None:
         """Ends the broker: asks it, waits for it, and kills it if it does not end.
 
         A second call does nothing.
@@ -111,7 +124,7 @@ class Broker:
         if self.alive():
             self._process.send_signal(signal.SIGTERM)
             try:
-                self._process.wait(_STOP_SECONDS)
+                self._process.wait(patience_seconds)
             except subprocess.TimeoutExpired:
                 self._process.kill()
         self._process.wait()
@@ -139,6 +152,11 @@ class Broker:
                     hint=f"see {self.log_file}",
                 )
         return False
+
+
+def broker_archive(jars: Jars, java_program: str) -> Path:
+    """Returns the path of the broker's class archive."""
+    return class_archive("broker", _class_path(jars.broker), jars.broker, java_program)
 
 
 def last_words(log: str) -> str:
@@ -176,6 +194,7 @@ def _ensure_formatted(folder: Path, jars: Jars, java: Java) -> None:
             java.command,
             "-Xmx256m",
             "-XX:TieredStopAtLevel=1",
+            *archive_options(broker_archive(jars, java.command)),
             f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
             "-cp",
             _class_path(jars.broker),
@@ -219,13 +238,13 @@ def _new_cluster_id() -> str:
 
 
 def _launch(
-    folder: Path, jars: Jars, java: Java, heap: str, log_file: Path
+    folder: Path, jars: Jars, java: Java, options: Sequence[str], log_file: Path
 ) -> tuple[subprocess.Popen[bytes], int]:
     written_before = log_file.stat().st_size if log_file.exists() else 0
     command = [
         *(
             java.command,
-            f"-Xmx{heap}",
+            *options,
             "-XX:+UseSerialGC",
             f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
             "-Djava.net.preferIPv4Stack=true",

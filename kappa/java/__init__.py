@@ -4,4 +4,5 @@ This room starts no JVM but that of Ivy. Read in this order:
 
 - java: finds Java, and refuses a version that Spark cannot use
 - jars: the jars that jars.lock names, fetched once per user and held to their SHA-256
+- class_archive: where the class archive of a JVM is, for its quick start
 """

@@ -30,7 +30,7 @@ from kappa.java.java import Java
 Use = Literal["broker", "spark"]
 
 # The time of change that marks a verified jar; any other is read again. It is the same on each
-# fetch, since the JVM's class archive (engine/spark/cds.py) refuses jars whose time has changed.
+# fetch, since the JVM's class archive (class_archive.py) refuses jars whose time has changed.
 _VERIFIED_NS = 1_000_000_000 * 10**9
 _RESTORE = "restore kappa/java/jars.lock from the repository"
 # Ivy's own timeouts are between bytes; this one only catches a process that hangs.

@@ -1,14 +1,7 @@
-"""The class archive (AppCDS): classes of Spark, Delta and Kafka as a JVM keeps them.
-
-It is made once. With it a job's JVM starts in less than half the time. It is never required: if it
-is missing or stale, a start is only slower. It is with the installed packages, and its name has
-what it was made from: Java, the jars, Spark.
-See https://docs.oracle.com/en/java/javase/17/vm/class-data-sharing.html
-"""
+"""The recording of the class archives of Spark's JVMs and of the broker, once per installation."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import subprocess
 import sys
@@ -16,7 +9,9 @@ import tempfile
 from pathlib import Path
 
 from kappa.base.errors import KappaError
-from kappa.java.jars import Jars, spark_home
+from kappa.broker.broker import broker_archive
+from kappa.java.class_archive import class_archive
+from kappa.java.jars import Jars, Use, spark_home
 from kappa.java.java import locate_java
 
 # A recording takes a minute and a half on two quiet cores.
@@ -32,59 +27,69 @@ def class_path(jars: Jars) -> str:
 
 
 def archive_path(jars: Jars, java_program: str) -> Path:
-    """Returns the path of the archive for this Java, these jars and this Spark."""
-    home = Path(java_program).resolve().parent.parent
-    made_from = hashlib.sha256(f"{home} {class_path(jars)}".encode())
-    # The JVM compares names, sizes and times of the files on its class path; so do we.
-    for file in (home / "lib" / "modules", *jars.spark, *sorted((spark_home() / "jars").iterdir())):
-        found = file.stat() if file.exists() else None
-        made_from.update(f"{file} {found and (found.st_size, found.st_mtime_ns)}\n".encode())
-    return Path(sys.prefix) / "kappa" / f"spark-{made_from.hexdigest()[:16]}.jsa"
+    """Returns the path of the archive of a session's JVM."""
+    files = [*jars.spark, *sorted((spark_home() / "jars").iterdir())]
+    return class_archive("spark", class_path(jars), files, java_program)
 
 
-def ensure_archive(jars: Jars) -> Path:
-    """Makes the archive if it does not exist, by one recording in a process of its own.
+def missing_archives(jars: Jars) -> dict[Use, Path]:
+    """Returns which archives do not exist, and the paths that they should have."""
+    java = locate_java()
+    wanted: dict[Use, Path] = {
+        "broker": broker_archive(jars, java),
+        "spark": archive_path(jars, java),
+    }
+    return {use: path for use, path in wanted.items() if not path.exists()}
+
+
+def ensure_archives(jars: Jars) -> None:
+    """Makes the archives that do not exist, by one recording in a process of its own.
 
     Older ones are deleted. Raises KappaError, with the recording's last line, if that fails: the
     caller may go on without.
     """
-    archive = archive_path(jars, locate_java())
-    if archive.exists():
-        return archive
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="recording-", dir=archive.parent) as scratch:
-        recorded = Path(scratch) / "spark.jsa"
-        command = [sys.executable, "-m", "kappa.engine.spark.recording", scratch, str(recorded)]
-        environment = {
-            **os.environ,
-            "KAPPA_JARS": os.pathsep.join(map(str, jars.broker))
-            + "\n"
-            + os.pathsep.join(map(str, jars.spark)),
-        }
-        try:
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                stdin=subprocess.DEVNULL,
-                check=False,
-                timeout=_LONGEST_RECORDING_SECONDS,
-                env=environment,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise KappaError(
-                "the class archive was not recorded in time",
-                hint="jobs start without it, only slower; try again with: python -m kappa.setup",
-            ) from error
-        if done.returncode != 0 or not recorded.exists():
-            last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
-            raise KappaError(
-                f"the class archive could not be recorded: {last}",
-                hint="jobs start without it, only slower; try again with: python -m kappa.setup",
-            )
-        for old in archive.parent.glob("spark-*.jsa"):
-            old.unlink(missing_ok=True)
-        # Two set-ups at once both record; either file will do.
-        recorded.replace(archive)
-    return archive
+    missing = missing_archives(jars)
+    if not missing:
+        return
+    folder = next(iter(missing.values())).parent
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="recording-", dir=folder) as scratch:
+        _record(Path(scratch), jars)
+        for use, archive in missing.items():
+            for old in folder.glob(f"{use}-*.jsa"):
+                old.unlink(missing_ok=True)
+            # Two set-ups at once both record; either file will do.
+            recorded_archive(Path(scratch), use).replace(archive)
+
+
+def recorded_archive(folder: Path, use: Use) -> Path:
+    """Returns the path that a recording in a folder writes the archive of a use to."""
+    return folder / f"{use}.jsa"
+
+
+def _record(scratch: Path, jars: Jars) -> None:
+    command = [sys.executable, "-m", "kappa.engine.spark.recording", str(scratch)]
+    environment = {
+        **os.environ,
+        "KAPPA_JARS": os.pathsep.join(map(str, jars.broker))
+        + "\n"
+        + os.pathsep.join(map(str, jars.spark)),
+    }
+    hint = "JVMs start without them, only slower; try again with: python -m kappa.setup"
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            check=False,
+            timeout=_LONGEST_RECORDING_SECONDS,
+            env=environment,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise KappaError("the class archives were not recorded in time", hint=hint) from error
+    recorded = all(recorded_archive(scratch, use).exists() for use in ("broker", "spark"))
+    if done.returncode != 0 or not recorded:
+        last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+        raise KappaError(f"the class archives could not be recorded: {last}", hint=hint)

@@ -6,6 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from kappa.engine.spark.cds import archive_path, class_path
+from kappa.java.class_archive import archive_options
 from kappa.java.jars import Jars
 from kappa.java.java import locate_java
 
@@ -92,18 +93,14 @@ def command(
         *_JVM_OPTIONS[profile],
     ]
     java = locate_java()
-    archive = archive_path(jars, java)
-    if record_archive is not None:
-        options.append(f"-XX:ArchiveClassesAtExit={record_archive}")
-    elif archive.exists():
-        # The JVM ignores a stale one, and would report it on stdout.
-        options += [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
     return [
         java,
         "-cp",
         class_path(jars),
         f"-Xmx{memory}",
         *options,
+        *archive_options(archive_path(jars, java), record_archive),
+        # It would report a stale archive on stdout.
         "-Xlog:disable",
         "-Xlog:all=error:stderr",
         *_SPARKS_OPTIONS,

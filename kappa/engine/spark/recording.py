@@ -1,7 +1,7 @@
-"""The run that the class archive is recorded from: a small job that loads as a real one.
+"""The run that the class archives are recorded from: a small job that loads as a real one.
 
-`python -m kappa.engine.spark.recording FOLDER ARCHIVE` with KAPPA_JARS set, as cds.py calls it. It
-is not part of any job.
+`python -m kappa.engine.spark.recording FOLDER` with KAPPA_JARS set, as cds.py calls it. It is not
+part of any job.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from kappa.broker.broker import Broker
 from kappa.declare.topic import Topic
+from kappa.engine.spark.cds import recorded_archive
 from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.session import Machine, boot
 from kappa.java.jars import Jars
@@ -28,12 +29,16 @@ from kappa.log.producer import ProducedRecord
 if TYPE_CHECKING:
     import pyarrow as pa
 
+# The broker writes its archive as the last thing it does.
+_LONGEST_END_SECONDS = 300.0
 _TOPIC = Topic("recording", event="id string, n bigint, at timestamp", partitions=2, key="id")
 
 
-def main(folder: Path, archive: Path, jars: Jars) -> None:
+def main(folder: Path, jars: Jars) -> None:
     """Starts a broker and a session, folds a few records as a job does, and ends both."""
-    broker = Broker.start(folder / "root", jars, find_java())
+    broker = Broker.start(
+        folder / "root", jars, find_java(), record_archive=recorded_archive(folder, "broker")
+    )
     try:
         log = Log(broker.bootstrap_servers)
         log.create(_TOPIC)
@@ -53,7 +58,7 @@ def main(folder: Path, archive: Path, jars: Jars) -> None:
             memory="1g",
             jars=jars,
             local_dir=folder / "local",
-            record_archive=archive,
+            record_archive=recorded_archive(folder, "spark"),
         )
         spark = machine.session()
         _bounded(spark, broker.bootstrap_servers, folder)
@@ -61,7 +66,7 @@ def main(folder: Path, archive: Path, jars: Jars) -> None:
         spark.stop()
         _end(machine)
     finally:
-        broker.stop()
+        broker.stop(_LONGEST_END_SECONDS)
 
 
 def _bounded(spark: SparkSession, servers: str, folder: Path) -> None:
@@ -140,4 +145,4 @@ if __name__ == "__main__":
     broker_jars, spark_jars = (
         tuple(map(Path, line.split(os.pathsep))) for line in os.environ["KAPPA_JARS"].split("\n")
     )
-    main(Path(sys.argv[1]), Path(sys.argv[2]), Jars(broker=broker_jars, spark=spark_jars))
+    main(Path(sys.argv[1]), Jars(broker=broker_jars, spark=spark_jars))

@@ -147,7 +147,7 @@ def boot(
 
     `memory` is its heap (`2g`); `cores` of 0 are all. `local_dir` takes what Spark spills and
     leaves; it belongs to this process alone. With `record_archive` the JVM writes the class archive
-    there when it ends (only cds.py asks for it).
+    there when it ends (only recording.py asks for it).
     """
     cores = cores or _cores_here()
     for folder in (local_dir / "tmp", local_dir / "spark"):

@@ -72,17 +72,23 @@ def test_settings_are_in_force(spark, name, value):
     assert spark.conf.get(name) == value
 
 
-def test_the_archive_can_be_recorded_and_is_used_where_there_was_one(spark, jars):
-    from kappa.engine.spark.cds import archive_path, ensure_archive
+def test_the_archives_can_be_recorded_and_are_used_where_they_were_there(spark, broker, jars):
+    from kappa.broker.broker import broker_archive
+    from kappa.engine.spark.cds import archive_path, ensure_archives, missing_archives
     from kappa.java.java import locate_java
 
-    was_there = archive_path(jars, locate_java()).exists()
-    # Set-up has made it, or has reported why not: then this reports it again, and fails.
-    archive = ensure_archive(jars)
-    process = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
+    missing = missing_archives(jars)
+    # Set-up has made them, or has reported why not: then this reports it again, and fails.
+    ensure_archives(jars)
 
-    assert archive.exists()
-    assert str(archive) in Path(f"/proc/{process}/maps").read_text() or not was_there
+    java = locate_java()
+    session = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
+    for use, archive, process in (
+        ("spark", archive_path(jars, java), session),
+        ("broker", broker_archive(jars, java), broker.pid),
+    ):
+        assert archive.exists()
+        assert str(archive) in Path(f"/proc/{process}/maps").read_text() or use in missing
 
 
 def test_a_machine_that_cannot_boot_says_so(jars, tmp_path):
