@@ -8,6 +8,7 @@ This room runs no Spark. Read in this order:
 - archive.py: the mark of a topic's archive.
 - delta.py: how a Delta table is opened, created and committed to, and its errors as ours.
 - versions.py: the files, columns and mark of a table's version.
+- parquet.py: Parquet files read as one dataset.
 - stored_table.py, stored_archive.py: a build's table, and a topic's archive, as their writers
   hold them open.
 - unneeded.py: the files that no version needs any more.

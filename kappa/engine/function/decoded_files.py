@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -24,6 +23,7 @@ from kappa.engine.function.decoded import Columns
 from kappa.engine.function.decoded_rows import PLACE_AND_FATE, Refusals, rejected_rows, with_fate
 from kappa.engine.function.trouble import raised_at_spark
 from kappa.engine.read.archived import Ranges
+from kappa.tables.parquet import parquet_dataset
 from kappa.values.arrow import arrow_schema
 
 
@@ -56,10 +56,10 @@ class DecodedFiles:
             )
         return frame if self.within is None else frame.where(_sql_within(self.within))
 
-    def places(self, where: ds.Expression) -> pa.Table:
+    def places(self, where: pc.Expression) -> pa.Table:
         """Reads place and fate of the records that meet a condition, in this process."""
         within = self.within
-        return ds.dataset(self.folder, format="parquet").to_table(
+        return parquet_dataset(self.folder).to_table(
             columns=list(PLACE_AND_FATE),
             filter=where if within is None else where & _rows_within(within),
         )
@@ -88,7 +88,7 @@ class DecodedFiles:
         return sorted(self.folder.glob("*.parquet"), key=lambda path: int(path.stem))
 
 
-def _rows_within(ranges: Ranges) -> ds.Expression:
+def _rows_within(ranges: Ranges) -> pc.Expression:
     part, offset = pc.field("_partition"), pc.field("_offset")
     return reduce(
         or_,

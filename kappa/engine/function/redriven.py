@@ -13,12 +13,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from kappa.declare.table import DELETED
 from kappa.records.redrive import Attempt, Position, settle
 from kappa.state.build import Birth, TableBirth
 from kappa.state.slices import Slice
+from kappa.tables.parquet import parquet_dataset
 
 if TYPE_CHECKING:
     from kappa.engine.function.decoded import Decoded
@@ -104,7 +104,7 @@ def _rejects_at(
     piece: Slice,
     files: Sequence[str],
     *,
-    or_if: ds.Expression | None = None,
+    or_if: pc.Expression | None = None,
 ) -> dict[Position, int | None]:
     """Reads the rejects at these places, and those before the slice that meet a condition."""
     found = decoded.rejected(places)
@@ -120,7 +120,7 @@ def _rejects_at(
 
 
 def _before(
-    files: Sequence[str], piece: Slice, topic: str, partition: int, where: ds.Expression
+    files: Sequence[str], piece: Slice, topic: str, partition: int, where: pc.Expression
 ) -> list[dict[str, int]]:
     """Reads rows of the rejects table about offsets of a partition before the slice."""
     if not files:
@@ -131,8 +131,6 @@ def _before(
         & (pc.field("offset") < piece.start.at(topic, partition))
     )
     rows: list[dict[str, int]] = (
-        ds.dataset(list(files), format="parquet")
-        .to_table(columns=list(_COLUMNS), filter=of_part & where)
-        .to_pylist()
+        parquet_dataset(files).to_table(columns=list(_COLUMNS), filter=of_part & where).to_pylist()
     )
     return rows

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from kappa.base.errors import Broken
 from kappa.declare.breaker import beyond_text, is_beyond, rejected_of, remedy
@@ -20,6 +19,7 @@ from kappa.state.build import Birth, table_path
 from kappa.state.frontier import Frontier
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+from kappa.tables.parquet import parquet_dataset
 from kappa.tables.versions import files
 
 _SHOWN_REASONS = 5
@@ -38,7 +38,7 @@ class RejectCounts:
         found = files(table_path(store, birth.build, REJECTS), version)
         if not found:
             return cls({}, "")
-        rejects, is_one = ds.dataset(list(found), format="parquet"), pc.field("reason").is_valid()
+        rejects, is_one = parquet_dataset(found), pc.field("reason").is_valid()
         reasons = Counter(
             rejects.to_table(columns=["reason"], filter=is_one).column("reason").to_pylist()
         )
