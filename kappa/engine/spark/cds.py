@@ -1,4 +1,4 @@
-"""The recording of the class archives of Spark's JVMs and of the broker, once per installation."""
+"""The recording of the class archives of Spark and of the broker, once per installation."""
 
 from __future__ import annotations
 
