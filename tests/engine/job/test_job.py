@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,6 @@ from kappa.log.client import Log
 from kappa.log.producer import ProducedRecord
 from kappa.state.build import table_path
 from kappa.state.frontier import Frontier
-from kappa.state.job.slice_progress import read_progress
 from kappa.state.job.stopped import Stopped, read_stopped
 from kappa.tables.versions import mark_of
 from kappa.values.tally import Tally
@@ -29,7 +30,7 @@ from kappa.values.tally import Tally
 pytestmark = [pytest.mark.jvm, pytest.mark.fault]
 
 FAILPOINTS = {
-    # A slice in its steps; `tests/engine/legs/test_align.py` kills tails at the first two.
+    # A slice in its steps; `tests/engine/legs/test_align.py` kills jobs at the first two.
     "tail": [
         "job.before_first_commit",
         "job.between_tables",
@@ -49,21 +50,15 @@ def assert_adds_up(frontier: Frontier) -> None:
         )
 
 
-@pytest.mark.parametrize(
-    "points",
-    [
-        pytest.param(FAILPOINTS["tail"][2:], id="behind the tables"),
-        pytest.param(FAILPOINTS["tail"], id="all", marks=pytest.mark.sweep),
-    ],
-)
+@pytest.mark.sweep
 def test_killed_between_any_two_steps_it_folds_each_record_once(
-    project: Project, log: Log, topic_name: str, jobs: list[JobProcess], points: list[str]
+    project: Project, log: Log, topic_name: str, jobs: list[JobProcess]
 ) -> None:
     project.bear("b-1", source(topic_name), OUTPUTS)
     # What slices contribute waits beside the tables, as if these were large.
     (project.folder / "kappa.toml").write_text("[engine]\nlarge_rows = 0\n")
     story = Story(log, topic_name)
-    for point in points:
+    for point in FAILPOINTS["tail"]:
         story.produce(60)
         killed = project.start("b-1", KAPPA_FAIL=f"{point}:kill")
         jobs.append(killed)
@@ -74,17 +69,81 @@ def test_killed_between_any_two_steps_it_folds_each_record_once(
     jobs.append(job)
     frontier = project.wait_until_folded("b-1", job)
 
+    assert_folded_once(project, frontier, story, topic_name, jobs=5)
+    # A catch-up that is killed twice in one slice holds it, too.
+    assert "was begun 2 times and not ended" in job.log.read_text(errors="replace")
+    assert job.stop() == 0
+    assert read_stopped(project.store, "b-1") is None
+
+
+def assert_folded_once(
+    project: Project, frontier: Frontier, story: Story, topic_name: str, *, jobs: int
+) -> None:
+    """So many jobs have made the tables what the records of the story give, each counted once."""
     assert served(project, "b-1", frontier) == story.expected()
     assert_adds_up(frontier)
     tally = sum(frontier.tally[f"{topic_name}.events"].values(), Tally())
     assert (tally.duplicate, tally.late) == (story.duplicates, story.late)
     assert min(tally.duplicate, tally.late) > 0
-    assert frontier.epoch == len(points) + 1
-    # A catch-up that is killed twice in one slice holds it, too.
-    if points == FAILPOINTS["tail"]:
-        assert "was begun 2 times and not ended" in job.log.read_text(errors="replace")
+    assert frontier.epoch == jobs
+
+
+def test_killed_tails_go_on_with_new_partitions_a_hold_ends_and_a_lost_checkpoint_stops(
+    project: Project, log: Log, topic_name: str, broker: Any, jobs: list[JobProcess]
+) -> None:
+    """A second job is refused meanwhile, the JVM of a killed one ends, and aborts are counted."""
+    events = f"{topic_name}.events"
+    project.bear("b-1", source(topic_name), OUTPUTS)
+    # What slices contribute waits beside the tables, as if these were large.
+    (project.folder / "kappa.toml").write_text(
+        "[engine]\nlarge_rows = 0\n[rollout]\nhold_seconds = 3\n"
+    )
+    story = Story(log, topic_name)
+    story.produce(60)
+    killed = project.start("b-1", KAPPA_FAIL="job.before_frontier:kill")
+    jobs.append(killed)
+    assert killed.ended() == -signal.SIGKILL, killed.said()
+    story.produce(60)
+
+    # It folds fewer slices than this until it is to be killed.
+    first = project.start("b-1", KAPPA_FAIL="job.before_checkpoint:kill:10")
+    jobs.append(first)
+    frontier = project.wait_until_folded("b-1", first)
+    assert_folded_once(project, frontier, story, topic_name, jobs=2)
+    # The tail goes on with these from their offset 0 (law 12).
+    log.add_partitions(events, 5)
+    story.produce(30, into=(3, 4))
+    assert_folded(project, project.wait_until_folded("b-1", first), story, events, partitions=5)
+
+    second = project.start("b-1")
+    jobs.append(second)
+    assert second.ended() == 6
+    assert f"build b-1 is held by process {first.process.pid}" in second.said()
+
+    left = [pid for pid in _session(first.process.pid) if pid != first.process.pid]
+    assert left
+    while first.process.poll() is None:
+        story.produce(10, into=range(5))
+        with suppress(subprocess.TimeoutExpired):
+            first.process.wait(0.3)
+    assert first.ended() == -signal.SIGKILL, first.said()
+
+    job = project.start("b-1")
+    jobs.append(job)
+    story.produce(30, into=range(5))
+    frontier = project.wait_until_folded("b-1", job)
+
+    assert not [
+        pid
+        for pid in left
+        if Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+    assert_folded_once(project, frontier, story, topic_name, jobs=3)
+    _aborts_are_counted(project, job, story, broker, events)
+    _a_hold_is_acknowledged_at_once_and_released_when_it_lasts_too_long(project, job, story)
     assert job.stop() == 0
     assert read_stopped(project.store, "b-1") is None
+    _a_lost_checkpoint_stops_the_job_before_anything_is_folded_twice(project, story, jobs)
 
 
 @pytest.mark.sweep
@@ -119,45 +178,6 @@ def test_killed_around_a_commit_that_spark_makes_it_folds_each_record_once(
     assert_adds_up(frontier)
 
 
-def test_a_catch_up_killed_in_mid_leg_goes_on_as_planned_and_hands_over_to_the_tail(
-    project: Project, log: Log, topic_name: str, jobs: list[JobProcess]
-) -> None:
-    from kappa.engine.legs.legs import has_tail
-
-    project.bear("b-1", source(topic_name), OUTPUTS)
-    (project.folder / "kappa.toml").write_text("[engine]\nslice_records = 150\ntail_records = 50\n")
-    story = Story(log, topic_name, seed=2)
-    story.produce(700)
-    killed = project.start("b-1", "catch-up", KAPPA_FAIL="job.between_tables:kill:3")
-    jobs.append(killed)
-    assert killed.ended() == -signal.SIGKILL, killed.said()
-    half = project.frontier("b-1")
-    assert half is not None
-    # Killed between two steps of its third slice, it has said how far it was.
-    within = read_progress(project.store, "b-1", half)
-    assert within is not None
-    assert within.text == f"slice 3 of {within.of}: {within.offsets} records read, folding"
-    assert not half.offsets.covers(log.end([f"{topic_name}.events"]))
-    # Twice in one slice: then it is folded in pieces, by tables that do not have it whole (law 12).
-    killed = project.start("b-1", "catch-up", KAPPA_FAIL="job.between_tables:kill")
-    jobs.append(killed)
-    assert killed.ended() == -signal.SIGKILL, killed.said()
-
-    caught_up = project.start("b-1", "catch-up")
-    jobs.append(caught_up)
-    assert caught_up.ended() == 0, caught_up.said()
-    assert "was begun 2 times and not ended" in caught_up.log.read_text(errors="replace")
-    assert not has_tail(project.store, "b-1")
-    story.produce(40)
-    tail = project.start("b-1", "tail")
-    jobs.append(tail)
-    frontier = project.wait_until_folded("b-1", tail)
-
-    assert has_tail(project.store, "b-1")
-    assert served(project, "b-1", frontier) == story.expected()
-    assert_adds_up(frontier)
-
-
 def stopped_for_good(project: Project, job: JobProcess) -> Stopped:
     """Returns the reason that a job left for good."""
     assert job.ended() == 1, job.said()
@@ -174,42 +194,6 @@ def assert_folded(
     assert sorted(
         partition for partition, end in frontier.offsets.next[topic].items() if end
     ) == list(range(partitions))
-
-
-def test_a_second_job_is_refused_an_orphaned_jvm_ends_and_new_partitions_are_folded(
-    project: Project, log: Log, topic_name: str, jobs: list[JobProcess]
-) -> None:
-    events = f"{topic_name}.events"
-    project.bear("b-1", source(topic_name), OUTPUTS)
-    story = Story(log, topic_name, seed=3)
-    story.produce(30, into=range(3))
-    first = project.start("b-1")
-    jobs.append(first)
-    project.wait_until_folded("b-1", first)
-    # The tail goes on with these from their offset 0 (law 12).
-    log.add_partitions(events, 5)
-    story.produce(30, into=(3, 4))
-    assert_folded(project, project.wait_until_folded("b-1", first), story, events, partitions=5)
-
-    second = project.start("b-1")
-    jobs.append(second)
-    assert second.ended() == 6
-    assert f"build b-1 is held by process {first.process.pid}" in second.said()
-
-    left = [pid for pid in _session(first.process.pid) if pid != first.process.pid]
-    assert left
-    first.kill()
-    third = project.start("b-1")
-    jobs.append(third)
-    story.produce(30, into=range(5))
-    frontier = project.wait_until_folded("b-1", third)
-
-    assert not [
-        pid
-        for pid in left
-        if Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes()
-    ]
-    assert_folded(project, frontier, story, events, partitions=5)
 
 
 @pytest.mark.parametrize("longer", [False, True])
@@ -302,28 +286,20 @@ def test_a_function_that_raises_stops_the_job_with_the_users_line_and_the_record
     assert 'on_error="reject"' in stopped.hint
 
 
-def test_aborts_are_counted_a_hold_ends_and_a_lost_checkpoint_stops_the_next_job(
-    project: Project, log: Log, topic_name: str, broker: Any, jobs: list[JobProcess]
+def _aborts_are_counted(
+    project: Project, job: JobProcess, story: Story, broker: Any, events: str
 ) -> None:
-    project.bear("b-1", source(topic_name), OUTPUTS)
-    (project.folder / "kappa.toml").write_text("[rollout]\nhold_seconds = 3\n")
-    story = Story(log, topic_name, seed=4)
-    story.events += produce_in_transactions(broker.bootstrap_servers, f"{topic_name}.events")
+    before = project.wait_until_folded("b-1", job).tally[events][0]
+    story.events += produce_in_transactions(broker.bootstrap_servers, events)
 
-    job = project.start("b-1")
-    jobs.append(job)
     frontier = project.wait_until_folded("b-1", job)
 
-    assert served(project, "b-1", frontier) == story.expected()
+    assert_folded(project, frontier, story, events, partitions=5)
     # Ten records, ten that were aborted, four markers.
-    assert frontier.tally[f"{topic_name}.events"][0] == Tally(decoded=10, absent=14)
+    assert frontier.tally[events][0] == before + Tally(decoded=10, absent=14)
     assert mark_of(
         table_path(project.store, "b-1", "rejects"), frontier.versions["rejects"]
     ).end.equals(frontier.offsets)
-
-    _a_hold_is_acknowledged_at_once_and_released_when_it_lasts_too_long(project, job, story)
-    assert job.stop() == 0
-    _a_lost_checkpoint_stops_the_job_before_anything_is_folded_twice(project, story, jobs)
 
 
 def produce_in_transactions(
@@ -363,7 +339,7 @@ def _a_hold_is_acknowledged_at_once_and_released_when_it_lasts_too_long(
     )
     assert isinstance(acknowledged, Frontier)
     assert acknowledged.offsets.equals(before.offsets)
-    story.produce(30)
+    story.produce(30, into=range(5))
     released = job.wait_for(lambda: journal.get(2))
 
     assert isinstance(released, type(held))
@@ -381,7 +357,7 @@ def _a_lost_checkpoint_stops_the_job_before_anything_is_folded_twice(
     before, frontier = story.expected(), project.frontier("b-1")
     assert frontier is not None
     shutil.rmtree(project.store.path("builds/b-1/checkpoint/1"))
-    story.produce(20)
+    story.produce(20, into=range(5))
 
     again = project.start("b-1")
     jobs.append(again)
