@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Each plan runs once, over some rows: to compile it takes a sixth longer than to interpret it.
-# Jobs and most files of tests have the product's settings.
+# The jobs of tests/engine do so too (builds.py); most files of tests have the product's settings.
 _INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",

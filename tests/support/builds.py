@@ -25,9 +25,20 @@ from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables.shape import table_births
-from kappa.values.columns import Type, parse_columns
+from kappa.values.columns import Type, parse_columns, parse_type
 
 _PATIENCE_SECONDS = 120.0
+# A job that lives for some slices interprets its plans: to compile them takes longer. At rest it
+# looks four times a second. Jobs of tests/e2e have the product's way to run plans.
+_INTERPRETED = (
+    "-Dspark.sql.codegen.wholeStage=false",
+    "-Dspark.sql.codegen.factoryMode=NO_CODEGEN",
+    "-Dspark.sql.streaming.pollingDelay=250ms",
+)
+
+
+def _options() -> str:
+    return " ".join([os.environ.get("JDK_JAVA_OPTIONS", ""), *_INTERPRETED])
 
 
 @dataclass
@@ -44,8 +55,8 @@ class Project:
     def bear(self, build: str, source: str, outputs: Mapping[str, str] | None = None) -> Birth:
         """Makes a build of this source.
 
-        `outputs` gives, as DDL, the columns that the function returns per table. Without it, the
-        session of this process finds them.
+        `outputs` gives, as DDL, the columns that the function returns per table; `*events` are all
+        that it gets as `events`. Without it, the session of this process finds them.
         """
         text = textwrap.dedent(source).encode()
         (self.folder / "pipelines").mkdir(parents=True, exist_ok=True)
@@ -72,10 +83,7 @@ class Project:
             with local_pipeline(pipeline) as local:
                 returned: Mapping[str, Mapping[str, Type]] = local.outputs
         else:
-            returned = {
-                name: {column.name: column.type for column in parse_columns(ddl)}
-                for name, ddl in outputs.items()
-            }
+            returned = {name: _returned(pipeline, columns) for name, columns in outputs.items()}
         return Birth(
             build=build,
             pipeline=pipeline.name,
@@ -116,7 +124,7 @@ class Project:
                 stderr=output,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
-                env={**os.environ, **environment},
+                env={**os.environ, "JDK_JAVA_OPTIONS": _options(), **environment},
             )
         return JobProcess(process, log)
 
@@ -135,6 +143,13 @@ class Project:
         found = job.wait_for(folded)
         assert isinstance(found, Frontier)
         return found
+
+
+def _returned(pipeline: Pipeline, columns: str) -> Mapping[str, Type]:
+    if not columns.startswith("*"):
+        return {column.name: column.type for column in parse_columns(columns)}
+    given = pipeline.columns_of(pipeline.inputs[columns[1:]])
+    return {name: parse_type(kind) for name, kind in given}
 
 
 @dataclass

@@ -22,14 +22,19 @@ from kappa.journal.events import Served
 from kappa.journal.journal import Journal
 from kappa.journal.receipt import Receipt
 from kappa.log.client import Log
+from kappa.state.frontier import Frontier
 from kappa.state.job.alignment import Alignment, Alignments
+from kappa.state.job.slice_progress import read_progress
 from kappa.state.lease import ensure_released, ensure_renewed
 from kappa.state.offsets import Offsets
 
 pytestmark = [pytest.mark.jvm, pytest.mark.fault]
 
-# Small slices, so that there are many; upkeep at every turn: what is not pinned is gone soon.
-SETTINGS = "[engine]\nslice_records = 150\ntail_records = 200\nmaintenance_seconds = 0.2\n"
+# Small slices, so that a catch-up has many.
+SMALL = "[engine]\nslice_records = 150\ntail_records = 200\n"
+# Upkeep at every turn: what is not pinned is gone soon.
+LARGE = "[engine]\nslice_records = 5000\ntail_records = 5000\nmaintenance_seconds = 0.2\n"
+BETWEEN = "job.between_tables:kill"
 
 
 @contextmanager
@@ -91,70 +96,96 @@ def start(project: Project, jobs: list[JobProcess]) -> Callable[..., JobProcess]
     return started
 
 
-def test_a_candidate_reaches_a_frontier_of_the_live_build_though_jobs_are_killed(
+def test_a_candidate_reaches_frontiers_of_the_live_build_though_jobs_are_killed(
     project: Project, log: Log, topic_name: str, start: Callable[..., JobProcess], broker: Any
 ) -> None:
+    """After a lease has ended, a newer frontier is the aim; a tail is aligned again."""
     for build in ("old", "new"):
         project.bear(build, source(topic_name), OUTPUTS)
-    (project.folder / "kappa.toml").write_text(SETTINGS)
+    (project.folder / "kappa.toml").write_text(SMALL)
     story = Story(log, topic_name)
     story.produce(600)
     leave_holes(broker.bootstrap_servers, f"{topic_name}.events")
     live = start("old")
-    first = project.wait_until_folded("old", live)
+    begin = project.wait_until_folded("old", live)
     serve(project, "old")
+    with producing(story, every_seconds=3):
+        a_catch_up_killed_in_mid_leg_goes_on_as_planned(project, begin, start)
+    # What is left now is no catch-up, however much it is, but one slice of an alignment.
+    (project.folder / "kappa.toml").write_text(LARGE)
+    story.produce(20)
+    project.wait_until_folded("old", live)
 
-    with producing(story, every_seconds=1.5):
-        killed = start("new", "catch-up", KAPPA_FAIL="job.between_tables:kill:2")
-        assert killed.ended() == -signal.SIGKILL, killed.said()
-        live.kill()
-        stood = project.frontier("old")
-        assert stood is not None
-        live = start("old")
-        # A holder publishes what it found first; after two more it is as quick as the candidate.
-        live.wait_for(
-            lambda: (now := project.frontier("old")) is not None and now.number > stood.number + 2
-        )
-        assert start("new", "catch-up").ended() == 0
-        assert Alignments(project.store, "new").last() is None
-    before = project.frontier("old")
-    assert before is not None
-    # Often enough that the live job publishes something while the candidate starts.
+    # Two slices bring it to its alignment, and a later one of its tail is to kill it.
+    aim, candidate = a_killed_alignment_goes_on(project, story, start, KAPPA_FAIL=f"{BETWEEN}:8")
+    first = aligned(project, "new")
+    # The live job does not pause for a candidate that starts: what is aligned with is newer.
+    assert first.live.number > aim.number
+    assert first.live.offsets.distance(aim.offsets) > 0
+    assert first.live.offsets.covers(begin.offsets)
+    assert ensure_renewed(project.store, first.lease, now=time.time(), seconds=600)
+    assert_equal_there(project, first)
+    live.kill()
+    # It is past the live build in some partitions then, and has folded a batch into some tables.
     with producing(story, every_seconds=0.3):
-        candidate = start("new")
-        candidate.wait_for(lambda: Alignments(project.store, "new").last())
-    with producing(story, every_seconds=1.5):
-        alignment = aligned(project, "new")
-        # It does not pause for a candidate that starts, either: what is aligned with is newer.
-        assert alignment.live.number > before.number
-        assert alignment.live.offsets.distance(before.offsets) > 0
+        assert candidate.ended() == -signal.SIGKILL, candidate.said()
+    assert folds_its_tail(project, "new")
+
+    again = start("new", "alignment")
+    again.wait_for(lambda: "waiting for build old to reach" in again.said())
+    assert aligned(project, "new").number == 1
+    story.produce(40)
+    live = start("old")
+    again.wait_for(lambda: aligned(project, "new").number > 1)
+
+    second = aligned(project, "new")
+    assert second.number == 2
+    assert second.live.number > first.live.number
     # The live job goes on, and its upkeep with it, far past what is pinned.
+    assert ensure_renewed(project.store, second.lease, now=time.time(), seconds=600)
     with producing(story, every_seconds=0.3):
         live.wait_for(
             lambda: (
-                (now := project.frontier("old")) is not None
-                and now.number > alignment.live.number + 8
+                (now := project.frontier("old")) is not None and now.number > second.live.number + 8
             )
         )
-    with producing(story, every_seconds=1.5):
-        assert ensure_renewed(project.store, alignment.lease, now=time.time(), seconds=60)
-        assert_equal_there(project, alignment)
-        assert alignment.live.offsets.covers(first.offsets)
-    assert served(project, "new", project.wait_until_folded("new", candidate)) == story.expected()
+    assert_equal_there(project, first)
+    assert_equal_there(project, second)
+    assert served(project, "new", project.wait_until_folded("new", again)) == story.expected()
     assert has_tail(project.store, "new")
 
 
-def test_after_its_lease_a_newer_frontier_is_aimed_at_and_a_tail_is_aligned_again(
-    project: Project, log: Log, topic_name: str, start: Callable[..., JobProcess]
+def a_catch_up_killed_in_mid_leg_goes_on_as_planned(
+    project: Project, live: Frontier, start: Callable[..., JobProcess]
 ) -> None:
-    for build in ("old", "new"):
-        project.bear(build, source(topic_name), OUTPUTS)
-    (project.folder / "kappa.toml").write_text(SETTINGS)
-    story = Story(log, topic_name, seed=2)
-    story.produce(60)
-    live = start("old")
-    project.wait_until_folded("old", live)
-    serve(project, "old")
+    """Twice it is killed in its third slice: between two tables, and as soon as it begins it."""
+    killed = start("new", "catch-up", KAPPA_FAIL=f"{BETWEEN}:3")
+    assert killed.ended() == -signal.SIGKILL, killed.said()
+    half = project.frontier("new")
+    assert half is not None
+    # It has said how far it was.
+    within = read_progress(project.store, "new", half)
+    assert within is not None
+    assert within.text == f"slice 3 of {within.of}: {within.offsets} records read, folding"
+    assert not half.offsets.covers(live.offsets)
+    killed = start("new", "catch-up", KAPPA_FAIL="slice.after_begin:kill")
+    assert killed.ended() == -signal.SIGKILL, killed.said()
+
+    # It is folded in pieces then, by tables that do not have it whole (law 12).
+    caught_up = start("new", "catch-up")
+    assert caught_up.ended() == 0, caught_up.said()
+    assert "was begun 2 times and not ended" in caught_up.log.read_text(errors="replace")
+    assert Alignments(project.store, "new").last() is None
+    assert not has_tail(project.store, "new")
+
+
+def a_killed_alignment_goes_on(
+    project: Project, story: Story, start: Callable[..., JobProcess], **environment: str
+) -> tuple[Frontier, JobProcess]:
+    """Kills it before it has folded anything, and ends its lease.
+
+    Returns what it was to reach, and the aligned candidate, which has this in its environment.
+    """
     killed = start("new", KAPPA_FAIL="job.before_first_commit:kill")
     assert killed.ended() == -signal.SIGKILL, killed.said()
     leg = Legs(project.store, "new").last()
@@ -162,35 +193,10 @@ def test_after_its_lease_a_newer_frontier_is_aimed_at_and_a_tail_is_aligned_agai
     assert leg.kind is LegKind.ALIGNMENT
     assert leg.aim is not None
     ensure_released(project.store, leg.aim.lease)
-    story.produce(30)
-    project.wait_until_folded("old", live)
-
-    candidate = start("new")
-    # Spark's first batch may be empty: a crash shall cut a later one in two, so it must be folded.
-    candidate.wait_for(lambda: folds_its_tail(project, "new"))
-
-    first = aligned(project, "new")
-    assert first.live.number > leg.aim.live.number
-    assert_equal_there(project, first)
-    assert candidate.stop() == 0
-    # It is past the live build in some partitions then, and has folded a batch into one table only.
-    live.process.send_signal(signal.SIGSTOP)
-    story.produce(40)
-    killed = start("new", KAPPA_FAIL="job.between_tables:kill")
-    assert killed.ended() == -signal.SIGKILL, killed.said()
-
-    again = start("new", "alignment")
-    again.wait_for(lambda: "waiting for build old to reach" in again.said())
-    assert aligned(project, "new").number == 1
-    story.produce(40)
-    live.process.send_signal(signal.SIGCONT)
-    again.wait_for(lambda: aligned(project, "new").number > 1)
-
-    second = aligned(project, "new")
-    assert second.number == 2
-    assert second.live.number > first.live.number
-    assert_equal_there(project, second)
-    assert served(project, "new", project.wait_until_folded("new", again)) == story.expected()
+    with producing(story, every_seconds=1):
+        candidate = start("new", **environment)
+        candidate.wait_for(lambda: Alignments(project.store, "new").last())
+    return leg.aim.live, candidate
 
 
 def leave_holes(bootstrap_servers: str, topic: str) -> None:
