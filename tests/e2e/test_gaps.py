@@ -6,14 +6,17 @@ The same rules apply to a saved plan. The platforms of this file use an existing
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import pytest
+from bids import BIDDING, MOST_BYTES, bid, bidders, expected, watched
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from e2e_shop import LEAN_1, LEAN_2, order
+from e2e_shop import LEAN_1, order
 from testbed import Testbed, platform
 
 from kappa.base.settings import load_settings
@@ -26,6 +29,12 @@ from replay.look.archive import archive_status
 
 pytestmark = [pytest.mark.jvm]
 
+# More than a job decodes in its own process; tests/e2e/test_two_million.py replays many more.
+EVENTS, PARTITION = 60_000, 2
+BIDDING_2 = BIDDING.replace("count, pipeline", "avg_, count, pipeline").replace(
+    '"price": sum_("price")', '"price": sum_("price"), "mean": avg_("price")'
+)
+
 
 def lose(bed: Testbed, topic: str, partition: int, before: int) -> None:
     """Deletes a partition's records before an offset, as retention does."""
@@ -37,35 +46,37 @@ def lose(bed: Testbed, topic: str, partition: int, before: int) -> None:
 def test_a_lost_beginning_is_refused_accepted_and_told_for_ever(
     tmp_path: Path, lent: str, broker: Broker
 ) -> None:
+    """So many events are replayed within bounded memory, from the log and from an archive."""
     # What served before a change is of no use here.
-    with platform(tmp_path / "gaps", lent + '[rollout]\nsoak = "0s"\n', shop=LEAN_1) as bed:
+    with platform(tmp_path / "gaps", lent + '[rollout]\nsoak = "0s"\n', bidding=BIDDING) as bed:
         assert not bed.pids("kafka.Kafka")
-        end = bed.log.produce(
-            [order(number, customer="ada") for number in range(10)], "orders"
-        ).offsets
-        ((_, partition, _),) = [each for each in end.items() if each[2]]
-        lose(bed, "orders", partition, 4)
+        bed.log.produce((bid(number) for number in range(EVENTS)), "bids")
+        wanted = expected(range(EVENTS))
+        for record in bed.log.records(["bids"], Offsets(), Offsets({"bids": {PARTITION: 4}})):
+            event = json.loads(record.value or b"")
+            wanted[event["bidder"]][0] -= 1
+            wanted[event["bidder"]][1] -= event["price"]
+        lose(bed, "bids", PARTITION, 4)
 
         refused = bed.kappa("deploy", "--yes")
         assert refused.code == 1
         assert (
-            f"orders partition {partition} begins at offset 4: a replay would miss what came before"
+            f"bids partition {PARTITION} begins at offset 4: a replay would miss what came before"
             in refused.out
         )
 
         bed.must("plan", "--out", "plan.json", "--accept-gap")
-        bed.must("deploy", "--plan", "plan.json")
-        assert bed.rows("select customer, orders from by_customer") == [
-            {"customer": "ada", "orders": 6}
-        ]
+        with watched(lambda: bed.memory() + resident(broker.pid)) as peak:
+            bed.must("deploy", "--plan", "plan.json")
+        assert_all_is_served(bed, wanted, EVENTS - 4)
         assert bed.kappa("deploy", "--plan", "plan.json").code == 6
 
         # Of what serves nobody asks; a new build needs it anew.
         assert bed.kappa("plan", "--detailed-exitcode").code == 0
-        bed.declare("shop", LEAN_2)
+        bed.declare("bidding", BIDDING_2)
         refused = bed.kappa("deploy", "--yes")
         assert refused.code == 1
-        assert f"orders partition {partition} begins at offset 4" in refused.out
+        assert f"bids partition {PARTITION} begins at offset 4" in refused.out
         (step,) = bed.must("plan", "--accept-gap", "-o", "json").json()["steps"]
         # A broker that is not ours has its disk elsewhere.
         assert step["cost"]["bytes"] is None
@@ -74,40 +85,56 @@ def test_a_lost_beginning_is_refused_accepted_and_told_for_ever(
             line.startswith("+") for diff in step["diffs"] for line in diff["diff"].splitlines()
         )
         ((told,),) = (each["accepted"] for each in bed.must("history", "-o", "json").json())
-        assert told.startswith(f"gap: orders partition {partition} begins")
+        assert told.startswith(f"gap: bids partition {PARTITION} begins")
 
         # From when it is archived on nothing is lost any more, whatever the topic loses.
-        bed.declare("shop", LEAN_2.replace("partitions=3,", "partitions=3, archive=True,"))
-        end = bed.log.produce(
-            [order(number, customer="ada") for number in range(5)], "orders"
-        ).offsets
-        log, archive_end = bed.log, bed.log.end(["orders"])
-        bed.wait(lambda: archived(bed, log, archive_end), "the archive of orders")
+        bed.declare("bidding", BIDDING_2.replace("partitions=4,", "partitions=4, archive=True,"))
+        bed.log.produce((bid(number) for number in range(EVENTS, EVENTS + 5)), "bids")
+        for bidder, (bids, price) in expected(range(EVENTS, EVENTS + 5)).items():
+            wanted[bidder] = [wanted[bidder][0] + bids, wanted[bidder][1] + price]
+        log, end = bed.log, bed.log.end(["bids"])
+        bed.wait(lambda: archived(bed, log, end), "the archive of bids")
         (status,) = bed.must("archive", "status", "-o", "json").json()
-        assert (status["state"], status["behind"], status["records"]) == ("following", 0, 11)
-        assert [each["found"] for each in bed.must("archive", "verify", "-o", "json").json()] == [
-            "as it should be"
-        ]
-        lose(bed, "orders", partition, end.at("orders", partition))
-        (step,) = bed.must("plan", "--accept-gap", "-o", "json").json()["steps"]
-        assert any(
-            note.startswith(
-                f"topic orders: offsets 4 to 14 of partition {partition} come from its archive"
-            )
-            for note in step["notes"]
+        assert (status["state"], status["behind"], status["records"]) == (
+            "following",
+            0,
+            EVENTS - 4 + 5,
         )
-        bed.must("deploy", "--yes", "--accept-gap")
-        assert bed.rows("select count(*) as n from order_log") == [{"n": 11}]
-        (told,) = bed.rows("select amount, amounts, mean from by_customer")
-        assert told["mean"] == told["amount"] / told["amounts"]
+        partitions = bed.must("archive", "verify", "-o", "json").json()
+        assert [each["found"] for each in partitions] == ["as it should be"] * 4
+        lose(bed, "bids", PARTITION, end.at("bids", PARTITION))
+        (step,) = bed.must("plan", "--accept-gap", "-o", "json").json()["steps"]
+        (note,) = (each for each in step["notes"] if "come from its archive" in each)
+        assert note.startswith("topic bids: offsets 0 to ")
+        last = end.at("bids", PARTITION) - 1
+        assert f", 4 to {last} of partition {PARTITION}, 0 to " in note
+        with watched(lambda: bed.memory() + resident(broker.pid)) as again:
+            bed.must("deploy", "--yes", "--accept-gap")
+        assert_all_is_served(bed, wanted, EVENTS - 4 + 5)
+        (told,) = bed.rows("select count(*) as n from bidders where mean = price / bids")
+        assert told["n"] == len(wanted)
+        assert max(peak.bytes, again.bytes) < MOST_BYTES
     assert broker.alive()
+
+
+def assert_all_is_served(bed: Testbed, wanted: dict[int, list[int]], events: int) -> None:
+    assert bidders(bed) == wanted
+    frontier = bed.frontier(bed.live("bidding"))
+    assert frontier is not None
+    assert sum(tally.decoded for tally in frontier.tally["bids"].values()) == events
+
+
+def resident(pid: int) -> int:
+    """Returns the resident bytes of a process."""
+    pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def archived(bed: Testbed, log: Log, end: Offsets) -> bool:
     """Looks as `kappa archive status` does, without a process each time that it is asked."""
     found = archive_status(load_settings(bed.folder), bed.store, {}, log)
     return any(
-        each.mark is not None and Offsets({"orders": dict(each.mark.end)}).covers(end)
+        each.mark is not None and Offsets({"bids": dict(each.mark.end)}).covers(end)
         for each in found
     )
 
