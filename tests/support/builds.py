@@ -37,8 +37,10 @@ _INTERPRETED = (
 )
 
 
-def _options() -> str:
-    return " ".join([os.environ.get("JDK_JAVA_OPTIONS", ""), *_INTERPRETED])
+def interpreted() -> dict[str, str]:
+    """Returns what the environment of such a job has besides."""
+    given = os.environ.get("JDK_JAVA_OPTIONS", "")
+    return {"JDK_JAVA_OPTIONS": " ".join([given, *_INTERPRETED])}
 
 
 @dataclass
@@ -124,7 +126,7 @@ class Project:
                 stderr=output,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
-                env={**os.environ, "JDK_JAVA_OPTIONS": _options(), **environment},
+                env={**os.environ, **interpreted(), **environment},
             )
         return JobProcess(process, log)
 

@@ -16,10 +16,11 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from builds import Project
+from builds import Project, interpreted
 from confluent_kafka import Producer
 from confluent_kafka.admin import (
     AdminClient,
@@ -328,13 +329,15 @@ def test_random_replays_of_each_pipeline_give_one_hash(
 def some_cuts(
     start: Offsets, end: Offsets, draw: random.Random, number: int, *, many: bool
 ) -> Cuts:
-    """Cuts at random, and picks the slices Spark computes: all, the large ones or none.
+    """Cuts at random, and picks the slices Spark computes: all, the largest ones or none.
 
     `many` adds more slices, tiny ones too: for runs of hours.
     """
     if many:
         return Cuts(random_ends(start, end, draw, small=20), draw.choice([0, 20, 1_000]))
-    return Cuts(random_ends(start, end, draw, most=4), 100 if number == _FEW else 1_000)
+    ends = random_ends(start, end, draw, most=4)
+    largest = max(after.distance(before) for before, after in pairwise([start, *ends]))
+    return Cuts(ends, largest - 1 if number == _FEW else 1_000)
 
 
 def replay(
@@ -347,6 +350,7 @@ def replay(
     killed: list[str] = []
     scratch.mkdir()
     surely = draw.sample(_IN_EACH_SLICE, _SURELY)
+    plans = interpreted() if at_least <= _FEW else {}
     command = [
         sys.executable,
         "-P",
@@ -368,7 +372,9 @@ def replay(
         )
         deadly = {"KAPPA_FAIL": f"{place}:kill:{passing}"} if len(killed) < at_least else {}
         with (scratch / "said.log").open("wb") as output:
-            child = start_tied(command, output=output, environment={**os.environ, **deadly})
+            child = start_tied(
+                command, output=output, environment={**os.environ, **plans, **deadly}
+            )
         try:
             code = child.wait(_PATIENCE_SECONDS * at_least)
         finally:
