@@ -117,7 +117,7 @@ def busy(bed: Testbed) -> Iterator[list[tuple[int, frozenset[str], Offsets]]]:
 
     def produce() -> None:
         number, log = 5_000, bed.log
-        while not stop.wait(1):
+        while not stop.wait(2):
             log.produce((order(each) for each in range(number, number + 100)), "orders")
             number += 100
 
