@@ -13,7 +13,8 @@ help:  ## this list
 
 # Every package comes by version and hash. The venv is made anew whenever what runs would differ;
 # the demo's packages and those of developers are added to it.
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes
+# Byte code is made when a module is first imported: of most modules that is never.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile --require-hashes
 $(VENV)/.run: pyproject.toml $(LOCKS)/build.lock $(LOCKS)/run.lock
 	rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
@@ -48,11 +49,13 @@ setup: $(VENV)/.run  ## own venv with pinned packages, Java found, jars fetched,
 demo: setup $(VENV)/.demo  ## the whole story on real data, in six to eight minutes on two cores
 	$(BIN)/python -m demo
 
-test: $(VENV)/.demo $(VENV)/.dev  ## the tests, with a real broker, Spark and Delta; long sweeps have their own target
-	@command -v chromium >/dev/null || echo "the page's tests in a browser: not run: no chromium (apt-get install chromium, then make test-browser)"
-	@# A JVM that starts leaves a core idle: files of tests that need one run two at a time, and tests that need none behind them, who say it all at once (some wait for processes of theirs: with all of `nice` they would starve) and begin while jars are fetched and classes recorded.
-	@(nice -n 5 $(BIN)/python -m pytest -q -m "not (jvm or sweep or browser)" >$(VENV)/quick.log 2>&1; said=$$?; cat $(VENV)/quick.log; exit $$said) & quick=$$!; \
-	$(BIN)/python -m kappa.setup && $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "jvm and not sweep and not browser"; jvm=$$?; \
+test: $(VENV)/.run  ## the tests, with a real broker, Spark, Delta and browser; long sweeps have their own target
+	@command -v chromium >/dev/null || echo "the page's tests in a browser: not run: no chromium (apt-get install chromium)"
+	@# Packages for tests come while jars are fetched and classes recorded, and tests that need no JVM begin then. A JVM that starts leaves a core idle: files of tests that need one run two at a time, and the others behind them, which say it all at once (some wait for processes of theirs: with all of `nice` they would starve).
+	@$(BIN)/python -m kappa.setup & ready=$$!; \
+	$$MAKE --no-print-directory $(VENV)/.demo $(VENV)/.dev || exit 1; \
+	(nice -n 5 $(BIN)/python -m pytest -q -m "not (jvm or sweep or browser)" >$(VENV)/quick.log 2>&1; said=$$?; cat $(VENV)/quick.log; exit $$said) & quick=$$!; \
+	wait $$ready && $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "(jvm$$(command -v chromium >/dev/null && echo ' or browser')) and not sweep"; jvm=$$?; \
 	wait $$quick; quick=$$?; \
 	test $$quick = 0 || echo "tests without a JVM failed ($$quick): see above, or $(VENV)/quick.log"; \
 	test $$jvm = 0 -a $$quick = 0
@@ -60,7 +63,7 @@ test: $(VENV)/.demo $(VENV)/.dev  ## the tests, with a real broker, Spark and De
 test-one: setup $(VENV)/.demo $(VENV)/.dev  ## the tests that T names: make test-one T=tests/replay/plan, or T="tests/base/test_lock.py -k held"
 	$(BIN)/python -m pytest $(T)
 
-test-browser: setup $(VENV)/.demo $(VENV)/.dev  ## the page in a real browser: a deploy is watched, promoted and undone by clicking; needs chromium
+test-browser: setup $(VENV)/.demo $(VENV)/.dev  ## only the page in a real browser: a deploy is watched, promoted and undone by clicking; needs chromium
 	@command -v chromium >/dev/null || { echo "not run: no chromium: apt-get install chromium"; exit 1; }
 	$(BIN)/python -m pytest -m browser
 

@@ -118,8 +118,10 @@ def _numbers() -> Callable[[], int]:
 
 
 def pytest_collection_finish() -> None:
-    """Takes all that was imported out of the garbage collector's sight: it stays to the end."""
+    """Lets the garbage collector look seldom, and never at what was imported."""
     gc.freeze()
+    # A search through 150,000 states took a third longer with Python's own 700.
+    gc.set_threshold(100_000, 20, 100)
 
 
 # The files that make a run long are named at its end.
