@@ -62,7 +62,7 @@ def test_tables_are_proved_by_other_cuts_while_events_arrive_beside_a_killed_pro
     killed = bed.start("prove", "shop")
     bed.wait(lambda: bool(refolding(bed)), "a proof that is under way")
     (begun,) = refolding(bed)
-    proving = bed.start("prove", "shop", "--seed", "1", "-o", "json")
+    proving = bed.start("prove", "shop", "--slices", "one", "-o", "json")
     bed.wait(lambda: len(refolding(bed)) == 2, "two proofs at once")
     killed.kill()
     killed.communicate()
@@ -75,7 +75,7 @@ def test_tables_are_proved_by_other_cuts_while_events_arrive_beside_a_killed_pro
     assert proving.returncode == 0, err
     found = json.loads(out)
     tables = {each["table"]: each for each in found["tables"]}
-    assert (found["equal"], found["how"], found["seed"]) == (True, "random", 1)
+    assert (found["equal"], found["how"], found["seed"]) == (True, "one", None)
     assert {name: each["rows_after"] for name, each in tables.items()} == {
         "by_customer": 17,
         "by_item": 9,
@@ -97,7 +97,7 @@ def test_tables_are_proved_by_other_cuts_while_events_arrive_beside_a_killed_pro
     assert (
         told["state"],
         *(str(told["proof"][name]) for name in ("how", "hash", "offsets")),
-    ) == ("proved", "random", found["hash"], str(found["offsets"]))
+    ) == ("proved", "one", found["hash"], str(found["offsets"]))
     # What the killed one left has gone too.
     assert not [*bed.store.path("tmp").glob("prove-*")]
 
