@@ -47,7 +47,7 @@ def bed(tmp_path_factory: pytest.TempPathFactory, lent: str) -> Iterator[Testbed
         yield bed
 
 
-def test_tables_are_proved_by_other_cuts_while_events_arrive_beside_a_killed_proof(
+def test_tables_are_proved_in_one_slice_while_events_arrive_beside_a_killed_proof(
     bed: Testbed,
 ) -> None:
     bed.log.produce(
