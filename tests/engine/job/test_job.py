@@ -88,7 +88,7 @@ def assert_folded_once(
     assert frontier.epoch == jobs
 
 
-def test_killed_tails_go_on_with_new_partitions_a_hold_ends_and_a_lost_checkpoint_stops(
+def test_killed_tails_go_on_with_new_partitions_a_hold_ends_a_lost_checkpoint_stops(
     project: Project, log: Log, topic_name: str, broker: Any, jobs: list[JobProcess]
 ) -> None:
     """A second job is refused meanwhile, the JVM of a killed one ends, and aborts are counted."""
