@@ -375,6 +375,22 @@ def test_a_child_process_answers_once_per_version_and_keeps_no_refusal(
 def test_a_child_process_that_dies_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Its own end needs no JVM: `make faults` has a function that ends the real one."""
+    file, dying = tmp_path / "pipelines" / "web.py", tmp_path / "dying"
+    file.parent.mkdir()
+    file.write_text(HEAD + body('return {"rows": hits}'), encoding="utf-8")
+    dying.write_text("#!/bin/sh\nexit 3\n", encoding="utf-8")
+    dying.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(dying))
+
+    with pytest.raises(
+        KappaError, match="Spark gave no answer about web: it ended with 3 and said nothing"
+    ):
+        learn(tmp_path, Store(tmp_path / "root"))
+
+
+@pytest.mark.sweep
+def test_a_function_that_ends_its_child_process_is_one_sentence(tmp_path: Path) -> None:
     file = tmp_path / "pipelines" / "web.py"
     file.parent.mkdir()
     file.write_text(HEAD + body("import os\nos._exit(3)"), encoding="utf-8")

@@ -526,33 +526,48 @@ def log_of(events: Sequence[tuple[str, Any, Any]]) -> MemoryLog:
     return log
 
 
+_WHO = ["ann", "bo", "", "Ä"]
+
+
 @pytest.mark.jvm
 @pytest.mark.usefixtures("spark_here")
 @pytest.mark.parametrize(
-    ("logins", "visits", "cuts"), [(7, 4, 0), pytest.param(24, 16, 3, marks=pytest.mark.sweep)]
+    ("logins", "visits", "cuts"),
+    [
+        (
+            [("ann", False), ("bo", False), ("ann", False), ("ann", False), ("ann", True)],
+            [("ann", 0), ("bo", 7), ("bo", 42)],
+            0,
+        ),
+        pytest.param(
+            [(_WHO[number * number % 4], number % 8 == 6) for number in range(24)],
+            [
+                (_WHO[number % 4], at)
+                for number, at in enumerate(itertools.accumulate(7 * n % 40 for n in range(16)))
+            ],
+            3,
+            marks=pytest.mark.sweep,
+        ),
+    ],
+    ids=["few", "many"],
 )
-def test_it_holds_the_law_of_slices_by_either_way(logins: int, visits: int, cuts: int) -> None:
+def test_it_holds_the_law_of_slices_by_either_way(
+    logins: list[tuple[str, bool]], visits: list[tuple[str, int]], cuts: int
+) -> None:
     """Ann succeeds after three failures, and a visit of Bo ends: rows are emitted."""
     from kappa.testing import Event, law_of_slices
 
-    keys = ["ann", "bo", "", "Ä"]
     events = [
-        Event(
-            {"who": who, "ok": number % 8 == 6, "n": number % 7 - 3},
-            key=who,
-            partition=len(who) % 2,
-        )
-        for number in range(logins)
-        for who in [keys[number * number % 4]]
+        Event({"who": who, "ok": ok, "n": number % 7 - 3}, key=who, partition=len(who) % 2)
+        for number, (who, ok) in enumerate(logins)
     ]
     law_of_slices(safe, {"logins": events}, cuts=cuts)
-    times = itertools.accumulate(7 * number % 40 for number in range(visits))
     law_of_slices(
         visited,
         {
             "logins": [
                 Event({"who": who, "ok": True, "n": at}, key=who, partition=len(who) % 2)
-                for who, at in zip(itertools.cycle(keys[: visits // 2]), times, strict=False)
+                for who, at in visits
             ]
         },
         cuts=cuts,

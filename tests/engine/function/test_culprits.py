@@ -182,18 +182,20 @@ def test_records_that_fail_are_rejects_of_all_tables_and_all_others_are_folded(
     }
 
 
-@pytest.mark.parametrize("cuts", [0, pytest.param(6, marks=pytest.mark.sweep)])
-def test_the_law_of_slices_holds_where_records_are_rejected(spark: SparkSession, cuts: int) -> None:
+@pytest.mark.parametrize(("wrongs", "cuts"), [(1, 0), pytest.param(2, 6, marks=pytest.mark.sweep)])
+def test_the_law_of_slices_holds_where_records_are_rejected(
+    spark: SparkSession, wrongs: int, cuts: int
+) -> None:
     from kappa.testing import Event, law_of_slices
 
     assert spark.getActiveSession()
-    # Both tables fail on the first, each with an error of its own. It is sent again, still wrong,
-    # and then corrected.
+    # Both tables fail on the first, each with an error of its own. In `make faults` it is sent
+    # again, still wrong; then it is corrected.
     wrong, mended = events(2, _0={"n": 0, "text": "one"})
     again = [("kappa-redrive", b"events:0:0@1700000000000")]
     given = [
         Event(wrong, key="k0"),
-        Event(wrong, key="k0", headers=again),
+        *[Event(wrong, key="k0", headers=again)] * (wrongs - 1),
         Event(mended, key="k1", headers=again),
     ]
 
