@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any
 
 import pytest
-from bids import BIDDING, MOST_BYTES, bid, bidders, expected, watched
+from bidding import BIDDING, MOST_BYTES, bid, bidders, expected, watched
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from e2e_shop import LEAN_1, order

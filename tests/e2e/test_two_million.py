@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
-from bids import BIDDING, MOST_BYTES, bid, bidders, expected, watched
+from bidding import BIDDING, MOST_BYTES, bid, bidders, expected, watched
 from testbed import platform
 
 EVENTS = 2_000_000
