@@ -55,7 +55,7 @@ test: $(VENV)/.run  ## the tests, with a real broker, Spark, Delta and browser; 
 	@command -v chromium >/dev/null || echo "the page's tests in a browser: not run: no chromium (apt-get install chromium)"
 	@# Packages for tests come while jars are fetched and classes recorded, and tests that need no JVM begin then. A JVM that starts leaves a core idle: files of tests that need one run two at a time, and the others behind them, which say it all at once (some wait for processes of theirs: with all of `nice` they would starve).
 	@$(BIN)/python -m kappa.setup & ready=$$!; \
-	$(SELF) $(VENV)/.demo $(VENV)/.dev || exit 1; \
+	$(SELF) $(VENV)/.demo $(VENV)/.dev || { kill $$ready; exit 1; }; \
 	(nice -n 5 $(BIN)/python -m pytest -q -m "not (jvm or sweep or browser)" >$(VENV)/quick.log 2>&1; said=$$?; cat $(VENV)/quick.log; exit $$said) & quick=$$!; \
 	wait $$ready && $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "(jvm$$(command -v chromium >/dev/null && echo ' or browser')) and not sweep"; jvm=$$?; \
 	wait $$quick; quick=$$?; \

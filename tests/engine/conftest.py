@@ -7,28 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from builds import JobProcess, Project
+from builds import INTERPRETED, JobProcess, Project
 
 from kappa.log.client import Log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Each plan runs once, over some rows: to compile it takes a sixth longer than to interpret it.
-# The jobs of tests/engine do so too (builds.py); most files of tests have the product's settings.
-_INTERPRETED = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-
 
 @pytest.fixture(scope="module")
 def interpreted(spark: SparkSession) -> Iterator[SparkSession]:
     """Interprets the plans of this file's tests, in the session of all."""
-    for name, value in _INTERPRETED.items():
+    for name, value in INTERPRETED.items():
         spark.conf.set(name, value)
     yield spark
-    for name in _INTERPRETED:
+    for name in INTERPRETED:
         spark.conf.unset(name)
 
 

@@ -28,19 +28,18 @@ from kappa.tables.shape import table_births
 from kappa.values.columns import Type, parse_columns, parse_type
 
 _PATIENCE_SECONDS = 120.0
-# A job that lives for some slices interprets its plans: to compile them takes longer. At rest it
-# looks four times a second. Jobs of tests/e2e have the product's way to run plans.
-_INTERPRETED = (
-    "-Dspark.sql.codegen.wholeStage=false",
-    "-Dspark.sql.codegen.factoryMode=NO_CODEGEN",
-    "-Dspark.sql.streaming.pollingDelay=250ms",
-)
+# Settings of Spark under which plans are interpreted. Where each runs over some rows, to compile it
+# takes a sixth longer. Jobs of tests/e2e and most files have the product's way to run plans.
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 
 def interpreted() -> dict[str, str]:
     """Returns what the environment of such a job has besides."""
-    given = os.environ.get("JDK_JAVA_OPTIONS", "")
-    return {"JDK_JAVA_OPTIONS": " ".join([given, *_INTERPRETED])}
+    options = (f"-D{name}={value}" for name, value in INTERPRETED.items())
+    return {"JDK_JAVA_OPTIONS": " ".join([os.environ.get("JDK_JAVA_OPTIONS", ""), *options])}
 
 
 @dataclass

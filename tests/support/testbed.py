@@ -88,14 +88,11 @@ class Testbed:
         """Makes the project; HTTP is served at `listen`, or nowhere by default."""
         self.folder = folder
         self._mark = secrets.token_hex(8)
-        # A tail at rest looks four times a second (ten, in other tests; sixty otherwise).
-        java = "-Dspark.sql.streaming.pollingDelay=250ms"
         # The law of slices takes a JVM: tests/replay/stage/test_law.py tests it.
         self.environment = {
             **os.environ,
             MARK: self._mark,
             "PYTHONPATH": str(TREE),
-            "JDK_JAVA_OPTIONS": f"{os.environ.get('JDK_JAVA_OPTIONS', '')} {java}",
             "KAPPA__VERIFY__LAW_RECORDS": "0",
             "KAPPA__SERVE__LISTEN": listen,
         }
