@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import subprocess
-from functools import cache
+from collections.abc import Iterator
 from pathlib import Path
+
+from modules import Documented, read
 
 HOUSE = Path(__file__).resolve().parent.parent
 FILES = [
@@ -23,8 +24,6 @@ TEST_NAME = 80
 WIDTH = 100
 # Openings of first lines that name nothing: the subject is the thing itself.
 NAMELESS = re.compile(r"(What|Who|How|Where|When|Says|Tells)\b")
-_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-_HOLDERS = (ast.stmt, ast.excepthandler, ast.match_case)
 VERB = re.compile(r"[A-Z][a-z]*s\b")
 
 
@@ -32,20 +31,11 @@ def _place(path: Path, line: int) -> str:
     return f"{path.relative_to(HOUSE)}:{line}"
 
 
-@cache
-def _first_lines() -> list[tuple[Path, ast.AST, str, str]]:
-    """Returns file, node, place and first line of each docstring."""
-    found = []
+def _first_lines() -> Iterator[tuple[Path, Documented, str, str]]:
+    """Yields file, owner, place and first line of each docstring."""
     for path in PROGRAMS:
-        pending: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
-        while pending:
-            node = pending.pop()
-            # Half of a file's nodes are expressions, which hold no docstring.
-            pending += [each for each in ast.iter_child_nodes(node) if isinstance(each, _HOLDERS)]
-            if isinstance(node, _DOCUMENTED) and (text := ast.get_docstring(node)):
-                place = _place(path, getattr(node, "lineno", 1))
-                found.append((path, node, place, text.splitlines()[0]))
-    return found
+        for each in read(path).documented:
+            yield path, each, _place(path, each.line), each.text.splitlines()[0]
 
 
 def test_a_first_line_is_short() -> None:
@@ -61,19 +51,17 @@ def test_a_first_line_names_its_subject() -> None:
 def test_a_functions_first_line_begins_with_its_verb() -> None:
     """Properties are named as values, commands give orders, tests and `__init__` have notes."""
 
-    def is_free(path: Path, node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    def is_free(path: Path, each: Documented) -> bool:
         return (
             path.relative_to(HOUSE).parts[0] in ("tests", "commands")
-            or node.name == "__init__"
-            or any("property" in ast.unparse(each) for each in node.decorator_list)
+            or each.name == "__init__"
+            or any("property" in decorator for decorator in each.decorators)
         )
 
     assert [
         (place, line)
-        for path, node, place, line in _first_lines()
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and not is_free(path, node)
-        and not VERB.match(line)
+        for path, each, place, line in _first_lines()
+        if each.is_function and not is_free(path, each) and not VERB.match(line)
     ] == []
 
 

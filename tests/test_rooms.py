@@ -7,12 +7,12 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from modules import read
 
 HOUSE = Path(__file__).resolve().parent.parent
 
@@ -131,11 +131,6 @@ DOOR_MODULES = {
 
 
 @cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
-@cache
 def files() -> list[Path]:
     tops = ("kappa", "serving", "replay", "commands", *PROGRAMS)
     return sorted(
@@ -152,7 +147,7 @@ def room_of(path: Path) -> str:
 def rooms_imported(path: Path) -> set[str]:
     """Returns the rooms a file imports: a module's folder, or the imported package itself."""
     found = set()
-    for module in imports(path):
+    for module in read(path).imports:
         place = HOUSE.joinpath(*module.split("."))
         if place.is_dir():
             found.add(module.replace(".", "/"))
@@ -163,28 +158,6 @@ def rooms_imported(path: Path) -> set[str]:
 
 def name_of(path: Path) -> str:
     return path.relative_to(HOUSE).as_posix()
-
-
-@cache
-def imports(path: Path, *, running: bool = False) -> tuple[str, ...]:
-    """Lists all modules a file imports; `running` leaves out those only types need."""
-    return tuple(_imports(parsed(path), running=running))
-
-
-def _imports(tree: ast.Module, *, running: bool) -> Iterator[str]:
-    pending: list[ast.AST] = [tree]
-    while pending:
-        node = pending.pop()
-        match node:
-            case ast.Import(names=names):
-                yield from (name.name for name in names)
-            case ast.ImportFrom(module=str(module), level=0, names=names):
-                yield module
-                yield from (f"{module}.{name.name}" for name in names)
-            case ast.If(test=ast.Name(id="TYPE_CHECKING"), orelse=otherwise) if running:
-                pending.extend(otherwise)
-            case _:
-                pending.extend(ast.iter_child_nodes(node))
 
 
 def test_every_room_is_on_the_floor_plan() -> None:
@@ -215,7 +188,7 @@ def test_no_file_imports_itself_by_way_of_others(room: str) -> None:
     uses = {
         name: {
             module.rpartition(".")[2]
-            for module in imports(path, running=True)
+            for module in read(path).running
             if module.rpartition(".")[0] == package
         }
         & beside.keys() - {name}
@@ -231,14 +204,14 @@ def test_no_file_imports_itself_by_way_of_others(room: str) -> None:
     "room", [room for room in FLOOR if "/" in room or room in ("kappa", "commands")]
 )
 def test_a_room_is_a_map_of_itself(room: str) -> None:
-    assert ast.get_docstring(parsed(HOUSE / room / "__init__.py"))
+    assert read(HOUSE / room / "__init__.py").docstring
 
 
 def test_each_system_has_one_door() -> None:
     assert [
         f"{name_of(path)} imports {module} past its door"
         for path in files()
-        for module in imports(path)
+        for module in read(path).imports
         if not is_ours(top := module.partition(".")[0])
         and not any(
             name_of(path) == door or (door.endswith("/") and name_of(path).startswith(door))
@@ -274,7 +247,7 @@ def test_every_door_is_used() -> None:
     used = {
         (top, name_of(path))
         for path in files()
-        for module in imports(path)
+        for module in read(path).imports
         if (top := module.partition(".")[0]) in DOORS
     }
     unused = {
@@ -292,17 +265,15 @@ def test_pure_modules_import_no_door() -> None:
     assert [
         f"{name_of(path)} imports {module}"
         for path in files()
-        if "Pure." in (ast.get_docstring(parsed(path)) or "")
-        for module in imports(path, running=True)
+        if "Pure." in read(path).docstring
+        for module in read(path).running
         if module in DOOR_MODULES or module.partition(".")[0] in OUTSIDE
     ] == []
 
 
 def test_every_file_says_what_it_is() -> None:
     assert [
-        name_of(path)
-        for path in files()
-        if path.name != "__init__.py" and ast.get_docstring(parsed(path)) is None
+        name_of(path) for path in files() if path.name != "__init__.py" and not read(path).docstring
     ] == []
 
 
@@ -310,7 +281,9 @@ def test_a_session_is_made_in_one_place() -> None:
     makers = {
         name_of(path)
         for path in files()
-        for node in ast.walk(parsed(path))
+        # Few files hold the word, and only their expressions are looked at.
+        if "builder" in (text := path.read_text(encoding="utf-8"))
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Attribute)
         and node.attr == "builder"
         and ast.unparse(node.value) == "SparkSession"
@@ -357,12 +330,7 @@ def test_no_room_has_more_than_15_files_or_2000_lines() -> None:
 
 
 def test_a_class_name_has_one_meaning() -> None:
-    named = Counter(
-        node.name
-        for path in product()
-        for node in parsed(path).body
-        if isinstance(node, ast.ClassDef)
-    )
+    named = Counter(name for path in product() for name in read(path).classes)
 
     assert [name for name, times in named.items() if times > 1] == []
 
