@@ -6,7 +6,7 @@ LOCKS := requirements
 # The tests start hundreds of Python processes of the same code: each would compile all of it again.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-one test-browser check faults bench bench-quick docs lock clean
+.PHONY: help setup classes demo test test-one test-browser check faults bench bench-quick docs lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -43,7 +43,10 @@ lock:  ## writes requirements/*.lock anew from pyproject.toml, with the hash of 
 	$(UV) --extra dev -c $(LOCKS)/run.lock $$($(EXTRA) $(LOCKS)/run.lock) -o $(LOCKS)/dev.lock pyproject.toml
 	rm -rf $(VENV)-lock
 
-setup: $(VENV)/.run  ## own venv with pinned packages, Java found, jars fetched, class archives of Spark and Kafka recorded
+classes: setup  ## lists anew which classes Spark and Kafka load, after a change of jars: for a quick start of their JVMs
+	$(BIN)/python -m kappa.engine.spark.recording kappa/java
+
+setup: $(VENV)/.run  ## own venv with pinned packages, Java found, jars fetched, class archives of Spark and Kafka made
 	$(BIN)/python -m kappa.setup
 
 demo: setup $(VENV)/.demo  ## the whole story on real data, in six to eight minutes on two cores
@@ -53,7 +56,7 @@ demo: setup $(VENV)/.demo  ## the whole story on real data, in six to eight minu
 SELF := $(MAKE) --no-print-directory
 test: $(VENV)/.run  ## the tests, with a real broker, Spark, Delta and browser; long sweeps have their own target
 	@command -v chromium >/dev/null || echo "the page's tests in a browser: not run: no chromium (apt-get install chromium)"
-	@# Packages for tests come while jars are fetched and classes recorded, and tests that need no JVM begin then. A JVM that starts leaves a core idle: files of tests that need one run two at a time, and the others behind them, which say it all at once (some wait for processes of theirs: with all of `nice` they would starve).
+	@# Packages for tests come while jars are fetched and class archives made, and tests that need no JVM begin then. A JVM that starts leaves a core idle: files of tests that need one run two at a time, and the others behind them, which say it all at once (some wait for processes of theirs: with all of `nice` they would starve).
 	@$(BIN)/python -m kappa.setup & ready=$$!; \
 	$(SELF) $(VENV)/.demo $(VENV)/.dev || { kill $$ready; exit 1; }; \
 	(nice -n 5 $(BIN)/python -m pytest -q -m "not (jvm or sweep or browser)" >$(VENV)/quick.log 2>&1; said=$$?; cat $(VENV)/quick.log; exit $$said) & quick=$$!; \

@@ -1,7 +1,7 @@
 """The setup of a machine before the first run: Java, jars, class archive, compiled loops.
 
 Run it with `python -m kappa.setup` in a project, whose `[jars]` settings name the source of jars.
-The first time takes two or three minutes, any other some seconds.
+The first time takes a minute or two, any other some seconds.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ def set_up(console: Console, settings: JarsSettings) -> Jars:
     java = find_java()
     jars = ensure_jars(java, cache=settings.cache, repository=settings.repository)
     if missing_archives(jars):
-        recording = "recording the class archives of Spark and Kafka (once, a minute or two)"
+        making = "making the class archives of Spark and Kafka (once, about a minute)"
         if not console.is_terminal:
-            console.print(recording)
-        with console.status(recording):
+            console.print(making)
+        with console.status(making):
             try:
                 ensure_archives(jars)
             except KappaError as error:
                 console.print(
-                    f"no class archive: {error.message}. JVMs start more slowly without it.",
+                    f"{error.message}. JVMs start more slowly without it.",
                     soft_wrap=True,
                 )
     # Otherwise each worker of a catch-up waits for the compiler (kappa/base/compiled.py).

@@ -29,7 +29,7 @@ from kappa.broker.last_run import (
     write_last_run,
 )
 from kappa.broker.properties import HOST, java_text, log4j2_properties, server_properties
-from kappa.java.class_archive import archive_options, class_archive
+from kappa.java.class_archive import ClassArchive, listing_options
 from kappa.java.jars import Jars
 from kappa.java.java import Java
 from kappa.log.client import Log
@@ -59,14 +59,13 @@ class Broker:
         java: Java,
         *,
         heap: str = "512m",
-        record_archive: Path | None = None,
+        list_classes: Path | None = None,
     ) -> Self:
         """Starts the broker of a root folder and returns when it answers.
 
         Call it from the main thread (`start_tied`). A broker that a crash has left over on the same
         data is killed first. If the broker dies before it answers, raises KappaError with the last
-        words of its log. `record_archive` is a path to write the broker's class archive to when it
-        ends.
+        words of its log. `list_classes` is a path to write the list of its classes to.
         """
         folder = root / "broker"
         folder.mkdir(parents=True, exist_ok=True)
@@ -81,9 +80,13 @@ class Broker:
                 java_text(server_properties(folder / "data", port, controller_port))
             )
             _ensure_formatted(folder, jars, java)
-            archive = archive_options(broker_archive(jars, java.command), record_archive)
+            sharing = (
+                listing_options(list_classes)
+                if list_classes
+                else broker_archive(jars, java.command).options()
+            )
             process, written_before = _launch(
-                folder, jars, java, [f"-Xmx{heap}", *archive], log_file
+                folder, jars, java, [f"-Xmx{heap}", *sharing], log_file
             )
             write_last_run(folder, LastRun(FORMAT, port, controller_port, process_id(process.pid)))
             broker = cls(process, port, log_file)
@@ -154,9 +157,9 @@ class Broker:
         return False
 
 
-def broker_archive(jars: Jars, java_program: str) -> Path:
-    """Returns the path of the broker's class archive."""
-    return class_archive("broker", _class_path(jars.broker), jars.broker, java_program)
+def broker_archive(jars: Jars, java: str) -> ClassArchive:
+    """Returns the broker's class archive."""
+    return ClassArchive("broker", _class_path(jars.broker), jars.broker, java)
 
 
 def last_words(log: str) -> str:
@@ -194,7 +197,7 @@ def _ensure_formatted(folder: Path, jars: Jars, java: Java) -> None:
             java.command,
             "-Xmx256m",
             "-XX:TieredStopAtLevel=1",
-            *archive_options(broker_archive(jars, java.command)),
+            *broker_archive(jars, java.command).options(),
             f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
             "-cp",
             _class_path(jars.broker),

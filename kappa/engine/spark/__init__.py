@@ -5,7 +5,7 @@ The room knows no slices and no tables. Read in this order:
 - `session.py`: the session of this process, its JVM, and a leg's. The only door to SparkSession.
 - `jvm.py`, `spark_settings.py`: the JVM's command line, and Spark's settings.
 - `workers.py`: where Spark's Python workers start, and which modules they import.
-- `cds.py`, `recording.py`: the class archives of a quick start, and how they are recorded.
+- `cds.py`: the class archives of a quick start; `recording.py` lists what they contain.
 - `rowlocal.py`: what in a plan looks beyond a row, or changes from run to run.
 - `used.py`: which columns of its topics a function uses.
 """

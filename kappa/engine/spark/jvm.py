@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from pathlib import Path
 
-from kappa.engine.spark.cds import archive_path, class_path
-from kappa.java.class_archive import archive_options
+from kappa.engine.spark.cds import spark_archive
+from kappa.java.class_archive import listing_options
 from kappa.java.jars import Jars
 from kappa.java.java import locate_java
 
@@ -78,7 +78,7 @@ _SPARKS_OPTIONS = (
 
 
 def command(
-    profile: Profile, memory: str, jars: Jars, local_dir: Path, record_archive: Path | None = None
+    profile: Profile, memory: str, jars: Jars, local_dir: Path, list_classes: Path | None = None
 ) -> list[str]:
     """Returns the command that starts a session's JVM.
 
@@ -93,13 +93,14 @@ def command(
         *_JVM_OPTIONS[profile],
     ]
     java = locate_java()
+    archive = spark_archive(jars, java)
     return [
         java,
         "-cp",
-        class_path(jars),
+        archive.class_path,
         f"-Xmx{memory}",
         *options,
-        *archive_options(archive_path(jars, java), record_archive),
+        *(listing_options(list_classes) if list_classes else archive.options()),
         # It would report a stale archive on stdout.
         "-Xlog:disable",
         "-Xlog:all=error:stderr",

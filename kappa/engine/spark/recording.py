@@ -1,13 +1,15 @@
-"""The run that the class archives are recorded from: a small job that loads as a real one.
+"""The run that the class lists are recorded from: a small job that loads as a real one.
 
-`python -m kappa.engine.spark.recording FOLDER` with KAPPA_JARS set, as cds.py calls it. It is not
-part of any job.
+`make classes` runs it, after jars or what a job does have changed:
+
+    python -m kappa.engine.spark.recording kappa/java
 """
 
 from __future__ import annotations
 
-import os
+import gzip
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,12 +18,12 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from kappa.base.settings import load_settings
 from kappa.broker.broker import Broker
 from kappa.declare.topic import Topic
-from kappa.engine.spark.cds import recorded_archive
 from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.session import Machine, boot
-from kappa.java.jars import Jars
+from kappa.java.jars import Use, ensure_jars
 from kappa.java.java import find_java
 from kappa.log.client import Log
 from kappa.log.producer import ProducedRecord
@@ -29,44 +31,53 @@ from kappa.log.producer import ProducedRecord
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# The broker writes its archive as the last thing it does.
-_LONGEST_END_SECONDS = 300.0
 _TOPIC = Topic("recording", event="id string, n bigint, at timestamp", partitions=2, key="id")
 
 
-def main(folder: Path, jars: Jars) -> None:
+def main(lists: Path) -> None:
     """Starts a broker and a session, folds a few records as a job does, and ends both."""
-    broker = Broker.start(
-        folder / "root", jars, find_java(), record_archive=recorded_archive(folder, "broker")
+    java = find_java()
+    settings = load_settings(Path.cwd()).jars
+    jars = ensure_jars(java, cache=settings.cache, repository=settings.repository)
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        uses: tuple[Use, ...] = ("broker", "spark")
+        written = {use: scratch / f"{use}.classes" for use in uses}
+        broker = Broker.start(scratch, jars, java, list_classes=written["broker"])
+        try:
+            _produce(Log(broker.bootstrap_servers))
+            machine = boot(
+                profile=Profile.TAIL,
+                name="recording",
+                memory="1g",
+                jars=jars,
+                local_dir=scratch / "local",
+                list_classes=written["spark"],
+            )
+            spark = machine.session()
+            _bounded(spark, broker.bootstrap_servers, scratch)
+            _tail(spark, broker.bootstrap_servers, scratch)
+            spark.stop()
+            _end(machine)
+        finally:
+            broker.stop()
+        for use, path in written.items():
+            packed = gzip.compress(path.read_bytes(), mtime=0)
+            (lists / f"{use}.classes.gz").write_bytes(packed)
+
+
+def _produce(log: Log) -> None:
+    log.create(_TOPIC)
+    log.produce(
+        (
+            ProducedRecord(
+                f'{{"id": "{n}", "n": {n}, "at": "2024-01-01T00:00:00Z"}}'.encode(),
+                key=str(n).encode(),
+            )
+            for n in range(100)
+        ),
+        _TOPIC.name,
     )
-    try:
-        log = Log(broker.bootstrap_servers)
-        log.create(_TOPIC)
-        log.produce(
-            (
-                ProducedRecord(
-                    f'{{"id": "{n}", "n": {n}, "at": "2024-01-01T00:00:00Z"}}'.encode(),
-                    key=str(n).encode(),
-                )
-                for n in range(100)
-            ),
-            _TOPIC.name,
-        )
-        machine = boot(
-            profile=Profile.TAIL,
-            name="recording",
-            memory="1g",
-            jars=jars,
-            local_dir=folder / "local",
-            record_archive=recorded_archive(folder, "spark"),
-        )
-        spark = machine.session()
-        _bounded(spark, broker.bootstrap_servers, folder)
-        _tail(spark, broker.bootstrap_servers, folder)
-        spark.stop()
-        _end(machine)
-    finally:
-        broker.stop(_LONGEST_END_SECONDS)
 
 
 def _bounded(spark: SparkSession, servers: str, folder: Path) -> None:
@@ -134,7 +145,7 @@ def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _end(machine: Machine) -> None:
-    """Waits for the end of a JVM, which writes the archive as the last thing it does."""
+    """Waits for the end of a JVM, which lists lambdas as the last thing it does."""
     stdin = machine.process.stdin
     assert stdin is not None, "it is tied to this process by it"
     stdin.close()
@@ -142,7 +153,4 @@ def _end(machine: Machine) -> None:
 
 
 if __name__ == "__main__":
-    broker_jars, spark_jars = (
-        tuple(map(Path, line.split(os.pathsep))) for line in os.environ["KAPPA_JARS"].split("\n")
-    )
-    main(Path(sys.argv[1]), Jars(broker=broker_jars, spark=spark_jars))
+    main(Path(sys.argv[1]))

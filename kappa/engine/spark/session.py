@@ -141,13 +141,13 @@ def boot(
     jars: Jars,
     local_dir: Path,
     cores: int = 0,
-    record_archive: Path | None = None,
+    list_classes: Path | None = None,
 ) -> Machine:
     """Starts the JVM of this process's session, and does not wait for it.
 
     `memory` is its heap (`2g`); `cores` of 0 are all. `local_dir` takes what Spark spills and
-    leaves; it belongs to this process alone. With `record_archive` the JVM writes the class archive
-    there when it ends (only recording.py asks for it).
+    leaves; it belongs to this process alone. `list_classes` is a path for the list of the JVM's
+    classes (only recording.py asks for it).
     """
     cores = cores or _cores_here()
     for folder in (local_dir / "tmp", local_dir / "spark"):
@@ -165,7 +165,7 @@ def boot(
     }
     # It ends when its input does.
     process = subprocess.Popen(
-        [*_WITHOUT_INTERRUPTS, *command(profile, memory, jars, local_dir, record_archive)],
+        [*_WITHOUT_INTERRUPTS, *command(profile, memory, jars, local_dir, list_classes)],
         stdin=subprocess.PIPE,
         env=environment,
     )

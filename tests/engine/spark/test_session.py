@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -72,23 +73,48 @@ def test_settings_are_in_force(spark, name, value):
     assert spark.conf.get(name) == value
 
 
-def test_the_archives_can_be_recorded_and_are_used_where_they_were_there(spark, broker, jars):
+def test_the_class_archives_are_made_and_both_jvms_use_them(spark, broker, jars):
     from kappa.broker.broker import broker_archive
-    from kappa.engine.spark.cds import archive_path, ensure_archives, missing_archives
+    from kappa.engine.spark.cds import ensure_archives, missing_archives, spark_archive
     from kappa.java.java import locate_java
 
-    missing = missing_archives(jars)
+    missing = {archive.use for archive in missing_archives(jars)}
     # Set-up has made them, or has reported why not: then this reports it again, and fails.
     ensure_archives(jars)
 
     java = locate_java()
     session = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
-    for use, archive, process in (
-        ("spark", archive_path(jars, java), session),
-        ("broker", broker_archive(jars, java), broker.pid),
+    for archive, process in (
+        (spark_archive(jars, java), session),
+        (broker_archive(jars, java), broker.pid),
     ):
-        assert archive.exists()
-        assert str(archive) in Path(f"/proc/{process}/maps").read_text() or use in missing
+        assert archive.path.exists()
+        used = str(archive.path) in Path(f"/proc/{process}/maps").read_text()
+        assert used or archive.use in missing
+
+
+@pytest.mark.parametrize("use", ["broker", "spark"])
+def test_class_lists_are_of_the_jars_that_are_locked(jars, use):
+    """After a change of jars `make classes` lists them anew; else each start would be slower."""
+    from kappa.java.class_archive import class_list
+    from kappa.java.jars import spark_home
+
+    files = {"broker": jars.broker, "spark": [*jars.spark, *(spark_home() / "jars").glob("*.jar")]}
+    there = {
+        name.removesuffix(".class")
+        for file in files[use]
+        for name in ZipFile(file).namelist()
+        if name.endswith(".class")
+    }
+    listed = {
+        line.split()[0]
+        for line in class_list(use).decode().splitlines()
+        if line.startswith(("io/", "kafka/", "org/apache/", "scala/"))
+    }
+    named = {name for name in listed if "$$Lambda" not in name and "$Proxy" not in name}
+
+    assert len(named) > 2_000
+    assert named - there == set()
 
 
 def test_a_machine_that_cannot_boot_says_so(jars, tmp_path):
