@@ -27,13 +27,11 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # A run starts two dozen brokers: with C1 alone each takes 5 s of CPU to answer, else 8.
-# Idle tails poll four times a second, not sixty: it saves two thirds of their CPU and the broker's.
 # Plans of some rows are not planned again stage by stage: that takes twice as many jobs of Spark.
 os.environ["JDK_JAVA_OPTIONS"] = " ".join(
     [
         *os.environ.get("JDK_JAVA_OPTIONS", "").split(),
         "-XX:TieredStopAtLevel=1",
-        "-Dspark.sql.streaming.pollingDelay=250ms",
         "-Dspark.sql.adaptive.enabled=false",
     ]
 )

@@ -89,6 +89,23 @@ class LogReader:
                 reader.close()
         self._ended = wanted
 
+    def wait_beyond(self, end: Offsets, seconds: float) -> bool:
+        """Waits until the log has more than these offsets of their partitions.
+
+        Returns True as soon as it has, and False after some seconds. What has arrived is kept for
+        the next range. Raises Unreachable if the broker goes away.
+        """
+        places = {(topic, partition): last for topic, partition, last in end.items()}
+        if places != self._ended:
+            self._go_to(places)
+            self._ended = places
+        if self._seen == places:
+            message = self._consumer.poll(seconds)
+            record = None if message is None else self._record_of(message)
+            if record is not None:
+                self._early[record.topic, record.partition].append(record)
+        return self._seen != places
+
     def close(self) -> None:
         """Closes the consumer."""
         self._consumer.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -89,9 +90,7 @@ def test_a_lost_beginning_is_refused_accepted_and_told_for_ever(
 
         # From when it is archived on nothing is lost any more, whatever the topic loses.
         bed.declare("bidding", BIDDING_2.replace("partitions=4,", "partitions=4, archive=True,"))
-        bed.log.produce((bid(number) for number in range(EVENTS, EVENTS + 5)), "bids")
-        for bidder, (bids, price) in expected(range(EVENTS, EVENTS + 5)).items():
-            wanted[bidder] = [wanted[bidder][0] + bids, wanted[bidder][1] + price]
+        produce_and_want(bed, range(EVENTS, EVENTS + 5), wanted)
         log, end = bed.log, bed.log.end(["bids"])
         bed.wait(lambda: archived(bed, log, end), "the archive of bids")
         (status,) = bed.must("archive", "status", "-o", "json").json()
@@ -102,7 +101,7 @@ def test_a_lost_beginning_is_refused_accepted_and_told_for_ever(
         )
         partitions = bed.must("archive", "verify", "-o", "json").json()
         assert [each["found"] for each in partitions] == ["as it should be"] * 4
-        lose(bed, "bids", PARTITION, end.at("bids", PARTITION))
+        end = ensure_a_killed_tail_goes_on_without_what_it_has_folded(bed, log, end, wanted)
         (step,) = bed.must("plan", "--accept-gap", "-o", "json").json()["steps"]
         (note,) = (each for each in step["notes"] if "come from its archive" in each)
         assert note.startswith("topic bids: offsets 0 to ")
@@ -110,11 +109,35 @@ def test_a_lost_beginning_is_refused_accepted_and_told_for_ever(
         assert f", 4 to {last} of partition {PARTITION}, 0 to " in note
         with watched(lambda: bed.memory() + resident(broker.pid)) as again:
             bed.must("deploy", "--yes", "--accept-gap")
-        assert_all_is_served(bed, wanted, EVENTS - 4 + 5)
+        assert_all_is_served(bed, wanted, EVENTS - 4 + 10)
         (told,) = bed.rows("select count(*) as n from bidders where mean = price / bids")
         assert told["n"] == len(wanted)
         assert max(peak.bytes, again.bytes) < MOST_BYTES
     assert broker.alive()
+
+
+def ensure_a_killed_tail_goes_on_without_what_it_has_folded(
+    bed: Testbed, log: Log, end: Offsets, wanted: dict[int, list[int]]
+) -> Offsets:
+    """Kills a tail at the end of its log: its last batch is planned again, its records are gone.
+
+    Five more bids are produced, counted as wanted and archived. Returns the end behind them.
+    """
+    (tail,) = bed.pids("kappa.engine.job.job", "tail")
+    os.kill(tail, signal.SIGKILL)
+    lose(bed, "bids", PARTITION, end.at("bids", PARTITION))
+    bed.wait_until_folded("bidding", end)
+    produce_and_want(bed, range(EVENTS + 5, EVENTS + 10), wanted)
+    end = log.end(["bids"])
+    bed.wait_until_folded("bidding", end)
+    bed.wait(lambda: archived(bed, log, end), "the archive of bids")
+    return end
+
+
+def produce_and_want(bed: Testbed, numbers: range, wanted: dict[int, list[int]]) -> None:
+    bed.log.produce((bid(number) for number in numbers), "bids")
+    for bidder, (bids, price) in expected(numbers).items():
+        wanted[bidder] = [wanted[bidder][0] + bids, wanted[bidder][1] + price]
 
 
 def assert_all_is_served(bed: Testbed, wanted: dict[int, list[int]], events: int) -> None:

@@ -104,6 +104,37 @@ def test_small_and_large_slices_reach_ends_in_markers_and_aborted_records(log, r
     source.close()
 
 
+def test_it_waits_at_the_end_until_there_is_more_and_keeps_what_arrived(log, reader, topic_name):
+    produced(log, topic_name, 4)
+    end = Offsets({topic_name: {0: 2, 1: 2}})
+
+    def more() -> bool:
+        return any(reader.wait_beyond(end, 0.2) for _ in range(50))
+
+    # From wherever the last range ended, and behind the range that ends here.
+    for start in (0, 2):
+        assert not any(reader.wait_beyond(end, 0.1) for _ in range(5))
+        assert read(reader, topic_name, {0: start, 1: 2}, {0: 2, 1: 2})[0] == [0, 1][start:]
+    log.produce([ProducedRecord(b"%d" % n, partition=1) for n in range(3)], topic_name)
+    assert more()
+    assert read(reader, topic_name, {0: 2, 1: 2}, {0: 2, 1: 4}) == {0: [], 1: [2, 3]}
+    assert read(reader, topic_name, {0: 2, 1: 4}, {0: 2, 1: 5}) == {0: [], 1: [4]}
+
+    # What only moves the end, and is no record, is more, too.
+    end = Offsets({topic_name: {0: 2, 1: 5}})
+    assert not reader.wait_beyond(end, 0.1)
+    writer = KafkaProducer(
+        {"bootstrap.servers": log.bootstrap_servers, "transactional.id": topic_name, "log_level": 0}
+    )
+    writer.init_transactions(30)
+    writer.begin_transaction()
+    writer.produce(topic_name, b"in doubt", partition=0)
+    writer.flush(30)
+    assert not any(reader.wait_beyond(end, 0.1) for _ in range(5))
+    writer.abort_transaction(30)
+    assert more()
+
+
 def test_what_the_log_has_lost_is_said_and_not_passed_over(log, reader, topic_name):
     produced(log, topic_name, 6, partitions=1)
     for future in log._admin.delete_records([TopicPartition(topic_name, 0, 4)]).values():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,6 +37,9 @@ _LOOK_SECONDS = 0.05
 # more records cost little freshness, and leave the machine to others.
 _REST = 0.5
 _LONGEST_REST_SECONDS = 0.25
+# How often a tail at its end looks whether it shall stop, and whether a topic has more partitions.
+_STOP_SECONDS = 0.1
+_PARTITIONS_SECONDS = 2.0
 # The time between two lines in the log; one per slice would fill a disk.
 _REPORT_SECONDS = 10.0
 
@@ -98,6 +101,7 @@ class Tail:
             piece, seconds = self._fold(rows, batch)
             if 2 * piece.distance < at_most:
                 stop.wait(min(_REST * seconds, _LONGEST_REST_SECONDS))
+                self._wait_for_more(piece.end, log, topics, stop)
 
         query = (
             frame.writeStream.foreachBatch(fold_and_rest)
@@ -140,6 +144,28 @@ class Tail:
                 self._failure = error
                 raise
             return piece, watch.total
+
+    def _wait_for_more(
+        self, end: Offsets, log: Log, topics: Sequence[str], stop: threading.Event
+    ) -> None:
+        """Waits until the log has more than `end`. Spark, meanwhile, plans nothing.
+
+        It would ask the broker a hundred times a second, which costs both a tenth of a core.
+        """
+        asked = time.monotonic()
+        while not stop.is_set():
+            try:
+                if self._source.wait_beyond(end, _STOP_SECONDS):
+                    return
+                if time.monotonic() - asked >= _PARTITIONS_SECONDS:
+                    if not log.end(topics).equals(end):
+                        return
+                    asked = time.monotonic()
+            except Unreachable:
+                stop.wait(_PARTITIONS_SECONDS)
+            except KappaError:
+                # The stream meets it too, and reports it.
+                return
 
     def _upkeep(self) -> None:
         if self._turn.acquire(blocking=False):

@@ -93,6 +93,13 @@ class LogSource:
         """
         return _read_range(self._kafka, topic, partition, start, end)
 
+    def wait_beyond(self, end: Offsets, seconds: float) -> bool:
+        """Waits until the log has more than these offsets; returns False if it has not yet.
+
+        The broker answers when there is something, and is not asked again and again meanwhile.
+        """
+        return self._reader.wait_beyond(end, seconds)
+
     def close(self) -> None:
         """Ends the connection to the broker."""
         self._reader.close()

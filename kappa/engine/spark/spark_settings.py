@@ -46,6 +46,8 @@ def spark_settings(local_dir: Path, cores: int) -> Mapping[str, str]:
         "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
         # Batches for Python, for steps and the user's functions: large ones are the fastest way.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+        # A tail waits for records by itself (engine/job/tail.py); Spark asks only before its first.
+        "spark.sql.streaming.pollingDelay": "100ms",
         # Checkpoints are on a local disk, where rename is atomic: a third of the default's time per
         # micro-batch.
         "spark.sql.streaming.checkpointFileManagerClass": (
