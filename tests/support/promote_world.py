@@ -12,14 +12,16 @@ one ingredient of the protocol away. explored.py searches; test_promote_model.py
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
+from itertools import chain
 from typing import NamedTuple
 
 from journals import at, frontier, numbered, served, staged, verified
+from parts import Parts, Seeing, Values, moves_of
 
 from kappa.base.errors import Conflict, UsageError
 from kappa.base.sections import RolloutSettings
@@ -161,9 +163,9 @@ class Reader(NamedTuple):
 class World(NamedTuple):
     """The whole world; readers get the map of `shown`, if map and generation are apart."""
 
-    journal: int
     builds: tuple[Build, ...]
     controllers: tuple[Controller, ...]
+    journal: int
     reader: Reader
     retiring: int = -1
     shown: int = 0
@@ -176,6 +178,48 @@ class World(NamedTuple):
 
 
 Moves = Iterator[tuple[str, World]]
+
+
+class Sees(NamedTuple):
+    """The parts of a world that something depends on: fields, fields of builds, controllers."""
+
+    fields: tuple[str, ...] = ()
+    builds: Mapping[int, tuple[str, ...]] = {}
+    controllers: tuple[int, ...] = ()
+
+
+class Shape:
+    """The order of the parts of a world: own fields, those of builds, then controllers."""
+
+    def __init__(self, world: World) -> None:
+        """Takes in a world: how many builds and controllers there are, never changes."""
+        self._own = len(World._fields) - 2
+        self._ends = tuple(
+            self._own + len(Build._fields) * (number + 1) for number in range(len(world.builds))
+        )
+
+    def parts(self, world: World) -> tuple[object, ...]:
+        """Takes a world apart."""
+        return (*world[2:], *chain.from_iterable(world.builds), *world.controllers)
+
+    def world(self, parts: tuple[object, ...]) -> World:
+        """Puts parts together to a world."""
+        size = len(Build._fields)
+        return World(
+            tuple(Build(*parts[end - size : end]) for end in self._ends),
+            parts[self._ends[-1] :],
+            *parts[: self._own],
+        )
+
+    def seen(self, sees: Sees) -> Iterator[int]:
+        """Yields the places of parts."""
+        for name in sees.fields:
+            yield World._fields.index(name) - 2
+        for number, names in sees.builds.items():
+            for name in names:
+                yield self._own + len(Build._fields) * number + Build._fields.index(name)
+        for number in sees.controllers:
+            yield self._ends[-1] + number
 
 
 @dataclass
@@ -235,35 +279,58 @@ class Protocol:
         builds = tuple(Build(Front(1, start, 0), Job(Front(1, start, 0), None)) for start in starts)
         page = self._journal.first
         return World(
-            page,
             builds,
             (Controller(),) * self.bounds.controllers,
+            page,
             self._reader((0,) * (1 + self.bounds.pipelines)),
             shown=page,
         )
 
     def ended(self, world: World) -> bool:
-        """Returns True if no rollout is on its way."""
+        """Returns True if no rollout is on its way. It sees the journal."""
         return not self._journal.pages[world.journal].active
 
-    def moves(self, world: World) -> Moves:
-        """Yields every single step that any actor can take here.
+    def actors(self) -> Iterator[tuple[Sees, Callable[[World], Moves]]]:
+        """Yields each actor and what it sees: it is given worlds, and yields its single steps.
 
-        Raises Violation, or what the platform itself raises.
+        An actor raises Violation, or what the platform itself raises.
         """
-        for number in range(len(world.builds)):
-            yield from self._late(world, number)
-            yield from self._job(world, number)
-        for number in range(len(world.controllers)):
-            yield from self._controller(world, number)
-        yield from self._read(world)
-        yield from self._operator(world)
-        if self.bounds.collects:
-            yield from self._retire(world)
+        builds, collects = range(2 * self.bounds.pipelines), self.bounds.collects
+        for number in builds:
+            yield Sees(builds={number: ("front", "late", "job")}), partial(self._late, number)
+            yield (
+                Sees(
+                    ("journal", "deaths", *(("reader",) if collects else ())),
+                    {number: ("front", "job", "late", "gone", "locked")},
+                ),
+                partial(self._job, number),
+            )
+        for number in range(self.bounds.controllers):
+            yield (
+                Sees(
+                    ("journal", "deaths"),
+                    dict.fromkeys(builds, ("front", "job", "late", "locked")),
+                    (number,),
+                ),
+                partial(self._controller, number),
+            )
+        yield (
+            Sees(
+                ("journal", "shown", "reader", "expiries"),
+                dict.fromkeys(builds, ("front", "floor", "gone") if collects else ("front",)),
+            ),
+            self._read,
+        )
+        yield Sees(("journal", "undos", "abandons", "retires", "pauses")), self._operator
+        if collects:
+            yield (
+                Sees(("journal", "retiring", "reader"), dict.fromkeys(builds, ("job", "gone"))),
+                self._retire,
+            )
 
     # Jobs: engine/write/publisher.py, engine/write/maintenance.py.
 
-    def _late(self, world: World, number: int) -> Moves:
+    def _late(self, number: int, world: World) -> Moves:
         build, name = world.builds[number], BUILDS[number]
         for late in build.late:
             if not self._free(build, late):
@@ -278,7 +345,7 @@ class Protocol:
                 _with(world, number, self._landed(build._replace(late=rest), late)),
             )
 
-    def _job(self, world: World, number: int) -> Moves:
+    def _job(self, number: int, world: World) -> Moves:
         build, name = world.builds[number], BUILDS[number]
         if build.job is None:
             if not build.locked and name in self._journal.pages[world.journal].wanted:
@@ -429,7 +496,7 @@ class Protocol:
 
     # Controllers: replay/run/controller.py, replay/rollout/promote.py.
 
-    def _controller(self, world: World, number: int) -> Moves:
+    def _controller(self, number: int, world: World) -> Moves:
         me, who = world.controllers[number], f"controller {number}"
 
         def now(changed: Controller, other: World = world) -> World:
@@ -783,3 +850,22 @@ def _ready(pipelines: tuple[str, ...], *, overlay: bool) -> Iterator[Event]:
             verified(last + 1),
         )
         last += 3
+
+
+def searched(
+    protocol: Protocol,
+) -> tuple[int, Callable[[int], Iterator[tuple[str, int]]], Callable[[int], bool]]:
+    """Returns the first state, moves and ends of a protocol, with worlds in parts."""
+    first = protocol.first()
+    shape = Shape(first)
+    parts = Parts(shape.parts(first))
+
+    def moves(values: Values, actor: Callable[[World], Moves]) -> Iterator[tuple[str, Values]]:
+        for name, world in actor(shape.world(values)):
+            yield name, shape.parts(world)
+
+    actors = ((shape.seen(sees), partial(moves, actor=actor)) for sees, actor in protocol.actors())
+    ended = Seeing(
+        parts, shape.seen(Sees(("journal",))), lambda values: protocol.ended(shape.world(values))
+    )
+    return parts.first, moves_of(parts, actors), ended

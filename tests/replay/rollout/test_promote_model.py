@@ -8,14 +8,17 @@ These laws are true in each state, and without any one ingredient of the protoco
 - A dead process's put is refused once the next process has begun.
 - An end can be reached.
 
-promote_world.py is the world, explored.py the search.
+promote_world.py is the world, parts.py its states in numbers, explored.py the search.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
+
 import pytest
 from explored import Found, explore
-from promote_world import Bounds, Protocol, Violation, Without
+from promote_world import Bounds, Protocol, Shape, Violation, Without, World, searched
 
 from kappa.base.errors import KappaError
 
@@ -24,10 +27,18 @@ pytestmark = pytest.mark.slow
 
 
 def looked_at(bounds: Bounds, without: Without = Without.NOTHING) -> Found:
-    protocol = Protocol(bounds, without)
-    found = explore(protocol.first(), protocol.moves, protocol.ended, wrong=(Violation, KappaError))
+    found = explore(*searched(Protocol(bounds, without)), wrong=(Violation, KappaError))
     print(f"{found.states:,} states, without {without}: {found.violation or 'all is well'}")
     return found
+
+
+def reached(worlds: dict[int, World]) -> Iterator[tuple[int, World]]:
+    """Yields states with their worlds, and those that are noted meanwhile."""
+    at = 0
+    while at < len(worlds):
+        found = list(islice(worlds.items(), at, None))
+        yield from found
+        at += len(found)
 
 
 WORLDS = {
@@ -101,6 +112,21 @@ def test_in_any_order_of_steps_no_reader_goes_back_and_an_end_can_be_reached(
     assert (found.violation, found.way) == ("", ())
     assert found.stuck == 0
     assert found.states > 10_000
+
+
+@pytest.mark.parametrize("bounds", WORLDS.values(), ids=WORLDS)
+def test_worlds_in_parts_have_the_moves_of_whole_worlds(bounds: Bounds) -> None:
+    """The search asks an actor once for all worlds in which it sees the same."""
+    protocol = Protocol(bounds)
+    first, moves, _ = searched(protocol)
+    shape = Shape(protocol.first())
+    worlds = {first: protocol.first()}
+    for state, world in islice(reached(worlds), 2_000):
+        whole = [move for _, actor in protocol.actors() for move in actor(world)]
+        for (name, after), (whole_name, whole_after) in zip(moves(state), whole, strict=True):
+            assert name == whole_name
+            assert worlds.setdefault(after, whole_after) == whole_after
+    assert len({shape.parts(world) for world in worlds.values()}) == len(worlds)
 
 
 def test_an_overlay_is_switched_to_and_undone_without_a_hold() -> None:
