@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.rule import Rule
 from rich.syntax import Syntax
 
-from demo.reckoning import Finding
+from demo.judgement.reckoning import Finding
 
 # Without a terminal to draw on, the live line is printed now and then.
 _PRINT_SECONDS = 10.0

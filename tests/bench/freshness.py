@@ -29,8 +29,8 @@ from kappa_job import warm_in
 from living import SCRIPTS, Platform
 from screen import Report
 
-from demo.freshness import Freshness, measure
-from demo.reckoning import answers_in, sent_in
+from demo.judgement.freshness import Freshness, measure
+from demo.judgement.reckoning import answers_in, sent_in
 from kappa.base.errors import KappaError
 from kappa.journal.journal import Journal
 from replay.rollout.fold import fold

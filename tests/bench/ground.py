@@ -1,7 +1,8 @@
 """The bench's folder, its broker with the inputs, and the processes that it starts.
 
 One bench at a time has the folder. Nothing outlives this process, however it ends: the broker and
-each rival die with it. A mark in the environment finds what a rival has left (demo/family.py).
+each rival die with it. A mark in the environment finds what a rival has left
+(demo/processes/family.py).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any, NoReturn
 
 from rivals import Command
 
-from demo.family import MARK, ensure_gone
+from demo.processes.family import MARK, ensure_gone
 from kappa.base.process import start_tied
 from kappa.broker.broker import Broker
 from kappa.java.jars import ensure_jars

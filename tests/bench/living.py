@@ -24,7 +24,7 @@ from bids import Input, bids
 from cells import PARTITIONS, TASKS, Cell
 from oracle import Oracle
 
-from demo.family import MARK, ensure_gone, members
+from demo.processes.family import MARK, ensure_gone, members
 from kappa.base.errors import KappaError
 from kappa.base.settings import load_settings
 from kappa.broker.sizes import partition_bytes

@@ -12,7 +12,7 @@ from day import Look
 from freshness import Found, Stretch
 from screen import placed
 
-from demo.freshness import Freshness
+from demo.judgement.freshness import Freshness
 
 DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "performance.md").read_text(
     encoding="utf-8"

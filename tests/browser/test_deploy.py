@@ -17,7 +17,7 @@ from browsing import NARROW, ensure_accessible, ensure_fits, opened, picture
 from playwright.sync_api import Browser, Page, expect
 from testbed import TREE, Testbed, platform
 
-from demo.events import Event, first_events
+from demo.producer.events import Event, first_events
 from kappa.log.producer import ProducedRecord
 from replay.status.running import served_at
 

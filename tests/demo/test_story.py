@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.family import ensure_gone, members
+from demo.processes.family import ensure_gone, members
 
 pytestmark = pytest.mark.jvm
 # Enough for the blizzard of 9 February to be among them.

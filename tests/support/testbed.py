@@ -1,7 +1,7 @@
 """A project with the whole platform under it, all of it real.
 
 It has real `kappa` commands, a real broker, and jobs in their own JVMs. Every process of it has a
-mark in its environment (demo/family.py), and is ended by its id when the test ends.
+mark in its environment (demo/processes/family.py), and is ended by its id when the test ends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from typist import Typist
 
-from demo.family import MARK, ensure_gone, members
+from demo.processes.family import MARK, ensure_gone, members
 from kappa.base.settings import load_settings
 from kappa.journal.journal import Journal
 from kappa.log.client import Log

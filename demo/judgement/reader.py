@@ -1,8 +1,8 @@
 """The reader's process: runs one query over several tables, and counts wrong answers.
 
-`python -m demo.reader ROOT LOG`. It goes on until its standard input ends. Each line it prints is a
-`Verdict` as JSON, and the last one is final. LOG gets one line per answer (its time and offsets),
-from which freshness is computed.
+`python -m demo.judgement.reader ROOT LOG`. It goes on until its standard input ends. Each line it
+prints is a `Verdict` as JSON, and the last one is final. LOG gets one line per answer (its time and
+offsets), from which freshness is computed.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO
 
-from demo.feed import stop_at_end_of_input
-from demo.verdict import Observation, Verdict, after_answer, after_error
+from demo.judgement.verdict import Observation, Verdict, after_answer, after_error
+from demo.producer.feed import stop_at_end_of_input
 from kappa.base.errors import KappaError
 from kappa.state.store import Store
 from serving.pin.catalog import pin
@@ -90,7 +90,7 @@ def _version(snapshot: Snapshot) -> int:
 
 def main() -> int:
     """Runs the command; the exit code is 0 if all answers were in order."""
-    parser = argparse.ArgumentParser(prog="python -m demo.reader")
+    parser = argparse.ArgumentParser(prog="python -m demo.judgement.reader")
     parser.add_argument("root")
     parser.add_argument("log", type=Path)
     given = parser.parse_args()

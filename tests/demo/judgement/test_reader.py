@@ -14,8 +14,8 @@ from deltalake import write_deltalake
 from house import HOUSE
 
 from demo.edit import edited
-from demo.reader import look
-from demo.verdict import Verdict, after_answer
+from demo.judgement.reader import look
+from demo.judgement.verdict import Verdict, after_answer
 from kappa.base.errors import UsageError
 from kappa.declare.pipeline import Pipeline
 from kappa.journal.events import Served

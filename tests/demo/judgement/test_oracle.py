@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from demo.events import Event, first_events, further_events
-from demo.ledger import Ledger
-from demo.oracle import ASKED, Oracle, compare
+from demo.judgement.oracle import ASKED, Oracle, compare
+from demo.producer.events import Event, first_events, further_events
+from demo.producer.ledger import Ledger
 from kappa.base.errors import Broken
 from kappa.state.offsets import Offsets
 

@@ -8,7 +8,7 @@ from itertools import islice
 
 import pytest
 
-from demo.events import PARTITIONS, first_count, first_events, further_events, partition
+from demo.producer.events import PARTITIONS, first_count, first_events, further_events, partition
 
 pytestmark = pytest.mark.slow
 

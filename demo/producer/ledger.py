@@ -16,7 +16,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from demo.events import Event
+from demo.producer.events import Event
 from kappa.base.errors import Broken
 from kappa.state.offsets import Offsets
 

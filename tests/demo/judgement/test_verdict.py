@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from demo.verdict import Observation, Verdict, after_answer, after_error
+from demo.judgement.verdict import Observation, Verdict, after_answer, after_error
 from kappa.state.offsets import Offsets
 
 SEEN = Observation(

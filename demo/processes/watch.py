@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from demo.family import members
+from demo.processes.family import members
 from kappa.base.errors import KappaError
 from kappa.state.frontier import Frontiers
 from kappa.state.offsets import Offsets

@@ -10,9 +10,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from demo.child import Child
-from demo.events import PARTITIONS, first_count
-from demo.feed import Progress, offsets_of
+from demo.processes.child import Child
+from demo.producer.events import PARTITIONS, first_count
+from demo.producer.feed import Progress, offsets_of
 from kappa.base.errors import KappaError
 from kappa.broker.broker import Broker
 from kappa.declare.topic import Topic
@@ -38,7 +38,7 @@ def test_the_ledger_holds_every_record_of_the_log_at_its_offset(
     topics: None, broker: Broker, log: Log, tmp_path: Path
 ) -> None:
     feed = Child(
-        "demo.feed",
+        "demo.producer.feed",
         [
             broker.bootstrap_servers,
             str(tmp_path / "ledger.parquet"),
@@ -78,7 +78,7 @@ def test_a_log_that_holds_records_already_is_refused(
 ) -> None:
     log.produce([ProducedRecord(b"{}")], "flights")
     feed = Child(
-        "demo.feed",
+        "demo.producer.feed",
         [
             broker.bootstrap_servers,
             str(tmp_path / "ledger.parquet"),

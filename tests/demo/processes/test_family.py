@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from demo.child import Child
-from demo.family import MARK, ensure_gone, members, wait_until_gone
+from demo.processes.child import Child
+from demo.processes.family import MARK, ensure_gone, members, wait_until_gone
 
 GRANDCHILD = (
     "import subprocess, sys, time; own = 'import time; print(flush=True); time.sleep(60)'; "

@@ -12,9 +12,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from demo.freshness import Freshness, measure
-from demo.oracle import ASKED, Oracle, compare
-from demo.verdict import Verdict
+from demo.judgement.freshness import Freshness, measure
+from demo.judgement.oracle import ASKED, Oracle, compare
+from demo.judgement.verdict import Verdict
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from serving.pin.catalog import pin_build

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from demo.freshness import Freshness, measure
+from demo.judgement.freshness import Freshness, measure
 from kappa.state.offsets import Offsets
 
 

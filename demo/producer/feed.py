@@ -1,7 +1,7 @@
 """The producer's process: sends first events at full speed, then others at a steady rate.
 
-`python -m demo.feed BOOTSTRAP LEDGER --rate N`. It goes on until its standard input ends, which it
-also does when its parent dies. Each line it prints is one `Progress` as JSON.
+`python -m demo.producer.feed BOOTSTRAP LEDGER --rate N`. It goes on until its standard input ends,
+which it also does when its parent dies. Each line it prints is one `Progress` as JSON.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from demo.events import PARTITIONS, Event, first_count, first_events, further_events
-from demo.ledger import Ledger
+from demo.producer.events import PARTITIONS, Event, first_count, first_events, further_events
+from demo.producer.ledger import Ledger
 from kappa.base.errors import KappaError
 from kappa.log.client import Log
 from kappa.log.producer import ProducedRecord, Producer
@@ -133,7 +133,7 @@ def offsets_of(progress: Progress) -> Offsets:
 
 def main() -> int:
     """Runs the command; an error is one line on stderr."""
-    parser = argparse.ArgumentParser(prog="python -m demo.feed")
+    parser = argparse.ArgumentParser(prog="python -m demo.producer.feed")
     parser.add_argument("bootstrap_servers")
     parser.add_argument("ledger", type=Path)
     parser.add_argument("--rate", type=float, required=True, help="further events per second")
