@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from demo.judgement.verdict import Observation, Verdict, after_answer, after_error
-from demo.producer.feed import stop_at_end_of_input
+from demo.processes.end_of_input import stop_at_end_of_input
 from kappa.base.errors import KappaError
 from kappa.state.store import Store
 from serving.pin.catalog import pin

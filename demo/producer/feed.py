@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import threading
 import time
@@ -16,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from demo.processes.end_of_input import stop_at_end_of_input
 from demo.producer.events import PARTITIONS, Event, first_count, first_events, further_events
 from demo.producer.ledger import Ledger
 from kappa.base.errors import KappaError
@@ -110,20 +110,6 @@ class _Sender:
                 partition=event.partition,
             ),
         )
-
-
-def stop_at_end_of_input() -> threading.Event:
-    """Makes an event that is set when standard input ends: the parent closed it, or died."""
-    stop = threading.Event()
-
-    def listen() -> None:
-        # Not through sys.stdin: a thread that waits in it aborts the interpreter at its end.
-        while os.read(0, 4096):
-            pass
-        stop.set()
-
-    threading.Thread(target=listen, name="end-of-input", daemon=True).start()
-    return stop
 
 
 def offsets_of(progress: Progress) -> Offsets:

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from bids import bids
 
-from demo.producer.feed import stop_at_end_of_input
+from demo.processes.end_of_input import stop_at_end_of_input
 from kappa.log.client import Log
 from kappa.log.producer import ProducedRecord
 

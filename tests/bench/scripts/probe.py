@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from demo.producer.feed import stop_at_end_of_input
+from demo.processes.end_of_input import stop_at_end_of_input
 from kappa.state.store import Store
 from serving.query.query import answer
 

@@ -1,0 +1,20 @@
+"""The end of standard input, by which a child process learns that its parent is gone."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+
+def stop_at_end_of_input() -> threading.Event:
+    """Makes an event that is set when standard input ends: the parent closed it, or died."""
+    stop = threading.Event()
+
+    def listen() -> None:
+        # Not through sys.stdin: a thread that waits in it aborts the interpreter at its end.
+        while os.read(0, 4096):
+            pass
+        stop.set()
+
+    threading.Thread(target=listen, name="end-of-input", daemon=True).start()
+    return stop
