@@ -11,6 +11,8 @@ In this folder:
 
 - screen: the story's output, to a terminal or a file
 - edit: the change from version 1 of `pipelines/flights.py` to version 2
+- witnesses: the producer and the reader, at work beside the acts
+- measures: what the run measures on this machine
 - story: the acts, one after the other
 - `__main__`: the program `python -m demo`
 """

@@ -9,6 +9,7 @@ import difflib
 
 from kappa.base.errors import KappaError
 
+PIPELINE = "flights"
 # Each pair is a piece of version 1, which occurs once, and its replacement.
 EDITS = (
     (

@@ -1,0 +1,143 @@
+"""The witnesses: a producer and a reader, at work from their first act to their accounts.
+
+Each is a process of its own. The story compares their accounts with the platform at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from time import monotonic
+from types import TracebackType
+from typing import Self
+
+from demo.edit import PIPELINE
+from demo.judgement.verdict import Verdict
+from demo.processes.child import Child
+from demo.producer.feed import Progress, offsets_of
+from demo.screen import Screen
+from kappa.base.errors import KappaError
+from kappa.journal.journal import Journal
+from kappa.state.frontier import Frontiers
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from replay.rollout.fold import fold
+
+_LOAD_SECONDS = 300.0
+_READER_SECONDS = 120.0
+_FEED = "demo.producer.feed"
+_READER = "demo.judgement.reader"
+
+
+class Witnesses:
+    """The producer and the reader of one run; both have ended after the `with` block."""
+
+    def __init__(
+        self, screen: Screen, store: Store, records: Path, environment: Mapping[str, str]
+    ) -> None:
+        """Starts nothing yet; `records` takes their accounts and logs."""
+        self._screen = screen
+        self._store = store
+        self._records = records
+        self._environment = environment
+        self._stack = ExitStack()
+        self._produced: Progress | None = None
+
+    def __enter__(self) -> Self:
+        """Returns itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Ends those that still run."""
+        self._stack.close()
+
+    def start_producer(self, bootstrap_servers: str, *, rate: float, flights: int | None) -> None:
+        """Starts the producer, which keeps its ledger in the records."""
+        arguments = [
+            bootstrap_servers,
+            str(self._records / "ledger.parquet"),
+            "--rate",
+            str(rate),
+            *([] if flights is None else ["--flights", str(flights)]),
+        ]
+        self._feed = self._started(_FEED, arguments)
+
+    def wait_for_the_load(self) -> None:
+        """Waits until the first events are acknowledged. Raises KappaError if they never are."""
+        self._feed.wait_until_it_speaks(_LOAD_SECONDS)
+        loaded = self._screen.wait(
+            lambda: self.produced.loaded,
+            lambda: _loading(self.produced),
+            patience_seconds=_LOAD_SECONDS,
+        )
+        if not loaded:
+            raise KappaError(f"the load did not end within {_LOAD_SECONDS:.0f} seconds")
+
+    def start_reader(self) -> None:
+        """Starts the reader, and waits for its first verdict."""
+        arguments = [str(self._store.folder), str(self._records / "answers.jsonl")]
+        self._reader = self._started(_READER, arguments)
+        self._reader.wait_until_it_speaks(_READER_SECONDS)
+
+    @property
+    def produced(self) -> Progress:
+        """Returns the producer's progress; the final one after `finish_producer`."""
+        return self._produced or Progress(**(self._feed.last or {}))
+
+    def pause(self, seconds: float) -> None:
+        """Lets both work for a while, and shows how far they are."""
+        until = monotonic() + seconds
+        self._screen.wait(lambda: monotonic() >= until, self.line, patience_seconds=seconds + 1)
+        self._screen.say(self.line())
+
+    def line(self) -> str:
+        """Returns how far the producer, the platform and the reader are, in one line."""
+        produced = self.produced
+        verdict = Verdict(**(self._reader.last or {}))
+        behind = offsets_of(produced).distance(self._served())
+        return (
+            f"producer: {produced.acknowledged:,} acknowledged · "
+            f"served: {max(0, behind):,} records behind · "
+            f"reader: {verdict.queries:,} queries, {verdict.errors} errors, {verdict.mixed} mixed, "
+            f"{verdict.backward} backward, {verdict.switches} switches seen"
+        )
+
+    def finish_producer(self) -> Progress:
+        """Lets the producer end, and returns its account. Raises KappaError if it failed."""
+        code, words = self._feed.finish()
+        if code != 0:
+            raise KappaError(
+                "the producer did not end in order", hint=f"see {self._records}/{_FEED}.log"
+            )
+        self._produced = Progress(**words)
+        return self._produced
+
+    def finish_reader(self) -> Verdict:
+        """Lets the reader end, and returns its verdict."""
+        _, words = self._reader.finish()
+        return Verdict(**words)
+
+    def _started(self, module: str, arguments: list[str]) -> Child:
+        child = Child(module, arguments, environment=self._environment, folder=self._records)
+        self._stack.callback(child.ensure_ended)
+        return child
+
+    def _served(self) -> Offsets:
+        serving = fold(Journal(self._store).after(0)).serving
+        return folded(self._store, serving[PIPELINE]) if PIPELINE in serving else Offsets()
+
+
+def folded(store: Store, build: str) -> Offsets:
+    """Returns the offsets at a build's newest frontier."""
+    newest = Frontiers(store, build).newest()
+    return Offsets() if newest is None else newest.offsets
+
+
+def _loading(progress: Progress) -> str:
+    return f"producing: {progress.acknowledged:,} of {progress.first:,} records acknowledged"
