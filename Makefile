@@ -44,7 +44,7 @@ lock:  ## writes requirements/*.lock anew from pyproject.toml, with the hash of 
 	rm -rf $(VENV)-lock
 
 classes: setup  ## lists anew which classes Spark and Kafka load, after a change of jars: for a quick start of their JVMs
-	$(BIN)/python -m kappa.engine.spark.recording kappa/java
+	$(BIN)/python -m kappa.engine.spark.recording
 
 setup: $(VENV)/.run  ## own venv with pinned packages, Java found, jars fetched, class archives of Spark and Kafka made
 	$(BIN)/python -m kappa.setup

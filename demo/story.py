@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,9 @@ class Story:
             with (
                 Watch(self._store, self._mark) as watch,
                 self._platform(),
-                Witnesses(self._screen, self._store, self._records, self._environment) as witnesses,
+                closing(
+                    Witnesses(self._screen, self._store, self._records, self._environment)
+                ) as witnesses,
             ):
                 self._act_the_log(witnesses)
                 self._act_the_first_version(witnesses)

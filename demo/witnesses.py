@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
-from types import TracebackType
-from typing import Self
 
 from demo.edit import PIPELINE
 from demo.judgement.verdict import Verdict
@@ -31,7 +29,7 @@ _READER = "demo.judgement.reader"
 
 
 class Witnesses:
-    """The producer and the reader of one run; both have ended after the `with` block."""
+    """The producer and the reader of one run; both have ended once it is closed."""
 
     def __init__(
         self, screen: Screen, store: Store, records: Path, environment: Mapping[str, str]
@@ -44,16 +42,7 @@ class Witnesses:
         self._stack = ExitStack()
         self._produced: Progress | None = None
 
-    def __enter__(self) -> Self:
-        """Returns itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         """Ends those that still run."""
         self._stack.close()
 

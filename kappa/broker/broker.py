@@ -29,7 +29,7 @@ from kappa.broker.last_run import (
     write_last_run,
 )
 from kappa.broker.properties import HOST, java_text, log4j2_properties, server_properties
-from kappa.java.class_archive import ClassArchive, listing_options
+from kappa.java.class_archive import ClassArchive
 from kappa.java.jars import Jars
 from kappa.java.java import Java
 from kappa.log.client import Log
@@ -80,11 +80,7 @@ class Broker:
                 java_text(server_properties(folder / "data", port, controller_port))
             )
             _ensure_formatted(folder, jars, java)
-            sharing = (
-                listing_options(list_classes)
-                if list_classes
-                else broker_archive(jars, java.command).options()
-            )
+            sharing = broker_archive(jars, java.command).options(list_classes)
             process, written_before = _launch(
                 folder, jars, java, [f"-Xmx{heap}", *sharing], log_file
             )

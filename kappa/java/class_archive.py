@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from kappa.base.errors import KappaError
@@ -47,8 +48,14 @@ class ClassArchive:
             made_from.update(f"{file} {found and (found.st_size, found.st_mtime_ns)}\n".encode())
         return Path(sys.prefix) / "kappa" / f"{self.use}-{made_from.hexdigest()[:16]}.jsa"
 
-    def options(self) -> list[str]:
-        """Returns a JVM's options for starting with it; none if it is missing."""
+    def options(self, list_classes: Path | None = None) -> list[str]:
+        """Returns a JVM's options for starting with it; none if it is missing.
+
+        With `list_classes` they are those for writing its class list to that path, until it ends.
+        """
+        if list_classes is not None:
+            # It would not name all classes that come from an archive.
+            return [f"-XX:DumpLoadedClassList={list_classes}", "-Xshare:off"]
         # The JVM ignores a stale one; `auto` keeps it from ending because of that.
         return [f"-XX:SharedArchiveFile={self.path}", "-Xshare:auto"] if self.path.exists() else []
 
@@ -104,11 +111,14 @@ def class_list(use: Use) -> bytes:
     return gzip.decompress(_packed_list(use))
 
 
+def put_class_list(use: Use, listed: bytes) -> None:
+    """Puts what a JVM has listed in place of the list of this use, in the tree that runs."""
+    Path(str(_list_file(use))).write_bytes(gzip.compress(listed, mtime=0))
+
+
 def _packed_list(use: Use) -> bytes:
-    return resources.files("kappa.java").joinpath(f"{use}.classes.gz").read_bytes()
+    return _list_file(use).read_bytes()
 
 
-def listing_options(path: Path) -> list[str]:
-    """Returns a JVM's options for writing its class list to a file, until it ends."""
-    # It would not name all classes that come from an archive.
-    return [f"-XX:DumpLoadedClassList={path}", "-Xshare:off"]
+def _list_file(use: Use) -> Traversable:
+    return resources.files("kappa.java").joinpath(f"{use}.classes.gz")

@@ -70,7 +70,7 @@ class LogReader:
         All of them must be taken. Raises Broken if the log has lost the range's beginning, and
         Unreachable if no records arrive.
         """
-        wanted = {(topic, partition): last for topic, partition, last in end.items()}
+        wanted = _places(end)
         places = {part: start.at(*part) for part in wanted}
         if places != self._ended:
             self._go_to(places)
@@ -95,7 +95,7 @@ class LogReader:
         Returns True as soon as it has, and False after some seconds. What has arrived is kept for
         the next range. Raises Unreachable if the broker goes away.
         """
-        places = {(topic, partition): last for topic, partition, last in end.items()}
+        places = _places(end)
         if places != self._ended:
             self._go_to(places)
             self._ended = places
@@ -194,3 +194,7 @@ class LogReader:
         # If the end is in a hole, only this shows that it was reached.
         self._seen[part] = max(self._seen[part], offset)
         return False
+
+
+def _places(offsets: Offsets) -> dict[Part, int]:
+    return {(topic, partition): offset for topic, partition, offset in offsets.items()}

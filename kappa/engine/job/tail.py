@@ -37,9 +37,10 @@ _LOOK_SECONDS = 0.05
 # more records cost little freshness, and leave the machine to others.
 _REST = 0.5
 _LONGEST_REST_SECONDS = 0.25
-# How often a tail at its end looks whether it shall stop, and whether a topic has more partitions.
+# How often a tail at its end looks whether it shall stop, and asks the broker for all ends: a topic
+# may have more partitions. A broker that is away is asked as seldom.
 _STOP_SECONDS = 0.1
-_PARTITIONS_SECONDS = 2.0
+_ASK_SECONDS = 2.0
 # The time between two lines in the log; one per slice would fill a disk.
 _REPORT_SECONDS = 10.0
 
@@ -157,12 +158,12 @@ class Tail:
             try:
                 if self._source.wait_beyond(end, _STOP_SECONDS):
                     return
-                if time.monotonic() - asked >= _PARTITIONS_SECONDS:
+                if time.monotonic() - asked >= _ASK_SECONDS:
                     if not log.end(topics).equals(end):
                         return
                     asked = time.monotonic()
             except Unreachable:
-                stop.wait(_PARTITIONS_SECONDS)
+                stop.wait(_ASK_SECONDS)
             except KappaError:
                 # The stream meets it too, and reports it.
                 return

@@ -6,7 +6,6 @@ from enum import StrEnum
 from pathlib import Path
 
 from kappa.engine.spark.cds import spark_archive
-from kappa.java.class_archive import listing_options
 from kappa.java.jars import Jars
 from kappa.java.java import locate_java
 
@@ -100,7 +99,7 @@ def command(
         archive.class_path,
         f"-Xmx{memory}",
         *options,
-        *(listing_options(list_classes) if list_classes else archive.options()),
+        *archive.options(list_classes),
         # It would report a stale archive on stdout.
         "-Xlog:disable",
         "-Xlog:all=error:stderr",

@@ -2,13 +2,11 @@
 
 `make classes` runs it, after jars or what a job does have changed:
 
-    python -m kappa.engine.spark.recording kappa/java
+    python -m kappa.engine.spark.recording
 """
 
 from __future__ import annotations
 
-import gzip
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +21,7 @@ from kappa.broker.broker import Broker
 from kappa.declare.topic import Topic
 from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.session import Machine, boot
+from kappa.java.class_archive import put_class_list
 from kappa.java.jars import Use, ensure_jars
 from kappa.java.java import find_java
 from kappa.log.client import Log
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 _TOPIC = Topic("recording", event="id string, n bigint, at timestamp", partitions=2, key="id")
 
 
-def main(lists: Path) -> None:
+def main() -> None:
     """Starts a broker and a session, folds a few records as a job does, and ends both."""
     java = find_java()
     settings = load_settings(Path.cwd()).jars
@@ -62,8 +61,7 @@ def main(lists: Path) -> None:
         finally:
             broker.stop()
         for use, path in written.items():
-            packed = gzip.compress(path.read_bytes(), mtime=0)
-            (lists / f"{use}.classes.gz").write_bytes(packed)
+            put_class_list(use, path.read_bytes())
 
 
 def _produce(log: Log) -> None:
@@ -153,4 +151,4 @@ def _end(machine: Machine) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main()
