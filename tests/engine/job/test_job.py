@@ -291,6 +291,8 @@ def _aborts_are_counted(
 ) -> None:
     before = project.wait_until_folded("b-1", job).tally[events][0]
     story.events += produce_in_transactions(broker.bootstrap_servers, events)
+    # A broker answers the end of a transaction before its marker is in the log.
+    job.wait_for(lambda: project.log.end([events]).equals(project.log.high_watermark([events])))
 
     frontier = project.wait_until_folded("b-1", job)
 
