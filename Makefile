@@ -19,7 +19,8 @@ $(VENV)/.run: pyproject.toml $(LOCKS)/build.lock $(LOCKS)/run.lock
 	rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) -r $(LOCKS)/build.lock
-	$(PIP) --no-build-isolation -r $(LOCKS)/run.lock
+	@# Spark comes as source: to compress its jars for a wheel takes 12 s and makes them no smaller.
+	$(PIP) --no-build-isolation --config-settings=--build-option=--compression=stored -r $(LOCKS)/run.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	$(BIN)/python -m pip check
 	@touch $@
@@ -60,7 +61,7 @@ test: $(VENV)/.run  ## the tests, with a real broker, Spark, Delta and browser; 
 	@$(BIN)/python -m kappa.setup & ready=$$!; \
 	$(SELF) $(VENV)/.demo $(VENV)/.dev || { kill $$ready; exit 1; }; \
 	(nice -n 5 $(BIN)/python -m pytest -q -m "not (jvm or sweep or browser)" >$(VENV)/quick.log 2>&1; said=$$?; cat $(VENV)/quick.log; exit $$said) & quick=$$!; \
-	wait $$ready && $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "(jvm$$(command -v chromium >/dev/null && echo ' or browser')) and not sweep"; jvm=$$?; \
+	wait $$ready && $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "(jvm$$(command -v chromium >/dev/null && echo ' or browser')) and not sweep"; jvm=$$?; \
 	wait $$quick; quick=$$?; \
 	test $$quick = 0 || echo "tests without a JVM failed ($$quick): see above, or $(VENV)/quick.log"; \
 	test $$jvm = 0 -a $$quick = 0
