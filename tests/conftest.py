@@ -37,11 +37,11 @@ os.environ["JDK_JAVA_OPTIONS"] = " ".join(
 )
 
 # Examples are judged by what they show: how long one takes says only how busy the machine is.
-settings.register_profile("kappa", deadline=None)
+settings.register_profile("kappa", deadline=None, max_examples=50)
 # For `make check`, which one runs after each change.
-settings.register_profile("check", deadline=None, max_examples=20)
+settings.register_profile("check", deadline=None, max_examples=10)
 # For `make faults`: it runs tests with the marker `law` with as many.
-settings.register_profile("faults", deadline=None, max_examples=1_000)
+settings.register_profile("faults", deadline=None, max_examples=500)
 settings.load_profile("kappa")
 
 

@@ -27,7 +27,7 @@ V1 = (TREE / "pipelines" / "flights.py").read_text(encoding="utf-8")
 V2 = V1.replace("LATE_MINUTES = 15", "LATE_MINUTES = 30")
 FLIGHTS = 30_000
 # Events that arrive while the page is watched; a few of them are a stranger's.
-LATER = 40_000
+LATER = 20_000
 EVIL = b"<script>document.title = 'taken'</script>"
 # A replay of a few thousand records, on a machine that has other things to do.
 PATIENCE_MS = 180_000
@@ -48,15 +48,15 @@ def produce(bed: Testbed, events: Iterable[Event]) -> None:
 
 @contextmanager
 def flights_departing(bed: Testbed, events: list[Event]) -> Iterator[None]:
-    """Produces flights, some hundred a second, and rubbish now and then."""
+    """Produces flights, some sixty a second, and rubbish now and then."""
     stop = threading.Event()
 
     def depart() -> None:
         for start in range(0, len(events), 60):
-            if stop.wait(0.5):
+            if stop.wait(1.0):
                 return
             produce(bed, events[start : start + 60])
-            if start % 1200 == 0:
+            if start % 600 == 0:
                 bed.log.produce([ProducedRecord(b'{"id": "' + EVIL, EVIL)], "flights")
 
     thread = threading.Thread(target=depart)
@@ -78,11 +78,11 @@ def agree(page: Page, button: str, *, told: str) -> None:
 # Six of its looks have that patience each.
 @pytest.mark.timeout(1200)
 def test_a_deploy_is_watched_promoted_and_undone_by_clicking(
-    chromium: Browser, tmp_path: Path
+    chromium: Browser, tmp_path: Path, lent: str
 ) -> None:
     events = list(first_events(FLIGHTS + LATER))
     first, later = events[:-LATER], events[-LATER:]
-    with platform(tmp_path / "airport", listen="127.0.0.1:0", flights=V1) as bed:
+    with platform(tmp_path / "airport", lent, listen="127.0.0.1:0", flights=V1) as bed:
         bed.wait(lambda: served_at(bed.store) is not None, "the HTTP server")
         url = served_at(bed.store)
         assert url is not None

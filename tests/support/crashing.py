@@ -21,7 +21,6 @@ from plans import log as log_facts
 from kappa.base.errors import Broken
 from kappa.base.failpoint import acting
 from kappa.base.sections import RolloutSettings
-from kappa.journal.journal import Journal
 from kappa.state.build import folder, read_birth, table_path
 from kappa.state.frontier import Frontiers
 from kappa.state.job.stopped import Stopped, read_stopped
@@ -36,7 +35,7 @@ from replay.plan.plan import Plan
 from replay.preflight.observed import Observed
 from replay.retire.gc import gc
 from replay.retire.retire import data_of
-from replay.rollout.fold import fold
+from replay.rollout.current import current_state
 from replay.rollout.rollout import Phase, Rollout
 from replay.rollout.state import State
 from replay.run.controller import Controller
@@ -119,7 +118,7 @@ class World:
         return time.time() + self.ahead
 
     def state(self) -> State:
-        return fold(Journal(self.store).after(0))
+        return current_state(self.store)
 
     # The controller's view of processes.
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
 
-# Hypothesis's own default, and that of `make test`; `make faults` has ten times as many.
-_USUAL = 100
+# Those of `make test` (tests/conftest.py); `make faults` has ten times as many.
+_USUAL = 50
 
 
 def examples(number: int, *, suppress: tuple[HealthCheck, ...] = ()) -> settings:

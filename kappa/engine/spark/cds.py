@@ -24,7 +24,7 @@ def spark_archive(jars: Jars, java: str) -> ClassArchive:
 
 
 def _large_first(files: Iterable[Path]) -> list[Path]:
-    """Orders jars by size: a class is looked for in one after the other, and large ones have most.
+    """Orders jars by size: large ones have most classes, and are looked into first.
 
     An archive is made in two thirds of the time so.
     """

@@ -247,7 +247,7 @@ def produce_things(log: Log, topic: str, draw: random.Random) -> None:
     ("replays", "pipelines"),
     [
         # Ordered folds have laws of their own: tests/engine/fold/test_ordered.py.
-        (_FEW, ["folds"]),
+        pytest.param(_FEW, ["folds"], marks=pytest.mark.sweep),
         pytest.param(50, [*PIPELINES], marks=[pytest.mark.sweep, pytest.mark.timeout(7200)]),
     ],
 )
