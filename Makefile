@@ -66,7 +66,7 @@ test: $(VENV)/.run  ## the tests, with a real broker, Spark, Delta and browser; 
 	test $$quick = 0 || echo "tests without a JVM failed ($$quick): see above, or $(VENV)/quick.log"; \
 	test $$jvm = 0 -a $$quick = 0
 
-test-one: setup $(VENV)/.demo $(VENV)/.dev  ## the tests that T names: make test-one T=tests/replay/plan, or T="tests/base/test_lock.py -k held"
+test-one: setup $(VENV)/.demo $(VENV)/.dev  ## the tests that T names: make test-one T=tests/replay/plan, or T="tests/state/test_lock.py -k held"
 	$(BIN)/python -m pytest $(T)
 
 test-browser: setup $(VENV)/.demo $(VENV)/.dev  ## only the page in a real browser: a deploy is watched, promoted and undone by clicking; needs chromium

@@ -34,6 +34,8 @@ from replay.status.running import running
 from serving.query.query import answer
 
 TREE = Path(__file__).resolve().parent.parent
+# Beside this file, a link to pipelines/flights.py of the tree: a wheel has it too.
+_FIRST_VERSION = Path(__file__).with_name("flights.py.txt")
 # The blizzard Nemo: more than half of the flights scheduled in New York on that day never left.
 STORM = (
     "select name, flights, departed, on_time from delays join airlines using (carrier) "
@@ -116,7 +118,7 @@ class Story:
         (self._project / "pipelines").mkdir(parents=True)
         self._records.mkdir()
         (self._project / "kappa.toml").write_text(_SETTINGS, encoding="utf-8")
-        shutil.copy(TREE / "pipelines" / "flights.py", self._project / "pipelines")
+        shutil.copy(_FIRST_VERSION, self._project / "pipelines" / "flights.py")
 
     @contextmanager
     def _platform(self) -> Iterator[None]:

@@ -189,6 +189,13 @@ def test_a_room_imports_only_rooms_above_it_on_the_floor_plan(room: str) -> None
             ), name_of(path)
 
 
+def test_no_room_imports_a_program_that_stands_beside_the_rooms() -> None:
+    beside = {"kappa.setup", "kappa.testing"}
+
+    assert beside == {f"kappa.{path.stem}" for path in HOUSE.glob("kappa/[!_]*.py")}
+    assert {name_of(path) for path in files() if beside & {*read(path).imports}} == set()
+
+
 @pytest.mark.parametrize("room", FLOOR)
 def test_no_file_imports_itself_by_way_of_others(room: str) -> None:
     beside = {path.stem: path for path in files() if room_of(path) == room}

@@ -11,6 +11,7 @@ from kappa.base.errors import KappaError
 if TYPE_CHECKING:
     from replay.look.here import Here
     from replay.rollout.rollout import Rollout
+    from replay.rollout.state import State
 
 
 def follow_rollout(
@@ -55,11 +56,21 @@ def follow_rollout(
         raise
     ensure_served(ended)
     if not ended.active:
-        print(
-            f"{ended.pipeline}: build {ended.build} (version {ended.version}) serves, "
-            f"generation {here.state().generation}"
-        )
+        print(_outcome(here.state(), ended))
     return ended
+
+
+def _outcome(state: State, ended: Rollout) -> str:
+    """Returns a line about a rollout that served: its generation, and what serves by now."""
+    from replay.rollout.history import Chapter
+
+    told = f"{ended.pipeline}: build {ended.build} (version {ended.version})"
+    made = Chapter(ended, state.served_in(ended.id)).generation
+    serving = state.serving.get(ended.pipeline)
+    if serving == ended.build:
+        return f"{told} serves, generation {made}"
+    now = "nothing serves" if serving is None else f"build {serving} serves"
+    return f"{told} served, generation {made}; now {now}, generation {state.generation}"
 
 
 def approve(here: Here, ready: Iterable[Rollout], timeout: float | None) -> None:

@@ -38,21 +38,28 @@ def ended_without_serving(state: State, pipeline: str) -> Rollout:
         raise UsageError(
             f"rollout {named.number} is not the last of pipeline {pipeline}: that is rollout "
             f"{last.number}",
-            hint=f"it is {last.phase}: kappa history; then kappa retry {last.number}",
+            hint=f"it is {last.phase}: kappa history; then {_again(last)}",
         )
     if last.phase is Phase.SERVED:
         raise UsageError(
             f"rollout {last.number}, the last of pipeline {pipeline}, has served: there is "
             "nothing to begin again",
-            hint=f"a new build of the same code: kappa replay {pipeline}",
+            hint=f"a new build of the same code: {_again(last)}",
         )
     if last.switch:
         raise UsageError(
             f"rollout {last.number}, the last of pipeline {pipeline}, was to a build that "
             "was kept, and made none",
-            hint=f"ask for it again: kappa undo {pipeline}",
+            hint=f"ask for it again: {_again(last)}",
         )
     return last
+
+
+def _again(last: Rollout) -> str:
+    """Returns the command that begins a pipeline's last rollout again, or does the same."""
+    if last.phase is Phase.SERVED:
+        return f"kappa replay {last.pipeline}"
+    return f"kappa undo {last.pipeline}" if last.switch else f"kappa retry {last.number}"
 
 
 def plan_again(observed: Observed, pipeline: str) -> Plan:

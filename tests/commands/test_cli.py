@@ -590,6 +590,11 @@ def test_who_waits_for_what_has_ended_already_is_told_how(
     monkeypatch.setattr(Here, "log", lambda _: SimpleNamespace(end=lambda _topics: Offsets()))
     ended = kappa("wait", "web")
     assert (ended.code, ended.out) == (0, "web: build web-2 (version v2) serves, generation 2\n")
+    ended = kappa("wait", "1")
+    assert ended.code == 0
+    assert ended.out == (
+        "web: build web-1 (version v1) served, generation 1; now build web-2 serves, generation 2\n"
+    )
 
     born(two_builds, "web-3")
     append(

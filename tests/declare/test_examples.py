@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from generated import generate, imported
+from pasted import blocks
 
 from kappa import Pipeline, Table, pipeline
+from kappa.code.project import load_pipelines
 from kappa.tables.shape import table_births
 from serving.reader.views import unreadable
 
@@ -84,3 +86,29 @@ def apart(table: Table, number: int) -> Table:
     if table.name != "pages":
         return table
     return Table(f"pages_{number}", keys=table.keys, fold=table.ordered or table.fold)
+
+
+VISIT = '{"type": "object", "properties": {"id": {"type": "string"}}}'
+READ = """
+@pipeline(reads={"visits": shown}, writes=[Table("t")])
+def p(visits):
+    return {"t": visits}
+"""
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_topic_that_the_page_of_events_shows_can_be_read(tmp_path: Path, number: int) -> None:
+    block = [each for each in blocks("docs/reference/events.md") if each.kind == "python"][number]
+    for name, text in (
+        ("schemas/visit.json", VISIT),
+        (
+            "pipelines/p.py",
+            f"from pathlib import Path\nfrom kappa import *\nshown = {block.text}{READ}",
+        ),
+    ):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(text, encoding="utf-8")
+
+    (declared,) = load_pipelines(tmp_path).values()
+
+    assert [topic.name for topic in declared.topics] == ["visits"]

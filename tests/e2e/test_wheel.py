@@ -73,6 +73,9 @@ def installed(folder: Path) -> Path:
 
 def test_the_readme_works_when_pasted_where_a_wheel_is_installed(tmp_path: Path) -> None:
     venv = installed(tmp_path)
+    # The demo's extra (`pip install .[demo]`) finds the pipeline that its story begins with.
+    (packed,) = venv.glob("lib/python*/site-packages/demo/flights.py.txt")
+    assert packed.read_bytes() == (HOUSE / "pipelines" / "flights.py").read_bytes()
     bed = Installed(tmp_path / "project", venv)
     try:
         Reader(bed, venv / "bin").paste("README.md")

@@ -132,6 +132,9 @@ def test_a_retry_by_number_is_of_the_last_rollout_of_its_pipeline() -> None:
     with pytest.raises(UsageError, match="rollout 1 is not the last of pipeline flights") as told:
         ended_without_serving(state, "1")
     assert told.value.hint.endswith("kappa retry 3")
+    with pytest.raises(UsageError, match="rollout 1 is not the last of pipeline flights") as told:
+        ended_without_serving(fold(records(*SWITCHED)), "1")
+    assert told.value.hint == "it is served: kappa history; then kappa replay flights"
 
 
 @pytest.mark.parametrize(
