@@ -76,7 +76,7 @@ def _prose(text: str | None) -> str:
 def entries() -> dict[str, dict[str, Any]]:
     """Returns what the page of declarations lists: for each title, names and what they name."""
     first = ["Topic", "Table", "View", "pipeline", "ordered"]
-    windows = ["tumble", "hop"]
+    windows = ["tumble", "hop", "session"]
     values = {*first, *windows, "Fold", "Ordered", "Pipeline"}
     folds = [name for name in kappa.__all__ if name not in values]
     named = {"Declarations": first, "Folds": folds, "Windows": windows}

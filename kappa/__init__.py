@@ -22,7 +22,7 @@ from kappa.declare.ordered import Ordered, ordered
 from kappa.declare.pipeline import Pipeline, pipeline
 from kappa.declare.table import Table, View
 from kappa.declare.topic import Topic
-from kappa.declare.windows import hop, tumble
+from kappa.declare.windows import hop, session, tumble
 from kappa.folds.fold import Fold
 from kappa.folds.kinds.average import avg_
 from kappa.folds.kinds.booleans import and_, or_
@@ -55,6 +55,7 @@ __all__ = [
     "or_",
     "ordered",
     "pipeline",
+    "session",
     "set_",
     "sum_",
     "theta",

@@ -1,8 +1,10 @@
-"""Windows of event time, as columns that a pipeline's function adds, row by row."""
+"""Windows of event time: columns that a function adds, and the sessions of an ordered step."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from kappa.base.errors import DeclarationError
 from kappa.base.units import parse_duration
@@ -64,6 +66,54 @@ def hop(at: Column | str, size: str, every: str) -> Column:
     return F.transform(F.sequence(first, last, F.lit(step)), F.timestamp_micros)
 
 
+def session(state: dict[str, Any], at: datetime | None, gap: str) -> dict[str, Any] | None:
+    """Moves a key's session on to the time `at`; returns the session that ended before, or None.
+
+    A step of `ordered` calls it first. Its `state` has the columns `since` and `last`, the first
+    and last time of the session that is open. A time more than `gap` after the last ends that
+    session: its state is returned, and all columns begin again at None. An earlier time belongs to
+    the open session, and None to none. Raises DeclarationError if `gap` is no duration above zero.
+
+    Example:
+        def visits_of(state, row):
+            ended = session(state, row["at"], "30 minutes")
+            if ended is not None:
+                yield {"visitor": row["visitor"], "since": ended["since"], "hits": ended["hits"]}
+            state["hits"] = (state["hits"] or 0) + 1
+
+
+        @pipeline(
+            reads={"visits": VISITS},
+            writes=[
+                Table(
+                    "open_sessions",
+                    keys=("visitor",),
+                    fold=ordered(
+                        visits_of,
+                        state="since timestamp, last timestamp, hits bigint",
+                        emits="sessions",
+                    ),
+                ),
+                Table("sessions", emitted="visitor string, since timestamp, hits bigint"),
+            ],
+        )
+        def by_session(visits):
+            return {"open_sessions": visits}
+    """
+    pause = timedelta(microseconds=_micros("gap", gap))
+    if at is None:
+        return None
+    ended = None
+    if state["since"] is not None and at - state["last"] > pause:
+        ended = dict(state)
+        state.update(dict.fromkeys(state))
+    if state["since"] is None:
+        state["since"] = state["last"] = at
+    else:
+        state["last"] = max(state["last"], at)
+    return ended
+
+
 def _micros_of(at: Column | str) -> Column:
     from pyspark.sql import functions as F  # noqa: PLC0415  # as above
 
@@ -76,6 +126,8 @@ def _begin(micros: Column, step: int) -> Column:
     return micros - F.pmod(micros, F.lit(step))
 
 
+# A step asks for each row.
+@cache
 def _micros(name: str, duration: str) -> int:
     found = parse_duration(duration)
     if not found:

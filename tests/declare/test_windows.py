@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kappa import hop, tumble
+from kappa import hop, session, tumble
 from kappa.base.errors import DeclarationError
 
 if TYPE_CHECKING:
@@ -56,9 +56,40 @@ def begin(at: datetime, minutes: int) -> datetime:
         lambda: tumble("at", "soon"),
         lambda: tumble("at", "0 minutes"),
         lambda: hop("at", "1 minute", every="5 minutes"),
+        lambda: session({"since": None, "last": None}, EPOCH, "soon"),
     ],
 )
 def test_what_is_no_window_is_refused(make: object) -> None:
     assert callable(make)
     with pytest.raises(DeclarationError, match="no duration|leaves out times"):
         make()
+
+
+# Minutes of a key's rows in the order of the log -> the sessions, as first minute and rows of each.
+SESSIONS = {
+    (): [],
+    (0,): [(0, 1)],
+    (0, 10, 20): [(0, 3)],
+    (0, 10, 20.001): [(0, 2), (20.001, 1)],
+    (0, None, 9, 30, 31): [(0, 2), (30, 2)],
+    # What is late belongs to the session that is open, and ends it no sooner.
+    (0, 10, 5, 19, 60, 2): [(0, 4), (60, 2)],
+}
+
+
+@pytest.mark.parametrize(("minutes", "sessions"), SESSIONS.items())
+def test_a_session_ends_with_the_first_row_after_the_pause(
+    minutes: tuple[float | None, ...], sessions: list[tuple[float, int]]
+) -> None:
+    state: dict[str, object] = dict.fromkeys(("since", "last", "rows"))
+    ended = []
+    for minute in minutes:
+        at = None if minute is None else EPOCH + timedelta(minutes=minute)
+        ended.append(session(state, at, "10 minutes"))
+        if at is not None:
+            state["rows"] = (state["rows"] or 0) + 1  # type: ignore[operator]
+    found = [each for each in [*ended, state] if each is not None and each["since"] is not None]
+
+    assert [((each["since"] - EPOCH) / timedelta(minutes=1), each["rows"]) for each in found] == (
+        sessions
+    )
