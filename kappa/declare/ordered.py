@@ -15,6 +15,7 @@ from typing import Any
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
+from kappa.declare.described import described
 from kappa.values.columns import Column, parse_columns
 
 # Gets the state of a key, to change in place, and rows of it; the rows it returns are emitted.
@@ -106,6 +107,11 @@ def plain_columns(source: Source, what: str, ddl: str) -> tuple[Column, ...]:
 
     Raises DeclarationError, which begins with the line and `what`.
     """
+    if not isinstance(ddl, str):
+        raise DeclarationError(
+            f"{source}: {what} has {described(ddl)} for its columns, which is no text",
+            hint='write columns as text: "visits bigint, at timestamp"',
+        )
     try:
         columns = parse_columns(ddl)
     except DeclarationError as error:

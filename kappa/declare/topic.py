@@ -14,6 +14,7 @@ from typing import Any
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
+from kappa.declare.described import described
 from kappa.declare.event import check_defaults, renamed, schema_of_event
 from kappa.declare.log_time import (
     check_brokers_time,
@@ -114,7 +115,7 @@ class Topic:
         source = Source.of_caller()
         if not isinstance(name, str) or not _NAME.fullmatch(name) or name in {".", ".."}:
             raise DeclarationError(
-                f"{source}: {name!r} is no name of a Kafka topic",
+                f"{source}: {described(name)} is no name of a Kafka topic",
                 hint="use up to 249 letters, digits, dots, dashes and underscores",
             )
         if kind not in set(TopicKind):
@@ -186,11 +187,12 @@ class Topic:
         return self.lateness_ms is not None or bool(self.identity)
 
 
-def _check_key(source: Source, topic: str, key: str, columns: tuple[Column, ...]) -> None:
+def _check_key(source: Source, topic: str, key: object, columns: tuple[Column, ...]) -> None:
     types = {column.name: column.type for column in columns}
-    if key not in types:
+    if not isinstance(key, str) or key not in types:
+        called = key if isinstance(key, str) else described(key)
         raise DeclarationError(
-            f"{source}: topic {topic} has no column {key}, its key",
+            f"{source}: topic {topic} has no column {called}, its key",
             hint=f"its columns are {', '.join(types)}",
         )
     kind = types[key]
