@@ -427,6 +427,20 @@ NEAR_MISSES: list[tuple[Callable[[], Any], str, str]] = [
     (lambda: View("x", HITS), "view x has topic web.hits for its query", 'View("x", "select'),  # type: ignore[arg-type]
     (lambda: View("x", " "), "view x has no query", 'View("x", "select'),
     (lambda: Table("t", emitted=3), "table t has an int for its columns", '"visits bigint'),  # type: ignore[arg-type]
+    (
+        lambda: Topic("a", event="größe string"),
+        "the column name größe has other characters than letters a to z, digits and _",
+        "write it in backquotes: `größe`",
+    ),
+    (lambda: Topic("a", event="ärger string"), "column name ärger has", "backquotes: `ärger`"),
+    (lambda: Topic("a", event="x int, a-b int"), "column name a-b has", "backquotes: `a-b`"),
+    (lambda: Topic("a", event="x größe"), "x has the type größe, which", "use one of"),
+    (lambda: Topic("a", event="s struct<größe:int>"), "name größe has", "no field of a struct"),
+    (
+        lambda: Topic("a", event="s array<struct<t:struct<`größe`:int>>>"),
+        "s.t has a field größe, and only a column of its own may",
+        "leave größe out",
+    ),
     (lambda: declared(reads=HITS), "function reads topic web.hits, which has", 'reads={"events"'),
     (lambda: declared(reads=[HITS]), "function reads a list, which has no", 'reads={"events"'),
     (lambda: declared(writes=T), "writes table t, which is not in a list", "writes=[TABLE]"),
@@ -434,6 +448,12 @@ NEAR_MISSES: list[tuple[Callable[[], Any], str, str]] = [
     (lambda: declared(reads={"hits": 3}), "hits, which is an int and no Topic", '"hits": TOPIC'),
     (lambda: declared(name=3), "an int is no name of a pipeline", "lower case letters"),
 ]
+
+
+def test_a_name_in_backquotes_is_the_columns_name() -> None:
+    topic = Topic("a", event="`größe` string, `a-b` int", key="größe", identity="a-b")
+
+    assert [column.name for column in topic.columns] == ["größe", "a-b"]
 
 
 @pytest.mark.parametrize(
