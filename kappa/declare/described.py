@@ -26,6 +26,11 @@ def described(value: object) -> str:
     return f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind}"
 
 
+def shown(value: object) -> str:
+    """Shows a text, a number or a truth value as it is written, and describes any other value."""
+    return repr(value) if isinstance(value, bool | int | float) else described(value)
+
+
 def texts(source: Source, of: str, option: str, given: object, example: str) -> tuple[str, ...]:
     """Returns the texts that an option lists. Raises DeclarationError if it lists others."""
     if not isinstance(given, Iterable):

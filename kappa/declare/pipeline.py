@@ -16,7 +16,7 @@ from typing import Any
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
 from kappa.declare.breaker import MaxRejects, check_max_rejects
-from kappa.declare.described import described
+from kappa.declare.described import described, shown
 from kappa.declare.table import Table, View
 from kappa.declare.topic import Topic
 from kappa.declare.topic_kind import TopicKind
@@ -151,7 +151,7 @@ def pipeline(
 
 
 def _check_shapes(source: Source, name: str, reads: object, writes: object) -> None:
-    if not isinstance(reads, Mapping):
+    if not isinstance(reads, Mapping) or not all(isinstance(each, str) for each in reads):
         raise DeclarationError(
             f"{source}: pipeline {name} reads {described(reads)}, which has no parameter's name",
             hint='name the parameter that gets it: reads={"events": TOPIC}',
@@ -176,9 +176,9 @@ def _declared(
             f"{source}: {described(name)} is no name of a pipeline",
             hint="use lower case letters, digits and underscores, a letter first",
         )
-    if on_error not in set(OnError):
+    if on_error not in tuple(OnError):
         raise DeclarationError(
-            f"{source}: pipeline {name} has on_error={on_error!r}",
+            f"{source}: pipeline {name} has on_error={shown(on_error)}",
             hint='on_error is "stop" or "reject"',
         )
     for bound, topic in reads.items():

@@ -14,7 +14,7 @@ from inspect import Parameter, isfunction, signature
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.described import described, texts
+from kappa.declare.described import described, shown, texts
 from kappa.declare.ordered import Ordered, plain_columns
 from kappa.declare.topic import Topic
 from kappa.folds.fold import Fold
@@ -225,7 +225,8 @@ def _check_share(source: Source, table: str, threshold: str, share: object) -> N
     # True is a number to Python. NaN is between no two numbers, and would never be exceeded.
     if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
         raise DeclarationError(
-            f"{source}: table {table} has {threshold}={share!r}, which is no share of its rows",
+            f"{source}: table {table} has {threshold}={shown(share)}, "
+            "which is no share of its rows",
             hint=f"give a number from 0 to 1: {threshold}=0.05 is 5 %",
         )
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.described import described
+from kappa.declare.described import described, shown
 from kappa.declare.event import check_defaults, renamed, schema_of_event
 from kappa.declare.log_time import (
     check_brokers_time,
@@ -118,14 +118,14 @@ class Topic:
                 f"{source}: {described(name)} is no name of a Kafka topic",
                 hint="use up to 249 letters, digits, dots, dashes and underscores",
             )
-        if kind not in set(TopicKind):
+        if kind not in tuple(TopicKind):
             raise DeclarationError(
-                f"{source}: topic {name} has the kind {kind!r}",
+                f"{source}: topic {name} has the kind {shown(kind)}",
                 hint='kind is "retained" or "compacted"',
             )
         if not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 1:
             raise DeclarationError(
-                f"{source}: topic {name} has {partitions!r} partitions",
+                f"{source}: topic {name} has {shown(partitions)} partitions",
                 hint="partitions is a whole number from 1",
             )
         try:
@@ -144,6 +144,11 @@ class Topic:
             )
         if key is not None:
             _check_key(source, name, key, columns)
+        if not isinstance(config, Mapping | None):
+            raise DeclarationError(
+                f"{source}: topic {name} has {described(config)} for config, which sets nothing",
+                hint='write config={"retention.ms": "-1"}',
+            )
         given = {str(option): str(value) for option, value in (config or {}).items()}
         lateness_ms = lateness_of_topic(source, name, event_time, lateness, columns)
         identities = identity_columns(source, name, identity, columns)
@@ -208,7 +213,7 @@ def _archive(source: Source, topic: str, given: bool | str) -> Archive:
         return Archive.COLUMNS if given else Archive.NONE
     if given != Archive.RAW:
         raise DeclarationError(
-            f"{source}: topic {topic} has archive={given!r}",
+            f"{source}: topic {topic} has archive={shown(given)}",
             hint='archive is True, or "raw" to keep keys and values too, or False',
         )
     return Archive.RAW

@@ -446,6 +446,21 @@ NEAR_MISSES: list[tuple[Callable[[], Any], str, str]] = [
     (lambda: declared(writes=T), "writes table t, which is not in a list", "writes=[TABLE]"),
     (lambda: declared(writes="t"), "writes 't', which is not in a list", "writes=[TABLE]"),
     (lambda: declared(reads={"hits": 3}), "hits, which is an int and no Topic", '"hits": TOPIC'),
+    (lambda: declared(reads={3: HITS}), "reads a dict, which has no", 'reads={"events"'),
+    (lambda: declared(on_error=HITS), "has on_error=topic web.hits", '"stop" or "reject"'),
+    (lambda: declared(on_error=["stop"]), "has on_error=a list", '"stop" or "reject"'),
+    (lambda: declared(max_rejects=HITS), "has max_rejects=topic web.hits, which", "0.01"),
+    (lambda: Table("t", max_added=HITS), "has max_added=topic web.hits, which", "0.05"),  # type: ignore[arg-type]
+    (lambda: Topic("a", event=HITS), "event is topic web.hits, which declares nothing", "DDL"),  # type: ignore[arg-type]
+    (lambda: Topic("a", event="x int", kind=["retained"]), "the kind a list", '"retained"'),  # type: ignore[arg-type]
+    (lambda: Topic("a", event="x int", partitions=HITS), "has topic web.hits partitions", "from 1"),  # type: ignore[arg-type]
+    (lambda: Topic("a", event="x int", archive=HITS), "archive=topic web.hits", "archive is True"),  # type: ignore[arg-type]
+    (lambda: Topic("a", event="x int", config="a=b"), "has 'a=b' for config", "write config={"),  # type: ignore[arg-type]
+    (lambda: Topic("a", event="x int", was="y"), "was is 'y', which gives no", "write was={"),  # type: ignore[arg-type]
+    (lambda: Topic("a", event="x int", was={"x": 3}), "x was 3, which is no name", "write was={"),  # type: ignore[dict-item]
+    (lambda: ordered(step, state="n int", emits=T), "emits table t, which is", 'emits="regulars"'),  # type: ignore[arg-type]
+    (lambda: ordered(step, state="n int", over=T), "called over table t", '"row"'),  # type: ignore[arg-type]
+    (lambda: ordered(HITS, state="n int"), "topic web.hits is no step", "give a function"),  # type: ignore[arg-type]
     (lambda: declared(name=3), "an int is no name of a pipeline", "lower case letters"),
 ]
 
