@@ -9,5 +9,6 @@ at once, with the user's file and line (kappa/base/source.py). Read it in this o
     pipeline       the function that writes tables from topics
     windows        columns for windows of event time
     ordered        a fold by a step of the user's, in the order of the log
+    described      how errors name what was given instead
     breaker        how many records a candidate may reject
 """

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
+from kappa.declare.described import shown
 from kappa.values.tally import Tally
 
 MaxRejects: TypeAlias = int | float | None
@@ -25,7 +26,7 @@ def check_max_rejects(source: Source, pipeline: str, limit: object) -> None:
     if limit is None or whole or (isinstance(limit, float) and 0 <= limit <= 1):
         return
     raise DeclarationError(
-        f"{source}: pipeline {pipeline} has max_rejects={limit!r}, "
+        f"{source}: pipeline {pipeline} has max_rejects={shown(limit)}, "
         "which is no number of records and no share of them",
         hint=(
             "a whole number is a count of records, max_rejects=100; "

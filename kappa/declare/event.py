@@ -5,13 +5,14 @@ Pure, but for reading the schema file that a declaration names.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
+from kappa.declare.described import described, shown
 from kappa.declare.schema_files import read_schema_file
 from kappa.values.columns import Column
 from kappa.values.json_schema import read_schema
@@ -19,6 +20,8 @@ from kappa.values.reason import Rejected
 from kappa.values.schema_place import SchemaPlace
 from kappa.values.schema_rules import rule_of
 from kappa.values.value import check_of, default_of
+
+_WAS = 'write was={"page": "url"}, or was={"page": ("url", "uri")}'
 
 
 def schema_of_event(event: str | Mapping[str, Any] | Path, source: Source) -> SchemaPlace | None:
@@ -42,7 +45,7 @@ def schema_of_event(event: str | Mapping[str, Any] | Path, source: Source) -> Sc
             return read_schema(event)
         case _:
             raise DeclarationError(
-                f"event={event!r} declares nothing",
+                f"event is {described(event)}, which declares nothing",
                 hint=(
                     'give DDL ("id string not null, at timestamp"), a JSON Schema, '
                     "or the Path of one"
@@ -54,6 +57,10 @@ def renamed(
     columns: tuple[Column, ...], was: Mapping[str, str | Sequence[str]]
 ) -> tuple[Column, ...]:
     """Returns the columns with their old names, as `was` declares them."""
+    if not isinstance(was, Mapping):
+        raise DeclarationError(
+            f"was is {described(was)}, which gives no column an old name", hint=_WAS
+        )
     names = [column.name for column in columns]
     taken = dict.fromkeys(names, "a column")
     old_names: dict[str, tuple[str, ...]] = {}
@@ -65,13 +72,12 @@ def renamed(
                 else f"write was={{new name: old name}}; its columns are {', '.join(names)}"
             )
             raise DeclarationError(f"was names {name}, which is no column", hint=hint)
+        if not isinstance(given, Iterable):
+            raise _no_old_name(name, given)
         old_names[name] = (given,) if isinstance(given, str) else tuple(given)
         for old in old_names[name]:
             if not isinstance(old, str) or not old:
-                raise DeclarationError(
-                    f"column {name} was {old!r}, which is no name",
-                    hint='write was={"page": "url"}, or was={"page": ("url", "uri")}',
-                )
+                raise _no_old_name(name, old)
             if old in taken:
                 # A record with both would be ambiguous.
                 raise DeclarationError(
@@ -80,6 +86,10 @@ def renamed(
                 )
             taken[old] = f"what {name} was already"
     return tuple(replace(column, was=old_names.get(column.name, ())) for column in columns)
+
+
+def _no_old_name(column: str, given: object) -> DeclarationError:
+    return DeclarationError(f"column {column} was {shown(given)}, which is no name", hint=_WAS)
 
 
 def check_defaults(

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
 from kappa.base.units import parse_duration
+from kappa.declare.described import described, texts
 from kappa.declare.topic_kind import TopicKind
 from kappa.values.columns import Array, Column, Scalar, Struct
 
@@ -56,7 +57,8 @@ def identity_columns(
     source: Source, topic: str, identity: str | Sequence[str], columns: tuple[Column, ...]
 ) -> tuple[str, ...]:
     """Returns the columns of an identity. Raises DeclarationError if they have no equality."""
-    names = (identity,) if isinstance(identity, str) else tuple(identity)
+    given = (identity,) if isinstance(identity, str) else identity
+    names = texts(source, f"topic {topic}", "identity", given, '("id",)')
     if len(set(names)) < len(names):
         raise DeclarationError(
             f"{source}: topic {topic} has a column twice in its identity",
@@ -98,8 +100,9 @@ def _typed(
     for column in columns:
         if column.name == name:
             return column
+    called = name if isinstance(name, str) else described(name)
     raise DeclarationError(
-        f"{source}: topic {topic} has no column {name}, its {option}",
+        f"{source}: topic {topic} has no column {called}, its {option}",
         hint=f"its columns are {', '.join(column.name for column in columns)}",
     )
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
+from kappa.declare.described import described, shown
 from kappa.values.columns import Column, parse_columns
 
 # Gets the state of a key, to change in place, and rows of it; the rows it returns are emitted.
@@ -87,14 +88,20 @@ def ordered(step: Step, *, state: str, emits: str | None = None, over: str = Ove
     source = Source.of_caller()
     # Workers import it by its name, and the fingerprint follows that name to its code.
     if not inspect.isfunction(step) or "." in step.__qualname__ or step.__name__ == "<lambda>":
+        called = getattr(step, "__qualname__", described(step))
         raise DeclarationError(
-            f"{source}: {getattr(step, '__qualname__', repr(step))} is no step of an ordered fold",
+            f"{source}: {called} is no step of an ordered fold",
             hint="give a function at the top level of a file",
         )
-    if over not in set(Over):
+    if over not in tuple(Over):
         raise DeclarationError(
-            f"{source}: the step {step.__qualname__} is called over {over!r}",
+            f"{source}: the step {step.__qualname__} is called over {shown(over)}",
             hint='over is "row", "arrow" or "pandas"',
+        )
+    if not isinstance(emits, str | None):
+        raise DeclarationError(
+            f"{source}: the step {step.__qualname__} emits {described(emits)}, which is no name",
+            hint='give the table by its name: emits="regulars"',
         )
     return Ordered(
         step, plain_columns(source, f"the state of {step.__qualname__}", state), emits, Over(over)
@@ -106,6 +113,11 @@ def plain_columns(source: Source, what: str, ddl: str) -> tuple[Column, ...]:
 
     Raises DeclarationError, which begins with the line and `what`.
     """
+    if not isinstance(ddl, str):
+        raise DeclarationError(
+            f"{source}: {what} has {described(ddl)} for its columns, which is no text",
+            hint='write columns as text: "visits bigint, at timestamp"',
+        )
     try:
         columns = parse_columns(ddl)
     except DeclarationError as error:

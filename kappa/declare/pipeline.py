@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
 from kappa.declare.breaker import MaxRejects, check_max_rejects
+from kappa.declare.described import described, shown
 from kappa.declare.table import Table, View
 from kappa.declare.topic import Topic
 from kappa.declare.topic_kind import TopicKind
@@ -140,13 +141,26 @@ def pipeline(
 
     def declare(function: Callable[..., Mapping[str, Any]]) -> Pipeline:
         source = Source(function.__code__.co_filename, function.__code__.co_firstlineno)
-        declared = _declared(
-            function, name or function.__name__, dict(reads), tuple(writes), source, on_error
-        )
+        called = name or function.__name__
+        _check_shapes(source, called, reads, writes)
+        declared = _declared(function, called, dict(reads), tuple(writes), source, on_error)
         check_max_rejects(source, declared.name, max_rejects)
         return replace(declared, max_rejects=max_rejects)
 
     return declare
+
+
+def _check_shapes(source: Source, name: str, reads: object, writes: object) -> None:
+    if not isinstance(reads, Mapping) or not all(isinstance(each, str) for each in reads):
+        raise DeclarationError(
+            f"{source}: pipeline {name} reads {described(reads)}, which has no parameter's name",
+            hint='name the parameter that gets it: reads={"events": TOPIC}',
+        )
+    if isinstance(writes, str) or not isinstance(writes, Iterable):
+        raise DeclarationError(
+            f"{source}: pipeline {name} writes {described(writes)}, which is not in a list",
+            hint="put it into a list: writes=[TABLE]",
+        )
 
 
 def _declared(
@@ -157,21 +171,21 @@ def _declared(
     source: Source,
     on_error: str,
 ) -> Pipeline:
-    if not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise DeclarationError(
-            f"{source}: {name!r} is no name of a pipeline",
+            f"{source}: {described(name)} is no name of a pipeline",
             hint="use lower case letters, digits and underscores, a letter first",
         )
-    if on_error not in set(OnError):
+    if on_error not in tuple(OnError):
         raise DeclarationError(
-            f"{source}: pipeline {name} has on_error={on_error!r}",
+            f"{source}: pipeline {name} has on_error={shown(on_error)}",
             hint='on_error is "stop" or "reject"',
         )
     for bound, topic in reads.items():
         if not isinstance(topic, Topic):
             raise DeclarationError(
                 f"{source}: pipeline {name} reads {bound}, "
-                f"which is {_described(topic)} and no Topic",
+                f"which is {described(topic)} and no Topic",
                 hint=f'give the topic: reads={{"{bound}": TOPIC}}',
             )
     names = [topic.name for topic in reads.values()]
@@ -187,7 +201,7 @@ def _declared(
     other = next((each for each in writes if not isinstance(each, Table | View)), None)
     if other is not None:
         raise DeclarationError(
-            f"{source}: pipeline {name} writes {_described(other)}, which is no Table or View",
+            f"{source}: pipeline {name} writes {described(other)}, which is no Table or View",
             hint='give tables and views: writes=[Table("...")]; rows go to no topic',
         )
     if not tables:
@@ -227,13 +241,6 @@ def _declared(
         inspect.getdoc(function) or "",
         OnError(on_error),
     )
-
-
-def _described(value: object) -> str:
-    """Names a value for people: what it is and what it is called, never how Python prints it."""
-    if isinstance(value, Table | View | Topic):
-        return f"{type(value).__name__.lower()} {value.name}"
-    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
 
 
 def _check_emitted(pipeline: str, tables: tuple[Table, ...]) -> None:

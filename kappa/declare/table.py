@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import Parameter, isfunction, signature
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
+from kappa.declare.described import described, shown, texts
 from kappa.declare.ordered import Ordered, plain_columns
 from kappa.declare.topic import Topic
 from kappa.folds.fold import Fold
@@ -86,10 +88,10 @@ class Table:
     ) -> None:
         source = Source.of_caller()
         _check_name(source, "table", name)
-        keys = _words(source, name, "keys", keys)
-        checks = _words(source, name, "checks", checks)
+        keys = _words(source, name, "keys", keys, '("id",)')
+        checks = _words(source, name, "checks", checks, '["visits > 0"]')
         step = fold if isinstance(fold, Ordered) else None
-        fold = {} if fold is None or isinstance(fold, Ordered) else dict(fold)
+        fold = {} if fold is None or isinstance(fold, Ordered) else _folds(source, name, fold)
         if emitted is not None and (keys or fold or step is not None or latest is not None):
             raise DeclarationError(
                 f"{source}: table {name} is emitted, and its rows are appended as they come",
@@ -102,7 +104,8 @@ class Table:
             )
         if latest is not None and not isinstance(latest, Topic):
             raise DeclarationError(
-                f"{source}: table {name} is the latest of {latest!r}, which is no Topic"
+                f"{source}: table {name} is the latest of {described(latest)}, which is no Topic",
+                hint="give a topic that has a key: latest=TOPIC",
             )
         if latest is not None and latest.key is None:
             raise DeclarationError(
@@ -119,21 +122,11 @@ class Table:
                 f"{source}: table {name} has a fold and no keys",
                 hint="say what the rows are grouped by: keys=(...)",
             )
-        for column, how in fold.items():
-            if not isinstance(how, Fold):
-                raise DeclarationError(
-                    f"{source}: table {name} folds column {column} by {how!r}, which is no fold",
-                    hint=(
-                        "use count(), sum_(...), avg_(...), min_(...), max_(...), and_(...), "
-                        "or_(...), first(...), latest(...), set_(...), top_k(...), hll(...), "
-                        "theta(...) or kll(...)"
-                    ),
-                )
         state = [] if step is None else [column.name for column in step.state]
         for column in (*keys, *fold, *state):
             if not isinstance(column, str) or not column or column.startswith("_"):
                 raise DeclarationError(
-                    f"{source}: table {name} has a column named {column!r}",
+                    f"{source}: table {name} has a column named {described(column)}",
                     hint="a leading underscore marks the platform's own columns",
                 )
         served = [
@@ -202,7 +195,11 @@ class View:
         source = Source.of_caller()
         _check_name(source, "view", name)
         if not isinstance(sql, str) or not sql.strip():
-            raise DeclarationError(f"{source}: view {name} has no query")
+            given = "no query" if isinstance(sql, str) else f"{described(sql)} for its query"
+            raise DeclarationError(
+                f"{source}: view {name} has {given}",
+                hint=f'write the query as text: View("{name}", "select ... from ...")',
+            )
         set_field = object.__setattr__
         set_field(self, "name", name)
         set_field(self, "sql", sql.strip().rstrip(";"))
@@ -212,7 +209,7 @@ class View:
 def _check_name(source: Source, what: str, name: object) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise DeclarationError(
-            f"{source}: {name!r} is no name of a {what}",
+            f"{source}: {described(name)} is no name of a {what}",
             hint="use lower case letters, digits and underscores, a letter first",
         )
     if name == REJECTS:
@@ -228,15 +225,51 @@ def _check_share(source: Source, table: str, threshold: str, share: object) -> N
     # True is a number to Python. NaN is between no two numbers, and would never be exceeded.
     if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
         raise DeclarationError(
-            f"{source}: table {table} has {threshold}={share!r}, which is no share of its rows",
+            f"{source}: table {table} has {threshold}={shown(share)}, "
+            "which is no share of its rows",
             hint=f"give a number from 0 to 1: {threshold}=0.05 is 5 %",
         )
 
 
-def _words(source: Source, table: str, what: str, words: Sequence[str]) -> tuple[str, ...]:
+def _folds(source: Source, table: str, given: object) -> dict[str, Fold]:
+    if not isinstance(given, Mapping):
+        raise DeclarationError(
+            f"{source}: table {table} has {described(given)} for fold, which names no column",
+            hint='name each folded column: fold={"rows": count()}',
+        )
+    for column, how in given.items():
+        folds = f"{source}: table {table} folds column {column}"
+        if isfunction(how) and how.__module__.startswith("kappa.folds.kinds."):
+            needed = [p for p in signature(how).parameters.values() if p.default is Parameter.empty]
+            example = ", ".join(('"ms"', "0.5")[: len(needed)])
+            raise DeclarationError(
+                f"{folds} by {how.__name__}, but {how.__name__} is not called",
+                hint=f"write {how.__name__}({example})",
+            )
+        if not isinstance(how, Fold):
+            raise DeclarationError(
+                f"{folds} by {described(how)}, which is no fold",
+                hint=(
+                    "use count(), sum_(...), avg_(...), min_(...), max_(...), and_(...), "
+                    "or_(...), first(...), latest(...), set_(...), top_k(...), hll(...), "
+                    "theta(...) or kll(...)"
+                ),
+            )
+        wrong = [each for each in how.given if not isinstance(each, str)]
+        if wrong:
+            raise DeclarationError(
+                f"{folds} by {how.kind} of {described(wrong[0])}, which is no name of a column",
+                hint='give the name of a column of the rows as text, as in sum_("ms")',
+            )
+    return dict(given)
+
+
+def _words(
+    source: Source, table: str, what: str, words: Sequence[str], example: str
+) -> tuple[str, ...]:
     # A lone string is a sequence of letters: the commonest mistake with tuples of one.
     if isinstance(words, str):
         raise DeclarationError(
             f"{source}: table {table} has {what}={words!r}", hint=f"write {what}=({words!r},)"
         )
-    return tuple(words)
+    return texts(source, f"table {table}", what, words, example)

@@ -14,6 +14,7 @@ from typing import Any
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
+from kappa.declare.described import described, shown
 from kappa.declare.event import check_defaults, renamed, schema_of_event
 from kappa.declare.log_time import (
     check_brokers_time,
@@ -114,17 +115,17 @@ class Topic:
         source = Source.of_caller()
         if not isinstance(name, str) or not _NAME.fullmatch(name) or name in {".", ".."}:
             raise DeclarationError(
-                f"{source}: {name!r} is no name of a Kafka topic",
+                f"{source}: {described(name)} is no name of a Kafka topic",
                 hint="use up to 249 letters, digits, dots, dashes and underscores",
             )
-        if kind not in set(TopicKind):
+        if kind not in tuple(TopicKind):
             raise DeclarationError(
-                f"{source}: topic {name} has the kind {kind!r}",
+                f"{source}: topic {name} has the kind {shown(kind)}",
                 hint='kind is "retained" or "compacted"',
             )
         if not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 1:
             raise DeclarationError(
-                f"{source}: topic {name} has {partitions!r} partitions",
+                f"{source}: topic {name} has {shown(partitions)} partitions",
                 hint="partitions is a whole number from 1",
             )
         try:
@@ -143,6 +144,11 @@ class Topic:
             )
         if key is not None:
             _check_key(source, name, key, columns)
+        if not isinstance(config, Mapping | None):
+            raise DeclarationError(
+                f"{source}: topic {name} has {described(config)} for config, which sets nothing",
+                hint='write config={"retention.ms": "-1"}',
+            )
         given = {str(option): str(value) for option, value in (config or {}).items()}
         lateness_ms = lateness_of_topic(source, name, event_time, lateness, columns)
         identities = identity_columns(source, name, identity, columns)
@@ -186,11 +192,12 @@ class Topic:
         return self.lateness_ms is not None or bool(self.identity)
 
 
-def _check_key(source: Source, topic: str, key: str, columns: tuple[Column, ...]) -> None:
+def _check_key(source: Source, topic: str, key: object, columns: tuple[Column, ...]) -> None:
     types = {column.name: column.type for column in columns}
-    if key not in types:
+    if not isinstance(key, str) or key not in types:
+        called = key if isinstance(key, str) else described(key)
         raise DeclarationError(
-            f"{source}: topic {topic} has no column {key}, its key",
+            f"{source}: topic {topic} has no column {called}, its key",
             hint=f"its columns are {', '.join(types)}",
         )
     kind = types[key]
@@ -206,7 +213,7 @@ def _archive(source: Source, topic: str, given: bool | str) -> Archive:
         return Archive.COLUMNS if given else Archive.NONE
     if given != Archive.RAW:
         raise DeclarationError(
-            f"{source}: topic {topic} has archive={given!r}",
+            f"{source}: topic {topic} has archive={shown(given)}",
             hint='archive is True, or "raw" to keep keys and values too, or False',
         )
     return Archive.RAW

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kappa.base.errors import DeclarationError
-from kappa.values.tokens import Tokens
+from kappa.values.tokens import PLAIN_NAME, Tokens
 
 # Spark's other spellings of the same types.
 _SYNONYMS = {
@@ -127,6 +127,8 @@ def parse_columns(ddl: str) -> tuple[Column, ...]:
             hint="separate columns by commas: `id string not null, at timestamp`",
         )
     refuse_repeated(columns, ddl)
+    for column in columns:
+        _refuse_odd_names_inside(column.type, column.name)
     return tuple(columns)
 
 
@@ -141,8 +143,26 @@ def parse_type(text: str) -> Type:
     return found
 
 
+def _refuse_odd_names_inside(kind: Type, of: str) -> None:
+    # Spark's names of types have no backquotes, so a struct with such a field could not be read.
+    match kind:
+        case Array(element):
+            _refuse_odd_names_inside(element, of)
+        case Struct(fields):
+            for field in fields:
+                if not PLAIN_NAME.fullmatch(field.name):
+                    raise DeclarationError(
+                        f"{of} has a field {field.name}, and only a column of its own may have "
+                        "other characters in its name than letters a to z, digits and _",
+                        hint=f"leave {field.name} out, or send it under another name",
+                    )
+                _refuse_odd_names_inside(field.type, f"{of}.{field.name}")
+        case _:
+            pass
+
+
 def _column(tokens: Tokens) -> Column:
-    name = tokens.word("a column name")
+    name = tokens.name()
     if name.startswith("_"):
         raise DeclarationError(
             f"column {name} begins with an underscore, which marks the platform's own columns",

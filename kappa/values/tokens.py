@@ -7,13 +7,16 @@ from collections.abc import Iterator
 
 from kappa.base.errors import DeclarationError
 
-# Texts keep their quotes, so that no text is taken for a name.
+# Texts keep their quotes, so that no text is taken for a name. A word that no name may be is one
+# word all the same, so that an error shows it as it was written.
 _TOKEN = re.compile(
-    r"""\s*(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)|`(?P<quoted>[^`]+)`
+    r"""\s*(?:(?P<name>[^\W\d][^\s<>(),:`'"]*)|`(?P<quoted>[^`]+)`
     |(?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)
     |(?P<text>'(?:[^'\\]|''|\\.)*'|"(?:[^"\\]|""|\\.)*")|(?P<mark>[<>(),:])|(?P<other>\S))""",
     re.VERBOSE | re.DOTALL,
 )
+# A name that needs no backquotes; inside of a struct there are no others.
+PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Tokens:
@@ -21,12 +24,14 @@ class Tokens:
 
     def __init__(self, text: str) -> None:
         self.text = text
+        self._quoted: set[int] = set()
         self._tokens = list(self._split(text))
         self._next = 0
 
-    @staticmethod
-    def _split(text: str) -> Iterator[str]:
-        for match in _TOKEN.finditer(text.strip()):
+    def _split(self, text: str) -> Iterator[str]:
+        for place, match in enumerate(_TOKEN.finditer(text.strip())):
+            if match["quoted"]:
+                self._quoted.add(place)
             yield (
                 match["name"]
                 or match["quoted"]
@@ -67,6 +72,17 @@ class Tokens:
             )
         self._next += 1
         return word
+
+    def name(self) -> str:
+        """Takes a column's name; backquotes allow other characters than letters, digits and _."""
+        is_quoted = self._next in self._quoted
+        name = self.word("a column name")
+        if not is_quoted and not PLAIN_NAME.fullmatch(name):
+            raise DeclarationError(
+                f"the column name {name} has other characters than letters a to z, digits and _",
+                hint=f"write it in backquotes: `{name}`; no field of a struct has such a name",
+            )
+        return name
 
     def number(self) -> int:
         """Takes a whole number."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kappa.base.errors import DeclarationError
 from kappa.declare.topic import Topic
 from kappa.values.columns import Column, parse_columns
 from replay.changes.readers import widens
@@ -57,5 +58,12 @@ def _column(line: str) -> Column | None:
     kind, _, declared = line.partition(" ")
     if kind != "column":
         return None
-    (column,) = parse_columns(declared.partition(" default ")[0].partition(" was ")[0])
-    return column
+    words = declared.partition(" default ")[0].partition(" was ")[0].split(" ")
+    # The line has no backquotes, and a name that was declared in them may have spaces.
+    for end in range(1, len(words)):
+        try:
+            (column,) = parse_columns(f"`{' '.join(words[:end])}` {' '.join(words[end:])}")
+        except DeclarationError:
+            continue
+        return column
+    return None

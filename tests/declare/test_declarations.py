@@ -12,6 +12,7 @@ from kappa import (
     Table,
     Topic,
     View,
+    avg_,
     count,
     hll,
     kll,
@@ -336,7 +337,7 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
     (
         "text written",
         lambda: declared(writes=[Table("t"), "u"]),
-        "pipeline function writes a str, which is no Table or View",
+        "pipeline function writes 'u', which is no Table or View",
     ),
     (
         "a table read",
@@ -375,6 +376,113 @@ def test_what_cannot_be_meant_is_refused_with_the_users_line(
         declare()
 
     assert refused.value.message.startswith(f"{__file__}:")
+
+
+T = Table("t")
+
+
+def folded(**fold: Any) -> Table:
+    return Table("t", keys=("id",), fold=fold)
+
+
+# What was given instead is named, never printed whole, and the hint says what to type.
+NEAR_MISSES: list[tuple[Callable[[], Any], str, str]] = [
+    (
+        lambda: folded(a=max_(3)),  # type: ignore[arg-type]  # the mistakes under test, from here on
+        "table t folds column a by max of an int, which is no name of a column",
+        'sum_("ms")',
+    ),
+    (lambda: folded(a=avg_(HITS)), "by avg of topic web.hits, which is no name", 'sum_("ms")'),  # type: ignore[arg-type]
+    (lambda: folded(a=max_(None)), "by max of None, which is no name", 'sum_("ms")'),  # type: ignore[arg-type]
+    (lambda: folded(a=count(3)), "by count of an int, which is no name", 'sum_("ms")'),  # type: ignore[arg-type]
+    (lambda: folded(a=top_k("n", by=3)), "by top_k of an int, which is no name", 'sum_("ms")'),  # type: ignore[arg-type]
+    (lambda: folded(a=count), "column a by count, but count is not called", "write count()"),
+    (lambda: folded(a=max_), "but max_ is not called", 'write max_("ms")'),
+    (lambda: folded(a=kll), "but kll is not called", 'write kll("ms", 0.5)'),
+    (lambda: folded(a=step), "by the function step, which is no fold", "use count()"),
+    (lambda: folded(a=HITS), "column a by topic web.hits, which is no fold", "use count()"),
+    (lambda: folded(a=3), "column a by an int, which is no fold", "use count()"),
+    (
+        lambda: Table("t", keys=("id",), fold=count()),  # type: ignore[arg-type]
+        "table t has a Count for fold, which names no column",
+        'fold={"rows": count()}',
+    ),
+    (lambda: Table("t", latest=T), "latest of table t, which is no Topic", "latest=TOPIC"),  # type: ignore[arg-type]
+    (lambda: Table(HITS), "topic web.hits is no name of a table", "lower case letters"),  # type: ignore[arg-type]
+    (lambda: Topic(T, event="x int"), "table t is no name of a Kafka topic", "letters"),  # type: ignore[arg-type]
+    (lambda: Table("t", keys=(HITS,)), "topic web.hits in keys, which is no text", 'keys=("id",)'),  # type: ignore[arg-type]
+    (lambda: Table("t", keys=None), "None for keys, which is no list of texts", "leave keys out"),  # type: ignore[arg-type]
+    (lambda: Table("t", checks=[3]), "an int in checks, which is no text", 'checks=["visits > 0"]'),  # type: ignore[list-item]
+    (
+        lambda: Topic("a", event="x int", identity=3),  # type: ignore[arg-type]
+        "topic a has an int for identity, which is no list of texts",
+        'identity=("id",)',
+    ),
+    (lambda: Topic("a", event="x int", key=HITS), "no column topic web.hits, its key", "are x"),  # type: ignore[arg-type]
+    (
+        lambda: Topic("a", event="x int", event_time=HITS, lateness="1 hour"),  # type: ignore[arg-type]
+        "no column topic web.hits, its event_time",
+        "are x",
+    ),
+    (lambda: View("x", HITS), "view x has topic web.hits for its query", 'View("x", "select'),  # type: ignore[arg-type]
+    (lambda: View("x", " "), "view x has no query", 'View("x", "select'),
+    (lambda: Table("t", emitted=3), "table t has an int for its columns", '"visits bigint'),  # type: ignore[arg-type]
+    (
+        lambda: Topic("a", event="größe string"),
+        "the column name größe has other characters than letters a to z, digits and _",
+        "write it in backquotes: `größe`",
+    ),
+    (lambda: Topic("a", event="ärger string"), "column name ärger has", "backquotes: `ärger`"),
+    (lambda: Topic("a", event="x int, a-b int"), "column name a-b has", "backquotes: `a-b`"),
+    (lambda: Topic("a", event="x größe"), "x has the type größe, which", "use one of"),
+    (lambda: Topic("a", event="s struct<größe:int>"), "name größe has", "no field of a struct"),
+    (
+        lambda: Topic("a", event="s array<struct<t:struct<`größe`:int>>>"),
+        "s.t has a field größe, and only a column of its own may",
+        "leave größe out",
+    ),
+    (lambda: declared(reads=HITS), "function reads topic web.hits, which has", 'reads={"events"'),
+    (lambda: declared(reads=[HITS]), "function reads a list, which has no", 'reads={"events"'),
+    (lambda: declared(writes=T), "writes table t, which is not in a list", "writes=[TABLE]"),
+    (lambda: declared(writes="t"), "writes 't', which is not in a list", "writes=[TABLE]"),
+    (lambda: declared(reads={"hits": 3}), "hits, which is an int and no Topic", '"hits": TOPIC'),
+    (lambda: declared(reads={3: HITS}), "reads a dict, which has no", 'reads={"events"'),
+    (lambda: declared(on_error=HITS), "has on_error=topic web.hits", '"stop" or "reject"'),
+    (lambda: declared(on_error=["stop"]), "has on_error=a list", '"stop" or "reject"'),
+    (lambda: declared(max_rejects=HITS), "has max_rejects=topic web.hits, which", "0.01"),
+    (lambda: Table("t", max_added=HITS), "has max_added=topic web.hits, which", "0.05"),  # type: ignore[arg-type]
+    (lambda: Topic("a", event=HITS), "event is topic web.hits, which declares nothing", "DDL"),  # type: ignore[arg-type]
+    (lambda: Topic("a", event="x int", kind=["retained"]), "the kind a list", '"retained"'),  # type: ignore[arg-type]
+    (lambda: Topic("a", event="x int", partitions=HITS), "has topic web.hits partitions", "from 1"),  # type: ignore[arg-type]
+    (lambda: Topic("a", event="x int", archive=HITS), "archive=topic web.hits", "archive is True"),  # type: ignore[arg-type]
+    (lambda: Topic("a", event="x int", config="a=b"), "has 'a=b' for config", "write config={"),  # type: ignore[arg-type]
+    (lambda: Topic("a", event="x int", was="y"), "was is 'y', which gives no", "write was={"),  # type: ignore[arg-type]
+    (lambda: Topic("a", event="x int", was={"x": 3}), "x was 3, which is no name", "write was={"),  # type: ignore[dict-item]
+    (lambda: ordered(step, state="n int", emits=T), "emits table t, which is", 'emits="regulars"'),  # type: ignore[arg-type]
+    (lambda: ordered(step, state="n int", over=T), "called over table t", '"row"'),  # type: ignore[arg-type]
+    (lambda: ordered(HITS, state="n int"), "topic web.hits is no step", "give a function"),  # type: ignore[arg-type]
+    (lambda: declared(name=3), "an int is no name of a pipeline", "lower case letters"),
+]
+
+
+def test_a_name_in_backquotes_is_the_columns_name() -> None:
+    topic = Topic("a", event="`größe` string, `a-b` int", key="größe", identity="a-b")
+
+    assert [column.name for column in topic.columns] == ["größe", "a-b"]
+
+
+@pytest.mark.parametrize(
+    ("declare", "said", "hint"), NEAR_MISSES, ids=[case[1] for case in NEAR_MISSES]
+)
+def test_a_near_miss_is_named_and_the_hint_says_what_to_type(
+    declare: Callable[[], Any], said: str, hint: str
+) -> None:
+    with pytest.raises(DeclarationError) as refused:
+        declare()
+
+    assert refused.value.message.startswith(f"{__file__}:")
+    assert said in refused.value.message
+    assert hint in refused.value.hint
 
 
 def test_a_declared_pipeline_is_a_value() -> None:

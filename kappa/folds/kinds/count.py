@@ -22,6 +22,7 @@ class Count(MergedFold):
     """The number of rows, or of values that are not null."""
 
     kind = "count"
+    folds_rows = True
 
     def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
         if self.column is not None:

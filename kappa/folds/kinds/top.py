@@ -34,6 +34,10 @@ class TopK(Fold):
     by_order = True
 
     @property
+    def given(self) -> tuple[object, ...]:
+        return (self.column, dict(self.options).get("by", self.column))
+
+    @property
     def inputs(self) -> tuple[str, ...]:
         """Lists the column of the values, and the one that ranks them if it is another."""
         by = dict(self.options).get("by")

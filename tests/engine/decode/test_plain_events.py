@@ -233,6 +233,12 @@ def test_what_is_not_plain_is_left_to_the_reader_of_records(value: bytes | None)
             b'{"o\'clock" : "\'", "a b{}": 1, "{}":"--\'\'"}',
             True,
         ),
+        (
+            Topic("t", event="`größe` string, `a-b` int", key="größe"),
+            "ü".encode(),
+            '{"größe": "ü", "a-b": 1}'.encode(),
+            True,
+        ),
         (Topic("t", event='id int, `a"b` int'), None, b'{"id": 1}', True),
     ],
 )

@@ -33,6 +33,14 @@ def test_the_same_declaration_changes_nothing() -> None:
     assert changes(ddl, ddl) == []
 
 
+def test_a_name_in_backquotes_is_known_again() -> None:
+    assert changes("`größe` int, `a b` int not null, `web-page` array<int>", "`größe` bigint") == [
+        "field größe is widened: bigint, from int",
+        "field a b is no longer read",
+        "field web-page is no longer read",
+    ]
+
+
 def test_fields_that_are_renamed_widened_narrowed_new_and_gone_are_told() -> None:
     found = changes(
         "url string, n int, m bigint, x string, gone date, price decimal(10,2) default 1, d bigint",
