@@ -75,7 +75,11 @@ def show_reject(
     context: typer.Context,
     place: Annotated[
         str,
-        typer.Argument(metavar="TOPIC:PARTITION:OFFSET", help="where it lies", show_default=False),
+        typer.Argument(
+            metavar="TOPIC:PARTITION:OFFSET",
+            help="the record's place in the log",
+            show_default=False,
+        ),
     ],
     build: OfBuild = None,
     output: As = Form.TABLE,
