@@ -203,8 +203,8 @@ def branch(
     It is for changes that concern only the future: what is before the offsets stays as it was
     folded. Topics, tables, keys, folds and columns must be the same. It is promoted like any other
     build, and marked as a branch wherever it is shown. Its version is that of the code alone, as if
-    it were no branch: kappa deploy of the same code changes nothing then, and kappa replay builds
-    it from the log's beginning.
+    it were no branch. So kappa deploy of the same code changes nothing then, and kappa replay
+    builds it from the log's beginning.
     """
     from replay.plan.branch import Branching
     from replay.plan.make_plan import make_plan

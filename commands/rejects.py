@@ -124,8 +124,8 @@ def export_rejects(
 ) -> None:
     """Write the rejects that are not fixed yet as lines of JSON, to fix and then to redrive.
 
-    A line is an envelope as `kappa produce --envelope` reads it: "value" is a JSON object, or a
-    text; bytes that are no UTF-8 are in base 64, and "base64" names them. The header kappa-redrive
+    A line is an envelope as `kappa produce --envelope` reads it. "value" is a JSON object, or a
+    text. Bytes that are no UTF-8 are in base 64, and "base64" names them. The header kappa-redrive
     names the original, and has to stay.
 
     Late rejects are left out: a redriven record is as late as its original. If their event times

@@ -1,8 +1,10 @@
 """Replay: the decision about which builds run and which serve, from a plan to an undo.
 
-What happened is a fold of the journal. Replay folds no slice itself: a job (kappa/engine) does that in
-a process of its own. The engine and serving know nothing of replay. Its rooms, in the order to read
-them in; each may import only those of earlier floors (tests/test_rooms.py has the whole plan):
+What happened is a fold of the journal. Replay folds no slice itself: a job (kappa/engine) does
+that in a process of its own. The engine and serving know nothing of replay.
+
+Its rooms, in the order to read them in; each may import only those of earlier floors
+(tests/test_rooms.py has the whole plan):
 
 rollout    the way of one build from stage to serving: records of the journal, folded to state
 changes    the changes of a new version: in code, for readers, in events

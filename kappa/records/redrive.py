@@ -1,10 +1,11 @@
 """A redriven record: the mended copy of a reject, which names its original. Pure.
 
 The header is `kappa-redrive: TOPIC:PARTITION:OFFSET@MILLISECONDS`, the original's place and
-timestamp; it names an earlier record of the same partition. The original is folded once: if it is a
-reject under a build, by the first redriven record that is valid; if not, every redriven record is a
-duplicate (law 7). In a compacted topic the header means nothing, because a record there is the
-present value of its key. engine/function/redriven.py settles the redriven records of a slice.
+timestamp; it names an earlier record of the same partition. The original is folded once. If it is a
+reject under a build, the first redriven record that is valid is folded for it. If not, every
+redriven record is a duplicate (law 7). In a compacted topic the header means nothing, because a
+record of it is the present value of its key. The redriven records of a slice are settled by
+engine/function/redriven.py.
 """
 
 from __future__ import annotations
