@@ -59,7 +59,9 @@ def everywhere(
     root: Annotated[
         str | None,
         typer.Option(
-            "--root", help="where everything lies, instead of kappa.toml's root", show_default=False
+            "--root",
+            help="the folder of all data, instead of kappa.toml's root",
+            show_default=False,
         ),
     ] = None,
 ) -> None:

@@ -87,7 +87,7 @@ def plan(
     allow: Allow = None,
     output: As = Form.TABLE,
 ) -> None:
-    """Show what a deploy would do, why, and what stands in the way."""
+    """Show what a deploy would do, why, and what blocks it."""
     from replay.plan.plan_text import plan_document, plan_listing, plan_text
     from replay.preflight.finding import accepting
     from replay.stage.saved_plan import save_plan
@@ -147,7 +147,7 @@ def deploy(
         )
     elif pipelines or accepted != Accepting():
         raise UsageError(
-            "a saved plan says itself what is deployed, and what is let through",
+            "a saved plan itself names what is deployed, and what is let through",
             hint=f"kappa deploy --plan {saved}; or plan again: kappa plan --out {saved}",
         )
     else:
@@ -188,7 +188,7 @@ def branch(
         typer.Option(
             "--from",
             metavar="OFFSETS",
-            help="topic:partition=offset,... of every partition; or now: where what serves stands",
+            help="topic:partition=offset,... of every partition; or now: those of the live build",
             show_default=False,
         ),
     ],
@@ -203,8 +203,8 @@ def branch(
     It is for changes that concern only the future: what is before the offsets stays as it was
     folded. Topics, tables, keys, folds and columns must be the same. It is promoted like any other
     build, and marked as a branch wherever it is shown. Its version is that of the code alone, as if
-    it were no branch: kappa deploy of the same code changes nothing then, and kappa replay builds
-    it from the log's beginning.
+    it were no branch. So kappa deploy of the same code changes nothing then, and kappa replay
+    builds it from the log's beginning.
     """
     from replay.plan.branch import Branching
     from replay.plan.make_plan import make_plan

@@ -75,7 +75,11 @@ def show_reject(
     context: typer.Context,
     place: Annotated[
         str,
-        typer.Argument(metavar="TOPIC:PARTITION:OFFSET", help="where it lies", show_default=False),
+        typer.Argument(
+            metavar="TOPIC:PARTITION:OFFSET",
+            help="the record's place in the log",
+            show_default=False,
+        ),
     ],
     build: OfBuild = None,
     output: As = Form.TABLE,
@@ -120,8 +124,8 @@ def export_rejects(
 ) -> None:
     """Write the rejects that are not fixed yet as lines of JSON, to fix and then to redrive.
 
-    A line is an envelope as `kappa produce --envelope` reads it: "value" is a JSON object, or a
-    text; bytes that are no UTF-8 are in base 64, and "base64" names them. The header kappa-redrive
+    A line is an envelope as `kappa produce --envelope` reads it. "value" is a JSON object, or a
+    text. Bytes that are no UTF-8 are in base 64, and "base64" names them. The header kappa-redrive
     names the original, and has to stay.
 
     Late rejects are left out: a redriven record is as late as its original. If their event times

@@ -63,7 +63,7 @@ def serve(
         typer.Option(
             "--token",
             show_default=False,
-            help="who asks has to bring it; KAPPA__SERVE__TOKEN is not seen by other users",
+            help="each request must send this token; other users cannot see KAPPA__SERVE__TOKEN",
         ),
     ] = None,
 ) -> None:
@@ -79,7 +79,7 @@ def serve(
 def gc(
     context: typer.Context,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="only say what would be deleted")
+        bool, typer.Option("--dry-run", help="only list what would be deleted")
     ] = False,
     output: As = Form.TABLE,
 ) -> None:

@@ -5,6 +5,7 @@ The rooms, in the order to read them in; each may import only those before it
 
     base      errors, settings, processes, and what else every room uses
     values    types and values, and how they are read or refused
+    java      Java on this machine, and the jars of the broker and of Spark
     declare   what a user writes: topics, tables, pipelines
     records   valid records
     folds     one class per fold, with all its meanings
@@ -13,6 +14,8 @@ The rooms, in the order to read them in; each may import only those before it
     journal   decisions and observations, as numbered records
     log       the only door to Kafka
     tables    the only door to Delta tables
+    lines     records of Kafka as lines of text
+    broker    the embedded broker, a child process
     engine    offsets to rows, in a job of its own
 
 `testing.py` is for tests of pipelines; `setup.py` prepares the machine.

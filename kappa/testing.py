@@ -5,9 +5,9 @@
     def test_the_law_of_slices():
         law_of_slices(flights, some_events(flights, 200))
 
-The law: for any cut of the log into contiguous slices, folding them one after the other gives the
-same tables as one slice of everything. So a replay in large slices equals a tail in small ones. It
-runs on a Spark in this process (engine/children/rehearsal.py).
+The law is about any cut of the log into contiguous slices. Folding them one after the other gives
+the same tables as one slice of the whole log. So a replay in large slices equals a tail in small
+ones. It runs on a Spark in this process (engine/children/rehearsal.py).
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ def law_of_slices(
 ) -> None:
     """Checks the law of slices for a pipeline on these events, given per topic in their order.
 
-    It tries a slice per event (at most 64), `cuts` random cuts with empty and with repeated
-    slices, and each way of computing a slice. Raises LawBroken with the smallest cut found and the
-    rows that differ, DeclarationError if the function is none of a pipeline, and UsageError if
+    It tries a slice per event (at most 64), `cuts` random cuts with empty and with repeated slices,
+    and each way of computing a slice. Raises LawBroken with the smallest cut found and the rows
+    that differ. Raises DeclarationError if the function is none of a pipeline, and UsageError if
     there are no events, or none is valid. The same `seed` draws the same cuts.
 
     Example:

@@ -44,7 +44,7 @@ AcceptGap = Annotated[
     bool,
     typer.Option(
         "--accept-gap",
-        help="replay a topic that has lost its beginning; the history tells it for ever",
+        help="replay a topic that has lost its beginning; the history records this for good",
     ),
 ]
 
@@ -87,7 +87,7 @@ PastOffsets = Annotated[
     typer.Option(
         "--at-offsets",
         metavar="TOPIC:PARTITION=OFFSET,...",
-        help="of what serves, as it stood exactly there, as long as it is kept",
+        help="of what serves, as of exactly these offsets, as long as it is kept",
         show_default=False,
     ),
 ]
@@ -98,7 +98,7 @@ PastEventTime = Annotated[
     typer.Option(
         "--at-event-time",
         metavar="TIME",
-        help="of what serves, as it stood when it had folded what its log held up to that time "
+        help="of what serves, as of the slice that folded the records of its log up to that time "
         "(log time: the running maximum of the records' timestamps), as long as it is "
         "kept",
         show_default=False,

@@ -1,8 +1,9 @@
 """The verdict of a reader about the platform: errors, mixed answers, backward answers. Pure.
 
-An answer is mixed if its tables, which are folded from the same slices, disagree with one another
-or with the frontier, or if it has rows that the serving version cannot have made. It is backward if
-its generation, or any partition's offset, is less than in an earlier answer of the same reader.
+The tables of an answer are folded from the same slices. The answer is mixed if they disagree with
+one another or with the frontier, or if it has rows that the serving version cannot have made. It is
+backward if its generation, or any partition's offset, is less than in an earlier answer of the same
+reader.
 """
 
 from __future__ import annotations

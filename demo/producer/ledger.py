@@ -1,8 +1,8 @@
 """The ledger: the producer's own account of its records, as one Parquet file.
 
-The oracle computes from it alone. A record's offset is its place among those sent to its partition,
-since the producer is the only one, is idempotent, and chooses the partition itself. `Ledger.close`
-gets what the broker acknowledged, and refuses any difference.
+The oracle computes from it alone. A record's offset is its place among those sent to its partition.
+That is so because the producer is the only one, is idempotent, and chooses the partition itself.
+`Ledger.close` gets what the broker acknowledged, and refuses any difference.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Child processes: tied to their parent's life, and known by pid and time of birth.
 
-Run as a program (`python process.py PARENT NICE COMMAND...`) this file is the tie: it asks the
+Run as a program (`python process.py PARENT NICE COMMAND...`) this file is the tie. It asks the
 kernel to kill it when PARENT dies, and becomes COMMAND. So it imports the standard library alone.
 """
 
@@ -79,7 +79,7 @@ def start_tied(
 ) -> subprocess.Popen[bytes]:
     """Starts a command, in its own session, that is killed (SIGKILL) when this process dies.
 
-    On Linux the kernel does it, and by its rule the tie is to the THREAD that starts the command:
+    On Linux the kernel does it. By its rule the tie is to the THREAD that starts the command. So
     call it from the main thread, or from one that lives as long as the process. Elsewhere the next
     start kills a command left over from a crash (`kill_and_see_gone`). `nice` is the command's
     niceness, 0 to 19.

@@ -55,7 +55,7 @@ def load_snapshot(store: Store, birth: Birth) -> Pipeline:
 
     From now on this process imports only that code. Spark's workers import it, too, if
     engine/spark/workers.py asks them to. Raises Broken if a file of the snapshot is missing, was
-    changed or was added, or if the code no longer runs (a library may have changed).
+    changed or was added. Raises it, too, if the code no longer runs (a library may have changed).
     """
     return load_with_place(store, birth)[1]
 

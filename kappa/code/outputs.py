@@ -1,8 +1,8 @@
 """The columns that a pipeline's function returns for each table.
 
 A child process learns them once per rows version, since a plan must know columns but run no Spark
-itself: engine/children/describe.py runs the function on empty frames in its own session. Its
-answer is kept under `cache/describe/<rows version>.json`.
+itself. engine/children/describe.py runs the function on empty frames in its own session. Its answer
+is kept under `cache/describe/<rows version>.json`.
 """
 
 from __future__ import annotations

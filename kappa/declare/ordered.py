@@ -60,10 +60,10 @@ class Ordered:
 def ordered(step: Step, *, state: str, emits: str | None = None, over: str = Over.ROW) -> Ordered:
     """Folds rows of one key, in the order of the log, by a Python function.
 
-    `step(state, row)` gets the key's `state` as a dict of these columns, all None at first, which
-    it changes in place, and a row of the function as a mapping. The mappings that it returns or
-    yields are rows of the table `emits`. It may depend on nothing else. Rows of one record are in
-    the order of their values.
+    `step(state, row)` gets the key's `state` and a row of the function. The state is a dict of
+    these columns, all None at first, which the step changes in place. The row is a mapping. The
+    mappings that the step returns or yields are rows of the table `emits`. The step may depend on
+    nothing else. Rows of one record are in the order of their values.
 
     `over="arrow"` and `over="pandas"` are for steps that compute with many rows at once. The step
     gets a `pyarrow.Table`, or a `pandas.DataFrame` of Arrow's types, with rows of one key in the

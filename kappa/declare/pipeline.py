@@ -112,11 +112,12 @@ def pipeline(
 
     A DataFrame has the event's columns, and beside them those of its record in Kafka: `_topic`,
     `_partition`, `_offset`, `_timestamp` and `_key` (as text). If a table has `first`, `latest` or
-    `top_k`, it has `_log_time` too, and the rows returned for that table must keep `_log_time`,
-    `_topic`, `_partition` and `_offset`. Those of an ordered fold must keep the last three.
+    `top_k`, a DataFrame has `_log_time` too. The rows returned for that table must keep
+    `_log_time`, `_topic`, `_partition` and `_offset`. Those of an ordered fold must keep the last
+    three.
 
-    `on_error` decides about a record that the function fails on: "stop" ends the job there, and
-    names the record; "reject" leaves it out of all tables and puts it into the rejects.
+    `on_error` decides about a record that the function fails on. "stop" ends the job there, and
+    names the record. "reject" leaves it out of all tables and puts it into the rejects.
     `max_rejects` stops a candidate that rejects more: a whole number of records (`100`), or a share
     of those it reads (`0.01`). Raises DeclarationError, with the user's file and line.
 

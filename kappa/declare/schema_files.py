@@ -1,7 +1,7 @@
 """The schema files that declarations read: `Topic(event=Path("schemas/visit.json"))`.
 
 A path is from the project's folder. A build runs from its snapshot alone. So the contents of each
-schema file are remembered here as they were read, by the file that declares the event;
+schema file are remembered here as they were read, by the file that declares the event.
 kappa/code/artifact.py puts them beside the code. One folder is opened at a time.
 """
 

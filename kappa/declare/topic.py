@@ -63,10 +63,10 @@ class Topic:
     headers too, at about twice the size. From those, records that the topic has lost can be
     decoded again when the event changes.
 
-    A record is late, and rejected, if its timestamp is more than `lateness` ("5 minutes") after
-    its `event_time`, a column. It is a duplicate, and not folded, if an accepted record of the same
-    `identity` (one column or several) is before it in its partition, less than `identity_horizon`
-    ago (10 minutes). Both need the broker's timestamps.
+    A record is late, and rejected, if its timestamp is more than `lateness` ("5 minutes") after its
+    `event_time`, a column. It is a duplicate, and not folded, if its partition has an accepted
+    record of the same `identity` less than `identity_horizon` before it (10 minutes). `identity` is
+    one column or several. Lateness and identity need the broker's timestamps.
 
     Raises DeclarationError, with the user's file and line, if the declaration cannot be meant.
 

@@ -70,8 +70,8 @@ def take(
 ) -> tuple[int, int, int, int, int]:
     """Copies the numbers and all the bytes of the records before `end`.
 
-    The numbers of each record are its offset, its time, its bytes of key and of value (-1: null),
-    and its place if it has headers (-1: none).
+    The numbers of each record are its offset, its time, and its bytes of key and of value (-1:
+    null). The last is its place if it has headers (-1: none).
 
     Returns the number of these records, the bytes of their keys, and the bytes of their values.
     Then follow the number of messages that are no records, and the offset behind the last record.

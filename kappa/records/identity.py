@@ -1,9 +1,9 @@
 """Identity, by which a record is a duplicate of one accepted before it. Pure.
 
-A record is a duplicate if an accepted one of its identity is before it in its partition, less than
+A record is a duplicate if its partition has an accepted one of its identity before it, less than
 the horizon ago in log time. A duplicate does not extend the horizon. So each decision depends on
-those before it, and a memory is right only if it began empty at the origin, or with another right
-memory (law 6). engine/read/identities.py has a memory for each partition.
+those before it. A memory is right only if it began empty at the origin, or with another right
+memory (law 6). Each partition has a memory (engine/read/identities.py).
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """A redriven record: the mended copy of a reject, which names its original. Pure.
 
 The header is `kappa-redrive: TOPIC:PARTITION:OFFSET@MILLISECONDS`, the original's place and
-timestamp; it names an earlier record of the same partition. The original is folded once: if it is a
-reject under a build, by the first redriven record that is valid; if not, every redriven record is a
-duplicate (law 7). In a compacted topic the header means nothing, because a record there is the
-present value of its key. engine/function/redriven.py settles the redriven records of a slice.
+timestamp; it names an earlier record of the same partition. The original is folded once. If it is a
+reject under a build, the first redriven record that is valid is folded for it. If not, every
+redriven record is a duplicate (law 7). In a compacted topic the header means nothing, because a
+record of it is the present value of its key. The redriven records of a slice are settled by
+engine/function/redriven.py.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def named_original(headers: Headers) -> Original | None:
     if not named:
         return None
     if len(named) > 1:
-        raise ValueError(f"the header {HEADER} stands there {len(named)} times")
+        raise ValueError(f"the header {HEADER} occurs {len(named)} times")
     text = (named[0] or b"").decode(errors="replace")
     match = _ORIGINAL.fullmatch(text)
     if match is None:

@@ -1,7 +1,7 @@
 """Valid values of each type, and how a row has them. Pure.
 
 Nothing is coerced, and a value out of range is refused. In a row a timestamp is an integer of
-microseconds since 1970, UTC, and a date one of days; a decimal is Python's; a struct is a dict.
+microseconds since 1970, UTC, and a date one of days. A decimal is Python's, and a struct is a dict.
 Texts of times are RFC 3339's.
 """
 

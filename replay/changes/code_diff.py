@@ -1,8 +1,8 @@
 """Which function, topic or table changed since a build, as a readable diff. Pure.
 
-Both sides are written anew from their syntax trees, without comments, docstrings and layout.
-kappa/code/static/scan.py leaves those out of the version too, so a change that decides no row is
-never shown.
+Both sides are written anew from their syntax trees, without comments, docstrings and layout. The
+version leaves those out too (kappa/code/static/scan.py), so a change that decides no row is never
+shown.
 """
 
 from __future__ import annotations

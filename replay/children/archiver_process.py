@@ -1,7 +1,7 @@
 """The archiver as a child of the supervisor, while a topic may be archived.
 
 It starts again if it dies or if the project's files change. What a project declares is known only
-by running its files, which a supervisor never does: the word in a file is enough to try, and a
+by running its files, which a supervisor never does. So the word in a file is enough to try, and a
 child that finds no archived topic ends.
 """
 

@@ -43,7 +43,7 @@ class StopRequest:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Ignored from here on, while all is being ended: who cannot wait has SIGKILL.
+        # Ignored from here on, while all is being ended: an operator who cannot wait has SIGKILL.
         for number in self._before:
             signal.signal(number, signal.SIG_IGN)
 

@@ -182,7 +182,8 @@ def intent(
     state = here.state()
 
     def act() -> Mapping[str, Any]:
-        # Not before the key was looked at: who comes back finds the generation that he has made.
+        # Only after the key is looked up: a client that repeats its request would find the
+        # generation that the request itself has made.
         if if_match.strip().removeprefix("W/").strip('"') not in {"*", str(state.generation)}:
             raise HttpError(
                 412,

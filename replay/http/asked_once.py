@@ -1,7 +1,8 @@
 """Requests with a key: the same request is done once, and answered alike each time.
 
 A claim is put before the act and the answer after it. A crash in between leaves a claim without an
-answer: nobody knows whether it was done, so it is not done again; the journal shows it.
+answer. Then it is unknown whether the request was done, so it is not done again. The journal shows
+it.
 """
 
 from __future__ import annotations

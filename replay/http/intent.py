@@ -96,8 +96,8 @@ def explain(state: State, wanted: Intent) -> str:
                 else seen_rollout(state, numbered(state, wanted.rollout).id, ready=True)
             )
             return (
-                f"build {again.build} of pipeline {again.pipeline} is brought to where the live "
-                "build stands, and verified once more"
+                f"build {again.build} of pipeline {again.pipeline} is brought to the offsets of "
+                "the live build, and verified once more"
             )
         case "retire":
             name = _the_pipeline(state, wanted)

@@ -1,4 +1,4 @@
-"""Conflicts: who was first, what became of the rollout, and what to do now. Pure."""
+"""Refusals of requests that came second, with the first request and what to do now. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from replay.rollout.state import State
 
 
 def moved_on(state: State, rollout: Rollout) -> Conflict:
-    """Returns the Conflict of a request that came second: who was first, and what to do now."""
+    """Returns the Conflict of a second request; it names the first, and what to do now."""
     name, it, first = (
         rollout.pipeline,
         f"rollout {rollout.number} of pipeline {rollout.pipeline}",
@@ -101,7 +101,7 @@ def refuse_switched(
 ) -> None:
     """Raises Conflict if a switch from build `serving` to `build` would be another one by now.
 
-    None stands for none: of a retired pipeline, or of one that is to be retired.
+    `serving` is None for a retired pipeline, `build` for one that is to be retired.
     """
     now = state.serving.get(pipeline)
     if now != serving:

@@ -1,10 +1,12 @@
 """Requests of an operator: undo, promote, verify again, abandon. Each appends one record.
 
-A request is decided on the journal as it is, and put at exactly the next number. An operator who
-was second reads the journal again: the same request is made of that, or refused with who was first.
-The controller acts on the records (controller.py). A request names a rollout or a build, never
-"what this pipeline has by now": a yes to a rollout that ended meanwhile is a Conflict. Where a
-pipeline is asked for, a text of digits only is the number of one of its rollouts.
+A request is decided on the journal as it is, and put at exactly the next number. If another
+request took that number, the journal is read again. The same request is then made of it, or refused
+with the name of the first operator. The controller acts on the records (controller.py).
+
+A request names a rollout or a build, never "what this pipeline has by now". So a yes to a rollout
+that ended meanwhile is a Conflict. If a command takes a pipeline, a text of digits only is the
+number of one of its rollouts.
 """
 
 from __future__ import annotations
@@ -43,9 +45,9 @@ def ask_undo(
     """Asks for the build that served before, or in generation `to`; returns the record.
 
     The record's number is the rollout's id. `seen` is the state that the operator has looked at;
-    without it, the state now. Raises what `undone` raises; Conflict if something else serves by
-    now, or a rollout of the pipeline has not ended; UsageError if another pipeline serves a table
-    of that name by now.
+    without it, the state now. Raises the errors of `undone`. Raises Conflict if something else
+    serves by now, or if a rollout of the pipeline has not ended. Raises UsageError if another
+    pipeline serves a table of that name by now.
     """
 
     def decide(looked: State, state: State) -> Event:

@@ -224,7 +224,7 @@ def _checked_row(checked: Checked) -> tuple[object, ...]:
 def _archives(store: Store, only: str | None = None) -> Iterator[tuple[StoredArchive, ArchiveMark]]:
     for path in sorted(store.path(FOLDER).glob("*/*/_delta_log")):
         fingerprint, topic = path.parent.name, path.parent.parent.name
-        # Another one that cannot be opened is no matter of who asks for this.
+        # The caller wants this one: another that cannot be opened is no error.
         archive = (
             open_archive(str(store.path(folder(topic, fingerprint))))
             if only in {None, topic}

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from replay.look.here import Here
 
 _Found = TypeVar("_Found")
-# One look is for all who ask within it; what it tells changes about as often.
+# All requests within this time share one look; what it shows changes about as often.
 _LOOK_SECONDS = 1.0
-# Who watches a page asks all the time: at most a tenth of it is spent on looking.
+# A watched page asks all the time: at most a tenth of it is spent on looking.
 _REST = 10
 _LONGEST_REST_SECONDS = 30.0
 # What is in trouble is to be seen well again soon.

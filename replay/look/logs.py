@@ -14,7 +14,7 @@ from replay.rollout.state import State
 
 _OWN = ("supervisor", "broker", "verification", "http", "archiver")
 _BLOCK = 65_536
-# A file tells nobody that it grows; so often it is looked at.
+# No process reports that a file grows: the file is looked at this often.
 _LOOK_SECONDS = 0.2
 
 
@@ -37,7 +37,7 @@ def log_file(store: Store, state: State, name: str) -> Path:
         known = [*_OWN, *sorted({*state.serving, *state.wanted_builds()})]
         raise UsageError(f"there is no log of {name}", hint=f"there are {', '.join(known)}")
     if not path.exists():
-        raise UsageError(f"{build} has said nothing yet", hint="start it with: kappa up -d")
+        raise UsageError(f"{build} has written no log yet", hint="start it with: kappa up -d")
     return path
 
 

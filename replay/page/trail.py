@@ -1,7 +1,7 @@
 """The trail of a build: how far it was at which time, for charts and rates.
 
-Nothing is measured for it: frontiers record what readers could see and since when, the newest of
-them and those that are kept, once a minute for an hour.
+Nothing is measured for it: frontiers record what readers could see and since when. It uses the
+newest frontiers and the kept ones, once a minute for an hour.
 """
 
 from __future__ import annotations

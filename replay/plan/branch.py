@@ -1,7 +1,7 @@
 """The start of a branch: new code on a state of the serving build. Pure.
 
 A branch is for changes that concern only the future. Its tables are begun with those of the serving
-build at the nearest frontier that is kept, and brought to the offsets by that build's own code (law
+build at the nearest frontier that is kept. That build's own code brings them to the offsets (law
 15). So the state must be what new code would keep itself: the same topics, tables, keys, folds and
 columns. kappa/tables/branch.py begins it.
 """

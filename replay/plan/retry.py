@@ -20,7 +20,7 @@ from replay.rollout.state import State
 def ended_without_serving(state: State, pipeline: str) -> Rollout:
     """Returns the last rollout of a pipeline, which ended before its build ever served.
 
-    `pipeline` may be its number. Raises Conflict if it has not ended, and UsageError if it ended
+    `pipeline` may be its number. Raises Conflict if it has not ended. Raises UsageError if it ended
     otherwise, if there is none, or if that number is not the last one's.
     """
     named = rollout_named(state, pipeline)

@@ -1,8 +1,8 @@
 """The cost of a replay: records and bytes per partition, disk, and time. Pure.
 
-An unknown fact is None. The time is estimated from the last replay of the same pipeline, from its
-staging until it had caught up (the journal has both), with the starts of processes. A replay that
-took a moment predicts nothing for a larger log.
+An unknown fact is None. The time is estimated from the last replay of the same pipeline. It counts
+from its staging until it had caught up (the journal has both), with the starts of processes. A
+replay that took a moment predicts nothing for a larger log.
 """
 
 from __future__ import annotations

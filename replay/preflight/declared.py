@@ -1,7 +1,7 @@
 """The pipelines that the project's files declare, with all that the files alone show.
 
-It asks no broker. Spark describes a function once per rows version, in a child process; one that
-was described before needs no JVM, and neither does a pipeline whose tables are all of topics.
+It asks no broker. Spark describes a function once per rows version, in a child process. A function
+that was described before needs no JVM. Neither does a pipeline whose tables are all of topics.
 """
 
 from __future__ import annotations

@@ -45,8 +45,8 @@ class Declared:
 class LogFacts:
     """The broker's facts about the declared topics that exist.
 
-    `beginning` is that of the log that topics and their archives form together; `archived` are the
-    marks of those archives; `topics_beginning` is what the broker still has. `hour_ago` is where
+    `beginning` is that of the log that topics and their archives form together. `archived` are the
+    marks of those archives. `topics_beginning` is what the broker still has. `hour_ago` is where
     each partition ended an hour ago. `configs` are the settings in force. `bytes` is what a
     partition takes on the broker's disk.
     """

@@ -2,7 +2,7 @@
 
 It begins at the build's recorded origin and ends exactly at a frontier of the build, which a lease
 keeps meanwhile (law 15). It runs in a child process (kappa/engine/children/refold.py) and in a
-folder of its own, so nothing that serves is touched; a proof that dies leaves that folder and a
+folder of its own, so nothing that serves is touched. A proof that dies leaves that folder and a
 lease that ends. The result is appended to the journal. If log, code or Kappa's rules are not any
 more those of the build, nothing can be proved, and the reason is given.
 """
@@ -68,9 +68,9 @@ def prove(
 ) -> Proof:
     """Folds the log of a pipeline's serving build again, compares, and records the result.
 
-    `pipeline` may be the number of the rollout that serves it.
-    Raises UsageError if no such pipeline serves, NotProvable with the reason if nothing can be
-    proved, and Conflict if the build's tables were not kept to the end.
+    `pipeline` may be the number of the rollout that serves it. Raises UsageError if no such
+    pipeline serves, and NotProvable with the reason if nothing can be proved. Raises Conflict if
+    the build's tables were not kept to the end.
     """
     state = current_state(store)
     pipeline = serving_pipeline(state, pipeline)

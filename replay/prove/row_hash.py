@@ -12,10 +12,10 @@ Each value of a row is written as text, with its length in bytes and a colon bef
     array, struct              JSON, as DuckDB's `to_json` writes it where the time zone is UTC
 
 A row is the texts of its served columns, one after the other, in the order of the columns' names.
-The four 64-bit numbers of its SHA-256 (big-endian) are added up over all rows, each modulo 2^64, so
+The four 64-bit numbers of its SHA-256 (big-endian) are added up over all rows, each modulo 2^64. So
 a row counts as often as it occurs. The four sums as 64 hexadecimal digits are the hash of the
-table. The hash of several tables is the SHA-256 of a line for each, in the order of their names:
-name, number of rows, hash, with a space between and a newline at the end.
+table. The hash of several tables is the SHA-256 of a line for each, in the order of their names. A
+line is name, number of rows and hash, with a space between and a newline at the end.
 
 Columns that another order of the same rows, or chance, may change are left out (law 8).
 """

@@ -5,13 +5,13 @@
 
 The live build publishes nothing between its acknowledgement and the record that ends the hold. So
 what is compared last is what readers saw last. The record is put at exactly the number after the
-last one looked at. A release by the live job, an abandon, or a switch of another pipeline takes
-that number, and the choice is made again: the journal decides every race, never a clock.
+last one looked at. If a release by the live job, an abandon, or a switch of another pipeline takes
+that number, the choice is made again. The journal decides every race, never a clock.
 `tests/replay/rollout/test_promote_model.py` takes every order of steps of a small world with these
 functions. An undo is the same in the other direction.
 
-A candidate that serves the live build's own tables (an overlay, or an undo of one) holds nothing:
-before and after the switch readers see one frontier.
+A candidate that serves the live build's own tables (an overlay, or an undo of one) holds nothing.
+Before and after the switch readers see one frontier.
 
 Rollouts that were approved together hold together: no hold begins before each of them is near. One
 record lets them all serve, and any of them may be the one to put it. What is true of one hold is

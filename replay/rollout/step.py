@@ -76,7 +76,7 @@ class Sight:
     by topic id. `target` is what the candidate must reach before more is done, taken when the
     rollout's phase was first looked at. `tails`: the candidate's tail has begun. `alignment` is the
     newest one with the live build that is kept. `live_stopped` and `stopped` are why the job of the
-    live build, or of the candidate, is not started again; `deaths` counts deaths of the candidate's
+    live build, or of the candidate, is not started again. `deaths` counts deaths of the candidate's
     job in a row. `recreated` names a topic that is not the one the candidate was born with. `code`
     and `live_code` are hashes of both builds' sources; `base` is what the candidate begins with, if
     it is a branch. `others` are the sights of the rollouts promoted together with this one;

@@ -102,7 +102,7 @@ def serve(
         for number in (signal.SIGTERM, signal.SIGINT):
             # Uvicorn ends by them, and then raises them again for the earlier handler: this one.
             signal.signal(number, lambda *_: None)
-        # The first who asks finds a process ready; until then nobody waits for that.
+        # In a thread, so that the start does not wait; the first query finds a process ready.
         threading.Thread(target=sandbox.start, name="sandbox", daemon=True).start()
         try:
             uvicorn.Server(config).run(sockets=[listening])

@@ -47,11 +47,11 @@ class HeldBack:
 class BuildStatus:
     """One build that is wanted, as live, idle or candidate; a candidate has a `rollout`.
 
-    `lag` counts offsets up to the log's end (None: the broker was not asked), and `held_back` those
-    among them that an open transaction keeps from every reader. `fresh_at` is when its frontier was
-    published. `folded` counts offsets since its origin; of a branch, `begun_with` of them were in
-    its tables when it began. `rejected` counts records (`late` are some of them), as does
-    `duplicate`. `beyond` is set if it has rejected more than its pipeline allows a candidate.
+    `lag` counts offsets up to the log's end (None: the broker was not asked). `held_back` counts
+    those among them that an open transaction keeps from every reader. `fresh_at` is when its
+    frontier was published. `folded` counts offsets since its origin; of a branch, `begun_with` of
+    them were in its tables when it began. `rejected` counts records (`late` are some of them), as
+    does `duplicate`. `beyond` is set if it has rejected more than its pipeline allows a candidate.
     `kept_until` is the end of the soak of an idle build. `waits_for`, `rate` (offsets a second) and
     `trouble` are the supervisor's words. `libraries` are those that are installed in another
     version than at its birth. It reads `topics` from `reads_from` on; `base` is that of a branch,

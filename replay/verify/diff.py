@@ -2,9 +2,9 @@
 
 Each table is one query over the files of both sides: a full join by key, or, without keys, the rows
 themselves, grouped and counted. Both spill, so memory is bounded by settings and not by the tables.
-Keys match null-safely. A null, a NaN and both zeros equal themselves; what else counts as equal is
-the fold's decision (kappa/declare/table.py). serving/query/pair.py opens the sides, unsettled.py
-sets keys aside, and a proof compares by the same queries (replay/prove/equality.py).
+Keys match null-safely. A null, a NaN and both zeros equal themselves; the fold decides what else
+counts as equal (kappa/declare/table.py). The sides are opened by serving/query/pair.py, and
+unsettled.py sets keys aside. A proof compares by the same queries (replay/prove/equality.py).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Pairs: two builds of one pipeline at equal offsets, pinned for a comparison of their rows.
 
-They are found by the newest alignment of one with the other, while its lease lasts; or by their
-newest frontiers, if these happen to be at equal offsets (nothing is produced, or both are at the
-log's end). Nothing else is comparable: rows that differ by lag are no difference.
+They are found by the newest alignment of one with the other, while its lease lasts. Or they are
+found by their newest frontiers, if these happen to be at equal offsets. That is so if nothing is
+produced, or both are at the log's end. Nothing else is comparable: rows that differ by lag are no
+difference.
 """
 
 from __future__ import annotations
@@ -147,8 +148,8 @@ def newest_pair(store: Store, before: str, after: str) -> Pair:
         raise Conflict(
             f"build {before} is at {here}, and build {after} at {there}: {apart:,} "
             "offsets apart, so their rows cannot be compared",
-            hint=f"kappa verify {births[1].pipeline} brings a candidate to where the live build "
-            "stands, and compares them",
+            hint=f"kappa verify {births[1].pipeline} brings a candidate to the offsets of the "
+            "live build, and compares them",
         )
     return Pair(one, other, comparable, None)
 

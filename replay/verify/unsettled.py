@@ -1,7 +1,7 @@
 """Unsettled keys: those of a compacted topic written again after the compared offsets.
 
 Compaction takes an older record away once a newer one of its key exists. A build that read the
-topic before that has read it, and one that reads it later has not, up to the same offset: both are
+topic before that has read it, and one that reads it later has not. Up to the same offset both are
 right, and their rows differ. So the keys written since are read back from the log, and rows of
 those keys are set aside (law 5). Only a tombstone that was written and compacted away since is
 missed: Kafka keeps each for `delete.retention.ms`, a day by default.

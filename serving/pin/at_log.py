@@ -121,7 +121,7 @@ def _refuse_unknown(offsets: Offsets, known: Sequence[Offsets]) -> None:
         if not any(partition in each.next.get(topic, {}) for each in known):
             raise UsageError(
                 f"nothing that serves reads {topic} partition {partition}",
-                hint=f"what serves stands at {'; '.join(map(str, known))}"
+                hint=f"the live builds are at {'; '.join(map(str, known))}"
                 if known
                 else "kappa status shows what serves",
             )

@@ -95,8 +95,8 @@ def pin_at(
 ) -> Iterator[PinnedSnapshot]:
     """Pins a moment of the past.
 
-    That is the state served at a time, or the last one of a generation; or the state of the builds
-    that serve now at offsets, or at a time of the log. Raises UsageError if nothing was ever
+    That is the state served at a time, or the last one of a generation. Or it is the state of the
+    builds that serve now, at offsets or at a time of the log. Raises UsageError if nothing was ever
     served. Raises KappaError, which names the kept times, if the moment is not kept.
     """
     with closing(

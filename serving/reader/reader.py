@@ -180,15 +180,14 @@ class Reader:
         statements = self._run(lambda: self._connection.extract_statements(sql))
         if len(statements) != 1 or statements[0].type != SELECT:
             what = (
-                "nothing"
+                "the query is empty"
                 if not statements
-                else "more than one statement"
+                else "this is more than one statement"
                 if len(statements) > 1
-                else f"a statement of the kind {str(statements[0].type).rpartition('.')[2].lower()}"
+                else "this is a statement of the kind "
+                f"{str(statements[0].type).rpartition('.')[2].lower()}"
             )
-            raise UsageError(
-                f"this is {what}: a snapshot can only be read, by one query", hint=_ONE_SELECT
-            )
+            raise UsageError(f"{what}: a snapshot can only be read, by one query", hint=_ONE_SELECT)
         return str(statements[0].query).strip().rstrip(";")
 
     def tree(self, sql: str) -> Any:

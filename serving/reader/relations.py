@@ -1,6 +1,6 @@
 """Relations: the tables and views that a pipeline brings into a reader, and their names.
 
-Each pipeline is a schema with its tables, views and `rejects`; the main schema has all tables and
+Each pipeline is a schema with its tables, views and `rejects`. The main schema has all tables and
 views under their public names, and one `rejects` for all pipelines. Hidden columns (leading
 underscore) and deleted rows are left out. A relation that cannot be made is broken: it is named
 with its reason, and costs the other relations nothing.

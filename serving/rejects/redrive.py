@@ -56,14 +56,14 @@ class Redrive:
             [
                 (
                     f"{self.folded_already:,} of the lines were redriven and folded before, "
-                    "and are passed over"
+                    "and are skipped"
                 )
             ]
             if self.folded_already
             else []
         )
         lines += (
-            [f"{self.unmended:,} of the lines are as they were rejected, and are passed over"]
+            [f"{self.unmended:,} of the lines are as they were rejected, and are skipped"]
             if self.unmended
             else []
         )
@@ -122,12 +122,11 @@ def read_lines(lines: Iterable[bytes]) -> tuple[Line, ...]:
         if first != number:
             raise UsageError(
                 f"line {number} names {each.names}, as line {first} does; nothing was sent",
-                hint="one record stands for one reject; "
-                "what else there is to say, kappa produce sends",
+                hint="one line mends one reject; send further records by kappa produce",
             )
         found.append(each)
     if not found:
-        raise UsageError("there is no record in it", hint=_EXPORT)
+        raise UsageError("the file has no record", hint=_EXPORT)
     return tuple(found)
 
 
@@ -140,11 +139,11 @@ def _line(number: int, line: bytes) -> Line:
     if original is None:
         raise UsageError(
             f"names no reject: it has no header {HEADER}",
-            hint=f"{_EXPORT}; what stands for no reject, kappa produce --envelope sends",
+            hint=f"{_EXPORT}; send a line that mends no reject by kappa produce --envelope",
         )
     if record.partition not in {None, original.position.partition}:
         raise UsageError(
-            f"has the partition {record.partition}, and {original.position} lies in another one",
+            f"has the partition {record.partition}, and {original.position} is in another one",
             hint="a redriven record goes to its original's partition: leave partition out",
         )
     return Line(number, record, original.position)
@@ -174,7 +173,7 @@ def plan_redrive(
             raise UsageError(
                 f"line {line.number} names {line.names}, which is no reject of what serves; "
                 "nothing was sent",
-                hint="see kappa rejects list; what was folded needs no redriving",
+                hint="see kappa rejects list; a folded record needs no redriving",
             )
         for reject in found:
             _check_topic(line, births[reject.build], facts.get(line.names.topic))
@@ -182,9 +181,9 @@ def plan_redrive(
         first = originals.setdefault(original.position, line.number)
         if first != line.number:
             raise UsageError(
-                f"line {line.number} stands for {original.position}, as line {first} does; "
+                f"line {line.number} mends {original.position}, as line {first} does; "
                 "nothing was sent",
-                hint="one record stands for one reject: keep the line that is mended",
+                hint="one line mends one reject: keep the line that is mended",
             )
         if all(reject.redriven_at is not None for reject in found):
             folded_already += 1
@@ -215,10 +214,10 @@ def _check_order(line: Line, birth: Birth) -> None:
     ordered = [table.name for table in birth.tables if table.steps_over]
     if ordered:
         raise UsageError(
-            f"line {line.number} has another key than {line.names}, and goes to its partition, "
-            f"where table {ordered[0]} of pipeline {birth.pipeline}, "
-            "which is folded in the order of the log, must not meet it; nothing was sent",
-            hint="send it to its own key's partition, as a record that stands for no other: "
+            f"line {line.number} has another key than {line.names}, and would be sent to its "
+            f"partition; table {ordered[0]} of pipeline {birth.pipeline} is folded in the order of "
+            "the log, and needs all rows of a key in one partition; nothing was sent",
+            hint="send it to its own key's partition, as a record that mends no other: "
             f"without `partition` and the header {HEADER}, "
             f"kappa produce {line.names.topic} FILE --envelope",
         )
@@ -229,19 +228,19 @@ def _check_topic(line: Line, birth: Birth, facts: TopicFacts | None) -> None:
     if topic.kind == TopicKind.COMPACTED:
         raise UsageError(
             f"line {line.number} names {line.names}, and topic {topic.name} is compacted: "
-            "a record of it is what its key holds now, and stands for no other; nothing was sent",
-            hint="if it is still what the key should hold: "
+            "a record of it is its key's present value, and mends no other; nothing was sent",
+            hint="if it should still be the key's value: "
             f"kappa produce {topic.name} FILE --envelope",
         )
     if facts is None or facts.id != topic.id:
         raise Conflict(
             f"topic {topic.name} {'is gone' if facts is None else 'was made anew'} "
             f"since {line.names} was rejected; nothing was sent",
-            hint="its rejects are those of a log that is not there any more",
+            hint="its rejects are those of a log that no longer exists",
         )
     if "_redrives" not in dict(birth.table("rejects").columns):
         raise Conflict(
-            f"build {birth.build}, which serves, was born before there were redriven records, "
-            "and would fold a second one twice; nothing was sent",
+            f"build {birth.build}, which serves, was born before Kappa had redriven records, "
+            "and would fold a record twice; nothing was sent",
             hint=f"make a build that remembers them: kappa replay {birth.pipeline}",
         )

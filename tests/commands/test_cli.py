@@ -223,7 +223,7 @@ def pretend_up(store: Store) -> None:
         (["retry", "web"], 2, "pipeline web has no rollout to begin again", "kappa plan"),
         (["wait"], 2, "no rollout is active", "kappa history"),
         (["abandon"], 2, "no rollout is active", "kappa history"),
-        (["logs"], 2, "supervisor has said nothing yet", "kappa up -d"),
+        (["logs"], 2, "supervisor has written no log yet", "kappa up -d"),
         (["logs", "nobody"], 2, "there is no log of nobody", "supervisor, broker"),
         (["show", "1"], 2, "there is no generation 1", "kappa deploy"),
         (["show", "last"], 2, "Invalid value for 'GENERATION'", "kappa show --help"),
@@ -283,7 +283,7 @@ def pretend_up(store: Store) -> None:
         (
             ["rejects", "redrive", "/dev/null"],
             2,
-            "there is no record in it",
+            "the file has no record",
             "kappa rejects export",
         ),
         (
@@ -925,7 +925,7 @@ def test_every_command_takes_the_number_of_a_rollout(kappa: Kappa, two_waiting: 
     assert "ads-1" in kappa("wait", "4").out
     assert (
         kappa("logs", "3").err
-        == "error: web-3 has said nothing yet\nhint: start it with: kappa up -d\n"
+        == "error: web-3 has written no log yet\nhint: start it with: kappa up -d\n"
     )
     assert kappa("show", "--rollout", "2").out == kappa("show", "2").out
     assert [each["rollout"] for each in kappa("history", "-o", "json").json()] == [1, 2, 3, 4]
@@ -1121,7 +1121,7 @@ def test_logs_are_found_by_pipeline_and_build_and_cut_from_their_end(
     assert kappa("logs", "web", "-n", "2").out == "zeile 4998 ä\nzeile 4999 ä\n"
     assert kappa("logs", "web-2", "-n", "5000").out.count("\n") == 5000
     assert kappa("logs", "web-2", "-n", "0").out == ""
-    assert "web-1 has said nothing yet" in kappa("logs", "web-1").err
+    assert "web-1 has written no log yet" in kappa("logs", "web-1").err
 
 
 def test_a_missing_file_to_produce_is_named(kappa: Kappa, store: Store) -> None:

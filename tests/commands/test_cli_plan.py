@@ -428,7 +428,7 @@ def test_a_saved_plan_says_itself_what_is_deployed(web: Project, flags: tuple[st
     web.kappa("plan", "--out", "plan.json")
 
     ended = web.kappa("deploy", "--plan", "plan.json", *flags)
-    assert (ended.code, "a saved plan says itself" in ended.err) == (2, True)
+    assert (ended.code, "a saved plan itself names" in ended.err) == (2, True)
 
 
 def test_a_plan_that_is_none_is_a_slip(web: Project) -> None:

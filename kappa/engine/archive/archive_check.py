@@ -1,8 +1,8 @@
 """The check of an archive: each partition is the log, once and without a gap.
 
 Records that the topic has lost cannot be compared any more. The marks of the commits record that
-they were read without a gap, and the check is that the files contain exactly the records that the
-marks have counted.
+they were read without a gap. The check is that the files contain exactly the records that the marks
+have counted.
 """
 
 from __future__ import annotations

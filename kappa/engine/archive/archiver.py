@@ -4,9 +4,9 @@
 
 Each commit has one range `[start, end)` of one partition and records it (kappa/tables/archive.py).
 The next begins at the end of the last committed one, so an archiver that was killed goes on from
-there, whatever it had written. An event that is declared differently has another archive: it is
-made of the records that the topic has, and of those that the topic has lost and an older archive
-kept raw. Exit code 0: no topic is archived; 130: asked to stop (SIGTERM).
+there, whatever it had written. An event that is declared differently has another archive. It is
+made of the records that the topic has. Those that the topic has lost are added if an older archive
+kept them raw. Exit code 0: no topic is archived; 130: asked to stop (SIGTERM).
 """
 
 from __future__ import annotations

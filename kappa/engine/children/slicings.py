@@ -74,10 +74,11 @@ def hold_to_law(
 ) -> LawTrials:
     """Tries the law on one pipeline and one log.
 
-    Slicings are a slice per event (or `most_slices` of them), `cuts` random cuts with empty slices
-    and slices that are folded again, and each way in which a slice is computed. `say` takes a line
-    before each. Once `is_over` returns True no further slice is folded, and the slicing at hand
-    counts as not tried. Raises LawBroken with the smallest cut found, and the rows that differ.
+    Slicings are a slice per event (or `most_slices` of them), and `cuts` random cuts. These have
+    empty slices, and slices that are folded again. Each way in which a slice is computed is tried,
+    too. `say` takes a line before each. Once `is_over` returns True no further slice is folded, and
+    the slicing at hand counts as not tried. Raises LawBroken with the smallest cut found, and the
+    rows that differ.
     """
     of, tried = 3 + cuts, 0
     with tempfile.TemporaryDirectory(prefix="kappa-law-") as scratch:

@@ -1,6 +1,6 @@
 """Loops that go through JSON objects byte by byte, compiled by Numba.
 
-All compiled code, and every constant in it, is in this one file: what is kept of it is known by
+All compiled code, and every constant in it, is in this one file. What is kept of it is known by
 this file's digest alone (kappa/base/compiled.py).
 """
 

@@ -1,12 +1,11 @@
 """The decoder of whole batches of plain events, many times as fast as one by one.
 
 It is compiled code. kappa/records/record.py alone defines what is valid, and only what is proven
-valid is taken here. A
-record is taken only if it is, byte for byte, the text between the values of a layout, and between
-them values of exactly their columns' types. That is one flat JSON object, with each field once.
-A layout, the order of fields and the spaces between them, is learned from the records themselves;
-a topic has one or a few. DuckDB makes values other than integers, truths and texts of their text.
-Every other record, valid or not, is left to the reader of records.
+valid is taken here. A record is taken only if its text beside the values is, byte for byte, that of
+a layout. Its values must be exactly of their columns' types. So it is one flat JSON object, with
+each field once. A layout, the order of fields and the spaces between them, is learned from the
+records themselves; a topic has one or a few. DuckDB makes values other than integers, truths and
+texts of their text. Every other record, valid or not, is left to the reader of records.
 """
 
 from __future__ import annotations

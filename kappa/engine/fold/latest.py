@@ -1,7 +1,7 @@
 """The rows of a latest table: the newest decoded record per key, here and at Spark.
 
 A tombstone leaves a hidden row, so that an older record that arrives later stays behind it (law 4).
-kappa/tables/latest.py has the table's columns and the condition of its merge.
+The table's columns and the condition of its merge are in kappa/tables/latest.py.
 """
 
 from __future__ import annotations

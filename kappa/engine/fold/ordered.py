@@ -2,8 +2,8 @@
 
 Small slices are folded in the job itself, large ones in Spark's workers, by the same loop
 (step_loop.py). The state is the table's row before the slice. Emitted rows are committed before the
-state: a slice that was interrupted in between is computed again from the same state (law 1).
-engine/job/slice_folder.py commits both.
+state (engine/job/slice_folder.py). So a slice that was interrupted in between is computed again
+from the same state (law 1).
 """
 
 from __future__ import annotations

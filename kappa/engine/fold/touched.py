@@ -100,7 +100,7 @@ def _matching_batches(file: str, schema: pa.Schema, among: _Among) -> Iterator[p
 class _Among:
     """A set of wanted keys, which finds the rows that have one of them.
 
-    A row's key becomes one number, column by column: the place of its value among the wanted
+    A row's key becomes one number, column by column. It is the place of its value among the wanted
     values, and then the place of that pair among the wanted pairs. So nulls match, and the numbers
     stay below the square of the number of keys.
     """

@@ -1,7 +1,7 @@
 """The contributions of a slice: the user's function run on decoded rows, and folded by key.
 
 The function is held to the build's tables. If it raises, or returns other columns than the build
-was born with, the job stops with the user's line: the same slice would fail again.
+was born with, the job stops with the user's line. The same slice would fail again.
 """
 
 from __future__ import annotations

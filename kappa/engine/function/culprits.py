@@ -1,8 +1,8 @@
 """The records that a pipeline's function fails on, found by running it on ever fewer.
 
-Rows are row by row: a function fails on many records exactly if it fails on one of them alone, and
-on one alone it does the same whatever the slice. A function that fails without any record has an
-error of its own. If it fails on many records, and on none of them alone, no record is to blame.
+Rows are row by row: a function fails on many records exactly if it fails on one of them alone. On
+one alone it does the same whatever the slice. A function that fails without any record has an error
+of its own. If it fails on many records, and on none of them alone, no record is to blame.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 Calling the function, analysing and planning take Spark some 200 ms, and running the plan some 30:
 freshness depends on them. The same plan gives other rows each time because of its leaves
-(engine/fold/leaf.py), and because Spark keeps nothing from one run to the next: the plan has no
-exchange and no cache. A row-by-row function needs none. A function that reads a clock or throws
-dice, and was let through, is planned anew for each slice: Spark computes that part when it plans.
+(engine/fold/leaf.py). Spark keeps nothing from one run to the next, since the plan has no exchange
+and no cache. A row-by-row function needs none. A function that reads a clock or throws dice, and
+was let through, is planned anew for each slice: Spark computes that part when it plans.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 kappa/records/redrive.py decides. The rejects table has what earlier slices left: the rejects, and a
 hidden row for each redriven record that was folded. Only its rows of offsets before the slice
-count, so a slice that is folded again after a crash is settled as before, whatever the table
+count. So a slice that is folded again after a crash is settled as before, whatever the table
 contains by then (law 1). A build born before redriven records existed cannot remember them: it
 takes them as any other records.
 """
@@ -72,8 +72,8 @@ def _rejected(
 ) -> dict[Position, int | None]:
     """Finds the rejects that attempts name, and those that these name in turn.
 
-    However long a chain is, it reads twice: all redriven rejects, which are few, are read with
-    those that attempts name, and then the beginnings of the chains.
+    However long a chain is, it reads twice. First it reads all redriven rejects, which are few,
+    with those that attempts name. Then it reads the beginnings of the chains.
     """
     named = {Position(attempt.at.topic, attempt.at.partition, attempt.of) for attempt in attempts}
     links = pc.field("_redrives").is_valid()

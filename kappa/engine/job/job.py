@@ -3,15 +3,15 @@
     python -m kappa.engine.job.job --project DIR --root ROOT --bootstrap HOST:PORT --build BUILD
         --leg base|catch-up|alignment|tail
 
-Exit code 0: asked to stop (SIGTERM), or the catch-up is at its end, or the base of a branch is
-reached by the code of the build it branches from. An `alignment` goes on with the tail, in the same
+Exit code 0: asked to stop (SIGTERM), or at the end of a catch-up or of a branch's base. The code of
+the build that it branches from reaches that base. An `alignment` goes on with the tail, in the same
 process. Any other end is an error, printed to stderr. One that a restart would not help (a law, a
-user's mistake) is also left in the build's `stopped.json`; after any other the supervisor starts
+user's mistake) is also left in the build's `stopped.json`. After any other the supervisor starts
 the job again.
 
-This file imports little: it reads arguments and settings, takes the build's lock, estimates how
-much is to be folded, and starts Spark's JVM, which takes two seconds to boot. Meanwhile the work
-itself is imported: engine/job/legwork.py.
+This file imports little. It reads arguments and settings, takes the build's lock and estimates how
+much is to be folded. Then it starts Spark's JVM, which takes two seconds to boot. Meanwhile the
+work itself is imported: engine/job/legwork.py.
 """
 
 from __future__ import annotations

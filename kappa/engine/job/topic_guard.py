@@ -1,7 +1,7 @@
 """A guard over a build's topics: still the same, nothing unread lost, no deletion missed.
 
 Topic ids are compared with those at birth (law 2). A compacted topic keeps a tombstone for a
-limited time only, so a build that was away for longer may have missed that a key was deleted (law
+limited time only. So a build that was away for longer may have missed that a key was deleted (law
 5).
 """
 

@@ -1,10 +1,10 @@
 """The splits of slices that are too large for the machine: jobs die in them (law 12).
 
 Each slice is recorded as begun before it is folded. One that two jobs have begun and none has ended
-is split by a record, put if absent, into sub-slices; a sub-slice can be split further. A build's
+is split by a record, put if absent, into sub-slices. A sub-slice can be split further. A build's
 tables fold them one after the other, each with a commit of its own, and the frontier moves after
 the last. So a crash among them leaves a table at the slice's start or at one of the ends in the
-record, and it goes on from there.
+record. The table goes on from there.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 They take the place of decoded files, and are linked into the slice's folder. So files that the
 archive drops meanwhile stay until the slice is folded, and no lease is needed. They give the rows
-that decoding the log would give (that is what an archive is), if the log time at the slice's start
-is the archive's own: a build that has another origin reads the log. engine/archive/archiver.py
-writes the files.
+that decoding the log would give, since that is what an archive is. They do so only if the log time
+at the slice's start is the archive's own: a build that has another origin reads the log. The writer
+of the files is engine/archive/archiver.py.
 """
 
 from __future__ import annotations

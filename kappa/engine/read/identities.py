@@ -3,11 +3,12 @@
 The memory is the same for whatever process folds the slice, and whenever. While slices follow one
 another it is carried along. If they do not (a job has begun, an interrupted slice is folded again,
 Spark's tasks have folded the last one), it is made again. The log is read back up to the slice by
-the same decoding, from the newest memory that was put for an offset (decode/remembered.py), or from
-the build's origin if none was. A memory is put whenever the horizon has passed since the last, by
-the log's time or the wall's. So about one horizon of the log is read back, and nothing of a resting
-partition, which retention may empty meanwhile. Reading just the horizon before the slice would be
-wrong: what was accepted there depends on what was accepted before, and so on.
+the same decoding. It is read from the newest memory that was put for an offset
+(decode/remembered.py), or from the build's origin if none was. A memory is put whenever the horizon
+has passed since the last, by the log's time or the wall's. So about one horizon of the log is read
+back, and nothing of a resting partition, which retention may empty meanwhile. Reading just the
+horizon before the slice would be wrong: what was accepted there depends on what was accepted
+before, and so on.
 """
 
 from __future__ import annotations

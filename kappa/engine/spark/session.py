@@ -1,8 +1,9 @@
 """The only door to SparkSession: one local session per process, for Kappa's jobs.
 
 A job owns its process: this sets environment variables of it. Nothing is written outside
-`local_dir`. The session's JVM boots while the process does other things (`boot`): two seconds, in
-which a job imports and opens what it needs. docs/design.md has the timings behind the settings.
+`local_dir`. The session's JVM boots while the process does other things (`boot`). It takes two
+seconds, in which a job imports and opens what it needs. The timings behind the settings are in
+docs/design.md.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 - Workers import the project's modules as the driver does. `spark.python.daemon.module` names this
   module, and `KAPPA_SOURCES` the folder (importer.py sets it). So a worker finds a function that a
-  UDF calls under the name it has in the driver, whatever module it is in, without a `sys.path` on
-  which the project's files could hide the standard library.
+  UDF calls under the name it has in the driver, whatever module it is in. It does so without a
+  `sys.path` on which the project's files could hide the standard library.
 - A worker ends in silence if the JVM has closed its socket. PySpark prints a traceback then, and a
-  healthy job's log would be full of them: the JVM closes workers that rest, and those of tasks that
+  healthy job's log would be full of them. The JVM closes workers that rest, and those of tasks that
   need no more rows.
 """
 

@@ -67,8 +67,8 @@ class Maintenance:
     def run_if_due(self) -> bool:
         """Runs if it is due and there is work. Returns True if it ran.
 
-        It waits while a hold keeps the frontier still, and while tables have folded a slice that is
-        not published, as a job that was killed in between leaves them.
+        It waits while a hold keeps the frontier still. It waits, too, while tables have folded a
+        slice that is not published, as a job that was killed in between leaves them.
         """
         recent = [writer.recent for writer in self._writers if writer.recent is not None]
         if self._publisher.is_held() or (

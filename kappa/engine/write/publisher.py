@@ -1,10 +1,10 @@
 """The publisher of a build's frontier: what readers may see, record by record.
 
-The first record of a process repeats the published one under its own epoch, so that a late one of a
-dead process finds its number taken (law 10). A hold is acknowledged once, in a frontier that names
-it. Then nothing is published until it ends, or until it has lasted too long and this job releases
-it by a record: the journal decides which was first. Two threads use it: one folds and publishes,
-one watches the journal. kappa/journal/hold.py defines holds.
+The first record of a process repeats the published one under its own epoch. So a late one of a dead
+process finds its number taken (law 10). A hold is acknowledged once, in a frontier that names it.
+Then nothing is published until it ends. If it lasts too long, this job releases it by a record, and
+the journal decides which was first. Two threads use it: one folds and publishes, one watches the
+journal. kappa/journal/hold.py defines holds.
 """
 
 from __future__ import annotations

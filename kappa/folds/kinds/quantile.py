@@ -17,9 +17,9 @@ from kappa.values.columns import INTEGERS, Decimal, Scalar
 def kll(column: str, rank: float, *, k: int = 200) -> Kll:
     """Estimates a column's value of a rank, a quantile; bigint of whole numbers, else double.
 
-    Nulls are ignored. The estimate is one of the values, and its rank is within 2.3 / k^0.97 of
-    the wanted one in 99 of 100 cases: 1.3 % by default. Approximate: a KLL sketch draws lots, so
-    the same records may give another value. Ranks 0 and 1 are the least and the greatest, and
+    Nulls are ignored. The estimate is one of the values, and its rank is near the wanted one. In 99
+    of 100 cases it is within 2.3 / k^0.97: 1.3 % by default. Approximate: a KLL sketch draws lots,
+    so the same records may give another value. Ranks 0 and 1 are the least and the greatest, and
     exact.
 
     Example:

@@ -1,8 +1,8 @@
 """An alignment: a candidate and the live build at equal offsets, for comparing their rows.
 
-A lease keeps both. The candidate's job makes an alignment: it pins a frontier that the live build
-has published, takes bounded slices that end exactly at its offsets, and puts this record. The live
-job is not touched.
+A lease keeps both. The candidate's job makes an alignment. It pins a frontier that the live build
+has published, and takes bounded slices that end exactly at its offsets. Then it puts this record.
+The live job is not touched.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Alignments:
         here, there = alignment.candidate.offsets.only(topics), alignment.live.offsets.only(topics)
         if not here.equals(there):
             raise Broken(
-                f"build {self._build} stands at {here}, and build {alignment.live.build} at "
+                f"build {self._build} is at {here}, and build {alignment.live.build} at "
                 f"{there}: they are not aligned"
             )
         failpoint("alignment.before_put")

@@ -312,8 +312,8 @@ def test_a_mended_key_is_redriven_unless_rows_of_a_key_must_lie_in_one_partition
     assert len(planned(store, line(3), line(4, key=b"mended")).records["visits"]) == 2
     with pytest.raises(
         UsageError,
-        match="line 1 has another key than visits:0:3, and goes to its partition, "
-        "where table watched of pipeline safe",
+        match="line 1 has another key than visits:0:3, and would be sent to its partition; "
+        "table watched of pipeline safe is folded in the order of the log",
     ) as refused:
         planned(store, line(3, key=b"mended"))
     assert (
@@ -349,8 +349,8 @@ def test_what_is_mended_goes_to_its_originals_partition_and_names_it(store: Stor
     }
     assert found.text.splitlines() == [
         "1 record to topic visits",
-        "1 of the lines were redriven and folded before, and are passed over",
-        "1 of the lines are as they were rejected, and are passed over",
+        "1 of the lines were redriven and folded before, and are skipped",
+        "1 of the lines are as they were rejected, and are skipped",
     ]
 
 
@@ -364,19 +364,19 @@ def test_what_one_of_two_pipelines_still_lacks_is_redriven_for_it(store: Store) 
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (["", " "], "there is no record in it"),
+        (["", " "], "the file has no record"),
         ([line(3), "{"], "line 2 is no JSON"),
         ([line(3), "", '{"value": 1}'], "line 3 names no reject: it has no header kappa-redrive"),
         (
             ['{"value": 1, "headers": {"kappa-redrive": "visits"}}'],
             "line 1 cannot be redriven: the header kappa-redrive is 'visits'",
         ),
-        ([line(3, partition=1)], "line 1 has the partition 1, and visits:0:3 lies in another one"),
+        ([line(3, partition=1)], "line 1 has the partition 1, and visits:0:3 is in another one"),
         ([line(4)], "line 1 names visits:0:4, which is no reject of what serves"),
         ([line(3, of=1)], "line 1 has the partition 0"),
         ([line(7)], "line 1 names visits:0:7, which is no reject of what serves"),
         ([line(3), line(3)], "line 2 names visits:0:3, as line 1 does"),
-        ([line(3), line(5)], "line 2 stands for visits:0:3, as line 1 does"),
+        ([line(3), line(5)], "line 2 mends visits:0:3, as line 1 does"),
     ],
 )
 def test_a_line_that_cannot_be_redriven_is_named_and_nothing_is_sent(
@@ -394,7 +394,7 @@ def test_a_line_that_cannot_be_redriven_is_named_and_nothing_is_sent(
     ("kind", "table", "facts", "error", "message"),
     [
         ("compacted", REJECTS_BIRTH, FACTS, UsageError, "topic visits is compacted"),
-        ("retained", OLD, FACTS, Conflict, "born before there were redriven records"),
+        ("retained", OLD, FACTS, Conflict, "born before Kappa had redriven records"),
         (
             "retained",
             REJECTS_BIRTH,
