@@ -9,6 +9,7 @@ from kappa.base.errors import Conflict, UsageError
 from kappa.journal.events import Served
 from kappa.state.build import Birth
 from kappa.tables.shape import public_names
+from replay.rollout.numbered import build_in_words
 from replay.rollout.rollout import Phase, Rollout
 from replay.rollout.state import State
 
@@ -107,7 +108,7 @@ def refuse_switched(
     if now != serving:
         raise Conflict(
             f"{state.switched_by(pipeline)} was first: pipeline {pipeline} is served by "
-            f"{_named(now)} now, and not by {_named(serving)}",
+            f"{build_in_words(now)} now, and not by {build_in_words(serving)}",
             hint="look again: kappa history; then ask again",
         )
     if build is None:
@@ -117,7 +118,3 @@ def refuse_switched(
             f"build {build} of pipeline {pipeline} was retired meanwhile: its soak is over",
             hint="bring the code of that version back, then: kappa deploy",
         )
-
-
-def _named(build: str | None) -> str:
-    return "no build" if build is None else f"build {build}"

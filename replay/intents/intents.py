@@ -206,9 +206,12 @@ def active_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
     )
     active = state.active(name)
     if active is None:
+        begun = sorted({rollout.pipeline for rollout in state.rollouts})
         raise UsageError(
             f"pipeline {name} has no active rollout",
-            hint="kappa history shows how the last one ended",
+            hint="kappa history shows how the last one ended"
+            if name in begun
+            else f"it never had one; these pipelines had: {', '.join(begun) or 'none yet'}",
         )
     return active
 

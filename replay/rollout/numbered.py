@@ -41,6 +41,11 @@ def build_named(state: State, text: str) -> str:
     return text if rollout is None else rollout.build
 
 
+def build_in_words(build: str | None) -> str:
+    """Names a build, or that there is none, within a sentence."""
+    return "no build" if build is None else f"build {build}"
+
+
 def part_named(
     look: Callable[[], State], pipeline: str | None, build: str | None
 ) -> tuple[str | None, str | None]:

@@ -30,6 +30,7 @@ from replay.preflight.observed import Declared
 from replay.rollout.current import current_state
 from replay.rollout.fold import check_may_follow
 from replay.rollout.libraries import installed_libraries
+from replay.rollout.numbered import build_in_words
 from replay.rollout.state import State
 from serving.pin.catalog import pin_frontier
 
@@ -182,10 +183,7 @@ def _refuse_moved(state: State, step: PlanStep) -> None:
         who = state.switched_by(step.pipeline)
         raise Conflict(
             f"{who} was first: pipeline {step.pipeline} is served by "
-            f"{_named(serving)} now, and not by {_named(step.serving)} as in the plan",
+            f"{build_in_words(serving)} now, and not by {build_in_words(step.serving)} as in the "
+            "plan",
             hint="plan again: kappa plan",
         )
-
-
-def _named(build: str | None) -> str:
-    return "no build" if build is None else f"build {build}"

@@ -876,6 +876,7 @@ def test_candidates_that_are_named_together_get_one_yes(kappa: Kappa, two_waitin
             code,
             True,
         )
+        assert "it never had one; these pipelines had: ads, web" in refused.err
     before = fold(Journal(two_waiting).after(0)).last
     assert before == 15
 

@@ -66,7 +66,7 @@ class RecentRows:
         self._drains = 0
         self._fed = True
         # The table's rows, by the version that they were counted at.
-        self._counted = (-1, 0)
+        self._rows_at_version = (-1, 0)
         drained = table.drained()
         for part in self._parts:
             if part.token == drained:
@@ -190,6 +190,6 @@ class RecentRows:
         return min(max(self._rows() // _SHARE, _LEAST), _MOST)
 
     def _rows(self) -> int:
-        if self._counted[0] != self._table.version:
-            self._counted = self._table.version, self._table.rows()
-        return self._counted[1]
+        if self._rows_at_version[0] != self._table.version:
+            self._rows_at_version = self._table.version, self._table.rows()
+        return self._rows_at_version[1]
