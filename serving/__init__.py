@@ -1,8 +1,8 @@
 """Serving: answers to queries over exactly the files of a pinned snapshot.
 
-It knows nothing of replay or the engine, and writes no table. It reads from the
-journal which build serves. Its rooms, in the order to read them in; each may import only those of
-earlier floors (tests/test_rooms.py has the whole plan):
+It knows nothing of replay or the engine, and writes no table. It reads from the journal which build
+serves. Its rooms, in the order to read them in; each may import only those of earlier floors
+(tests/test_rooms.py has the whole plan):
 
 pin      the choice of the builds and frontiers that a reader reads, pinned by a lease
 reader   a DuckDB in memory over the files of some builds, and the SQL it runs

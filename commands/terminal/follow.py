@@ -63,11 +63,17 @@ def follow_rollout(
 def _outcome(state: State, ended: Rollout) -> str:
     """Returns a line about a rollout that served: its generation, and what serves by now."""
     from replay.rollout.history import Chapter
+    from replay.rollout.rollout import Phase
 
     told = f"{ended.pipeline}: build {ended.build} (version {ended.version})"
     made = Chapter(ended, state.served_in(ended.id)).generation
     serving = state.serving.get(ended.pipeline)
-    if serving == ended.build:
+    # A later undo may have brought the same build back, by a generation of its own.
+    is_last = not any(
+        later.pipeline == ended.pipeline and later.phase is Phase.SERVED
+        for later in state.rollouts[ended.number :]
+    )
+    if is_last and serving == ended.build:
         return f"{told} serves, generation {made}"
     now = "nothing serves" if serving is None else f"build {serving} serves"
     return f"{told} served, generation {made}; now {now}, generation {state.generation}"

@@ -37,16 +37,13 @@ class Fold(ABC):
     # True if the birth certificate keeps the type of its values, which its own type does not show.
     is_sketched: ClassVar[bool] = False
 
-    # True if it folds whole rows when no column is given.
-    folds_rows: ClassVar[bool] = False
-
     column: str | None = None
     options: tuple[tuple[str, Option], ...] = ()
 
     @property
     def given(self) -> tuple[object, ...]:
         """Lists what the declaration gives as its input columns, which may be no names."""
-        return () if self.column is None and self.folds_rows else (self.column,)
+        return (self.column,)
 
     @property
     def inputs(self) -> tuple[str, ...]:

@@ -28,14 +28,13 @@ def lateness_of(topic: Topic) -> Callable[[Row, int], None] | None:
         event_time = row[place]
         if event_time is None:
             raise Rejected(
-                Reason.MISSING,
-                f"{name} is null or missing, and it says whether the record is late",
+                Reason.MISSING, f"{name} is null or missing, and it says whether the record is late"
             )
         behind = timestamp_ms * 1000 - event_time
         if behind > allowed:
             raise Rejected(
                 Reason.LATE,
-                f"{name} is {_duration(behind)} before the record's timestamp, "
+                f"{name} lies {_duration(behind)} before the record's timestamp, "
                 f"and {_duration(allowed)} are allowed",
             )
 

@@ -69,7 +69,7 @@ def named_original(headers: Headers) -> Original | None:
     if not named:
         return None
     if len(named) > 1:
-        raise ValueError(f"the header {HEADER} occurs {len(named)} times")
+        raise ValueError(f"the header {HEADER} stands there {len(named)} times")
     text = (named[0] or b"").decode(errors="replace")
     match = _ORIGINAL.fullmatch(text)
     if match is None:

@@ -584,6 +584,26 @@ def test_a_generation_is_shown_with_what_was_let_through_for_it(
     ]
 
 
+def test_a_rollout_whose_build_serves_again_by_an_undo_names_its_own_generation(
+    kappa: Kappa, two_builds: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Here, "log", lambda _: SimpleNamespace(end=lambda _topics: Offsets()))
+    append(
+        two_builds,
+        SwitchAsked("web", "web-1", "undo"),
+        Held(10, "web-2", 1),
+        served(10, 3, "web-1", "web-2"),
+    )
+
+    assert [kappa("wait", number).out for number in ("1", "3")] == [
+        (
+            "web: build web-1 (version v1) served, generation 1; now build web-1 serves, "
+            "generation 3\n"
+        ),
+        "web: build web-1 (version v1) serves, generation 3\n",
+    ]
+
+
 def test_who_waits_for_what_has_ended_already_is_told_how(
     kappa: Kappa, two_builds: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

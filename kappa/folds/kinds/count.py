@@ -22,7 +22,10 @@ class Count(MergedFold):
     """The number of rows, or of values that are not null."""
 
     kind = "count"
-    folds_rows = True
+
+    @property
+    def given(self) -> tuple[object, ...]:
+        return self.inputs
 
     def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
         if self.column is not None:

@@ -350,7 +350,7 @@ def test_a_late_record_says_by_how_much_and_an_early_one_is_not_late() -> None:
         (row["_reason"], row["_detail"])
         for row in decoded.select(["_reason", "_detail"]).to_pylist()
     ] == [
-        ("late", "at is 65 seconds before the record's timestamp, and 5 seconds are allowed"),
+        ("late", "at lies 65 seconds before the record's timestamp, and 5 seconds are allowed"),
         (None, None),
         (None, None),
         ("missing_field", "at is null or missing, and it says whether the record is late"),
