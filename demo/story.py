@@ -28,7 +28,7 @@ from kappa.base.errors import KappaError
 from kappa.base.settings import load_settings
 from kappa.journal.journal import Journal
 from kappa.state.offsets import Offsets
-from kappa.state.store import Store
+from kappa.state.store import open_store
 from replay.rollout.fold import fold
 from replay.status.running import running
 from serving.query.query import answer
@@ -94,7 +94,7 @@ class Story:
     def tell(self) -> list[Finding]:
         """Runs all acts, and returns the findings. Leaves no process behind, however it ends."""
         self._make_project()
-        self._store = Store(load_settings(self._project).root_url)
+        self._store = open_store(load_settings(self._project))
         try:
             with (
                 Watch(self._store, self._mark) as watch,

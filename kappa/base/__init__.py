@@ -7,6 +7,7 @@ It imports no other room, and knows nothing of topics, builds or tables. Read it
     process     child processes that end with their parent
     program     the options, errors and exit code of a child's program
     failpoint   the places at which tests kill a process
+    disk        files that are whole, or not there, also after a power loss
     clock       the time as records have it, and seconds per step for a line in a log
     source      the place of a declaration in the user's files
     units       times and sizes as text

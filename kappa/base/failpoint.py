@@ -54,7 +54,7 @@ _EFFECTS = {
         "spark_commit",
         "compact",
         "checkpoint",
-        "kept_checkpoint",
+        "take_back",
         "delete",
     ),
     "archive": ("create", "append"),
@@ -85,7 +85,6 @@ NAMES: tuple[str, ...] = (
     "job.before_first_commit",
     "job.between_tables",
     "job.before_frontier",
-    "job.before_checkpoint",
     "promote.before_append",
 )
 

@@ -5,11 +5,19 @@ An error about a setting shows its description to the user.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from kappa.base.units import parse_duration
+
+
+class Durability(StrEnum):
+    """What an acknowledged record survives: a power loss, or the death of processes alone."""
+
+    DISK = "disk"
+    PROCESS = "process"
 
 
 class _Section(BaseModel):

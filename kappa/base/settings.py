@@ -19,6 +19,7 @@ from pydantic_settings import SettingsError as Unparsed
 from kappa.base.errors import SettingsError
 from kappa.base.sections import (
     ArchiveSettings,
+    Durability,
     EngineSettings,
     HistorySettings,
     JarsSettings,
@@ -42,6 +43,13 @@ class Settings(BaseSettings):
 
     project: Path = Path()
     root: str = Field(default=".kappa", description="folder of everything; relative to the project")
+    durability: Durability = Field(
+        default=Durability.DISK,
+        description=(
+            "disk: what is acknowledged is on the disk, and survives a power loss; "
+            "process: it survives the death of processes alone, and costs less"
+        ),
+    )
     kafka: KafkaSettings = KafkaSettings()
     jars: JarsSettings = JarsSettings()
     engine: EngineSettings = EngineSettings()
@@ -68,6 +76,11 @@ class Settings(BaseSettings):
     def root_url(self) -> str:
         """Returns the root, made absolute from the project's folder; URLs stay as they are."""
         return self.root if "://" in self.root else str((self.project / self.root).absolute())
+
+    @property
+    def syncs(self) -> bool:
+        """Returns True if what is acknowledged is to survive a power loss."""
+        return self.durability is Durability.DISK
 
     @property
     def runs_broker(self) -> bool:

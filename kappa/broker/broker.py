@@ -59,13 +59,15 @@ class Broker:
         java: Java,
         *,
         heap: str = "512m",
+        syncs: bool = True,
         list_classes: Path | None = None,
     ) -> Self:
         """Starts the broker of a root folder and returns when it answers.
 
         Call it from the main thread (`start_tied`). A broker that a crash has left over on the same
-        data is killed first. If the broker dies before it answers, raises KappaError with the last
-        words of its log. `list_classes` is a path to write the list of its classes to.
+        data is killed first. `syncs`: see `server_properties`; `list_classes` is a path to write
+        the list of its classes to. Raises KappaError with the last words of its log if it dies
+        before it answers.
         """
         folder = root / "broker"
         folder.mkdir(parents=True, exist_ok=True)
@@ -77,7 +79,7 @@ class Broker:
         for attempt in range(1, _PORT_ATTEMPTS + 1):
             port, controller_port = free_ports(last if attempt == 1 else None)
             (folder / "server.properties").write_bytes(
-                java_text(server_properties(folder / "data", port, controller_port))
+                java_text(server_properties(folder / "data", port, controller_port, syncs=syncs))
             )
             _ensure_formatted(folder, jars, java)
             sharing = broker_archive(jars, java.command).options(list_classes)

@@ -10,8 +10,11 @@ from pathlib import Path
 HOST = "127.0.0.1"
 
 
-def server_properties(data: Path, port: int, controller_port: int) -> str:
-    """Returns Kafka's settings for a data folder and two ports."""
+def server_properties(data: Path, port: int, controller_port: int, *, syncs: bool) -> str:
+    """Returns Kafka's settings for a data folder and two ports.
+
+    If it `syncs`, what the broker has acknowledged survives a power loss: nobody else has a copy.
+    """
     settings = {
         "process.roles": "broker,controller",
         "node.id": "1",
@@ -40,6 +43,7 @@ def server_properties(data: Path, port: int, controller_port: int) -> str:
         "broker.session.timeout.ms": "3000",
         # Its default of 128 MB would be a quarter of the heap.
         "log.cleaner.dedupe.buffer.size": str(32 * 1024 * 1024),
+        **({"log.flush.interval.messages": "1"} if syncs else {}),
     }
     # Java's properties files take a backslash as an escape, so a backslash is doubled.
     return "".join(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any, Generic, TypeVar
 
@@ -28,22 +29,39 @@ class Taken(Broken):
 class Documents(Generic[_Record]):
     """The documents that contain records of one dataclass."""
 
-    def __init__(self, kind: type[_Record]) -> None:
-        """Takes the dataclass, whose fields are those of the document."""
+    def __init__(self, kind: type[_Record], *, derived: bool = False, synced: bool = True) -> None:
+        """Takes the dataclass, whose fields are those of the document.
+
+        A `derived` document follows from others, or is of a process that is gone with it. One that
+        cannot be read is moved aside, and does not exist any more. A document that is not `synced`
+        may be lost or torn after a power loss, so it is derived.
+        """
+        assert synced or derived, f"{kind.__name__} would be lost for good"
         self._adapter = TypeAdapter(kind)
+        self._derived = derived
+        self._synced = synced
 
     def put(self, store: Store, name: str, record: _Record) -> None:
         """Puts a record, in place of an earlier one of that name."""
-        store.put_json(name, self.plain(record))
+        store.put_json(name, self.plain(record), synced=self._synced)
 
     def put_new(self, store: Store, name: str, record: _Record) -> bool:
         """Puts a record. Returns False, and changes nothing, if one of that name exists."""
         return store.put_new_json(name, self.plain(record))
 
     def get(self, store: Store, name: str, what: str, *, hint: str = "") -> _Record | None:
-        """Returns a record, or None if none of that name exists. Raises Damaged as `parse` does."""
-        document = store.get_json(name)
-        return None if document is None else self.parse(document, what, hint=hint)
+        """Returns a record, or None if none of that name exists.
+
+        Raises Damaged if it cannot be read, unless the documents are derived.
+        """
+        try:
+            document = store.get_json(name)
+            return None if document is None else self.parse(document, what, hint=hint)
+        except Damaged as error:
+            if not self._derived:
+                raise
+            _tell_aside(store, name, error)
+            return None
 
     def plain(self, record: _Record) -> Any:
         """Returns a record as a document: objects, arrays, text and numbers only."""
@@ -60,6 +78,12 @@ class Documents(Generic[_Record]):
             raise Damaged(
                 f"{what} cannot be read: {error.errors()[0]['msg']}", hint=hint
             ) from error
+
+
+def _tell_aside(store: Store, name: str, error: Damaged) -> None:
+    aside = store.set_aside(name)
+    if aside is not None:
+        print(f"{error.message}; it was moved to {aside}", file=sys.stderr, flush=True)
 
 
 class NumberedRecords(Generic[_Record]):

@@ -50,7 +50,7 @@ class Kept:
         return self.since <= when and (self.until is None or when < moment(self.until))
 
 
-_KEPT = Documents(Kept)
+_KEPT = Documents(Kept, derived=True)
 
 
 def moment(text: str) -> datetime:
@@ -67,9 +67,8 @@ def put_kept(store: Store, kept: Kept) -> None:
 
 def read_kept(store: Store, build: str, number: int) -> Kept | None:
     """Returns the kept record of a build's frontier, or None if it is not kept (any more)."""
-    name = kept_name(build, number)
     what = f"the kept frontier {number} of build {build}"
-    return _KEPT.get(store, name, what, hint=f"delete {store.path(name)}")
+    return _KEPT.get(store, kept_name(build, number), what)
 
 
 def kept_of(store: Store, build: str) -> tuple[Kept, ...]:

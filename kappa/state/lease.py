@@ -52,7 +52,7 @@ class Floor:
     format: int = 1
 
 
-_LEASE = Documents(Lease)
+_LEASE = Documents(Lease, derived=True, synced=False)
 _FLOOR = Documents(Floor)
 
 
@@ -84,13 +84,8 @@ def ensure_renewed(store: Store, lease_id: str, *, now: float, seconds: float) -
 
 
 def read_lease(store: Store, lease_id: str) -> Lease | None:
-    """Returns a lease, or None if it does not exist (any more).
-
-    Raises Damaged if it cannot be read.
-    """
-    name = lease_name(lease_id)
-    hint = f"no reader needs it if none runs: delete {store.path(name)}"
-    return _LEASE.get(store, name, f"lease {lease_id}", hint=hint)
+    """Returns a lease, or None if it does not exist (any more)."""
+    return _LEASE.get(store, lease_name(lease_id), f"lease {lease_id}")
 
 
 def live_leases(store: Store, now: float) -> tuple[Lease, ...]:

@@ -1,22 +1,29 @@
 """The only door to obstore: small objects under one root, put whole or not at all.
 
 An object that does not exist is `None`; a failure to look raises. Put-if-absent is atomic on a
-local disk and on S3, GCS and Azure alike. Only local roots are accepted for now.
+local disk and on S3, GCS and Azure alike. Only local roots are accepted for now. obstore syncs
+nothing on them, so objects are put by kappa/base/disk.py.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
+from obstore.exceptions import BaseError, NotFoundError
 from obstore.store import LocalStore
 
+from kappa.base.disk import folders_between, put_file, sync_files, sync_folders
 from kappa.base.errors import Damaged, KappaError, SettingsError
+from kappa.base.settings import Settings
 
+# The folder of what was damaged and is kept.
+DAMAGED = "damaged"
 # Delta's library (delta-rs 1.6) gives these another meaning in a path: it breaks off, or looks in
 # another folder.
 _UNUSABLE = re.compile(r"[\[\]^|\\%\x00-\x1f]")
@@ -25,9 +32,15 @@ _UNUSABLE = re.compile(r"[\[\]^|\\%\x00-\x1f]")
 class Store:
     """Objects below one root, by slash-separated paths."""
 
-    def __init__(self, root: str | Path) -> None:
-        """Opens the root (a folder or a `file://` URL), making the folder if it does not exist."""
+    def __init__(self, root: str | Path, *, syncs: bool = True) -> None:
+        """Opens the root (a folder or a `file://` URL), making the folder if it does not exist.
+
+        Unless it `syncs`, what is put survives the death of processes, and no power loss.
+        """
         self.folder = _local_folder(root)
+        self._syncs = syncs
+        # Folders that are on the disk, and all above them.
+        self._lasting: set[Path] = set()
         if unusable := _UNUSABLE.search(str(self.folder)):
             raise SettingsError(
                 f"the root {str(self.folder)!r} has {unusable[0]!r} in its name, which Delta "
@@ -52,21 +65,29 @@ class Store:
         return self.folder / name
 
     def put_new(self, name: str, content: bytes) -> bool:
-        """Puts an object. Returns False, and changes nothing, if one of that name exists."""
-        try:
-            self._objects.put(name, content, mode="create")
-        except AlreadyExistsError:
-            return False
-        except (BaseError, OSError) as error:
-            raise _cannot("write", name, error) from error
-        return True
+        """Puts an object. Returns False, and changes nothing, if one of that name exists.
 
-    def put(self, name: str, content: bytes) -> None:
-        """Puts an object whole, in place of any that existed."""
+        Put or not, an object of that name then survives a power loss.
+        """
+        return self._put(name, content, new=True, synced=True)
+
+    def put(self, name: str, content: bytes, *, synced: bool = True) -> None:
+        """Puts an object whole, in place of any that existed.
+
+        One that is not `synced` may be lost, empty or torn after a power loss.
+        """
+        self._put(name, content, new=False, synced=synced)
+
+    def sync(self, files: Iterable[Path]) -> None:
+        """Waits until files below the root, with their names, survive a power loss."""
+        if not self._syncs:
+            return
+        paths = list(files)
         try:
-            self._objects.put(name, content)
-        except (BaseError, OSError) as error:
-            raise _cannot("write", name, error) from error
+            sync_files(paths)
+            self._sync_folders({path.parent for path in paths})
+        except OSError as error:
+            raise _cannot("write", str(error.filename or self.folder), error) from error
 
     def get(self, name: str) -> bytes | None:
         """Returns an object's content, or None if it does not exist."""
@@ -97,9 +118,9 @@ class Store:
         except (BaseError, OSError) as error:
             raise _cannot("delete", name, error) from error
 
-    def put_json(self, name: str, document: object) -> None:
-        """Puts a document as JSON, in place of any that existed."""
-        self.put(name, _encode(document))
+    def put_json(self, name: str, document: object, *, synced: bool = True) -> None:
+        """Puts a document as JSON, in place of any that existed; `synced`: as in `put`."""
+        self.put(name, _encode(document), synced=synced)
 
     def put_new_json(self, name: str, document: object) -> bool:
         """Puts a document as JSON. Returns False, changing nothing, if one of that name exists."""
@@ -114,6 +135,44 @@ class Store:
             return json.loads(content)
         except ValueError as error:
             raise Damaged(f"{self.path(name)} is no JSON document: {error}") from error
+
+    def set_aside(self, name: str) -> Path | None:
+        """Moves an object out of the way and keeps it; returns its new path, or None if it is gone.
+
+        It is then below `damaged/`, by the time and its name.
+        """
+        aside = self.path(f"{DAMAGED}/{time.time_ns()}/{name}")
+        try:
+            aside.parent.mkdir(parents=True, exist_ok=True)
+            self.path(name).rename(aside)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _cannot("move", name, error) from error
+        return aside
+
+    def _put(self, name: str, content: bytes, *, new: bool, synced: bool) -> bool:
+        path, synced = self.path(name), synced and self._syncs
+        try:
+            put = put_file(path, content, new=new, synced=synced)
+            if synced:
+                self._sync_folders(set() if put and path.parent in self._lasting else {path.parent})
+        except OSError as error:
+            raise _cannot("write", name, error) from error
+        return put
+
+    def _sync_folders(self, folders: Iterable[Path]) -> None:
+        """Syncs folders, and those above one that no object was put into yet."""
+        wanted = set(folders)
+        new = wanted - self._lasting
+        above = {each for path in new for each in folders_between(self.folder.parent, path / "_")}
+        sync_folders(sorted(wanted | above))
+        self._lasting |= new
+
+
+def open_store(settings: Settings) -> Store:
+    """Opens the root of a project."""
+    return Store(settings.root_url, syncs=settings.syncs)
 
 
 def _encode(document: object) -> bytes:
@@ -134,7 +193,9 @@ def _local_folder(root: str | Path) -> Path:
 
 
 def _cannot(what: str, name: str, error: Exception) -> KappaError:
+    # An unfinished file's name is another one each time.
+    reason = error.strerror if isinstance(error, OSError) else None
     return KappaError(
-        f"could not {what} {name}: {error}",
+        f"could not {what} {name}: {reason or error}",
         hint="see whether the disk is full or the folder may be written",
     )

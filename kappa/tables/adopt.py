@@ -9,9 +9,9 @@ from pathlib import Path
 from kappa.base.errors import Damaged, KappaError
 from kappa.base.failpoint import failpoint
 from kappa.state.mark import Mark
-from kappa.tables.delta import LOG_FILE, LOG_FOLDER, open_newest, retried
+from kappa.tables.delta import LOG_FOLDER, open_newest, retried
 from kappa.tables.stored_table import StoredTable
-from kappa.tables.versions import files
+from kappa.tables.versions import files, log_of
 
 
 def adopt(path: str, source: str, version: int, mark: Mark) -> int:
@@ -32,25 +32,12 @@ def adopt(path: str, source: str, version: int, mark: Mark) -> int:
 
 
 def _take_along(into: Path, source: str, version: int) -> None:
-    names = files(source, version)
-    log = Path(source) / LOG_FOLDER
-    numbered = {
-        number: file
-        for file in log.glob("*.checkpoint.parquet")
-        if (number := int(file.name[:20])) <= version
-    }
-    checkpoint = max(numbered, default=None)
-    commits = [
-        file
-        for file in log.glob("*.json")
-        if LOG_FILE.match(file.name)
-        and (0 if checkpoint is None else checkpoint) <= int(file.name[:20]) <= version
-    ]
+    names, log = files(source, version), log_of(source, version)
     (into / LOG_FOLDER).mkdir(parents=True, exist_ok=True)
     try:
         for name in names:
             link_file(Path(name), into / Path(name).name)
-        for file in commits if checkpoint is None else [numbered[checkpoint], *commits]:
+        for file in log:
             link_file(file, into / LOG_FOLDER / file.name)
     except FileNotFoundError as error:
         raise Damaged(

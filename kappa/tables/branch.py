@@ -9,6 +9,7 @@ replay/plan/branch.py decides at which frontier a branch may begin.
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from kappa.base.clock import now
 from kappa.base.errors import Broken, Damaged
@@ -52,6 +53,12 @@ def begin_from(into: Store, birth: Birth, source: Store, frontier: Frontier) -> 
         log_time=frontier.log_time,
         tally=frontier.tally,
         heard_at=frontier.heard,
+    )
+    into.sync(
+        file
+        for name in versions
+        for file in Path(table_path(into, birth.build, name)).rglob("*")
+        if file.is_file()
     )
     Frontiers(into, birth.build).publish(first)
 

@@ -35,6 +35,8 @@ _PROPERTIES = {
 }
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 LOG_FOLDER = "_delta_log"
+# The file in it that names the newest checkpoint: readers begin there.
+LAST_CHECKPOINT = "_last_checkpoint"
 LOG_FILE = re.compile(r"(\d{20})\.")
 # A fold of many records that overflows is the fault of no single one.
 OVERFLOW_HINT = (
@@ -99,15 +101,12 @@ def open_version(path: str, version: int) -> DeltaTable:
         ) from error
 
 
-def commit_properties(
-    mark: Mark | ArchiveMark, guard: Guard | None, drained: str | None = None
-) -> CommitProperties:
-    """Returns what a commit carries: its mark, its transaction, and what it drained."""
+def commit_properties(mark: Mark | ArchiveMark, guard: Guard | None) -> CommitProperties:
+    """Returns what a commit carries: its mark and its transaction."""
     # Spark's Delta keeps it in `userMetadata` too, so both writers' commits are read alike.
     # A table has one writer, so nothing is retried.
     return CommitProperties(
-        custom_metadata={"userMetadata": mark.to_json()}
-        | ({} if drained is None else {"drained": drained}),
+        custom_metadata={"userMetadata": mark.to_json()},
         max_commit_retries=0,
         app_transactions=None if guard is None else [Transaction(guard.application, guard.number)],
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,10 @@ from deltalake.exceptions import TableNotFoundError
 from deltalake.transaction import AddAction
 
 from kappa.base.failpoint import failpoint
+from kappa.state.documents import Documents
+from kappa.state.store import Store
 from kappa.tables.archive import ArchiveMark, parse_archive_mark
+from kappa.tables.checkpoint import ensure_checkpoint
 from kappa.tables.delta import (
     NO_HOOKS,
     Guard,
@@ -23,8 +27,9 @@ from kappa.tables.delta import (
     open_newest,
     refuse_repeated,
 )
+from kappa.tables.lasting import take_back
 from kappa.tables.unneeded import unneeded
-from kappa.tables.versions import mark_text
+from kappa.tables.versions import files_of_commit, is_committed, mark_text
 
 # An archive's files are named by their place in the log: so one commit can replace exactly some of
 # them.
@@ -86,11 +91,16 @@ class StoredArchive:
         return tuple(sorted(blocks, key=lambda block: (block.partition, block.first)))
 
     def append(
-        self, block: Block | None, replaced: Iterable[Block], mark: ArchiveMark, guard: Guard
+        self,
+        store: Store,
+        block: Block | None,
+        replaced: Iterable[Block],
+        mark: ArchiveMark,
+        guard: Guard,
     ) -> None:
         """Commits a file that is written already, in place of the files whose rows it contains.
 
-        Without a block, the slice's offsets have no record.
+        Without a block, the slice's offsets have no record. The commit is on the disk then.
         """
         refuse_repeated(self.path, self._table, guard)
         old = [str(each.first) for each in replaced]
@@ -110,22 +120,37 @@ class StoredArchive:
             ),
             f"records could not be appended to {self.path}",
         )
-        failpoint("archive.after_append")
         attempted(self._table.update_incremental, f"archive {self.path} could not be read")
+        self.settle(store)
+        failpoint("archive.after_append")
 
-    def tidy(self, *, long_log: int) -> None:
+    def settle(self, store: Store) -> None:
+        """Records that the newest version is on the disk."""
+        store.sync(files_of_commit(self.path, self.version))
+        _LASTING.put(store, _lasting_name(store, self.path), LastingVersion(self.version))
+
+    def tidy(self, store: Store, *, long_log: int) -> None:
         """Deletes files that the newest version does not need, and its log once that is long.
 
         No other process may be writing.
         """
         if self.version % long_log == 0:
-            attempted(
-                self._table.create_checkpoint, f"the log of {self.path} could not be checkpointed"
-            )
+            ensure_checkpoint(store, self.path, self.version)
             # A handle that has read the log would read its older files again.
             self._table = open_newest(self.path)
         for file in unneeded(self.path, self.version, ()):
             file.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class LastingVersion:
+    """The newest version of an archive that is on the disk: what a frontier is to a table."""
+
+    version: int
+    format: int = 1
+
+
+_LASTING = Documents(LastingVersion)
 
 
 def open_archive(path: str) -> StoredArchive | None:
@@ -137,9 +162,19 @@ def open_archive(path: str) -> StoredArchive | None:
 
 
 def ensure_archive(
-    path: str, columns: Iterable[tuple[str, str]], mark: ArchiveMark
+    store: Store, path: str, columns: Iterable[tuple[str, str]], mark: ArchiveMark
 ) -> StoredArchive:
-    """Opens an archive, or makes it, empty and with this mark, if it does not exist."""
+    """Opens an archive for its writer, or makes it, empty and with this mark.
+
+    A commit that was under way when power was lost is taken back.
+    """
+    name = _lasting_name(store, path)
+    lasting = _LASTING.get(store, name, f"the newest version of archive {path}")
+    if lasting is not None:
+        take_back(path, lasting.version)
+    elif not is_committed(path, 1):
+        # It was being made, and has no row yet.
+        shutil.rmtree(path, ignore_errors=True)
     found = open_archive(path)
     if found is not None:
         return found
@@ -147,11 +182,17 @@ def ensure_archive(
 
     schema = arrow_schema([*columns, ("_block", "bigint")])
     failpoint("archive.before_create")
-    made = create_empty(
+    created = create_empty(
         path, schema, mark, f"archive {path} could not be made", partition_by=_BLOCKED
     )
+    made = StoredArchive(path, created)
+    made.settle(store)
     failpoint("archive.after_create")
-    return StoredArchive(path, made)
+    return made
+
+
+def _lasting_name(store: Store, path: str) -> str:
+    return f"{Path(path).relative_to(store.folder)}.json"
 
 
 def _added(block: Block) -> AddAction:

@@ -21,7 +21,7 @@ from kappa.tables.delta import (
     refuse_repeated,
 )
 from kappa.tables.merge import Merge
-from kappa.tables.versions import commit_info, mark_of
+from kappa.tables.versions import mark_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,14 +81,11 @@ class StoredTable:
         how: Merge,
         mark: Mark,
         guard: Guard | None,
-        *,
-        drained: str | None = None,
     ) -> None:
         """Folds contributions into the rows of their keys.
 
         Without a guard they are of slices that are committed already, and were among the recent
-        rows that `drained` names (engine/write/recent.py). Raises Broken if a result does not fit
-        its column.
+        rows (engine/write/recent.py). Raises Broken if a result does not fit its column.
         """
         if guard is not None:
             refuse_repeated(self.path, self._table, guard)
@@ -100,7 +97,7 @@ class StoredTable:
             target_alias="t",
             streamed_exec=False,
             writer_properties=_PACKED,
-            commit_properties=commit_properties(mark, guard, drained),
+            commit_properties=commit_properties(mark, guard),
             post_commithook_properties=NO_HOOKS,
         )
         attempted(
@@ -114,11 +111,9 @@ class StoredTable:
         # If no row changes (all are older than the stored ones), delta-rs commits nothing. The
         # slice is folded all the same.
         if self.version == before:
-            self.commit_nothing(mark, guard, drained=drained)
+            self.commit_nothing(mark, guard)
 
-    def commit_nothing(
-        self, mark: Mark, guard: Guard | None, *, drained: str | None = None
-    ) -> None:
+    def commit_nothing(self, mark: Mark, guard: Guard | None) -> None:
         """Commits a slice that contributes no rows: the table has folded it all the same.
 
         Without a guard it is the commit of no slice.
@@ -127,7 +122,7 @@ class StoredTable:
             refuse_repeated(self.path, self._table, guard)
         self._commit_no_rows(
             "append",
-            commit_properties(mark, guard, drained),
+            commit_properties(mark, guard),
             f"a slice could not be marked in {self.path}",
         )
 
@@ -178,10 +173,6 @@ class StoredTable:
             default=0,
         )
 
-    def drained(self) -> str | None:
-        """Returns what the newest commit drained into the table, or None if it is no drain."""
-        return commit_info(self.path, self.version).get("drained")
-
     def compact(self, mark: Mark, *, target_bytes: int) -> None:
         """Joins files below the target size; the rows and the mark stay the same."""
         failpoint("table.before_compact")
@@ -195,14 +186,6 @@ class StoredTable:
             f"files of {self.path} could not be joined",
         )
         failpoint("table.after_compact")
-
-    def checkpoint(self) -> None:
-        """Writes a checkpoint of the log at the newest version, so that older files may go."""
-        failpoint("table.before_checkpoint")
-        attempted(
-            self._table.create_checkpoint, f"the log of {self.path} could not be checkpointed"
-        )
-        failpoint("table.after_checkpoint")
 
     def _file_facts(self) -> pa.Table:
         # It takes 0.13 s to import, and readers of lists of files do not need it.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kappa.base.errors import Damaged
 from kappa.base.failpoint import failpoint
-from kappa.tables.delta import LOG_FILE, LOG_FOLDER, attempted, open_version
+from kappa.tables.delta import LOG_FILE, LOG_FOLDER
 from kappa.tables.versions import files
 
 
@@ -70,20 +70,6 @@ def unneeded(
         *(file for file in data if str(_subject(file)) not in needed),
         *_unneeded_log(Path(path) / LOG_FOLDER, kept),
     )
-
-
-def ensure_checkpointed(path: str, version: int) -> None:
-    """Writes a checkpoint at a version that is kept for long, if it has none.
-
-    The version is then read from that checkpoint, and the log before it may be deleted.
-    """
-    if not (Path(path) / LOG_FOLDER / f"{version:020d}.checkpoint.parquet").exists():
-        failpoint("table.before_kept_checkpoint")
-        attempted(
-            open_version(path, version).create_checkpoint,
-            f"the log of {path} could not be checkpointed",
-        )
-        failpoint("table.after_kept_checkpoint")
 
 
 def _files_if_whole(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -12,7 +12,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from kappa.base.errors import Damaged
 from kappa.state.mark import Mark, parse_mark
-from kappa.tables.delta import LOG_FOLDER, attempted, open_newest, open_version, retried
+from kappa.tables.delta import LOG_FILE, LOG_FOLDER, attempted, open_newest, open_version, retried
 
 # Up to this many commits, reading them one by one is faster than opening the table.
 _FEW = 50
@@ -44,6 +44,26 @@ def files(path: str, version: int) -> tuple[str, ...]:
             )
         )
     )
+
+
+def log_of(path: str, version: int) -> tuple[Path, ...]:
+    """Lists the log files from which a version is read.
+
+    They are the newest checkpoint that is not behind it, if there is one, and the commits since.
+    """
+    log = Path(path) / LOG_FOLDER
+    checkpoints = {
+        number: file
+        for file in log.glob("*.checkpoint.parquet")
+        if (number := int(file.name[:20])) <= version
+    }
+    first = max(checkpoints, default=0)
+    commits = (
+        file
+        for file in sorted(log.glob("*.json"))
+        if LOG_FILE.match(file.name) and first <= int(file.name[:20]) <= version
+    )
+    return (*([checkpoints[first]] if first in checkpoints else ()), *commits)
 
 
 class FileLists:
@@ -105,6 +125,33 @@ def _commit(path: str, version: int) -> Path:
     return Path(path) / LOG_FOLDER / f"{version:020d}.json"
 
 
+def files_of_commit(path: str, version: int) -> Iterator[Path]:
+    """Yields the files that one commit has added, and the commit itself.
+
+    Raises Damaged if it cannot be read.
+    """
+    commit = _commit(path, version)
+    try:
+        actions = [json.loads(line) for line in commit.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError) as error:
+        raise Damaged(
+            f"version {version} of {path} cannot be read: {error}",
+            hint="the job is started again, and takes the version back",
+        ) from error
+    for action in actions:
+        if "add" in action:
+            yield from _with_checksum(Path(_file(path, action["add"]["path"])))
+    yield from _with_checksum(commit)
+
+
+def _with_checksum(file: Path) -> Iterator[Path]:
+    yield file
+    # Spark writes it beside, and reads no file of which it is torn.
+    beside = file.with_name(f".{file.name}.crc")
+    if beside.exists():
+        yield beside
+
+
 def schema(path: str, version: int) -> tuple[tuple[str, str], ...]:
     """Lists the columns of one version: (name, Spark's simple type)."""
     fields = json.loads(retried(lambda: open_version(path, version).schema().to_json()))["fields"]
@@ -138,6 +185,11 @@ def commit_info(path: str, version: int) -> Mapping[str, Any]:
             hint="kappa replay makes a new build of it",
         ) from error
     return next((info for info in infos if info), {})
+
+
+def is_committed(path: str, version: int) -> bool:
+    """Returns True if the commit of a version is there, whole or not."""
+    return _commit(path, version).exists()
 
 
 def _simple(kind: object) -> str:

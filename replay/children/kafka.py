@@ -98,7 +98,11 @@ class Kafka:
             )
             self._say("the broker starts")
             self._broker = Broker.start(
-                self._store.folder, jars, java, heap=self._settings.kafka.heap
+                self._store.folder,
+                jars,
+                java,
+                heap=self._settings.kafka.heap,
+                syncs=self._settings.syncs,
             )
         self._log = Log(self._broker.bootstrap_servers, self._settings.kafka.options)
         self._say(f"the broker runs, process {self._broker.pid}")

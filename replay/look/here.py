@@ -48,9 +48,9 @@ class Here:
     @cached_property
     def store(self) -> Store:
         """The store of everything below the root."""
-        from kappa.state.store import Store
+        from kappa.state.store import open_store
 
-        return Store(self.settings.root_url)
+        return open_store(self.settings)
 
     @cached_property
     def pipelines(self) -> Mapping[str, Pipeline]:

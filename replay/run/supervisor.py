@@ -24,7 +24,7 @@ from kappa.base.process import process_id
 from kappa.base.program import command_of, project_options, run_program
 from kappa.base.settings import Settings, load_settings
 from kappa.state.lock import Lock, holder
-from kappa.state.store import Store
+from kappa.state.store import Store, open_store
 from replay.children.archiver_process import ArchiverProcess
 from replay.children.child import open_log
 from replay.children.http_process import HttpProcess
@@ -62,7 +62,7 @@ def up(
     with named_errors():
         if detach:
             return _ensure_detached(settings, on_progress or (lambda _line: None))
-        store = Store(settings.root_url)
+        store = open_store(settings)
         with open_log(store.path(_LOG)).open("a", encoding="utf-8") as log:
             _run(settings, saying(sys.stderr, log))
     return None
@@ -73,7 +73,7 @@ def down(settings: Settings) -> bool:
 
     Raises TimedOut if it is still ending after a minute and a half.
     """
-    holds = holder(Store(settings.root_url).path(_LOCK))
+    holds = holder(open_store(settings).path(_LOCK))
     process = None if holds is None else process_id(holds.pid)
     if process is None:
         return False
@@ -90,7 +90,7 @@ def down(settings: Settings) -> bool:
 
 
 def _ensure_detached(settings: Settings, on_progress: Callable[[str], None]) -> Running:
-    store = Store(settings.root_url)
+    store = open_store(settings)
     found = running_at(store)
     if found is not None:
         return found
@@ -143,7 +143,7 @@ def _why(output: str, path: Path) -> KappaError:
 
 def _run(settings: Settings, say: Callable[[str], None]) -> None:
     """Runs the platform until this process is asked to end."""
-    store = Store(settings.root_url)
+    store = open_store(settings)
     lock = Lock(store.path(_LOCK), what="kappa")
     try:
         lock.acquire()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from kappa.base.process import ProcessId
 from kappa.base.settings import Settings
 from kappa.state.documents import Documents
-from kappa.state.store import Store
+from kappa.state.store import Store, open_store
 
 RUNNING = "run/supervisor.json"
 SERVED = "run/http.json"
@@ -37,8 +37,8 @@ class RunningServer:
     format: int = 1
 
 
-_RUNNING = Documents(Running)
-_SERVED = Documents(RunningServer)
+_RUNNING = Documents(Running, derived=True, synced=False)
+_SERVED = Documents(RunningServer, derived=True, synced=False)
 
 
 def put_running(store: Store, running: Running) -> None:
@@ -48,7 +48,7 @@ def put_running(store: Store, running: Running) -> None:
 
 def running(settings: Settings) -> Running | None:
     """Returns the supervisor of the root of these settings. None if none is up and ready."""
-    return running_at(Store(settings.root_url))
+    return running_at(open_store(settings))
 
 
 def running_at(store: Store) -> Running | None:

@@ -59,7 +59,7 @@ class Underway:
         return self.deaths[build].text(build) if build in self.deaths else ""
 
 
-_UNDERWAY = Documents(Underway)
+_UNDERWAY = Documents(Underway, derived=True, synced=False)
 
 
 def read_underway(store: Store) -> Underway:

@@ -23,7 +23,7 @@ class VerificationProgress:
     format: int = 1
 
 
-_PROGRESS = Documents(VerificationProgress)
+_PROGRESS = Documents(VerificationProgress, derived=True, synced=False)
 
 
 def table_step(doing: str, table: str, number: int, of: int) -> str:

@@ -30,7 +30,7 @@ from kappa.log.client import Log
 from kappa.state.build import Birth, comparable_topics, read_birth
 from kappa.state.frontier import Frontiers
 from kappa.state.offsets import Offsets
-from kappa.state.store import Store
+from kappa.state.store import Store, open_store
 from replay.rollout.current import current_state
 from replay.rollout.rollout import Phase, Rollout
 from replay.verify.pairs import aligned_pair, compare_pair
@@ -268,7 +268,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     def work(given: argparse.Namespace) -> ExitCode:
         settings = load_settings(given.project, root=given.root)
-        store = Store(settings.root_url)
+        store = open_store(settings)
         _end_at(settings.verify.timeout_seconds, store, given.rollout)
         log = Log(given.bootstrap, settings.kafka.options)
         ensure_verified(

@@ -72,7 +72,7 @@ def ground(home: Path) -> Iterator[Ground]:
                 f"another bench runs in {home}: wait for it, or give another folder: BENCH_HOME=..."
             ) from None
         java = find_java()
-        broker = Broker.start(home, ensure_jars(java), java, heap="1g")
+        broker = Broker.start(home, ensure_jars(java), java, heap="1g", syncs=False)
         try:
             yield Ground(home, Log(broker.bootstrap_servers))
         finally:

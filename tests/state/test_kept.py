@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from kappa.base.errors import Damaged
 from kappa.state.frontier import Frontier
 from kappa.state.kept import Kept, ensure_past_gone, kept_of, past, put_kept, read_kept
 from kappa.state.offsets import Offsets
@@ -55,9 +54,13 @@ def test_what_is_past_is_taken_away_and_nothing_else(tmp_path: Path) -> None:
     assert read_kept(store, "b", 160) is None
 
 
-def test_one_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_one_that_cannot_be_read_is_moved_aside_and_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     store = Store(tmp_path)
     store.put("builds/b/kept/00000000000000000003.json", b'{"frontier": 1}')
 
-    with pytest.raises(Damaged, match="kept frontier 3 of build b"):
-        kept_of(store, "b")
+    assert kept_of(store, "b") == ()
+    assert "kept frontier 3 of build b cannot be read" in capsys.readouterr().err
+    (aside,) = store.names("damaged")
+    assert store.get(aside) == b'{"frontier": 1}'

@@ -108,6 +108,9 @@ class World:
             self.store, log=self.log, processes=self, rules=RolloutSettings(), clock=self.clock
         )  # type: ignore[arg-type]
 
+    def after_death(self) -> None:
+        """Is called when a process has died, before the next begins: a test may cut the power."""
+
     def end(self) -> None:
         """Closes what a process had open, as the kernel does."""
         for job in self.jobs.values():
@@ -311,7 +314,7 @@ class World:
                 state.versions[build]: sorted(
                     path.name
                     for path in self.store.path(folder(build)).iterdir()
-                    if path.name != "splits"
+                    if path.name not in {"begun.json", "split.json", "lock"}
                 )
                 for build in state.versions
             },
@@ -329,10 +332,10 @@ class Story:
     goals: tuple[Goal, ...]
     settings: Mapping[str, float] = field(default_factory=dict)
 
-    def play(self, store: Store, doom: Doom) -> World:
+    def play(self, store: Store, doom: Doom, kind: type[World] = World) -> World:
         """Plays the story to its end; after a death it goes on at the goal where it was."""
         with acting(doom):
-            world = World(store, doom, **self.settings)  # type: ignore[arg-type]
+            world = kind(store, doom, **self.settings)  # type: ignore[arg-type]
             for goal in self.goals:
                 _reach(world, goal)
             world.end()
@@ -347,6 +350,7 @@ def _reach(world: World, goal: Goal) -> None:
                 world.round()
         except Died:
             world.end()
+            world.after_death()
             world.look()
             world.begin()
             continue

@@ -145,10 +145,7 @@ def declared(version: str) -> Declared:
 
 
 class Job:
-    """A build's job: the lock, its bounded legs, and a tail.
-
-    The tail's batches are planned in a checkpoint, as Spark plans them.
-    """
+    """A build's job: the lock, its bounded legs, and a tail."""
 
     def __init__(self, world: World, build: str, *, again: bool) -> None:
         self._world, self.build = world, build
@@ -160,6 +157,14 @@ class Job:
             birth = read_birth(self._store, build)
             log = JobLog(world.log, cursed=birth.version in world.cursed)
             self._source = LogSource(KafkaAccess("", {}), log)  # type: ignore[arg-type]
+            self.publisher = Publisher(
+                self._store,
+                birth,
+                hold_seconds=10,
+                keep_every_seconds=world.keep_every_seconds,
+                clock=lambda: world.steady,
+            )
+            self.publisher.take_over()
             self._slices = SliceFolder(
                 self._store, birth, declared("any").pipeline, log, driver_rows=1_000
             )  # type: ignore[arg-type]
@@ -169,14 +174,7 @@ class Job:
             except Broken as error:
                 put_stopped(self._store, build, error)
                 raise
-            self.publisher = Publisher(
-                self._store,
-                birth,
-                hold_seconds=10,
-                keep_every_seconds=world.keep_every_seconds,
-                clock=lambda: world.steady,
-            )
-            self.publisher.take_over(self._slices.first_frontier())
+            self.publisher.begin(self._slices.first_frontier())
             keep_base(self._store, birth, self.publisher.newest)
             self._birth = birth
             self._maintenance = Maintenance(
@@ -231,37 +229,17 @@ class Job:
         assert leg.kind is LegKind.TAIL
         self._tail = leg.number
         ensure_not_stopped(self._store, self.build)
-        self._start = leg.start
 
     def _batch(self) -> None:
-        top = f"{folder(self.build)}/checkpoint/{self._tail}"
-        planned, done = (
-            len(self._store.names(f"{top}/offsets")),
-            len(self._store.names(f"{top}/commits")),
-        )
-        if planned == done:
-            start = (
-                self._start
-                if done == 0
-                else Offsets.parse(self._store.get_json(f"{top}/offsets/{done - 1}"))
-            )
-            end = self._world.log.end(["ships"])
-            if end.equals(start):
-                return
-            assert self._store.put_new_json(f"{top}/offsets/{done}", end.plain())
-        ends = [
-            self._start,
-            *(
-                Offsets.parse(self._store.get_json(f"{top}/offsets/{number}"))
-                for number in range(done + 1)
-            ),
-        ]
+        newest, end = self.publisher.newest, self._world.log.end(["ships"])
+        if end.equals(newest.offsets):
+            return
         assert self._tail is not None
+        number = newest.slice + 1 if newest.leg == self._tail else 0
         self._slices.fold(
-            Slice(self._tail, done, ends[-2], ends[-1]),
+            Slice(self._tail, number, newest.offsets, end),
             None,
             self._source,
             self.publisher,
             Stopwatch(),
         )  # type: ignore[arg-type]
-        self._store.put_new_json(f"{top}/commits/{done}", {})

@@ -24,9 +24,11 @@ from kappa.engine.write import recent
 from kappa.engine.write.commit import AT_ONCE, Merging, TableWriter
 from kappa.folds.order import FOLD_ORDER_COLUMNS, order_column
 from kappa.state.build import Birth, TableBirth
+from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.mark import Mark, origin_mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+from kappa.tables.lasting import take_back_to_frontier
 from kappa.tables.merge import contribution_columns
 from kappa.values.arrow import arrow_schema
 from serving.reader.opened import open_reader
@@ -121,6 +123,8 @@ class Twins:
         """Opens both, as a job does at its start, after the one before has ended."""
         for writer in self.writers.values():
             writer.close()
+        for birth in self.births.values():
+            take_back_to_frontier(self.store, birth)
         self.writers = {
             build: TableWriter(
                 self.store,
@@ -137,10 +141,12 @@ class Twins:
     def waits(self) -> TableWriter:
         return self.writers["waits"]
 
-    def fold(self, rows: pa.Table | None) -> None:
+    def fold(self, rows: pa.Table | None, *, published: bool = True) -> None:
         """Folds the next slice into both."""
         for build, writer in self.writers.items():
             commit(writer, build, self.number, rows)
+            if published:
+                publish(self.store, writer, build, self.number)
         self.number += 1
 
     def fold_plain(self, place: int) -> None:
@@ -226,6 +232,13 @@ def commit(writer: TableWriter, build: str, place: int, rows: pa.Table | None) -
     assert writer.mark() == mark
 
 
+def publish(store: Store, writer: TableWriter, build: str, place: int) -> None:
+    at = Offsets({"x": {0: place + 1}})
+    Frontiers(store, build).publish(
+        Frontier(place + 1, build, 1, at, writer.versions(), "then", leg=1, slice=place)
+    )
+
+
 def slice_of(place: int) -> pa.Table:
     return contributions(COUNTED, random.Random(place), place)
 
@@ -245,10 +258,12 @@ def main(folder: str, count: str, *points: str) -> None:
 
 
 def fold_up_to(folder: str, count: int) -> None:
-    writer = Twins(Path(folder), COUNTED).waits
+    twins = Twins(Path(folder), COUNTED)
+    writer = twins.waits
     assert writer.recent is not None
     for place in range(writer.mark().slice + 1, count):
         commit(writer, "waits", place, slice_of(place))
+        publish(twins.store, writer, "waits", place)
     writer.recent.drain()
 
 

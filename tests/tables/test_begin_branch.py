@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store
 from kappa.tables.branch import base_frontier, begin_from, keep_base, stands_before_base
+from kappa.tables.checkpoint import ensure_checkpoint
 from kappa.tables.delta import Guard
 from kappa.tables.stored_table import ensure_table
 from kappa.tables.unneeded import delete_unneeded
@@ -123,12 +125,12 @@ def test_its_tables_are_those_of_the_frontier_whatever_becomes_of_the_other_buil
         build.fold(number)
         if checkpointed and number == 2:
             for table in build.tables.values():
-                table.checkpoint()
+                ensure_checkpoint(store, table.path, table.version)
     there = build.frontier(8)
     for number in range(5, 9):
         build.fold(number)
         for table in build.tables.values():
-            table.checkpoint()
+            ensure_checkpoint(store, table.path, table.version)
 
     begin_from(store, birth("b"), store, there)
     for table in build.tables.values():
@@ -177,7 +179,7 @@ def test_a_version_that_is_not_there_any_more_is_damage_and_publishes_nothing(st
     build.fold(1)
     for table in build.tables.values():
         table.compact(mark("a", "log", 2), target_bytes=1 << 20)
-        table.checkpoint()
+        ensure_checkpoint(store, table.path, table.version)
         delete_unneeded(table.path, table.version, ())
 
     with pytest.raises(Damaged):
@@ -242,8 +244,12 @@ def test_files_are_copied_if_links_fail_and_a_full_disk_is_an_error(
     build = Folded(store)
     build.fold(0)
 
-    def fails(*_: object) -> None:
-        raise OSError(errno.EXDEV, "no links between disks")
+    link = os.link
+
+    def fails(source: Path, to: Path) -> None:
+        if "tables" in to.parts:
+            raise OSError(errno.EXDEV, "no links between disks")
+        link(source, to)
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

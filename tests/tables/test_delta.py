@@ -17,7 +17,9 @@ import pytest
 from kappa.base.errors import Damaged
 from kappa.state.mark import Mark, origin_mark
 from kappa.state.offsets import Offsets
+from kappa.state.store import Store
 from kappa.tables import versions
+from kappa.tables.checkpoint import ensure_checkpoint
 from kappa.tables.delta import Guard, retried
 from kappa.tables.merge import Merge
 from kappa.tables.stored_table import StoredTable, ensure_table
@@ -85,7 +87,7 @@ def test_a_table_is_opened_once_then_followed_and_reopened_if_commits_are_gone(
 
     grow(table, 4, random.Random(2))
     newest = table.version
-    table.checkpoint()
+    ensure_checkpoint(Store(Path(table.path)), table.path, newest)
     (Path(table.path) / "_delta_log" / f"{newest - 1:020d}.json").unlink()
     assert lists.at(table.path, newest) == files(table.path, newest)
     assert opened == [0, newest]

@@ -58,16 +58,18 @@ class ArchiveWriter:
     ) -> None:
         """Opens the archive, or makes it. Raises Damaged if its folder has something else."""
         name = archive_fingerprint(topic)
+        self._store = store
         self._topic = topic
         self._columns = decoded_columns(topic)
         self._block_bytes = block_bytes
         self._group_rows = group_rows
         self._archive = ensure_archive(
+            store,
             str(store.path(folder(topic.name, name))),
             self._columns,
             ArchiveMark(topic.name, topic_id, name),
         )
-        self._archive.tidy(long_log=_LONG_LOG)
+        self._archive.tidy(store, long_log=_LONG_LOG)
 
     def mark(self) -> ArchiveMark:
         """Returns the mark: what is archived."""
@@ -103,12 +105,13 @@ class ArchiveWriter:
             partition, start, reached, tally, None if seen is None else seen.log_time, raw=keeps_raw
         )
         self._archive.append(
+            self._store,
             block,
             small if block is not None and len(small) >= _FEW else (),
             after,
             Guard(f"kappa archive {partition}", reached),
         )
-        self._archive.tidy(long_log=_LONG_LOG)
+        self._archive.tidy(self._store, long_log=_LONG_LOG)
         return reached
 
     def _small(self, partition: int) -> tuple[Block, ...]:

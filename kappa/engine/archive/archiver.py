@@ -31,7 +31,7 @@ from kappa.engine.read.archived import archive_fingerprint
 from kappa.engine.read.source import KafkaAccess, LogSource
 from kappa.log.client import Log
 from kappa.state.lock import Lock
-from kappa.state.store import Store
+from kappa.state.store import Store, open_store
 from kappa.tables.archive import FOLDER, folder, why_stopped
 from kappa.tables.stored_archive import open_archive
 
@@ -186,7 +186,7 @@ def main(arguments: list[str] | None = None) -> int:
         topics = archived_topics(settings.project)
         if not topics:
             return ExitCode.OK
-        store = Store(settings.root_url)
+        store = open_store(settings)
         log = Log(given.bootstrap, settings.kafka.options)
         with (
             Lock(store.path(LOCK), what="the archive"),

@@ -35,7 +35,7 @@ from kappa.state.job.slice_progress import watch_slice
 from kappa.state.job.stopped import put_stopped
 from kappa.state.offsets import lost_ranges
 from kappa.state.slices import Slice
-from kappa.state.store import Store
+from kappa.state.store import Store, open_store
 
 # No job has such a leg: transactions of a branch's base were copied with its tables.
 REFOLDED = 0
@@ -52,26 +52,25 @@ def refold(
 
     Raises Broken if a law does not hold, as a job does.
     """
-    birth = read_birth(Store(settings.root_url), build)
+    birth = read_birth(open_store(settings), build)
     cuts = read_cuts(folder)
     kafka = KafkaAccess(bootstrap_servers, settings.kafka.options)
     log = Log(kafka.bootstrap_servers, kafka.options)
     # The session's workers import what this process imports, so the snapshot is loaded first.
-    pipeline = load_snapshot(Store(settings.root_url), birth)
+    pipeline = load_snapshot(open_store(settings), birth)
     spark = session()
     source = LogSource(kafka, log)
     # A proof decodes the log again. An archive is read only if the log lacks some of it.
     lost = lost_ranges(birth.begins, log.beginning(birth.topic_ids))
-    archives = (
-        Archives(Store(settings.root_url), pipeline.topics, birth.topic_ids) if lost else None
-    )
+    archives = Archives(open_store(settings), pipeline.topics, birth.topic_ids) if lost else None
+    publisher = Publisher(folder, birth, hold_seconds=settings.rollout.hold_seconds)
+    publisher.take_over()
     slices = SliceFolder(
         folder, birth, pipeline, log, driver_rows=cuts.driver_rows, archives=archives
     )
     try:
         slices.guard.check_topics()
-        publisher = Publisher(folder, birth, hold_seconds=settings.rollout.hold_seconds)
-        publisher.take_over(slices.first_frontier())
+        publisher.begin(slices.first_frontier())
         for number in range(publisher.newest.slice + 1, len(cuts.ends)):
             slices.guard.check_heard(publisher.newest, datetime.now(UTC))
             heard_at = slices.guard.heard_with(publisher.newest, cuts.ends[number])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from kappa.engine.job.slice_folder import SliceFolder
 from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.session import boot
 from kappa.engine.write.commit import Merging
-from kappa.engine.write.publisher import Publisher
+from kappa.engine.write.publisher import Publisher, Stopping
 from kappa.java.jars import ensure_jars
 from kappa.java.java import find_java
 from kappa.log.cluster import TopicFacts
@@ -172,6 +172,8 @@ class Rehearsal:
         Spark commits what it has computed, but for contributions by key of at most `merge_bytes`.
         None waits.
         """
+        self.publisher = Publisher(self.store, self.birth, hold_seconds=1)
+        self.publisher.take_over()
         self.slices = SliceFolder(
             self.store,
             self.birth,
@@ -180,21 +182,32 @@ class Rehearsal:
             driver_rows=driver_rows,
             merging=Merging(merge_bytes),
         )
-        self.publisher = Publisher(self.store, self.birth, hold_seconds=1)
-        self.publisher.take_over(self.slices.first_frontier())
+        self.publisher.begin(self.slices.first_frontier())
 
     def fold(self, end: Offsets) -> Slice:
         """Folds the next slice, up to `end`, and returns it."""
-        newest = self.publisher.newest
-        piece = Slice(
-            self._leg, newest.slice + 1 if newest.leg == self._leg else 0, newest.offsets, end
-        )
-        self.fold_again(piece)
+        piece = self._next(end)
+        self.fold_slice(piece)
         return piece
 
-    def fold_again(self, piece: Slice) -> None:
-        """Folds exactly this slice, as after a crash."""
-        self.slices.fold(piece, self._spark, self._log, self.publisher, Stopwatch())  # type: ignore[arg-type]  # what a source gives, from memory
+    def fold_slice(self, piece: Slice) -> None:
+        """Folds exactly this slice."""
+        self._fold(piece, self.publisher)
+
+    def die_before_the_frontier_of(self, end: Offsets) -> None:
+        """Commits the next slice, up to `end`, as a job does that dies before it publishes it."""
+        with suppress(Stopping):
+            self._fold(self._next(end), _Dying(self.publisher))  # type: ignore[arg-type]  # its half
+        self.close()
+
+    def _next(self, end: Offsets) -> Slice:
+        newest = self.publisher.newest
+        return Slice(
+            self._leg, newest.slice + 1 if newest.leg == self._leg else 0, newest.offsets, end
+        )
+
+    def _fold(self, piece: Slice, publisher: Publisher) -> None:
+        self.slices.fold(piece, self._spark, self._log, publisher, Stopwatch())  # type: ignore[arg-type]  # what a source gives, from memory
 
     def table(self, name: str) -> pa.Table:
         """Reads the rows of a table at the frontier, with the platform's own columns."""
@@ -210,6 +223,16 @@ class Rehearsal:
     def close(self) -> None:
         """Ends its threads."""
         self.slices.close()
+
+
+class _Dying:
+    """The publisher of a job that dies when it is about to publish."""
+
+    def __init__(self, publisher: Publisher) -> None:
+        self.newest = publisher.newest
+
+    def publish(self, *_: object, **__: object) -> None:
+        raise Stopping
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from kappa.engine.children.same_rows import FoldedRows, differences, rows_of
 from kappa.folds.exactness import Exactness
 from kappa.state.build import TableBirth
 from kappa.state.offsets import Offsets
-from kappa.state.slices import Slice, random_ends
+from kappa.state.slices import random_ends
 from kappa.tables.shape import table_births
 
 _SHOWN = 5
@@ -171,9 +171,9 @@ class _Trial:
             for end in slicing.ends:
                 if is_over():
                     raise OutOfTime
-                piece = build.fold(end)
                 if slicing.again is not None:
-                    _upset(build, piece, slicing.again, slicing.driver_rows)
+                    _upset(build, end, slicing.again, slicing.driver_rows)
+                build.fold(end)
             return {table.name: rows_of(build, table) for table in build.birth.tables}
         finally:
             build.close()
@@ -194,12 +194,16 @@ def _of_doubles(tables: Sequence[TableBirth]) -> str:
     )
 
 
-def _upset(build: Rehearsal, piece: Slice, draw: random.Random, driver_rows: int) -> None:
-    if draw.random() < 0.2:
+def _upset(build: Rehearsal, end: Offsets, draw: random.Random, driver_rows: int) -> None:
+    """Begins a job anew now and then, one time in two after the last has died in the slice."""
+    chance = draw.random()
+    if chance < 0.2:
+        build.die_before_the_frontier_of(end)
+    elif chance < 0.4:
         build.close()
-        build.begin(driver_rows=driver_rows)
-    if draw.random() < 0.3:
-        build.fold_again(piece)
+    else:
+        return
+    build.begin(driver_rows=driver_rows)
 
 
 def _smallest(

@@ -122,8 +122,6 @@ class CatchUp:
         `again`: the tail is written down already, and is aligned once more before it goes on.
         Returns None if the job was asked to stop.
         """
-        if again:
-            self._fold_cut_short(session)
         while not stop.is_set():
             begun = None if again and self._legs.has_tail() else self._begun()
             leg = begun or self._next_leg(stop, slice_records=slice_records, small=small)
@@ -243,24 +241,6 @@ class CatchUp:
             if stop.wait(_LOOK_SECONDS):
                 return False
         return True
-
-    def _fold_cut_short(self, session: Callable[[], SparkSession]) -> None:
-        """Folds the tail's batch that a crash has left in some tables into the others."""
-        newest = self._publisher.newest
-        marks = [
-            mark
-            for mark in (writer.mark() for writer in self._folder.writers)
-            if (mark.leg, mark.slice) > (newest.leg, newest.slice)
-        ]
-        if marks:
-            furthest = marks[0]
-            self._fold(
-                self._folder.splits.whole(
-                    Slice(furthest.leg, furthest.slice, furthest.start, furthest.end)
-                ),
-                1,
-                session(),
-            )
 
     def _fold(self, piece: Slice, of: int, spark: SparkSession) -> None:
         watch = self._watch(piece, of)

@@ -30,7 +30,7 @@ from kappa.engine.spark.session import Session, end_process
 from kappa.state.build import folder, read_birth
 from kappa.state.job.stopped import put_stopped
 from kappa.state.lock import Lock
-from kappa.state.store import Store
+from kappa.state.store import Store, open_store
 
 
 def run(
@@ -40,7 +40,7 @@ def run(
 
     Raises Conflict if another process holds the lock.
     """
-    store = Store(settings.root_url)
+    store = open_store(settings)
     with Lock(store.path(f"{folder(build)}/lock"), what=f"build {build}"), ExitStack() as ending:
         try:
             profile, at_once = Profile.TAIL, True

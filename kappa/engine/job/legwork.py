@@ -78,6 +78,15 @@ class Legwork:
         pipeline = load_snapshot(self._store, code)
         source = LogSource(self._kafka, log)
         engine = self._settings.engine
+        history = self._settings.history
+        publisher = Publisher(
+            self._store,
+            birth,
+            hold_seconds=self._settings.rollout.hold_seconds,
+            keep_every_seconds=history.every_seconds,
+            stop=self._stop,
+        )
+        publisher.take_over()
         slices = SliceFolder(
             self._store,
             birth,
@@ -88,18 +97,10 @@ class Legwork:
         )
         try:
             slices.guard.check_topics()
-            history = self._settings.history
-            publisher = Publisher(
-                self._store,
-                birth,
-                hold_seconds=self._settings.rollout.hold_seconds,
-                keep_every_seconds=history.every_seconds,
-                stop=self._stop,
-            )
             slices.guard.check_heard(
                 Frontiers(self._store, self._build).newest(), datetime.now(UTC)
             )
-            slices.guard.check_kept(publisher.take_over(slices.first_frontier()).offsets)
+            slices.guard.check_kept(publisher.begin(slices.first_frontier()).offsets)
             keep_base(self._store, birth, publisher.newest)
             maintenance = Maintenance(
                 self._store,
@@ -196,7 +197,7 @@ class Legwork:
         )
         if leg is None:
             return
-        checkpoint = self._store.path(f"{folder(self._build)}/checkpoint/{leg.number}")
+        checkpoint = self._store.path(f"{folder(self._build)}/checkpoint")
         runner = Tail(leg, checkpoint, pipeline, slices, source, publisher, maintenance)
         runner.run(
             self._session(),

@@ -7,13 +7,14 @@ from dataclasses import replace
 from kappa.base.errors import Broken
 from kappa.engine.function.decoded import CountsOf
 from kappa.state.build import Birth
+from kappa.state.frontier import Frontier
 from kappa.state.mark import Mark
 from kappa.state.slices import Slice
 from kappa.values.tally import Tally
 
 
-def next_mark(birth: Birth, last: Mark, piece: Slice, seen: CountsOf) -> Mark:
-    """Returns the mark of a slice: that of the slice before, and what was counted in this one.
+def next_mark(birth: Birth, last: Frontier, piece: Slice, seen: CountsOf) -> Mark:
+    """Returns the mark of a slice: what the frontier before had, and what is counted here.
 
     Offsets without a record are counted as absent: compacted away, aborted, or a marker of a
     transaction. So the tally adds up to the distance (I6). Raises Broken if there are more records

@@ -27,17 +27,6 @@ class OrderedSteps:
         self._folds = OrderedFold.of_pipeline(pipeline, tables)
         self._scratch = scratch
 
-    def in_order(self, writers: list[TableWriter]) -> tuple[list[TableWriter], list[TableWriter]]:
-        """Parts tables into those that are committed first, and the others.
-
-        Emitted rows are first: a state that has the slice would not emit again what is lost of it
-        (law 1).
-        """
-        emitted = {fold.emitted.name for fold in self._folds if fold.emitted is not None}
-        return [writer for writer in writers if writer.birth.name in emitted], [
-            writer for writer in writers if writer.birth.name not in emitted
-        ]
-
     def applied(
         self, rows: Mapping[str, Rows], writers: list[TableWriter], spark: SparkSession
     ) -> Mapping[str, Rows]:
@@ -45,16 +34,10 @@ class OrderedSteps:
 
         States are read as they were before the slice.
         """
-        made = dict(rows)
-        if not made:
-            return made
-        due = {writer.birth.name: writer for writer in writers}
+        made, due = dict(rows), {writer.birth.name: writer for writer in writers}
         for fold in self._folds:
             found = made.pop(fold.table.name)
-            # Emitted rows are committed before the state: if that has the slice, both have.
-            writer = due.get(fold.table.name)
-            if writer is not None:
-                made |= self._folded(fold, found, writer, spark)
+            made |= self._folded(fold, found, due[fold.table.name], spark)
         return made
 
     def clear(self) -> None:

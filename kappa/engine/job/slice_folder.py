@@ -1,13 +1,13 @@
 """The folding of one slice: decoded once, one commit a table, one frontier.
 
-A table that has folded the slice is skipped, and nothing is computed for it (law 1). A slice that
-does not follow stops the job (law 2). A crash between any two steps is answered by folding the same
-slice again, and many by folding it in pieces (law 12).
+The frontier alone decides what is folded. A job begins by taking back what its tables have behind
+it, so a crash between any two steps is answered by folding the slice again (law 1), and many by
+folding it in parts (law 12). A slice that does not follow the frontier stops the job (law 2).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from pyspark.sql import SparkSession
@@ -33,7 +33,7 @@ from kappa.engine.read.archived import Archives
 from kappa.engine.read.identities import Identities
 from kappa.engine.read.rows import Rows
 from kappa.engine.read.source import LogSource
-from kappa.engine.write.commit import AT_ONCE, Merging, TableWriter, folded_of
+from kappa.engine.write.commit import AT_ONCE, Merging, TableWriter, ensure_follows
 from kappa.engine.write.publisher import Publisher
 from kappa.log.client import Log
 from kappa.state.build import Birth, folder
@@ -42,6 +42,7 @@ from kappa.state.job.slice_progress import DECODED
 from kappa.state.mark import Mark, origin_mark
 from kappa.state.slices import Slice
 from kappa.state.store import Store
+from kappa.tables.lasting import take_back_to_frontier
 from kappa.tables.versions import files
 
 
@@ -59,7 +60,7 @@ class SliceFolder:
         merging: Merging = AT_ONCE,
         archives: Archives | None = None,
     ) -> None:
-        """Opens all tables, and makes the missing ones.
+        """Takes all tables back to the build's frontier, opens them, and makes the missing ones.
 
         A slice of at most `driver_rows` offsets is decoded in this process. `TableWriter` decides
         what of a larger one is committed here. Archives are those of the store, unless others are
@@ -72,6 +73,7 @@ class SliceFolder:
         self._pipeline = pipeline
         self._driver_rows = driver_rows
         self._decoded_folder = store.path(f"{folder(birth.build)}/{DECODED}")
+        take_back_to_frontier(store, birth)
         self.writers = tuple(
             TableWriter(
                 store, birth.build, table, origin=origin, driver_rows=driver_rows, merging=merging
@@ -127,26 +129,23 @@ class SliceFolder:
         *,
         heard_at: str | None = None,
     ) -> None:
-        """Folds a slice into the tables that lack it, and publishes its frontier.
+        """Folds a slice into all tables, and publishes its frontier; of each part, if it is split.
 
-        `heard_at` is published with it. Raises Broken, and then nothing of it is published.
+        `heard_at` is published with the last one. Raises Broken, and then nothing more is
+        published.
         """
-        marks = {writer: writer.mark() for writer in self.writers}
-        pieces = self._pieces(piece, marks.values())
-        folded = {writer: folded_of(mark, pieces) for writer, mark in marks.items()}
-        for number, part in enumerate(pieces, 1):
-            to_fold = [writer for writer in self.writers if folded[writer] < number]
-            if to_fold:
-                self.splits.begin(part)
-                same = [marks[writer] for writer in self.writers if folded[writer] == number]
-                mark = self._fold(part, spark, source, to_fold, marks[to_fold[0]], same, watch)
-                marks |= dict.fromkeys(to_fold, mark)
-                folded |= dict.fromkeys(to_fold, number)
-        failpoint("job.before_frontier")
-        newest = publisher.newest
-        if (newest.leg, newest.slice) != (piece.leg, piece.number):
+        for part in self.splits.parts(piece):
+            last = publisher.newest
+            ensure_follows(last, part)
+            self.splits.begin(part)
+            mark = self._fold(part, spark, source, last, watch)
+            failpoint("job.before_frontier")
             with watch.step("frontier"):
-                publisher.publish(self.writers[0].mark(), self.versions(), heard_at=heard_at)
+                publisher.publish(
+                    mark,
+                    self.versions(),
+                    heard_at=heard_at if part.end.equals(piece.end) else None,
+                )
         self._identities.committed(piece.end)
 
     def close(self) -> None:
@@ -156,27 +155,15 @@ class SliceFolder:
         for writer in self.writers:
             writer.close()
 
-    def _pieces(self, piece: Slice, marks: Iterable[Mark]) -> tuple[Slice, ...]:
-        pieces = self.splits.pieces(piece)
-        folded = min(folded_of(mark, pieces) for mark in marks)
-        if folded < len(pieces):
-            self.splits.split_if_due(piece, pieces[folded])
-        return self.splits.pieces(piece)
-
     def _fold(
         self,
         piece: Slice,
         spark: SparkSession,
         source: LogSource,
-        to_fold: list[TableWriter],
-        last: Mark,
-        same: list[Mark],
+        last: Frontier,
         watch: Stopwatch,
     ) -> Mark:
-        """Folds one piece into these tables, which are at `last`, and returns its mark.
-
-        `same` has the marks of tables that have folded it before.
-        """
+        """Folds a slice or a part of it into the tables, which are at `last`; returns its mark."""
         function = self._function
         try:
             try:
@@ -201,14 +188,13 @@ class SliceFolder:
                 self._settle_redriven(decoded, piece)
                 if tried is not None and decoded.counts() != before:
                     tried = function.computed(decoded, spark)
-                # Compaction may have taken records since a crash: all tables get the first counts.
-                mark = same[0] if same else next_mark(self._birth, last, piece, decoded.counts())
+                mark = next_mark(self._birth, last, piece, decoded.counts())
                 if isinstance(decoded, DecodedHere):
                     self._identities.folded(mark)
                 with watch.step("topics"):
                     same_topics.result()
                 failpoint("job.before_first_commit")
-                of_topics, of_function = self._parted(to_fold)
+                of_topics, of_function = self._parted()
                 with (
                     watch.step("function"),
                     self._commits.beside(of_topics, self._rows_of_topics(decoded, of_topics), mark),
@@ -217,10 +203,8 @@ class SliceFolder:
                         tried = function.of(decoded, spark) if of_function else {}
                     rows = self._steps.applied(tried, of_function, spark)
                 failpoint("job.between_tables")
-                with watch.step("commit"):
-                    for writers in self._steps.in_order(of_function):
-                        with self._commits.beside(writers, rows, mark):
-                            pass
+                with watch.step("commit"), self._commits.beside(of_function, rows, mark):
+                    pass
             except SPARK_ERRORS as error:
                 raise function.culprits(decoded, spark).first(error, source.here) from error
             else:
@@ -234,7 +218,7 @@ class SliceFolder:
             raise translated(error, self._pipeline) from error
 
     def _decoded(
-        self, piece: Slice, spark: SparkSession, source: LogSource, last: Mark
+        self, piece: Slice, spark: SparkSession, source: LogSource, last: Frontier
     ) -> DecodedHere | DecodedAtSpark:
         topics: Sequence[Topic] = [
             topic
@@ -278,11 +262,11 @@ class SliceFolder:
                 lambda: files(rejects.path, rejects.version),
             )
 
-    def _parted(self, writers: list[TableWriter]) -> tuple[list[TableWriter], list[TableWriter]]:
-        """Parts tables into those filled from topics and those that the function fills."""
+    def _parted(self) -> tuple[list[TableWriter], list[TableWriter]]:
+        """Parts the tables into those filled from topics and those that the function fills."""
         filled = {table.name for table in self._pipeline.tables if table.latest is None}
-        return [writer for writer in writers if writer.birth.name not in filled], [
-            writer for writer in writers if writer.birth.name in filled
+        return [writer for writer in self.writers if writer.birth.name not in filled], [
+            writer for writer in self.writers if writer.birth.name in filled
         ]
 
     def _rows_of_topics(

@@ -6,6 +6,7 @@ slices, does the upkeep of the tables.
 
 from __future__ import annotations
 
+import shutil
 import sys
 import threading
 import time
@@ -19,12 +20,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from kappa.base.clock import Stopwatch
 from kappa.base.errors import KappaError, Unreachable
-from kappa.base.failpoint import failpoint
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.function.trouble import SPARK_ERRORS, translated
 from kappa.engine.job.slice_folder import SliceFolder
 from kappa.engine.legs.legs import Leg
-from kappa.engine.read.source import KafkaAccess, LogSource, batch_bounds, has_begun, read_tail
+from kappa.engine.read.source import KafkaAccess, LogSource, batch_bounds, read_tail
 from kappa.engine.write.maintenance import Maintenance
 from kappa.engine.write.publisher import Publisher, Stopping
 from kappa.log.client import Log
@@ -65,6 +65,8 @@ class Tail:
         self._source = source
         self._publisher = publisher
         self._maintenance = maintenance
+        # Where the stream begins, and the number of its first slice.
+        self._start, self._first = leg.start, 0
         # Its holder may touch the tables.
         self._turn = threading.Lock()
         self._ended = False
@@ -84,19 +86,17 @@ class Tail:
         """Folds micro-batches until asked to stop. Raises the error that ended the stream."""
         self._folder.prepare(spark)
         topics = tuple(topic.name for topic in self._pipeline.topics)
-        start = self._leg.start
-        if not has_begun(self._checkpoint):
-            # Spark wants every partition; those added after the leg was written down begin at 0
-            # (law 12).
-            start = start.highest(
-                Offsets(
-                    {
-                        topic: dict.fromkeys(parts, 0)
-                        for topic, parts in log.end(topics).next.items()
-                    }
-                )
+        # The frontier alone decides what is folded: Spark plans batches, and remembers nothing.
+        shutil.rmtree(self._checkpoint, ignore_errors=True)
+        # Spark wants every partition; those that are new begin at 0 (law 12).
+        newest = self._publisher.newest
+        self._start = newest.offsets.highest(
+            Offsets(
+                {topic: dict.fromkeys(parts, 0) for topic, parts in log.end(topics).next.items()}
             )
-        frame = read_tail(spark, kafka, start, topics, at_most=at_most)
+        )
+        self._first = newest.slice + 1 if newest.leg == self._leg.number else 0
+        frame = read_tail(spark, kafka, self._start, topics, at_most=at_most)
 
         def fold_and_rest(rows: DataFrame, batch: int) -> None:
             piece, seconds = self._fold(rows, batch)
@@ -127,8 +127,8 @@ class Tail:
                 raise Stopping
             try:
                 watch = Stopwatch()
-                start, end = batch_bounds(self._checkpoint, batch, self._leg.start)
-                piece = Slice(self._leg.number, batch, start, end)
+                start, end = batch_bounds(self._checkpoint, batch, self._start)
+                piece = Slice(self._leg.number, self._first + batch, start, end)
                 self._folder.guard.check_still_heard(self._publisher.newest, datetime.now(UTC))
                 heard_at = self._folder.guard.heard_with(self._publisher.newest, end)
                 self._folder.fold(
@@ -140,7 +140,6 @@ class Tail:
                     heard_at=heard_at,
                 )
                 self._report.add(piece, watch)
-                failpoint("job.before_checkpoint")
             except BaseException as error:
                 self._failure = error
                 raise

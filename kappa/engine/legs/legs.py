@@ -1,8 +1,7 @@
 """The legs of a build: each stretch of its job, put if absent before it begins.
 
 Catch-ups and alignments are bounded. Their slices are planned in their record, so that they are the
-same after a crash. The tail is unbounded, and its slices are the micro-batches of its own
-checkpoint.
+same after a crash. The tail is unbounded, and its slices are the micro-batches of its stream.
 """
 
 from __future__ import annotations
@@ -66,11 +65,11 @@ class Leg:
         return self.ends[-1] if self.ends else self.start
 
     def slices_after(self, committed: Offsets) -> Iterator[Slice]:
-        """Yields the planned slices after `committed`, first one that a crash cut short."""
+        """Yields the planned slices after `committed`, first the rest of one that was cut short."""
         start = self.start
         for number, end in enumerate(self.ends):
             if not committed.covers(end):
-                yield Slice(self.number, number, start, end)
+                yield Slice(self.number, number, start.highest(committed), end)
             start = end
 
 

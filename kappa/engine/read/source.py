@@ -145,21 +145,13 @@ def read_tail(
     return spark.readStream.format("kafka").options(**options).load()
 
 
-def batch_bounds(checkpoint: Path, batch: int, leg_start: Offsets) -> tuple[Offsets, Offsets]:
-    """Returns the bounds of a micro-batch of the tail.
+def batch_bounds(checkpoint: Path, batch: int, first: Offsets) -> tuple[Offsets, Offsets]:
+    """Returns the bounds of a micro-batch of the tail, whose stream begins at `first`.
 
     They are in the checkpoint, which Spark writes before it runs the batch.
     """
-    start = leg_start if batch == 0 else _batch_end(checkpoint, batch - 1)
+    start = first if batch == 0 else _batch_end(checkpoint, batch - 1)
     return start, _batch_end(checkpoint, batch)
-
-
-def has_begun(checkpoint: Path) -> bool:
-    """Returns True if a checkpoint has planned its first batch.
-
-    From then on Spark follows it, and not `startingOffsets`.
-    """
-    return any((checkpoint / "offsets").glob("[0-9]*"))
 
 
 def java_options(options: Mapping[str, str]) -> dict[str, str]:

@@ -2,8 +2,8 @@
 
 Rows in Arrow are committed from the driver by delta-rs, in some ten milliseconds. Rows of Spark are
 committed by delta-spark, unless they turn out to be few or, of contributions by key, small. There
-is one process, and a table's commits follow one another. Law 2 is decided here: a table's mark is
-compared with the slice by bounds, and a slice that does not follow stops the job.
+is one process, and a table's commits follow one another. Law 2 is decided here: a slice that does
+not begin where the frontier ends stops the job.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from kappa.engine.function.trouble import SPARK_ERRORS
 from kappa.engine.read.rows import Rows
 from kappa.engine.write.recent import RecentRows
 from kappa.state.build import TableBirth, folder, recent_names, table_path
+from kappa.state.frontier import Frontier
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
@@ -57,28 +58,14 @@ _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _REPLAY = "kappa replay makes a new build from offset zero"
 
 
-def folded_of(mark: Mark, pieces: tuple[Slice, ...]) -> int:
-    """Counts a slice's pieces that a table has folded: 0 or 1 of an unsplit slice. Pure.
-
-    Bounds are compared, not the number alone (law 2). The piece that a table folded last may have
-    been split since; it began at the start of some piece. Raises Broken if the slice does not
-    follow.
-    """
-    first = pieces[0]
-    if (mark.leg, mark.slice) == (first.leg, first.number):
-        for number, piece in enumerate(pieces, 1):
-            if mark.end.equals(piece.end) and any(
-                mark.start.equals(each.start) for each in pieces[:number]
-            ):
-                return number
-    elif mark.end.equals(first.start) and (mark.leg, mark.slice) < (first.leg, first.number):
-        return 0
-    raise Broken(
-        f"table {mark.table} of build {mark.build} has folded up to {mark.end} "
-        f"(slice {mark.leg}/{mark.slice}), and the next slice {first.leg}/{first.number} begins at "
-        f"{first.start}",
-        hint=f"a checkpoint was lost or is another build's; {_REPLAY}",
-    )
+def ensure_follows(last: Frontier, piece: Slice) -> None:
+    """Raises Broken if a slice does not begin where the frontier ends (law 2). Pure."""
+    if not last.offsets.equals(piece.start):
+        raise Broken(
+            f"build {last.build} has folded up to {last.offsets} (slice {last.leg}/{last.slice}), "
+            f"and the next slice {piece.leg}/{piece.number} begins at {piece.start}",
+            hint=f"this is a mistake in Kappa; {_REPLAY}",
+        )
 
 
 class TableWriter:

@@ -18,8 +18,9 @@ from kappa.state.frontier import Frontiers
 from kappa.state.kept import Kept, ensure_past_gone, kept_of, past
 from kappa.state.lease import Lease, live_leases, put_floor
 from kappa.state.store import Store
+from kappa.tables.checkpoint import ensure_checkpoint
 from kappa.tables.stored_table import StoredTable
-from kappa.tables.unneeded import delete_unneeded, ensure_checkpointed
+from kappa.tables.unneeded import delete_unneeded
 
 # Files of this size are left alone: a table of a gigabyte is some thirty of them, and joining small
 # ones writes no more than fits into a second.
@@ -65,10 +66,9 @@ class Maintenance:
         self._settled = (0, 0)
 
     def run_if_due(self) -> bool:
-        """Runs if it is due and there is work. Returns True if it ran.
+        """Runs if it is due and there is work, and no hold keeps the frontier still.
 
-        It waits while a hold keeps the frontier still. It waits, too, while tables have folded a
-        slice that is not published, as a job that was killed in between leaves them.
+        Returns True if it ran.
         """
         recent = [writer.recent for writer in self._writers if writer.recent is not None]
         if self._publisher.is_held() or (
@@ -84,10 +84,6 @@ class Maintenance:
             and not waits
             and not self._has_past()
         ):
-            return False
-        # Their slice is folded again first: at those versions the frontier would show half a slice,
-        # or too much.
-        if self._are_ahead():
             return False
         self.run()
         self._settled = (self._publisher.newest.number, leases)
@@ -122,18 +118,11 @@ class Maintenance:
             )
             # The log it was listed from is deleted by the next run.
             for version in sorted(in_history & listed.keys()):
-                ensure_checkpointed(stored.path, version)
+                ensure_checkpoint(self._store, stored.path, version)
             # What the handle has read of the log may be gone now.
             stored.reopen()
         Frontiers(self._store, self._build).delete_below(newest.number)
         self._last = self._clock()
-
-    def _are_ahead(self) -> bool:
-        newest = self._publisher.newest
-        return any(
-            (mark.leg, mark.slice) != (newest.leg, newest.slice)
-            for mark in (writer.mark() for writer in self._writers)
-        )
 
     def _has_past(self) -> bool:
         going, dated = past(kept_of(self._store, self._build), self._clock(), self._keep_seconds)
@@ -143,7 +132,7 @@ class Maintenance:
         if wants_joining(stored.file_sizes()):
             stored.compact(stored.mark(), target_bytes=_TARGET_BYTES)
         if stored.version - self._checkpoints.get(name, 0) >= _LONG_LOG:
-            stored.checkpoint()
+            ensure_checkpoint(self._store, stored.path, stored.version)
             self._checkpoints[name] = stored.version
 
 

@@ -25,6 +25,7 @@ from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import Kept, moment, put_kept, read_kept
 from kappa.state.mark import Mark
 from kappa.state.store import Store
+from kappa.tables.lasting import sync_versions
 
 _LOOK_SECONDS = 0.05
 
@@ -116,6 +117,7 @@ class Publisher:
 
         `stop` ends the wait for the end of a hold.
         """
+        self._store = store
         self._build = birth.build
         self._journal = Journal(store)
         self._frontiers = Frontiers(store, birth.build)
@@ -138,13 +140,28 @@ class Publisher:
     @property
     def newest(self) -> Frontier:
         """The frontier that readers see."""
-        assert self._newest is not None, "take_over comes first"
+        assert self._newest is not None, "begin comes first"
         return self._newest
 
-    def take_over(self, first: Frontier) -> Frontier:
-        """Begins this process's epoch: repeats its frontier, or publishes `first`."""
+    def take_over(self) -> Frontier | None:
+        """Begins this process's epoch: repeats the newest frontier, and returns it.
+
+        Returns None if the build has published none. From then on no put of a dead process can
+        land, so that tables can be taken back to this frontier.
+        """
         with self._turn:
-            self._newest = self._frontiers.publish_next(lambda found: self._begun(found, first))
+            self._newest = self._frontiers.publish_next(
+                lambda found: None if found is None else self._begun(found, found)
+            )
+        return self._newest
+
+    def begin(self, first: Frontier) -> Frontier:
+        """Publishes the first frontier if the build has published none; returns the newest one."""
+        with self._turn:
+            if self._newest is None:
+                self._newest = self._frontiers.publish_next(
+                    lambda found: self._begun(found, found or first)
+                )
         return self.newest
 
     def publish(
@@ -217,20 +234,23 @@ class Publisher:
             if self._stop.wait(_LOOK_SECONDS):
                 raise Stopping
 
-    def _begun(self, found: Frontier | None, first: Frontier) -> Frontier:
+    def _begun(self, found: Frontier | None, shown: Frontier) -> Frontier:
         self._read_journal(found)
         if found is not None:
             # The frontier that readers had while no job ran.
             self._keeper.look(found)
         at = now()
         begun = (
-            replace(first, heard_at=at)
+            replace(shown, heard_at=at)
             if found is None
             else replace(
                 found, number=found.number + 1, epoch=found.epoch + 1, heard_at=found.heard
             )
         )
-        return replace(begun, hold=self._hold_number(), published_at=at)
+        begun = replace(begun, hold=self._hold_number(), published_at=at)
+        if found is None:
+            self._sync(begun)
+        return begun
 
     def _put(self, frontier: Frontier) -> None:
         last = self._newest
@@ -240,8 +260,14 @@ class Publisher:
                 f"{last.offsets} to {frontier.offsets}",
                 hint="kappa replay makes a new build",
             )
+        self._sync(frontier)
         self._frontiers.publish(frontier)
         self._newest = frontier
+
+    def _sync(self, frontier: Frontier) -> None:
+        """Waits until all that a frontier names is on the disk: it is put after that."""
+        before = {} if self._newest is None else self._newest.versions
+        sync_versions(self._store, self._build, before, frontier.versions)
 
     def _read_journal(self, shown: Frontier | None) -> None:
         for record in self._journal.after(self._seen):

@@ -7,9 +7,8 @@ takes over, and a thread drains the full one into the table by the same merge. R
 three (merge on read), at the versions that one frontier names. So the rows are the same before,
 during and after a drain.
 
-Each draining commit names the version of the recent table that it took. So a crash between that
-commit and the emptying is known from the table's newest commit. Tables whose folds no merge can
-express have no recent rows.
+One frontier names both the table after a drain and the emptied recent table, or neither: a crash
+between the two is taken back. Tables whose folds no merge can express have no recent rows.
 """
 
 from __future__ import annotations
@@ -67,10 +66,6 @@ class RecentRows:
         self._fed = True
         # The table's rows, by the version that they were counted at.
         self._rows_at_version = (-1, 0)
-        drained = table.drained()
-        for part in self._parts:
-            if part.token == drained:
-                part.empty()
         # The part that was fed last is fed again; the other one is drained if it has rows.
         self._active = max(self._parts, key=lambda part: (part.rows > 0, part.fed_at))
 
@@ -179,8 +174,7 @@ class RecentRows:
         assert table is not None
         assert part.stored is not None
         failpoint("recent.before_drain")
-        if table.drained() != part.token:
-            table.merge(part.read(), self._into, part.stored.mark(), None, drained=part.token)
+        table.merge(part.read(), self._into, part.stored.mark(), None)
         failpoint("recent.after_drain")
 
     def _is_full(self) -> bool:

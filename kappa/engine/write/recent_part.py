@@ -42,11 +42,6 @@ class RecentPart:
             )
 
     @property
-    def token(self) -> str:
-        """Returns a name of its content: the table's name and its version."""
-        return "" if self.stored is None else f"{self.name}@{self.stored.version}"
-
-    @property
     def fed_at(self) -> tuple[int, int, int]:
         """Returns the place of its last slice, by which the part fed later is found."""
         return (-1, -1, -1) if self.stored is None else self.stored.mark().place

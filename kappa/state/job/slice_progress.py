@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kappa.base.clock import Stopwatch
-from kappa.base.errors import Damaged
 from kappa.state.build import folder
 from kappa.state.documents import Documents
 from kappa.state.frontier import Frontier
@@ -53,7 +52,7 @@ class SliceProgress:
         return f"slice {self.slice + 1} of {self.of}: {read}"
 
 
-_PROGRESS = Documents(SliceProgress)
+_PROGRESS = Documents(SliceProgress, derived=True, synced=False)
 
 
 def watch_slice(store: Store, build: str, piece: Slice, of: int) -> Stopwatch:
@@ -68,10 +67,7 @@ def read_progress(store: Store, build: str, newest: Frontier | None) -> SlicePro
 
     Returns None if it folds none, or nobody knows.
     """
-    try:
-        found = _PROGRESS.get(store, f"{folder(build)}/{_NAME}", "the progress of a slice")
-    except Damaged:
-        return None
+    found = _PROGRESS.get(store, f"{folder(build)}/{_NAME}", "the progress of a slice")
     if found is None or (
         newest is not None and (newest.leg, newest.slice) >= (found.leg, found.slice)
     ):

@@ -27,7 +27,7 @@ class Stopped:
     format: int = 1
 
 
-_STOPPED = Documents(Stopped)
+_STOPPED = Documents(Stopped, derived=True)
 
 
 def put_stopped(store: Store, build: str, error: KappaError) -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from kappa.base.errors import Broken
 from kappa.engine.legs.legs import Legs, catch_up, has_tail, slice_size, tail
-from kappa.engine.write.commit import folded_of
 from kappa.state.mark import Mark, parse_mark
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
@@ -28,6 +27,9 @@ def test_a_catch_up_goes_on_with_the_slice_that_a_crash_has_cut_short(tmp_path: 
     assert all_of_it[-1].end == END
     assert list(leg.slices_after(all_of_it[0].end)) == all_of_it[1:]
     assert list(leg.slices_after(END)) == []
+    # A part of a slice that was split is folded already.
+    within = Offsets({"t": {0: 40}})
+    assert next(leg.slices_after(within)) == Slice(1, 0, within, all_of_it[0].end)
 
 
 def test_a_build_has_a_tail_as_soon_as_it_is_written_down(tmp_path: Path) -> None:
@@ -101,38 +103,8 @@ def test_two_processes_do_not_begin_the_same_leg(tmp_path: Path) -> None:
         legs.begin(tail(1, END))
 
 
-def mark(leg: int, number: int, start: int, end: int) -> Mark:
-    return Mark("b", "t", leg, number, Offsets({"t": {0: start}}), Offsets({"t": {0: end}}))
-
-
-def piece(leg: int, number: int, start: int, end: int) -> Slice:
-    return Slice(leg, number, Offsets({"t": {0: start}}), Offsets({"t": {0: end, 1: 0}}))
-
-
-def test_a_slice_is_folded_where_it_follows_and_skipped_where_it_is_there() -> None:
-    assert folded_of(mark(1, 4, 5, 9), (piece(1, 5, 9, 12),)) == 0
-    assert folded_of(mark(1, 4, 5, 9), (piece(2, 0, 9, 12),)) == 0
-    assert folded_of(mark(1, 4, 5, 9), (piece(1, 4, 5, 9),)) == 1
-
-
-@pytest.mark.parametrize(
-    "stray",
-    [
-        piece(1, 5, 8, 12),
-        piece(1, 5, 10, 12),
-        piece(1, 4, 5, 10),
-        piece(1, 4, 4, 9),
-        piece(1, 3, 9, 12),
-        piece(1, 4, 9, 12),
-    ],
-)
-def test_any_other_slice_stops_the_job(stray: Slice) -> None:
-    with pytest.raises(Broken, match="has folded up to"):
-        folded_of(mark(1, 4, 5, 9), (stray,))
-
-
 def test_a_mark_is_read_as_it_was_written() -> None:
-    made = mark(1, 4, 5, 9)
+    made = Mark("b", "t", 1, 4, Offsets({"t": {0: 5}}), Offsets({"t": {0: 9}}))
 
     assert parse_mark(made.to_json(), where="here") == made
     for damaged in (None, "", "{}", "[]", made.to_json()[:-5]):

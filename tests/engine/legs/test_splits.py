@@ -12,7 +12,6 @@ import crashing
 import pytest
 from crashing import Doom, World, _reach
 
-from kappa.base.errors import Broken, Damaged
 from kappa.base.failpoint import acting
 from kappa.engine.legs.splits import Splits
 from kappa.state.build import folder
@@ -21,7 +20,14 @@ from kappa.state.slices import Slice
 from kappa.state.store import Store
 
 # Where a job is killed among the sub-slices, on top of what the machine kills.
-FAILPOINTS = ["slice.before_begin", "slice.after_begin", "slice.before_split", "slice.after_split"]
+FAILPOINTS = [
+    "slice.before_begin",
+    "slice.after_begin",
+    "slice.before_split",
+    "slice.after_split",
+    "table.before_take_back",
+    "table.after_take_back",
+]
 SEAMS = [
     "job.before_first_commit",
     "table.before_commit",
@@ -31,7 +37,10 @@ SEAMS = [
     "frontier.before_put",
     "frontier.after_put",
 ]
-LATE = {**dict.fromkeys([*FAILPOINTS, *SEAMS], 2), "job.before_frontier": 1}
+LATE = {
+    **dict.fromkeys([*FAILPOINTS, *SEAMS], 2),
+    **dict.fromkeys(["job.before_frontier", "slice.before_split", "slice.after_split"], 1),
+}
 EVENTS = 40
 
 
@@ -130,47 +139,50 @@ def test_killed_at_any_passing_it_comes_to_the_same_end(point: str, tmp_path: Pa
         assert killed_at({point: passing}, tmp_path / str(passing)).fired == [point]
 
 
-def test_a_slice_is_split_once_two_have_begun_it_and_its_pieces_are_all_of_it(
+def test_a_slice_is_split_once_two_have_begun_it_and_its_parts_are_all_of_it(
     tmp_path: Path,
 ) -> None:
     store = Store(tmp_path)
     piece = Slice(3, 7, Offsets({"t": {0: 10, 1: 0}}), Offsets({"t": {0: 13, 1: 20, 2: 1}}))
     for _ in range(2):
         splits = Splits(store, "b")
-        splits.split_if_due(piece, piece)
-        assert splits.pieces(piece) == (piece,)
+        assert splits.parts(piece) == (piece,)
         splits.begin(piece)
 
-    third = Splits(store, "b")
-    third.split_if_due(piece, piece)
-    pieces = third.pieces(piece)
+    parts = Splits(store, "b").parts(piece)
 
-    assert len(pieces) == 8
-    assert all(each.distance and (each.leg, each.number) == (3, 7) for each in pieces)
-    assert [each.start for each in pieces[1:]] == [each.end for each in pieces[:-1]]
-    assert pieces[0].start == piece.start
-    assert pieces[-1].end.equals(piece.end)
+    assert len(parts) == 8
+    assert all(each.distance and (each.leg, each.number) == (3, 7) for each in parts)
+    assert [each.start for each in parts[1:]] == [each.end for each in parts[:-1]]
+    assert parts[0].start == piece.start
+    assert parts[-1].end.equals(piece.end)
+    # The next job goes on behind the parts that are folded.
     again = Splits(store, "b")
-    assert again.pieces(piece) == pieces
-    assert again.whole(pieces[3]) == Slice(3, 7, piece.start, pieces[-1].end)
-    assert again.pieces(Slice(3, 8, piece.end, piece.end)) == (Slice(3, 8, piece.end, piece.end),)
+    assert again.parts(Slice(3, 7, parts[2].end, piece.end)) == parts[3:]
+    following = Slice(3, 8, piece.end, Offsets({"t": {0: 40, 1: 40, 2: 40}}))
+    assert again.parts(following) == (following,)
 
 
-def test_two_processes_do_not_split_the_same_slice(tmp_path: Path) -> None:
+def test_the_slice_of_a_tail_is_split_though_it_has_grown_each_time(tmp_path: Path) -> None:
+    store, start = Store(tmp_path), Offsets({"t": {0: 10}})
+    for end in (20, 30):
+        Splits(store, "b").begin(Slice(2, 5, start, Offsets({"t": {0: end}})))
+
+    parts = Splits(store, "b").parts(Slice(2, 5, start, Offsets({"t": {0: 42}})))
+    grown = Splits(store, "b").parts(Slice(2, 5, start, Offsets({"t": {0: 50}})))
+
+    assert [each.end.at("t", 0) for each in parts] == [14, 18, 22, 26, 30, 34, 38, 42]
+    assert [each.end.at("t", 0) for each in grown] == [14, 18, 22, 26, 30, 34, 38, 42, 50]
+
+
+def test_a_record_that_cannot_be_read_is_moved_aside_and_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     store = Store(tmp_path)
+    store.put_json(f"{folder('b')}/begun.json", {"times": "x"})
     piece = Slice(1, 0, Offsets(), Offsets({"t": {0: 9}}))
-    for _ in range(2):
-        Splits(store, "b").begin(piece)
-    one, other = Splits(store, "b"), Splits(store, "b")
-    one.split_if_due(piece, piece)
 
-    with pytest.raises(Broken, match="the split of slice 1/0 of build b was put by another"):
-        other.split_if_due(piece, piece)
-
-
-def test_a_record_that_cannot_be_read_is_said_to_be_so(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.put_json(f"{folder('b')}/begun.json", {"leg": "x"})
-
-    with pytest.raises(Damaged, match="how slices of build b were begun and split cannot be read"):
-        Splits(store, "b")
+    assert Splits(store, "b").parts(piece) == (piece,)
+    assert store.names(folder("b")) == ()
+    assert len(store.names("damaged")) == 1
+    assert "how slices of build b were begun and split cannot be read" in capsys.readouterr().err

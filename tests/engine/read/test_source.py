@@ -14,7 +14,6 @@ from kappa.engine.read.source import (
     LogSource,
     _options,
     batch_bounds,
-    has_begun,
     java_options,
 )
 from kappa.state.offsets import Offsets
@@ -37,12 +36,6 @@ def test_a_batch_goes_from_the_end_of_the_one_before_to_its_own(tmp_path: Path) 
         Offsets({"t": {0: 5, 1: 1}}),
         Offsets({"t": {0: 9, 1: 1, 2: 4}}),
     )
-
-
-def test_a_checkpoint_has_begun_with_its_first_planned_batch(tmp_path: Path) -> None:
-    assert not has_begun(tmp_path)
-    planned(tmp_path, 0, "{}")
-    assert has_begun(tmp_path)
 
 
 def test_a_checkpoint_of_another_form_stops_the_job(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ class Job:
         self.publisher = Publisher(
             store, birth, hold_seconds=10, keep_every_seconds=60, clock=clock
         )
-        self.publisher.take_over(FIRST)
+        self.publisher.begin(FIRST)
 
     def fold_to(self, offset: int) -> int:
         mark = Mark(
@@ -65,7 +65,7 @@ def told(store: Store, build: str) -> list[tuple[int, tuple[int, ...], bool]]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store(tmp_path)
+    return Store(tmp_path, syncs=False)
 
 
 def test_a_build_that_does_not_serve_keeps_nothing(store: Store) -> None:

@@ -53,7 +53,7 @@ class Kept:
             for table in BIRTH.tables
         )
         self.publisher = Publisher(self.store, BIRTH, hold_seconds=10)
-        self.publisher.take_over(Frontier(1, "b", 1, Offsets(), {"totals": 0, "all": 0}, ""))
+        self.publisher.begin(Frontier(1, "b", 1, Offsets(), {"totals": 0, "all": 0}, ""))
         self.now = 1_000.0
         self.maintenance = Maintenance(
             self.store, "b", self.writers, self.publisher, seconds=30, clock=lambda: self.now
@@ -221,26 +221,6 @@ def test_it_waits_for_its_time_for_something_to_do_and_for_the_end_of_a_hold(kep
     Journal(kept.store).append(1, Held(rollout=1, build="b", attempt=1))
     kept.publisher.look()
     assert not kept.maintenance.run_if_due()
-
-
-@pytest.mark.parametrize("folded", [1, 2])
-def test_it_waits_while_tables_have_folded_a_slice_that_is_not_published(
-    kept: Kept, folded: int
-) -> None:
-    """A job killed between commit and frontier: its table is kept up before the fold ends."""
-    kept.fold(3)
-    shown = kept.publisher.newest
-    mark = Mark("b", "", 1, 3, Offsets({"x": {0: 3}}), Offsets({"x": {0: 4}}))
-    for writer in kept.writers[:folded]:
-        writer.commit(pa.table({"k": ["new"], "n": [1]}, schema=arrow_schema(PLAIN.columns)), mark)
-    kept.now += 30
-
-    assert not kept.maintenance.run_if_due()
-    assert kept.publisher.newest == shown
-    for writer in kept.writers[folded:]:
-        writer.commit(None, mark)
-    kept.publisher.publish(mark, {writer.birth.name: writer.version for writer in kept.writers})
-    assert kept.maintenance.run_if_due()
 
 
 def test_a_floor_that_is_put_again_takes_away_what_one_who_was_killed_has_left(

@@ -38,14 +38,14 @@ class Clock:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store(tmp_path)
+    return Store(tmp_path, syncs=False)
 
 
 def begun(
     store: Store, clock: Clock | None = None, stop: threading.Event | None = None
 ) -> Publisher:
     publisher = Publisher(store, BIRTH, hold_seconds=10, stop=stop, clock=clock or Clock())
-    publisher.take_over(FIRST)
+    publisher.begin(FIRST)
     return publisher
 
 
@@ -114,7 +114,7 @@ class Late(Store):
 def test_a_put_that_a_dead_process_left_behind_may_land_while_the_next_one_begins(
     tmp_path: Path,
 ) -> None:
-    store = Late(tmp_path)
+    store = Late(tmp_path, syncs=False)
     dead = begun(store).publish(mark(5), {"t": 1})
     store.late = replace(
         dead, number=dead.number + 1, offsets=Offsets({"x": {0: 6}}), versions={"t": 2}
@@ -131,7 +131,7 @@ def test_a_put_that_a_dead_process_left_behind_may_land_while_the_next_one_begin
 
 
 def test_who_acts_for_a_dead_job_acknowledges_what_it_had_under_way_too(tmp_path: Path) -> None:
-    store = Late(tmp_path)
+    store = Late(tmp_path, syncs=False)
     dead = begun(store).publish(mark(5), {"t": 1})
     store.late = replace(
         dead, number=dead.number + 1, offsets=Offsets({"x": {0: 6}}), versions={"t": 2}

@@ -233,7 +233,7 @@ class Maintained:
     def __init__(self, folder: Path) -> None:
         self.twins = Twins(folder, SUMS)
         self.publisher = Publisher(self.twins.store, self.twins.births["waits"], hold_seconds=10)
-        self.publisher.take_over(Frontier(1, "waits", 1, Offsets(), {"sums": 0}, ""))
+        self.publisher.begin(Frontier(1, "waits", 1, Offsets(), {"sums": 0}, ""))
         self.now = 1_000.0
         self.maintenance = Maintenance(
             self.twins.store,
@@ -246,7 +246,7 @@ class Maintained:
         )
 
     def fold(self, *totals: tuple[str | None, int]) -> None:
-        self.twins.fold(sums(*totals))
+        self.twins.fold(sums(*totals), published=False)
         self.publisher.publish(self.twins.waits.mark(), self.twins.waits.versions())
 
     def run(self) -> bool:

@@ -65,10 +65,11 @@ def store(settings: Settings) -> Store:
 def archive(store: Store, mark: ArchiveMark = MARK) -> None:
     """Makes an archive that has reached offsets 40 and 60, with three rejects."""
     held = ensure_archive(
-        str(store.path(folder(mark.topic, mark.fingerprint))), decoded_columns(VISITS), mark
+        store, str(store.path(folder(mark.topic, mark.fingerprint))), decoded_columns(VISITS), mark
     )
     for partition, end in ((0, 40), (1, 60)):
         held.append(
+            store,
             None,
             (),
             held.mark().then(partition, 0, end, Tally(decoded=30, rejected=partition * 3), 7),

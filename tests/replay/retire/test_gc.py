@@ -104,7 +104,7 @@ class House:
             Birth(build, "flights", "", {}, 1, {}, "", (), births, {}, {}, {}, "", ""),
             hold_seconds=10,
         )
-        publisher.take_over(
+        publisher.begin(
             Frontier(1, build, 1, Offsets(), dict.fromkeys((table.name for table in births), 0), "")
         )
         for _ in range(count):

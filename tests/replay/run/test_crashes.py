@@ -118,8 +118,6 @@ FAILPOINTS = {
             "table.after_compact",
             "table.before_checkpoint",
             "table.after_checkpoint",
-            "table.before_kept_checkpoint",
-            "table.after_kept_checkpoint",
         ),
         *(
             "table.before_delete",

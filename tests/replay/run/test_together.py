@@ -133,7 +133,7 @@ class World:
         self.jobs[build] = Publisher(
             self.store, self.birth(build), hold_seconds=RULES.hold_seconds, clock=lambda: self.now
         )
-        self.jobs[build].take_over(frontier(build, 0))
+        self.jobs[build].begin(frontier(build, 0))
 
     def kill(self, build: str) -> None:
         self.jobs.pop(build, None)

@@ -37,9 +37,9 @@ class Counting(Store):
 
     puts = 0
 
-    def put_json(self, name: str, document: object) -> None:
+    def put_json(self, name: str, document: object, *, synced: bool = True) -> None:
         self.puts += 1
-        super().put_json(name, document)
+        super().put_json(name, document, synced=synced)
 
 
 @pytest.fixture

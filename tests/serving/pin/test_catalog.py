@@ -120,12 +120,12 @@ class Meddled(Store):
         super().__init__(root)
         self._meanwhile: Callable[[], None] | None = meanwhile
 
-    def put_json(self, name: str, document: object) -> None:
+    def put_json(self, name: str, document: object, *, synced: bool = True) -> None:
         meanwhile = self._meanwhile if name.startswith("leases/") else None
         if meanwhile is not None:
             self._meanwhile = None
             meanwhile()
-        super().put_json(name, document)
+        super().put_json(name, document, synced=synced)
 
 
 def test_where_nothing_serves_the_snapshot_is_empty(store: Store) -> None:
@@ -275,10 +275,18 @@ def test_an_ended_lease_is_kept_through_its_grace_and_then_swept(store: Store) -
     assert store.names("leases") == ()
 
 
-def test_a_damaged_lease_is_named_and_not_passed_over(store: Store) -> None:
-    store.put("leases/x.json", b'{"pid": "?"}')
-    with pytest.raises(Damaged, match="lease x"):
-        live_leases(store, 0.0)
+@pytest.mark.parametrize("content", [b"", b'{"pid": "?"}'])
+def test_a_damaged_lease_is_moved_aside_and_named(
+    store: Store, content: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its reader, if it lives, finds that its lease is gone, and starts over."""
+    store.put("leases/x.json", content)
+
+    assert live_leases(store, 0.0) == ()
+    assert "x" in capsys.readouterr().err
+    assert store.names("leases") == ()
+    (aside,) = store.names("damaged")
+    assert store.get(aside) == content
 
 
 def test_a_floor_rises_and_never_falls(store: Store) -> None:

@@ -427,13 +427,13 @@ class Meddled(Store):
         self._meanwhile: Callable[[], object] | None = meanwhile
         self._after = after
 
-    def put_json(self, name: str, document: object) -> None:
+    def put_json(self, name: str, document: object, *, synced: bool = True) -> None:
         meanwhile = self._meanwhile if name.startswith("leases/") else None
         if meanwhile is not None:
             self._meanwhile = None
         if meanwhile is not None and not self._after:
             meanwhile()
-        super().put_json(name, document)
+        super().put_json(name, document, synced=synced)
         if meanwhile is not None and self._after:
             meanwhile()
 

@@ -1,0 +1,75 @@
+"""Files on the local disk that are whole, or not there, also after a power loss.
+
+A file's bytes and its name reach the disk apart from each other, in any order, and not before they
+are synced. So a file is written under another name, synced and renamed, and then its folder is
+synced. What the platform relies on, and why: "All File Systems Are Not Created Equal" (Pillai et
+al., OSDI 2014).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+# Names of unfinished files: obstore's own are the same, and its lists leave them out.
+_UNFINISHED = "{}#{}"
+
+
+def put_file(path: Path, content: bytes, *, new: bool = False, synced: bool = True) -> bool:
+    """Puts a file whole. Returns False, and changes nothing, if it is to be `new` and exists.
+
+    Folders that do not exist are made. If `synced`, the file survives a power loss from the return
+    on, as far as its folder does. Raises OSError.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(_UNFINISHED.format(path.name, secrets.randbits(63)))
+    try:
+        with unfinished.open("xb") as file:
+            file.write(content)
+            if synced:
+                file.flush()
+                os.fsync(file.fileno())
+        if new:
+            try:
+                os.link(unfinished, path)
+            except FileExistsError:
+                return False
+        else:
+            unfinished.replace(path)
+    finally:
+        with contextlib.suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+    if synced:
+        sync_folders([path.parent])
+    return True
+
+
+def sync_files(paths: Iterable[Path]) -> None:
+    """Waits until the bytes of files are on the disk. Raises OSError."""
+    for path in paths:
+        _sync(path, os.O_RDONLY)
+
+
+def sync_folders(paths: Iterable[Path]) -> None:
+    """Waits until the names in folders are on the disk. Raises OSError."""
+    for path in paths:
+        _sync(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def folders_between(top: Path, path: Path) -> Iterator[Path]:
+    """Yields the folders from that of `path` up to `top`, both included."""
+    for folder in path.parents:
+        yield folder
+        if folder == top:
+            return
+
+
+def _sync(path: Path, flags: int) -> None:
+    handle = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

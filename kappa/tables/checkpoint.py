@@ -1,0 +1,66 @@
+"""A checkpoint of a table's log, which is whole or not there, also after a power loss.
+
+deltalake writes a checkpoint in place, and a reader takes it as soon as its name is there. So it is
+written beside the table, over links to the same log, synced, and then linked to its place.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from kappa.base.errors import KappaError
+from kappa.base.failpoint import failpoint
+from kappa.state.store import Store
+from kappa.tables.adopt import link_file
+from kappa.tables.delta import LAST_CHECKPOINT, LOG_FOLDER, attempted, open_version
+from kappa.tables.versions import log_of
+
+# No file of a table: lists of its files leave folders out.
+_BESIDE = "_checkpoint"
+
+
+def ensure_checkpoint(store: Store, path: str, version: int) -> None:
+    """Writes a checkpoint of a table's log at a version, so that older log files may go.
+
+    The version must be kept meanwhile. Raises Damaged if it does not exist (any more), and
+    KappaError if the checkpoint could not be written.
+    """
+    log, beside = Path(path) / LOG_FOLDER, Path(path) / _BESIDE
+    name = f"{version:020d}.checkpoint.parquet"
+    if (log / name).exists():
+        return
+    failpoint("table.before_checkpoint")
+    # An interrupted process may have left it.
+    shutil.rmtree(beside, ignore_errors=True)
+    try:
+        (beside / LOG_FOLDER).mkdir(parents=True)
+        for file in log_of(path, version):
+            link_file(file, beside / LOG_FOLDER / file.name)
+        attempted(
+            open_version(str(beside), version).create_checkpoint,
+            f"the log of {path} could not be checkpointed",
+        )
+        written, hint = beside / LOG_FOLDER / name, beside / LOG_FOLDER / LAST_CHECKPOINT
+        store.sync([written, hint])
+        link_file(written, log / name)
+        if (hinted(log / LAST_CHECKPOINT) or -1) < version:
+            hint.replace(log / LAST_CHECKPOINT)
+        store.sync([log / name])
+    except OSError as error:
+        raise KappaError(
+            f"the log of {path} could not be checkpointed: {error.strerror or error}",
+            hint="see whether the disk is full or the folder may be written",
+        ) from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    failpoint("table.after_checkpoint")
+
+
+def hinted(hint: Path) -> int | None:
+    """Returns the version of the checkpoint that a hint names, or None if it names none."""
+    try:
+        return int(json.loads(hint.read_bytes())["version"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

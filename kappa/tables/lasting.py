@@ -1,0 +1,92 @@
+"""The files of a build's tables that last: what a frontier names, and nothing behind it.
+
+A frontier is put once all that it names is on the disk. What a job has committed behind it may be
+half there: of some tables, or torn by a power loss. So the build's next holder takes it all back,
+and its slice is folded again. No reader has ever seen it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from kappa.base.failpoint import failpoint
+from kappa.state.build import Birth, recent_names, table_path
+from kappa.state.frontier import Frontiers
+from kappa.state.store import Store
+from kappa.tables.checkpoint import hinted
+from kappa.tables.delta import LAST_CHECKPOINT, LOG_FILE, LOG_FOLDER
+from kappa.tables.versions import files_of_commit
+
+
+def sync_versions(
+    store: Store, build: str, before: Mapping[str, int], after: Mapping[str, int]
+) -> None:
+    """Waits until the commits of a build's tables behind the versions `before` are on the disk.
+
+    Each is synced up to its version in `after`; a table that is new there as a whole. Raises
+    Damaged if one of the commits cannot be read.
+    """
+    store.sync(
+        file
+        for name, version in after.items()
+        for number in range(before.get(name, -1) + 1, version + 1)
+        for file in files_of_commit(table_path(store, build, name), number)
+    )
+
+
+def take_back_to_frontier(store: Store, birth: Birth) -> None:
+    """Takes the tables of a build back to its newest frontier, or away if it has published none.
+
+    The caller holds the build's lock.
+    """
+    newest = Frontiers(store, birth.build).newest()
+    versions = {} if newest is None else newest.versions
+    taken = 0
+    for name in (
+        each for table in birth.tables for each in (table.name, *recent_names(table.name))
+    ):
+        path = table_path(store, birth.build, name)
+        if name in versions:
+            taken += take_back(path, versions[name])
+        else:
+            shutil.rmtree(path, ignore_errors=True)
+    if taken:
+        print(
+            f"{taken} commits behind the frontier are taken back: their slice is folded again",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def take_back(path: str, version: int) -> int:
+    """Deletes the commits of a table behind a version, the newest first; returns how many.
+
+    No other process may be writing. Their data files stay, for the table's upkeep to delete.
+    """
+    log = Path(path) / LOG_FOLDER
+    if not log.is_dir():
+        return 0
+    names = [entry.name for entry in os.scandir(log)]
+    behind = sorted(
+        (
+            (int(found[1]), name)
+            for name in names
+            if (found := LOG_FILE.match(name.removeprefix("."))) is not None
+            and int(found[1]) > version
+        ),
+        reverse=True,
+    )
+    unfinished = [name for name in names if name.endswith(".tmp")]
+    for name in [*(name for _, name in behind), *unfinished]:
+        failpoint("table.before_take_back")
+        (log / name).unlink(missing_ok=True)
+        failpoint("table.after_take_back")
+    if LAST_CHECKPOINT in names:
+        leads_to = hinted(log / LAST_CHECKPOINT)
+        if leads_to is None or leads_to > version:
+            (log / LAST_CHECKPOINT).unlink()
+    return sum(name.endswith(".json") for _, name in behind)
