@@ -59,6 +59,13 @@ def sync_folders(paths: Iterable[Path]) -> None:
         _sync(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
+def sync_tree(top: Path) -> None:
+    """Waits until a folder, with all that it contains, is on the disk. Raises OSError."""
+    below = list(top.rglob("*"))
+    sync_files(path for path in below if path.is_file())
+    sync_folders([top.parent, top, *(path for path in below if path.is_dir())])
+
+
 def folders_between(top: Path, path: Path) -> Iterator[Path]:
     """Yields the folders from that of `path` up to `top`, both included."""
     for folder in path.parents:

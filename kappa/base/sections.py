@@ -14,7 +14,7 @@ from kappa.base.units import parse_duration
 
 
 class Durability(StrEnum):
-    """What an acknowledged record survives: a power loss, or the death of processes alone."""
+    """The losses that an acknowledged record survives: of power, or of processes alone."""
 
     DISK = "disk"
     PROCESS = "process"

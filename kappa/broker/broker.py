@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import base64
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Self
 
+from kappa.base.disk import sync_folders, sync_tree
 from kappa.base.errors import KappaError
 from kappa.base.process import process_id, start_tied
 from kappa.broker.last_run import (
@@ -78,10 +81,11 @@ class Broker:
         end_leftover(last)
         for attempt in range(1, _PORT_ATTEMPTS + 1):
             port, controller_port = free_ports(last if attempt == 1 else None)
-            (folder / "server.properties").write_bytes(
-                java_text(server_properties(folder / "data", port, controller_port, syncs=syncs))
+            settings = partial(
+                server_properties, port=port, controller_port=controller_port, syncs=syncs
             )
-            _ensure_formatted(folder, jars, java)
+            (folder / "server.properties").write_bytes(java_text(settings(folder / "data")))
+            _ensure_formatted(folder, jars, java, settings)
             sharing = broker_archive(jars, java.command).options(list_classes)
             process, written_before = _launch(
                 folder, jars, java, [f"-Xmx{heap}", *sharing], log_file
@@ -186,10 +190,20 @@ def _accepts(port: int) -> bool:
     return True
 
 
-def _ensure_formatted(folder: Path, jars: Jars, java: Java) -> None:
-    """Gives an empty data folder its cluster id, as Kafka's `kafka-storage format` does."""
-    if (folder / "data" / "meta.properties").exists():
+def _ensure_formatted(
+    folder: Path, jars: Jars, java: Java, settings: Callable[[Path], str]
+) -> None:
+    """Makes the data folder with its cluster id, as Kafka's `kafka-storage format` does.
+
+    Kafka syncs none of it, and no broker starts from a part of it. So it is made under another
+    name.
+    """
+    data, unfinished = folder / "data", folder / "data.new"
+    if (data / "meta.properties").exists():
         return
+    shutil.rmtree(unfinished, ignore_errors=True)
+    written = folder / "format.properties"
+    written.write_bytes(java_text(settings(unfinished)))
     command = [
         *(
             java.command,
@@ -206,8 +220,7 @@ def _ensure_formatted(folder: Path, jars: Jars, java: Java) -> None:
             "-t",
             _new_cluster_id(),
             "-c",
-            str(folder / "server.properties"),
-            "--ignore-formatted",
+            str(written),
         ),
     ]
     done = subprocess.run(
@@ -218,10 +231,17 @@ def _ensure_formatted(folder: Path, jars: Jars, java: Java) -> None:
         check=False,
         stdin=subprocess.DEVNULL,
     )
-    if done.returncode != 0:
+    failed = last_words(done.stderr or done.stdout) if done.returncode else ""
+    try:
+        if not failed:
+            sync_tree(unfinished)
+            unfinished.rename(data)
+            sync_folders([folder])
+    except OSError as error:
+        failed = str(error)
+    if failed:
         raise KappaError(
-            f"the Kafka broker's folder {folder / 'data'} could not be made: "
-            f"{last_words(done.stderr or done.stdout)}",
+            f"the Kafka broker's folder {data} could not be made: {failed}",
             hint="see whether the disk is full or the folder may be written",
         )
 

@@ -10,6 +10,7 @@ import socket
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from kappa.base.disk import put_file
 from kappa.base.errors import Conflict
 from kappa.base.process import ProcessId, kill_and_see_gone
 from kappa.broker.properties import HOST
@@ -56,9 +57,7 @@ def read_last_run(folder: Path) -> LastRun | None:
 
 def write_last_run(folder: Path, run: LastRun) -> None:
     """Writes the last run in place of the one before it."""
-    written = folder / "broker.json.new"
-    written.write_text(json.dumps(asdict(run)), encoding="utf-8")
-    written.replace(folder / "broker.json")
+    put_file(folder / "broker.json", json.dumps(asdict(run)).encode(), synced=False)
 
 
 def free_ports(last: LastRun | None) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from kappa.base.errors import DeclarationError, KappaError
 from kappa.base.settings import Settings
 from kappa.code.spark_child import ask
 from kappa.declare.pipeline import Pipeline
+from kappa.state.documents import cached_json
 from kappa.state.store import Store
 from kappa.values.columns import Type, parse_type
 
@@ -76,7 +77,7 @@ def learn_outputs(
 
 
 def _read_cached(store: Store, rows_version: str) -> Outputs | None:
-    document = store.get_json(_cache(rows_version))
+    document = cached_json(store, _cache(rows_version))
     return _typed(document) if document is not None and document.get("format") == _FORMAT else None
 
 

@@ -55,8 +55,10 @@ class Journal:
     def append(self, number: int, event: Event) -> JournalRecord | None:
         """Puts record `number`, which must follow the last one read.
 
-        Returns None if another process's record has that number.
+        Returns None if another process's record has that number. Raises Damaged if the journal has
+        a hole: what is lost is not written again.
         """
+        self._records.ensure_no_hole()
         record = JournalRecord(number=number, event=event, at=now(), by=whoami())
         failpoint(f"journal.before_{event.kind}")
         put = self._records.put(number, record)
@@ -71,7 +73,12 @@ class Journal:
         return self._records.get(number)
 
     def after(self, number: int) -> Iterator[JournalRecord]:
-        """Yields the records that follow `number`, in order; `after(0)` is the whole journal."""
+        """Yields the records that follow `number`, in order; `after(0)` is the whole journal.
+
+        Raises Damaged if a record is not as it was written, and `after(0)` if one is missing.
+        """
+        if number == 0:
+            self._records.ensure_no_hole()
         for _, record in self._records.after(number):
             yield record
 

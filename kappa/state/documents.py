@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from kappa.base.errors import Broken, Damaged
-from kappa.state.store import Store
+from kappa.state.store import Store, encoded
 
 _Record = TypeVar("_Record")
 # Wide enough for a record a microsecond over centuries, so that names sort as numbers do.
 _DIGITS = 20
+
+
+# The keys of a record's own hash, and of that of the one before.
+_SEAL, _BEFORE = "seal", "before"
+_MEND = "kappa doctor --repair tells what follows from it, and mends it"
 
 
 class Taken(Broken):
@@ -60,7 +67,7 @@ class Documents(Generic[_Record]):
         except Damaged as error:
             if not self._derived:
                 raise
-            _tell_aside(store, name, error)
+            tell_aside(store, name, error)
             return None
 
     def plain(self, record: _Record) -> Any:
@@ -80,16 +87,31 @@ class Documents(Generic[_Record]):
             ) from error
 
 
-def _tell_aside(store: Store, name: str, error: Damaged) -> None:
+def tell_aside(store: Store, name: str, error: Damaged) -> None:
+    """Moves a derived document that cannot be read aside, and tells where to."""
     aside = store.set_aside(name)
     if aside is not None:
         print(f"{error.message}; it was moved to {aside}", file=sys.stderr, flush=True)
 
 
+def cached_json(store: Store, name: str) -> Any:
+    """Returns a cached document, or None if there is none.
+
+    One that cannot be read is moved aside.
+    """
+    try:
+        return store.get_json(name)
+    except Damaged as error:
+        tell_aside(store, name, error)
+        return None
+
+
 class NumberedRecords(Generic[_Record]):
     """An append-only sequence of records, numbered from 1, each put if its number is free.
 
-    It has no gaps at its newer end. Older records may be deleted; the newest never is.
+    It has no gaps at its newer end. Older records may be deleted; the newest never is. Each record
+    is sealed by a hash of its content, and has the seal of the one before: so a changed record is
+    noticed, and one that was lost and written again.
     """
 
     def __init__(
@@ -101,16 +123,55 @@ class NumberedRecords(Generic[_Record]):
         self._kind = kind
         self._what = what
         self._hint = hint
+        # Of the record that was read or put last: its number and its seal.
+        self._last: tuple[int, str] = (0, "")
 
     def put(self, number: int, record: _Record) -> bool:
         """Puts record `number`. Returns False if that number is taken."""
-        return self._kind.put_new(self._store, self.name(number), record)
+        if self._last[0] != number - 1:
+            self.get(number - 1)
+        before = self._last[1] if self._last[0] == number - 1 else ""
+        document = {**self._kind.plain(record), _BEFORE: before}
+        seal = _seal_of(document)
+        put = self._store.put_new_json(self.name(number), {**document, _SEAL: seal})
+        if put:
+            self._last = number, seal
+        return put
 
     def get(self, number: int) -> _Record | None:
-        """Returns record `number`, or None if it does not exist (yet, or any more)."""
-        return self._kind.get(
-            self._store, self.name(number), self._what.format(number), hint=self._hint
+        """Returns record `number`, or None if it does not exist (yet, or any more).
+
+        Raises Damaged if it cannot be read, or is not as it was written.
+        """
+        document = self._store.get_json(self.name(number))
+        if document is None:
+            return None
+        what = self._what.format(number)
+        if isinstance(document, dict) and _SEAL in document:
+            seal = document.pop(_SEAL)
+            if seal != _seal_of(document):
+                raise Damaged(f"{what} is not as it was written", hint=_MEND)
+            before, (last, last_seal) = document.pop(_BEFORE), self._last
+            if last == number - 1 and last_seal and before and before != last_seal:
+                raise Damaged(
+                    f"{what} followed another {self._what.format(last)} than the one that is there:"
+                    " that one was lost, and its number used again",
+                    hint=_MEND,
+                )
+            self._last = number, seal
+        return self._kind.parse(document, what, hint=self._hint)
+
+    def ensure_no_hole(self) -> None:
+        """Raises Damaged, naming it, if a record before the newest one is not there."""
+        numbers = self.numbers()
+        missing = next(
+            (one + 1 for one, other in pairwise((0, *numbers)) if other != one + 1), None
         )
+        if missing is not None:
+            raise Damaged(
+                f"{self._what.format(missing)} is missing, and record {numbers[-1]} is there",
+                hint=_MEND,
+            )
 
     def numbers(self) -> tuple[int, ...]:
         """Returns the numbers of all records, ascending."""
@@ -145,6 +206,10 @@ class NumberedRecords(Generic[_Record]):
     def name(self, number: int) -> str:
         """Returns the name of record `number` below the root."""
         return numbered(self._folder, number)
+
+
+def _seal_of(document: Mapping[str, Any]) -> str:
+    return hashlib.sha256(encoded(document)).hexdigest()[:32]
 
 
 def numbered(folder: str, number: int) -> str:

@@ -120,11 +120,11 @@ class Store:
 
     def put_json(self, name: str, document: object, *, synced: bool = True) -> None:
         """Puts a document as JSON, in place of any that existed; `synced`: as in `put`."""
-        self.put(name, _encode(document), synced=synced)
+        self.put(name, encoded(document), synced=synced)
 
     def put_new_json(self, name: str, document: object) -> bool:
         """Puts a document as JSON. Returns False, changing nothing, if one of that name exists."""
-        return self.put_new(name, _encode(document))
+        return self.put_new(name, encoded(document))
 
     def get_json(self, name: str) -> Any:
         """Returns a document, or None if it does not exist. Raises Damaged if it is no JSON."""
@@ -175,7 +175,8 @@ def open_store(settings: Settings) -> Store:
     return Store(settings.root_url, syncs=settings.syncs)
 
 
-def _encode(document: object) -> bytes:
+def encoded(document: object) -> bytes:
+    """Returns a document as JSON: equal documents are equal bytes."""
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False, sort_keys=True).encode()
 
 

@@ -9,7 +9,6 @@ replay/plan/branch.py decides at which frontier a branch may begin.
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 from kappa.base.clock import now
 from kappa.base.errors import Broken, Damaged
@@ -19,6 +18,7 @@ from kappa.state.kept import Kept, kept_of, put_kept, with_newest
 from kappa.state.mark import origin_mark
 from kappa.state.store import Store
 from kappa.tables.adopt import adopt
+from kappa.tables.lasting import sync_versions
 
 _REPLAY = "kappa replay makes a new build from the log's beginning"
 
@@ -54,12 +54,7 @@ def begin_from(into: Store, birth: Birth, source: Store, frontier: Frontier) -> 
         tally=frontier.tally,
         heard_at=frontier.heard,
     )
-    into.sync(
-        file
-        for name in versions
-        for file in Path(table_path(into, birth.build, name)).rglob("*")
-        if file.is_file()
-    )
+    sync_versions(into, birth.build, {}, versions)
     Frontiers(into, birth.build).publish(first)
 
 

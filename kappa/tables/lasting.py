@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from kappa.base.failpoint import failpoint
@@ -19,7 +19,7 @@ from kappa.state.frontier import Frontiers
 from kappa.state.store import Store
 from kappa.tables.checkpoint import hinted
 from kappa.tables.delta import LAST_CHECKPOINT, LOG_FILE, LOG_FOLDER
-from kappa.tables.versions import files_of_commit
+from kappa.tables.versions import files, files_of_commit, log_of
 
 
 def sync_versions(
@@ -27,15 +27,20 @@ def sync_versions(
 ) -> None:
     """Waits until the commits of a build's tables behind the versions `before` are on the disk.
 
-    Each is synced up to its version in `after`; a table that is new there as a whole. Raises
-    Damaged if one of the commits cannot be read.
+    Each is synced up to its version in `after`; a table that is new there with all its files.
+    Raises Damaged if one of the commits cannot be read.
     """
-    store.sync(
-        file
-        for name, version in after.items()
-        for number in range(before.get(name, -1) + 1, version + 1)
-        for file in files_of_commit(table_path(store, build, name), number)
-    )
+
+    def behind(name: str, version: int) -> Iterator[Path]:
+        path = table_path(store, build, name)
+        if name not in before:
+            yield from map(Path, files(path, version))
+            yield from log_of(path, version)
+            return
+        for number in range(before[name] + 1, version + 1):
+            yield from files_of_commit(path, number)
+
+    store.sync(file for name, version in after.items() for file in behind(name, version))
 
 
 def take_back_to_frontier(store: Store, birth: Birth) -> None:

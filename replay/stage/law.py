@@ -16,6 +16,7 @@ from kappa.base.errors import KappaError, VerificationFailed
 from kappa.base.settings import Settings
 from kappa.code.spark_child import ask
 from kappa.log.reader import Record
+from kappa.state.documents import cached_json
 from kappa.state.store import Store
 from replay.plan.plan import Plan, PlanStep
 from replay.preflight.sample import Sampled, sample
@@ -103,7 +104,7 @@ def ensure_lawful(
 
 def _tried_on(store: Store, step: PlanStep) -> int:
     """Returns the number of records that this version was tried on before."""
-    return int((store.get_json(_cache(step)) or {}).get("records", 0))
+    return int((cached_json(store, _cache(step)) or {}).get("records", 0))
 
 
 def _sample(log: Sampled, step: PlanStep, at_most: int) -> Iterator[Record]:

@@ -13,7 +13,6 @@ from e2e_shop import V1, V2, item, order
 from reading import assert_right
 from testbed import Testbed, platform
 
-from kappa.base.errors import KappaError
 from kappa.state.offsets import Offsets
 
 pytestmark = [pytest.mark.jvm, pytest.mark.sweep, pytest.mark.fault]
@@ -39,23 +38,26 @@ class Producer(threading.Thread):
         self._log = bed.log
         self.next = first
         self.acknowledged = Offsets()
+        self.ended: Exception | None = None
         self._one_more = threading.Semaphore(0)
 
     def wait(self, count: int) -> None:
         """Waits until so many more orders are acknowledged."""
         for _ in range(count):
-            assert self._one_more.acquire(timeout=60)
+            assert self._one_more.acquire(timeout=60), self.ended
 
     def run(self) -> None:
         try:
-            while True:
-                done = self._log.produce([order(self.next)], "orders")
-                self.acknowledged = self.acknowledged.highest(done.offsets)
-                self.next += 1
-                self._one_more.release()
-        except KappaError:
-            # The broker has gone with the power.
-            return
+            with self._log.producer() as producer:
+                while True:
+                    producer.send("orders", order(self.next))
+                    producer.flush()
+                    self.acknowledged = producer.acknowledged.offsets
+                    self.next += 1
+                    self._one_more.release()
+        except Exception as error:  # noqa: BLE001  # whatever it is
+            # The broker goes with the power.
+            self.ended = error
 
 
 def test_whenever_power_is_lost_acknowledged_orders_and_answers_are_there(

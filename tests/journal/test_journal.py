@@ -199,3 +199,22 @@ def test_older_frontiers_may_go_and_the_newest_is_still_found(store: Store) -> N
 def test_a_root_that_is_not_local_is_refused_for_now() -> None:
     with pytest.raises(SettingsError, match="s3 roots are not supported"):
         Store("s3://bucket/kappa")
+
+
+def test_a_hole_stops_every_writer_and_is_named(store: Store) -> None:
+    journal = Journal(store)
+    for number in (1, 2, 3, 4):
+        assert journal.append(number, staged(f"flights-{number}"))
+    store.delete("journal/00000000000000000002.json")
+
+    for act in (
+        lambda: Journal(store).append(2, staged()),
+        lambda: Journal(store).append(5, staged()),
+        lambda: list(Journal(store).after(0)),
+    ):
+        with pytest.raises(
+            Damaged, match="^journal record 2 is missing, and record 4 is there"
+        ) as caught:
+            act()
+        assert "kappa doctor --repair" in caught.value.hint
+    assert store.get("journal/00000000000000000002.json") is None

@@ -66,3 +66,45 @@ def test_a_row_of_records_ends_at_its_newest(store):
     store.put_json(row.name(3), {"notes": []})
     with pytest.raises(Damaged, match="^sight 3 cannot be read"):
         row.last()
+
+
+def test_a_record_that_was_changed_is_not_taken_for_the_one_that_was_put(store):
+    row = NumberedRecords(store, "sights", SIGHTS, "sight {}")
+    row.put(1, ONE)
+    document = store.get_json(row.name(1))
+    store.put_json(row.name(1), {**document, "notes": ["b"]})
+
+    with pytest.raises(Damaged, match="^sight 1 is not as it was written") as caught:
+        NumberedRecords(store, "sights", SIGHTS, "sight {}").get(1)
+    assert "kappa doctor --repair" in caught.value.hint
+
+
+def test_a_record_that_was_lost_and_written_again_is_noticed_by_the_one_that_follows(store):
+    row = NumberedRecords(store, "sights", SIGHTS, "sight {}")
+    for number in (1, 2, 3):
+        row.put(number, ONE)
+    store.delete(row.name(2))
+    again = NumberedRecords(store, "sights", SIGHTS, "sight {}")
+    again.put(2, Sight(Offsets(), ("another",)))
+
+    with pytest.raises(Damaged, match="^sight 3 followed another sight 2 than the one that is"):
+        list(again.after(0))
+
+
+def test_records_that_were_put_before_they_were_sealed_are_read(store):
+    row = NumberedRecords(store, "sights", SIGHTS, "sight {}")
+    SIGHTS.put(store, row.name(1), ONE)
+    row.put(2, ONE)
+
+    assert [number for number, _ in row.after(0)] == [1, 2]
+
+
+def test_a_derived_document_that_cannot_be_read_is_moved_aside_and_told(store, capsys):
+    derived = Documents(Sight, derived=True, synced=False)
+    for content in (b"", b'{"seen": 5}', b"\0" * 40):
+        store.put("run/sight.json", content)
+
+        assert derived.get(store, "run/sight.json", "a sight") is None
+        assert "it was moved to" in capsys.readouterr().err
+    assert store.names("run") == ()
+    assert len(store.names("damaged")) == 3

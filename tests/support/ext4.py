@@ -6,6 +6,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 # its own journal neither (EXT4_GOING_FLAGS_NOLOGFLUSH).
 _SHUTDOWN, _NO_LOG_FLUSH = 0x8004587D, 2
 _MEGABYTES = 2048
+_PATIENCE_SECONDS = 20.0
 
 
 def why_not() -> str | None:
@@ -44,7 +46,13 @@ class Ext4:
 
     def mount_again(self) -> None:
         """Mounts it as after a power loss: ext4 plays its journal. No process may use it."""
-        subprocess.run(["umount", self.folder], check=True)
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while subprocess.run(["umount", self.folder], check=False).returncode:
+            users = subprocess.run(
+                ["fuser", "-vm", self.folder], capture_output=True, text=True, check=False
+            )
+            assert time.monotonic() < deadline, users.stdout + users.stderr
+            time.sleep(0.1)
         self._mount()
 
     def _mount(self) -> None:

@@ -7,11 +7,13 @@ write it for large slices, a job for itself; engine/read/identities.py decides w
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kappa.base.disk import put_file
 from kappa.base.errors import Damaged
 from kappa.records.identity import DIGEST_BYTES, Memory
 
@@ -32,11 +34,10 @@ def put_memory(
         [pa.array(accepted, _SCHEMA.types[0]), pa.array(accepted.values(), _SCHEMA.types[1])],
         schema=schema,
     )
-    path = _path(folder, partition, offset)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(".unfinished")
-    pq.write_table(table, unfinished)
-    unfinished.replace(path)
+    written = pa.BufferOutputStream()
+    pq.write_table(table, written)
+    # A torn one would be read back from a log that has perhaps lost its beginning.
+    put_file(_path(folder, partition, offset), written.getvalue())
 
 
 def get_memory(
@@ -65,6 +66,25 @@ def get_memory(
             hint="it is made from the log again where it is not there: delete it",
         ) from error
     return Memory(horizon_ms, accepted), log_time
+
+
+def newest_memory(
+    folder: Path, partition: int, at_most: int, horizon_ms: int
+) -> tuple[int, Memory, int | None] | None:
+    """Returns the newest memory up to an offset: its own offset, itself, and the log time there.
+
+    Returns None if there is none. One that cannot be read is deleted, and told.
+    """
+    for offset in reversed(memory_offsets(folder, partition)):
+        if offset <= at_most:
+            try:
+                return offset, *get_memory(folder, partition, offset, horizon_ms)
+            except Damaged as error:
+                print(
+                    f"{error.message}; it is made from the log again", file=sys.stderr, flush=True
+                )
+                _path(folder, partition, offset).unlink(missing_ok=True)
+    return None
 
 
 def memory_offsets(folder: Path, partition: int) -> list[int]:

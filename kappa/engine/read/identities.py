@@ -25,7 +25,12 @@ from kappa.declare.topic import Topic
 from kappa.engine.decode.decode import decode_table, of_topic
 from kappa.engine.decode.decoder import Memories
 from kappa.engine.decode.fate import counts_in
-from kappa.engine.decode.remembered import drop_memories, get_memory, memory_offsets, put_memory
+from kappa.engine.decode.remembered import (
+    drop_memories,
+    memory_offsets,
+    newest_memory,
+    put_memory,
+)
 from kappa.records.identity import Memory
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
@@ -140,23 +145,18 @@ class Identities:
         self._log_time = {name: {} for name in self._topics}
         begin: dict[str, dict[int, int]] = {}
         for name, partition, offset in start.items():
-            found = [
-                each for each in memory_offsets(self._folder / name, partition) if each <= offset
-            ]
-            begin.setdefault(name, {})[partition] = (
-                found[-1] if found else min(self._origin.at(name, partition), offset)
+            found = newest_memory(
+                self._folder / name, partition, offset, self._topics[name].identity_horizon_ms
             )
-            if found:
-                memory, log_time = get_memory(
-                    self._folder / name,
-                    partition,
-                    found[-1],
-                    self._topics[name].identity_horizon_ms,
-                )
+            if found is None:
+                first = min(self._origin.at(name, partition), offset)
+            else:
+                first, memory, log_time = found
                 self._memories[name][partition] = memory
                 if log_time is not None:
                     self._log_time[name][partition] = log_time
-                self._newest[name, partition] = _Put(found[-1], log_time, self._clock())
+                self._newest[name, partition] = _Put(first, log_time, self._clock())
+            begin.setdefault(name, {})[partition] = first
         for piece in cut(0, Offsets(begin), start, at_most=_AT_ONCE):
             raw = source.here(piece)
             for name, topic in self._topics.items():

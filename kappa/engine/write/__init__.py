@@ -4,6 +4,7 @@ This room folds nothing and decides no slice. A build has one writer: the holder
 
 - commit.py: a slice's rows in one commit, by delta-rs or by delta-spark
 - recent.py, recent_part.py: contributions that wait beside a large table
+- restored.py: a frontier made of the tables' marks, where its records are lost
 - publisher.py: the frontier, the hold, and the frontiers of the past that are kept
 - maintenance.py: joining small files, and deleting those that no reader needs
 """

@@ -9,6 +9,7 @@ journal. kappa/journal/hold.py defines holds.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from dataclasses import replace
 from kappa.base.clock import now
 from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
+from kappa.engine.write.restored import restored_frontier
 from kappa.journal.events import GenerationMade, Held, Released, Staged
 from kappa.journal.hold import hold_after
 from kappa.journal.journal import Journal, JournalRecord
@@ -118,6 +120,7 @@ class Publisher:
         `stop` ends the wait for the end of a hold.
         """
         self._store = store
+        self._birth = birth
         self._build = birth.build
         self._journal = Journal(store)
         self._frontiers = Frontiers(store, birth.build)
@@ -153,6 +156,13 @@ class Publisher:
             self._newest = self._frontiers.publish_next(
                 lambda found: None if found is None else self._begun(found, found)
             )
+            restored = None if self._newest else restored_frontier(self._store, self._birth)
+            if restored is not None:
+                said = (
+                    f"the frontiers of build {self._build} were lost, and one is made of its tables"
+                )
+                print(said, file=sys.stderr, flush=True)
+                self.begin(restored)
         return self._newest
 
     def begin(self, first: Frontier) -> Frontier:
@@ -241,7 +251,7 @@ class Publisher:
             self._keeper.look(found)
         at = now()
         begun = (
-            replace(shown, heard_at=at)
+            replace(shown, heard_at=shown.heard_at or at)
             if found is None
             else replace(
                 found, number=found.number + 1, epoch=found.epoch + 1, heard_at=found.heard

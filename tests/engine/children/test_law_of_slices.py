@@ -309,13 +309,17 @@ def test_a_redriven_record_is_folded_once_and_only_where_what_it_names_is_a_reje
     with local_pipeline(counted) as local:
         # Spark's slice redrives a reject of an earlier slice, and one of its own.
         for number, ends in enumerate([[10], [3, 4, 4, 8, 10]] if driver_rows else [[2, 10]]):
-            built = Rehearsal(tmp_path / str(number), local, log, driver_rows=1_000_000)
+            built_rows = 1_000_000
+            built = Rehearsal(tmp_path / str(number), local, log, driver_rows=built_rows)
             try:
                 for end in ends:
-                    piece = built.fold(Offsets({"events": {0: end, 1: int(end == 10)}}))
-                    built.fold_again(piece)
+                    at = Offsets({"events": {0: end, 1: int(end == 10)}})
+                    built.die_before_the_frontier_of(at)
+                    built.begin(driver_rows=built_rows)
+                    built.fold(at)
                     built.close()
                     built.begin(driver_rows=driver_rows)
+                    built_rows = driver_rows
                 rows = {row["k"]: row["rows"] for row in built.table("t").to_pylist()}
                 rejects = built.table("rejects").sort_by("offset").to_pylist()
                 tally = built.publisher.newest.tally["events"]

@@ -1,4 +1,4 @@
-"""What was acknowledged survives a power loss, at whatever moment (I13).
+"""A power loss, at whatever moment, takes nothing that was acknowledged (I13).
 
 The stories of test_crashes are played on a disk that loses what was not synced (support/power.py).
 Power is lost at any failpoint, and at any sync. Then the platform begins anew, its reader sees

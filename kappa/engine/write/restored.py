@@ -1,0 +1,94 @@
+"""A frontier made of the tables' own marks, where all records of it are lost.
+
+Every commit of a table carries the mark of the slice that it folded last. So the newest slice that
+all tables have is a frontier: its offsets, log time and tally are in the mark. It is numbered above
+all that readers ever saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from kappa.base.errors import Damaged
+from kappa.state.build import Birth, folder, recent_names, table_path
+from kappa.state.frontier import Frontier
+from kappa.state.kept import kept_of
+from kappa.state.lease import floor
+from kappa.state.mark import Mark
+from kappa.state.store import Store
+from kappa.tables.delta import LOG_FOLDER
+from kappa.tables.versions import mark_of
+
+# What a build has as soon as it has published a frontier.
+_FOLLOWS = ("floor", "kept", "legs")
+
+
+def restored_frontier(store: Store, birth: Birth) -> Frontier | None:
+    """Returns the frontier of a build whose records of it are lost. None: it has published none.
+
+    The caller holds the build's lock. Raises Damaged if the tables have no slice in common, or
+    contributions wait beside one: then it is not known which of them were drained.
+    """
+    if not any(store.names(f"{folder(birth.build)}/{each}") for each in _FOLLOWS):
+        return None
+    for table in birth.tables:
+        for name in recent_names(table.name):
+            if Path(table_path(store, birth.build, name)).exists():
+                raise _cannot(birth.build, f"contributions wait beside table {table.name}")
+    marks = {
+        table.name: tuple(_marks(table_path(store, birth.build, table.name)))
+        for table in birth.tables
+    }
+    found = common(marks)
+    if found is None:
+        raise _cannot(birth.build, "its tables have no slice in common")
+    mark, versions = found
+    kept = kept_of(store, birth.build)
+    last = max([floor(store, birth.build), *(each.frontier.number for each in kept)])
+    return Frontier(
+        last + 1,
+        birth.build,
+        max((each.frontier.epoch for each in kept), default=0) + 1,
+        mark.end,
+        versions,
+        "",
+        mark.leg,
+        mark.slice,
+        log_time=mark.log_time,
+        tally=mark.tally,
+        heard_at=kept[-1].frontier.heard if kept else birth.born_at,
+    )
+
+
+def common(
+    marks: Mapping[str, Sequence[tuple[int, Mark]]],
+) -> tuple[Mark, Mapping[str, int]] | None:
+    """Returns the newest mark that all tables have, and each one's newest version with it. Pure.
+
+    `marks` has each table's versions, the newest first. Returns None if they have none in common.
+    """
+    places = [{mark.place: version for version, mark in reversed(each)} for each in marks.values()]
+    shared = set.intersection(*(set(each) for each in places)) if places else set()
+    if not shared:
+        return None
+    newest = max(shared)
+    mark = next(mark for each in marks.values() for _, mark in each if mark.place == newest)
+    return mark, {name: each[newest] for name, each in zip(marks, places, strict=True)}
+
+
+def _marks(path: str) -> Iterator[tuple[int, Mark]]:
+    """Yields a table's versions that can be read, the newest first, with their marks."""
+    for commit in sorted((Path(path) / LOG_FOLDER).glob("*.json"), reverse=True):
+        try:
+            version = int(commit.stem)
+            yield version, mark_of(path, version)
+        except (ValueError, Damaged):
+            continue
+
+
+def _cannot(build: str, why: str) -> Damaged:
+    return Damaged(
+        f"all frontiers of build {build} are lost, and none can be made of its tables: {why}",
+        hint="kappa replay makes a new build of it",
+    )
