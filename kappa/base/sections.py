@@ -83,6 +83,19 @@ class EngineSettings(_Section):
             "of that, so that no slice costs as much as the whole table; readers fold them in"
         ),
     )
+    slice_seconds: float = Field(
+        default=900.0,
+        gt=0,
+        description=(
+            "how long a slice may take: then its job ends and is started again, "
+            "and a slice in which two jobs ended is folded in parts"
+        ),
+    )
+    hung_seconds: float = Field(
+        default=15.0,
+        ge=3,
+        description="how long a job may show no sign of life; then it is ended and started again",
+    )
     maintenance_seconds: float = Field(
         default=30.0,
         gt=0,

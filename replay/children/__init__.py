@@ -5,6 +5,7 @@ records. Read in this order:
 
 child             one child process: started, asked to end, killed, reaped
 back_off          the wait after a death
+pulse             how long a child has shown no sign of life
 processes         the jobs of builds and the verifications
 course            what the ends of a job's processes come to
 http_process      the HTTP server as a child

@@ -114,6 +114,11 @@ class ChildProcess:
             failpoint("child.after_end")
         elif self._clock() > self._killed_at:
             self._say(f"{self.what} does not end, and is killed")
+            self.kill()
+
+    def kill(self) -> None:
+        """Kills it with all of its session, also if it was stopped, and sees it gone."""
+        if self._process is not None:
             ensure_session_gone(self._process.pid)
             self._process.wait()
 

@@ -10,6 +10,9 @@ from kappa.state.job.stopped import Stopped
 from replay.children.back_off import WELL_SECONDS, BackOff
 from replay.status.underway import Deaths
 
+# A job beats each second: people are told of one that has missed some.
+SILENT_SECONDS = 3.0
+
 
 @dataclass(frozen=True, slots=True)
 class Course:
@@ -54,13 +57,14 @@ def after_end(course: Course, end: JobEnd, *, now: float) -> Course:
             )
 
 
-def deaths_of(course: Course, *, runs_seconds: float) -> Deaths | None:
-    """Returns what people should know of a job's deaths. None if it has run well since."""
-    return (
-        Deaths(course.back_off.deaths, course.died_of)
-        if course.back_off.deaths and runs_seconds < WELL_SECONDS
-        else None
-    )
+def deaths_of(course: Course, *, runs_seconds: float, silent_seconds: float = 0.0) -> Deaths | None:
+    """Returns what people should know of a job's deaths, and of the one that may come.
+
+    Returns None if it runs well.
+    """
+    died = course.back_off.deaths if runs_seconds < WELL_SECONDS else 0
+    silent = int(silent_seconds) if silent_seconds >= SILENT_SECONDS else 0
+    return Deaths(died, course.died_of, silent) if died or silent else None
 
 
 def ended_text(code: int) -> str:

@@ -9,18 +9,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from kappa.base.program import project_options
 from kappa.base.settings import Settings
 from kappa.engine.legs.legs import LegKind, has_tail
 from kappa.state.build import folder
 from kappa.state.job.alignment import Alignment, Alignments
+from kappa.state.job.beat import last_beat
 from kappa.state.job.stopped import Stopped, read_stopped
 from kappa.state.lock import is_held
 from kappa.state.store import Store
 from kappa.tables.branch import stands_before_base
 from replay.children.child import ChildProcess, end_all
 from replay.children.course import Course, JobEnd, after_end, deaths_of, ended_text
+from replay.children.pulse import Pulse
 from replay.status.underway import Deaths
 
 # A slice that is being committed may be large.
@@ -36,6 +39,7 @@ class _Job:
     """A process of a build's job, and what was written down of the build when it began."""
 
     child: ChildProcess
+    pulse: Pulse
     leg: LegKind
     stopped_before: Stopped | None
     last_alignment: Alignment | None
@@ -79,6 +83,9 @@ class Processes:
             code = job.child.ended()
             if code is not None:
                 self._reap_job(build, job, code)
+            elif (silent := job.pulse.silent_seconds()) > self._settings.engine.hung_seconds:
+                self._say(f"{job.child.what} shows no sign of life for {silent:.0f} s: it is ended")
+                job.child.kill()
             elif (
                 build not in wanted
                 or moved
@@ -115,7 +122,9 @@ class Processes:
         """Returns the deaths in a row of the build's job, for people. None if it has none."""
         job = self._jobs.get(build)
         return deaths_of(
-            self._course(build), runs_seconds=0.0 if job is None else job.child.ran_seconds
+            self._course(build),
+            runs_seconds=0.0 if job is None else job.child.ran_seconds,
+            silent_seconds=0.0 if job is None else job.pulse.silent_seconds(),
         )
 
     def ensure_verifying(self, rollout: int) -> str | None:
@@ -160,6 +169,7 @@ class Processes:
                 f"the job of build {build} ({leg})",
                 nice=catch_up_nice if leg in {LegKind.BASE, LegKind.CATCH_UP} else 0,
             ),
+            Pulse(partial(last_beat, self._store, build), self._clock),
             leg,
             read_stopped(self._store, build),
             Alignments(self._store, build).last(),

@@ -14,7 +14,7 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from replay.rollout.current import current_state
 from replay.rollout.rollout import Phase, Rollout
-from replay.status.underway import Waiting, read_underway
+from replay.status.underway import Underway, Waiting, read_underway
 from replay.verify.verification_progress import verification_progress
 
 _LOOK_SECONDS = 0.2
@@ -85,7 +85,7 @@ def follow(
             start,
             folded,
             underway.rollouts.get(id_, Waiting()) if up else Waiting(),
-            underway.trouble(rollout.build) if up else "",
+            _trouble(underway, rollout.build, live) if up else "",
             None if shown is None else live,
             None if shown is None else shown.offsets,
             read_progress(store, rollout.build, newest)
@@ -110,3 +110,10 @@ def follow(
                 "gives it up",
             )
         time.sleep(_LOOK_SECONDS)
+
+
+def _trouble(underway: Underway, candidate: str, live: str | None) -> str:
+    """Returns what is wrong with the job of a candidate, or of the live build, or ""."""
+    own = underway.trouble(candidate)
+    theirs = "" if own or live is None or live == candidate else underway.trouble(live)
+    return own or (f"build {live}: {theirs}" if theirs else "")

@@ -34,13 +34,22 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Deaths:
-    """The deaths in a row of a build's job, and the reason of the last one."""
+    """The deaths in a row of a build's job, and the reason of the last one.
+
+    `silent_seconds` is for how long it has shown no sign of life; 0: it lives.
+    """
 
     count: int
     last: str
+    silent_seconds: int = 0
 
     def text(self, build: str) -> str:
         """Returns it in one line, with what to do."""
+        if self.silent_seconds:
+            return (
+                f"its job shows no sign of life for {self.silent_seconds} s, and is ended soon "
+                "(engine.hung_seconds)"
+            )
         return (
             f"its job died {'once' if self.count == 1 else f'{self.count} times'}, last: "
             f"{self.last}; see kappa logs {build}"

@@ -28,6 +28,7 @@ from kappa.engine.legs.legs import LegKind
 from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.session import Session, end_process
 from kappa.state.build import folder, read_birth
+from kappa.state.job.beat import Beat
 from kappa.state.job.stopped import put_stopped
 from kappa.state.lock import Lock
 from kappa.state.store import Store, open_store
@@ -41,7 +42,11 @@ def run(
     Raises Conflict if another process holds the lock.
     """
     store = open_store(settings)
-    with Lock(store.path(f"{folder(build)}/lock"), what=f"build {build}"), ExitStack() as ending:
+    with (
+        Lock(store.path(f"{folder(build)}/lock"), what=f"build {build}"),
+        Beat(store, build),
+        ExitStack() as ending,
+    ):
         try:
             profile, at_once = Profile.TAIL, True
             if kind in {LegKind.BASE, LegKind.CATCH_UP}:

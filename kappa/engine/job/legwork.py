@@ -94,6 +94,7 @@ class Legwork:
             log,
             driver_rows=engine.driver_rows,
             merging=Merging(engine.merge_bytes, engine.large_rows),
+            slice_seconds=engine.slice_seconds,
         )
         try:
             slices.guard.check_topics()

@@ -7,6 +7,7 @@ folding it in parts (law 12). A slice that does not follow the frontier stops th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -27,6 +28,7 @@ from kappa.engine.job.commits import Commits
 from kappa.engine.job.function_rows import FunctionRows
 from kappa.engine.job.next_mark import next_mark
 from kappa.engine.job.ordered_steps import OrderedSteps
+from kappa.engine.job.slice_limit import SliceLimit
 from kappa.engine.job.topic_guard import TopicGuard
 from kappa.engine.legs.splits import Splits
 from kappa.engine.read.archived import Archives
@@ -58,13 +60,14 @@ class SliceFolder:
         *,
         driver_rows: int,
         merging: Merging = AT_ONCE,
+        slice_seconds: float = math.inf,
         archives: Archives | None = None,
     ) -> None:
         """Takes all tables back to the build's frontier, opens them, and makes the missing ones.
 
         A slice of at most `driver_rows` offsets is decoded in this process. `TableWriter` decides
-        what of a larger one is committed here. Archives are those of the store, unless others are
-        given.
+        what of a larger one is committed here; `slice_seconds`: see `SliceLimit`. Archives are
+        those of the store, unless others are given.
         """
         origin = origin_mark(birth.build, birth.origin_offsets)
         births = {table.name: table for table in birth.tables}
@@ -92,6 +95,7 @@ class SliceFolder:
         self._steps = OrderedSteps(pipeline, births, scratch / "steps")
         self._topic_watch = ThreadPoolExecutor(1, thread_name_prefix="topics")
         self._commits = Commits(len(self.writers))
+        self._limit = SliceLimit(slice_seconds, str(pipeline.source))
 
     def versions(self) -> dict[str, int]:
         """Returns the newest version of each table, and of its recent ones."""
@@ -138,7 +142,8 @@ class SliceFolder:
             last = publisher.newest
             ensure_follows(last, part)
             self.splits.begin(part)
-            mark = self._fold(part, spark, source, last, watch)
+            with self._limit.over(part):
+                mark = self._fold(part, spark, source, last, watch)
             failpoint("job.before_frontier")
             with watch.step("frontier"):
                 publisher.publish(

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +26,7 @@ from kappa.engine.legs.legs import LegKind
 from kappa.journal.events import CaughtUp, Verified
 from kappa.journal.journal import Journal
 from kappa.state.build import Base, Birth, put_birth
+from kappa.state.job.beat import last_beat
 from kappa.state.job.stopped import Stopped
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -32,6 +34,7 @@ from replay.children.back_off import BackOff
 from replay.children.child import open_log
 from replay.children.course import Course, JobEnd, after_end, deaths_of
 from replay.children.processes import Processes
+from replay.children.pulse import Pulse
 from replay.rollout.fold import fold
 from replay.status.underway import Deaths
 
@@ -52,6 +55,7 @@ from pathlib import Path
 from kappa.base.settings import load_settings
 from kappa.state.store import Store
 from replay.children.processes import Processes
+from replay.children.pulse import Pulse
 settings = load_settings(Path(sys.argv[1]))
 processes = Processes(Store(settings.root_url), settings, say=lambda text: print(text, flush=True))
 while True:
@@ -286,6 +290,55 @@ def test_a_supervisor_killed_at_any_step_leaves_no_job_and_the_next_starts_one(
     assert again.returncode == 0, again.stderr
     assert "the job of build b (catch-up) begins" in again.stdout
     _see_none_left(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_job_that_is_stopped_is_told_ended_and_started_again(tmp_path: Path) -> None:
+    (tmp_path / "kappa.toml").write_text("[engine]\nhung_seconds = 4\n")
+    settings, said = load_settings(tmp_path), []
+    store = Store(settings.root_url)
+    put_birth(store, birth("b", declared()))
+    processes = Processes(store, settings, say=said.append)
+    deadline = time.monotonic() + 60
+
+    def ensure_until(true: Callable[[], bool]) -> None:
+        while not true():
+            assert time.monotonic() < deadline, said
+            processes.ensure_jobs(frozenset(["b"]), "127.0.0.1:1")
+            time.sleep(0.05)
+
+    try:
+        # It waits for a broker, and beats meanwhile.
+        ensure_until(lambda: last_beat(store, "b") is not None)
+        (job,) = processes._jobs.values()
+        pid = job.child.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        ensure_until(lambda: "no sign of life" in _trouble(processes))
+        assert processes.job_runs("b")
+        ensure_until(lambda: process_id(pid) is None)
+        ensure_until(lambda: sum("begins" in line for line in said) == 2)
+    finally:
+        processes.end_all()
+
+    assert any("shows no sign of life for 4 s: it is ended" in line for line in said), said
+
+
+def _trouble(processes: Processes) -> str:
+    deaths = processes.deaths("b")
+    return "" if deaths is None else deaths.text("b")
+
+
+def test_a_machine_that_slept_has_silenced_nobody() -> None:
+    now, beat = 0.0, 1
+    pulse = Pulse(lambda: beat, lambda: now)
+    now, beat = 0.5, 2
+    assert pulse.silent_seconds() == 0.0
+    # Its clocks stood still for a night, and the beat's time is a night older.
+    now = 4.5
+    assert pulse.silent_seconds() == 4.0
+    beat = 3
+    assert pulse.silent_seconds() == 0.0
 
 
 def _see_none_left(folder: Path) -> None:

@@ -1,0 +1,27 @@
+"""How long a child has shown no sign of life, by looks at its beat. Pure but for the look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+class Pulse:
+    """The pulse of one child.
+
+    Clocks are not compared: what counts is that the beat changes between two looks. So a machine
+    that slept for a night has lost no time.
+    """
+
+    def __init__(self, look: Callable[[], int | None], clock: Callable[[], float]) -> None:
+        """Takes what the last beat is, and seconds that only go forward while the machine runs."""
+        self._look = look
+        self._clock = clock
+        self._seen = look()
+        self._changed_at = clock()
+
+    def silent_seconds(self) -> float:
+        """Returns for how long the beat has not changed, as far as it was looked at."""
+        seen = self._look()
+        if seen != self._seen:
+            self._seen, self._changed_at = seen, self._clock()
+        return self._clock() - self._changed_at
