@@ -35,7 +35,7 @@ kappa/engine/write      serving/page         serving/rejects      serving/sandbo
 kappa/engine/job        replay/rollout       serving/http
 kappa/engine/children   replay/changes       replay/intents       replay/retire
 kappa                   replay/preflight     replay/status        replay/verify
-replay/plan             replay/prove
+replay/plan             replay/prove         replay/doctor
 replay/stage
 replay/look
 replay/http             replay/children

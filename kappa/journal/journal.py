@@ -40,17 +40,22 @@ class JournalRecord:
 _RECORD = Documents(JournalRecord)
 
 
+def journal_records(store: Store) -> NumberedRecords[JournalRecord]:
+    """Returns the journal's records as they are kept, for one who examines them."""
+    return NumberedRecords(
+        store,
+        "journal",
+        _RECORD,
+        "journal record {}",
+        hint="it may come from a newer version of Kappa",
+    )
+
+
 class Journal:
     """The journal under one root."""
 
     def __init__(self, store: Store) -> None:
-        self._records = NumberedRecords(
-            store,
-            "journal",
-            _RECORD,
-            "journal record {}",
-            hint="it may come from a newer version of Kappa",
-        )
+        self._records = journal_records(store)
 
     def append(self, number: int, event: Event) -> JournalRecord | None:
         """Puts record `number`, which must follow the last one read.

@@ -62,7 +62,7 @@ class Documents(Generic[_Record]):
         Raises Damaged if it cannot be read, unless the documents are derived.
         """
         try:
-            document = store.get_json(name)
+            document = _document(store, name, what)
             return None if document is None else self.parse(document, what, hint=hint)
         except Damaged as error:
             if not self._derived:
@@ -143,10 +143,10 @@ class NumberedRecords(Generic[_Record]):
 
         Raises Damaged if it cannot be read, or is not as it was written.
         """
-        document = self._store.get_json(self.name(number))
+        what = self._what.format(number)
+        document = _document(self._store, self.name(number), what)
         if document is None:
             return None
-        what = self._what.format(number)
         if isinstance(document, dict) and _SEAL in document:
             seal = document.pop(_SEAL)
             if seal != _seal_of(document):
@@ -206,6 +206,13 @@ class NumberedRecords(Generic[_Record]):
     def name(self, number: int) -> str:
         """Returns the name of record `number` below the root."""
         return numbered(self._folder, number)
+
+
+def _document(store: Store, name: str, what: str) -> Any:
+    try:
+        return store.get_json(name)
+    except Damaged as error:
+        raise Damaged(f"{what} cannot be read: {error.message}", hint=_MEND) from error
 
 
 def _seal_of(document: Mapping[str, Any]) -> str:

@@ -69,17 +69,22 @@ _FRONTIER = Documents(Frontier)
 _LATE = 5
 
 
+def frontier_records(store: Store, build: str) -> NumberedRecords[Frontier]:
+    """Returns the records of a build's frontiers as they are kept."""
+    return NumberedRecords(
+        store,
+        f"{tables_folder(store, build)}/frontier",
+        _FRONTIER,
+        f"frontier {{}} of build {build}",
+    )
+
+
 class Frontiers:
     """The frontiers of one build, newest last; those of an overlay are of the build below it."""
 
     def __init__(self, store: Store, build: str) -> None:
         self._build = build
-        self._records = NumberedRecords(
-            store,
-            f"{tables_folder(store, build)}/frontier",
-            _FRONTIER,
-            f"frontier {{}} of build {build}",
-        )
+        self._records = frontier_records(store, build)
 
     def newest(self) -> Frontier | None:
         """Returns the frontier that readers see now, or None if the build has published none."""

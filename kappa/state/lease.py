@@ -121,7 +121,7 @@ def floor(store: Store, build: str) -> int:
 
     Returns 0 if nothing was let go yet.
     """
-    last = _floors(store, folded_by(store, build)).last()
+    last = floor_records(store, folded_by(store, build)).last()
     return 0 if last is None else last[1].frontier
 
 
@@ -131,7 +131,7 @@ def put_floor(store: Store, build: str, frontier: int) -> None:
     A floor never falls: one that is not above the last is put already. Raises Taken if another
     process put one at the same time: a build has one writer.
     """
-    floors = _floors(store, build)
+    floors = floor_records(store, build)
     last = floors.last()
     number = 0 if last is None else last[0]
     if last is None or last[1].frontier < frontier:
@@ -151,5 +151,6 @@ def _put_floor(floors: NumberedRecords[Floor], build: str, number: int, let_go: 
         raise Taken(f"floor {number} of build {build}")
 
 
-def _floors(store: Store, build: str) -> NumberedRecords[Floor]:
+def floor_records(store: Store, build: str) -> NumberedRecords[Floor]:
+    """Returns the records of a build's floors as they are kept."""
     return NumberedRecords(store, f"{folder(build)}/floor", _FLOOR, f"floor {{}} of build {build}")

@@ -1,4 +1,4 @@
-"""How long a child has shown no sign of life, by looks at its beat. Pure but for the look."""
+"""The pulse of a child: the time since its beat changed, by looks at it."""
 
 from __future__ import annotations
 

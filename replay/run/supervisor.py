@@ -33,10 +33,9 @@ from replay.children.processes import Processes
 from replay.children.stop_request import StopRequest, StopRequested
 from replay.run.controller import Controller
 from replay.run.messages import Reported, named_errors, news, saying
-from replay.status.running import RUNNING, Running, put_running, running_at
+from replay.status.running import LOCK, RUNNING, Running, put_running, running_at
 from replay.status.underway import Reporter, ensure_no_report
 
-_LOCK = "run/supervisor.lock"
 _LOG = "logs/supervisor.log"
 _TICK_SECONDS = 0.2
 _NAP_SECONDS = 0.05
@@ -73,7 +72,7 @@ def down(settings: Settings) -> bool:
 
     Raises TimedOut if it is still ending after a minute and a half.
     """
-    holds = holder(open_store(settings).path(_LOCK))
+    holds = holder(open_store(settings).path(LOCK))
     process = None if holds is None else process_id(holds.pid)
     if process is None:
         return False
@@ -108,7 +107,7 @@ def _ensure_detached(settings: Settings, on_progress: Callable[[str], None]) -> 
     deadline = time.monotonic() + _UP_SECONDS
     while (found := running_at(store)) is None:
         # Where two came at once, the other one may have the lock, and be the one to wait for.
-        if process.poll() is not None and holder(store.path(_LOCK)) is None:
+        if process.poll() is not None and holder(store.path(LOCK)) is None:
             with path.open("rb") as log:
                 log.seek(begins_at)
                 raise _why(log.read().decode(errors="replace"), path)
@@ -144,11 +143,11 @@ def _why(output: str, path: Path) -> KappaError:
 def _run(settings: Settings, say: Callable[[str], None]) -> None:
     """Runs the platform until this process is asked to end."""
     store = open_store(settings)
-    lock = Lock(store.path(_LOCK), what="kappa")
+    lock = Lock(store.path(LOCK), what="kappa")
     try:
         lock.acquire()
     except Conflict as error:
-        other = holder(store.path(_LOCK))
+        other = holder(store.path(LOCK))
         raise Conflict(
             f"kappa is up already (process {other.pid if other else '?'})",
             hint="kappa status shows it; kappa down ends it",

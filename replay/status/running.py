@@ -12,6 +12,7 @@ from kappa.base.settings import Settings
 from kappa.state.documents import Documents
 from kappa.state.store import Store, open_store
 
+LOCK = "run/supervisor.lock"
 RUNNING = "run/supervisor.json"
 SERVED = "run/http.json"
 

@@ -80,7 +80,7 @@ def test_whenever_power_is_lost_acknowledged_orders_and_answers_are_there(
                 bed.wait(lambda: bool(bed.state().active_rollouts), "the rollout")
                 threading.Event().wait(draw.random() * 8)
                 deploy.kill()
-                deploy.wait()
+                deploy.communicate()
             state, acknowledged = bed.state(), producer.acknowledged
             seen = {build: bed.frontier(build) for build in state.serving.values()}
             disk.cut_power()

@@ -76,14 +76,17 @@ class Leg:
 _LEG = Documents(Leg)
 
 
+def leg_records(store: Store, build: str) -> NumberedRecords[Leg]:
+    """Returns the records of a build's legs as they are kept."""
+    return NumberedRecords(store, f"{folder(build)}/legs", _LEG, f"leg {{}} of build {build}")
+
+
 class Legs:
     """The legs of one build."""
 
     def __init__(self, store: Store, build: str) -> None:
         self._build = build
-        self._records = NumberedRecords(
-            store, f"{folder(build)}/legs", _LEG, f"leg {{}} of build {build}"
-        )
+        self._records = leg_records(store, build)
 
     def last(self) -> Leg | None:
         """Returns the newest leg, or None if none has begun. Raises Damaged."""

@@ -36,15 +36,20 @@ class Alignment:
 _ALIGNMENT = Documents(Alignment)
 
 
+def alignment_records(store: Store, build: str) -> NumberedRecords[Alignment]:
+    """Returns the records of a candidate's alignments as they are kept."""
+    return NumberedRecords(
+        store, f"{folder(build)}/alignments", _ALIGNMENT, f"alignment {{}} of build {build}"
+    )
+
+
 class Alignments:
     """The alignments of one candidate, newest last."""
 
     def __init__(self, store: Store, build: str) -> None:
         """Takes the candidate's build."""
         self._build = build
-        self._records = NumberedRecords(
-            store, f"{folder(build)}/alignments", _ALIGNMENT, f"alignment {{}} of build {build}"
-        )
+        self._records = alignment_records(store, build)
 
     def last(self) -> Alignment | None:
         """Returns the newest one, or None if the build was never aligned."""

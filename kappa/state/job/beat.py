@@ -1,4 +1,4 @@
-"""The beat of a job: a file that it touches each second, as long as it lives and is not stopped.
+"""The beat of a job: a file that it touches each second, unless it is stopped or dead.
 
 A process that was stopped, or waits for a disk that does not answer, is no dead one: its lock is
 held. The supervisor sees that its beat has ended, and ends it.
