@@ -50,6 +50,14 @@ class Settings(BaseSettings):
             "process: it survives the death of processes alone, and costs less"
         ),
     )
+    reserve: str = Field(
+        default="32m",
+        description=(
+            "space of the root's disk that is kept for when it is full: then jobs rest until twice "
+            "as much is free, and queries are answered; 0m: none"
+        ),
+        pattern=r"^\d+[mg]$",
+    )
     kafka: KafkaSettings = KafkaSettings()
     jars: JarsSettings = JarsSettings()
     engine: EngineSettings = EngineSettings()

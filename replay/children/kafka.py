@@ -45,13 +45,13 @@ class Kafka:
         assert self._log is not None, "it was started"
         return self._log.bootstrap_servers
 
-    def ensure_running(self) -> None:
-        """Starts the broker unless it runs.
+    def ensure_running(self, *, has_space: bool = True) -> None:
+        """Starts the broker unless it runs, or has died and its disk has no space.
 
         Raises KappaError if it cannot run, and waits longer before each next try.
         """
         if self._settings.runs_broker:
-            self._ensure_own()
+            self._ensure_own(has_space=has_space)
         elif self._log is None:
             servers = self._settings.kafka.bootstrap_servers or ""
             log = Log(servers, self._settings.kafka.options)
@@ -80,10 +80,10 @@ class Kafka:
         assert self._log is not None, "it was started"
         return self._log.facts(name)
 
-    def _ensure_own(self) -> None:
-        if (
-            self._broker is not None and self._broker.alive()
-        ) or time.monotonic() < self._back_off.not_before:
+    def _ensure_own(self, *, has_space: bool) -> None:
+        if self._broker is not None and (self._broker.alive() or not has_space):
+            return
+        if time.monotonic() < self._back_off.not_before:
             return
         if self._broker is not None:
             self._say("the broker has died, and is started again")

@@ -197,6 +197,7 @@ class Desk:
         return (
             tuple(map(beat_of, status.builds)),
             status.broker_error,
+            status.disk,
             status.generation,
             self.here.running is None,
         )

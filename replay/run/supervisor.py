@@ -23,6 +23,7 @@ from kappa.base.failpoint import failpoint
 from kappa.base.process import process_id
 from kappa.base.program import command_of, project_options, run_program
 from kappa.base.settings import Settings, load_settings
+from kappa.base.units import parse_memory
 from kappa.state.lock import Lock, holder
 from kappa.state.store import Store, open_store
 from replay.children.archiver_process import ArchiverProcess
@@ -30,6 +31,7 @@ from replay.children.child import open_log
 from replay.children.http_process import HttpProcess
 from replay.children.kafka import Kafka
 from replay.children.processes import Processes
+from replay.children.reserve import Reserve
 from replay.children.stop_request import StopRequest, StopRequested
 from replay.run.controller import Controller
 from replay.run.messages import Reported, named_errors, news, saying
@@ -160,6 +162,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> None:
     http = HttpProcess(store, settings, say=say)
     archiver = ArchiverProcess(store, settings, say=say)
     reporter = Reporter(store, processes.deaths, clock=time.monotonic)
+    reserve = Reserve(store, parse_memory(settings.reserve), say=say)
     try:
         with stop:
             http.ensure_running()
@@ -172,6 +175,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> None:
                 ),
                 processes,
                 (http, archiver),
+                reserve,
                 reporter,
                 say,
                 stop,
@@ -199,6 +203,7 @@ def _loop(
     controller: Controller,
     processes: Processes,
     beside: tuple[HttpProcess, ArchiverProcess],
+    reserve: Reserve,
     reporter: Reporter,
     say: Callable[[str], None],
     stop: StopRequest,
@@ -208,20 +213,24 @@ def _loop(
     ready_at = ""
     while not stop.requested:
         with ticking.reported_once():
+            has_space = reserve.ensure_space()
             http.ensure_running()
-            kafka.ensure_running()
+            kafka.ensure_running(has_space=has_space)
             processes.ensure_jobs(
-                controller.state.wanted_jobs(),
+                controller.state.wanted_jobs() if has_space else frozenset(),
                 kafka.bootstrap_servers,
                 serves=bool(controller.state.serving),
             )
-            archiver.ensure_running(kafka.bootstrap_servers)
+            if has_space:
+                archiver.ensure_running(kafka.bootstrap_servers)
+            else:
+                archiver.end()
             before = controller.state
             for line in news(before, controller.tick()):
                 say(line)
         # For people to read, and nothing else: a full disk was reported above.
         with contextlib.suppress(KappaError, OSError):
-            reporter.report(controller.state, controller.waits)
+            reporter.report(controller.state, controller.waits, reserve.told)
         if kafka.bootstrap_servers != ready_at:
             with announcing.reported_once():
                 me = process_id(os.getpid())

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from kappa.base.clock import now
-from kappa.base.errors import Conflict
+from kappa.base.errors import Conflict, KappaError
 from kappa.base.failpoint import failpoint
 from kappa.code.artifact import digests, ensure_snapshot
 from kappa.code.declaration import declarations
@@ -87,12 +87,24 @@ def _begin(
         )
         return _append(store, plan, step, staged).number
     except BaseException:
-        # No record names it, so nobody else can have begun to use it.
-        for name in store.names(folder(build)):
-            failpoint("stage.before_discard")
-            store.delete(name)
-            failpoint("stage.after_discard")
+        # If no record names it, nobody else can have begun to use it.
+        if not _may_be_named(store, build):
+            for name in store.names(folder(build)):
+                failpoint("stage.before_discard")
+                store.delete(name)
+                failpoint("stage.after_discard")
         raise
+
+
+def _may_be_named(store: Store, build: str) -> bool:
+    """Returns True if a record names a build, though its put may have failed for its writer.
+
+    What is left of one that none names is collected later.
+    """
+    try:
+        return build in current_state(store).versions
+    except KappaError:
+        return True
 
 
 def _ensure_born(

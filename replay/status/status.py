@@ -132,12 +132,14 @@ class Status:
     """The generation that is served, and the builds that are wanted, by pipeline and role.
 
     `broker_error` is why lags are not known; `end` is the log's end, if the broker was asked.
+    `disk` is why jobs rest, if the disk is full.
     """
 
     generation: int
     builds: tuple[BuildStatus, ...]
     broker_error: str = ""
     end: Offsets | None = None
+    disk: str = ""
 
 
 def observe_status(
@@ -175,7 +177,11 @@ def observe_status(
         for each in seen
     )
     return Status(
-        state.generation, tuple(sorted(builds, key=lambda build: build.pipeline)), broker_error, end
+        state.generation,
+        tuple(sorted(builds, key=lambda build: build.pipeline)),
+        broker_error,
+        end,
+        "" if underway is None else underway.disk,
     )
 
 

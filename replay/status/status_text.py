@@ -66,6 +66,7 @@ def status_document(
         "generation": status.generation,
         "supervisor": None if running is None else {"pid": running.pid, "started": running.started},
         "broker": {"bootstrap_servers": broker, "error": status.broker_error or None},
+        "disk": status.disk or None,
         "builds": status_listing(status, now).objects(),
     }
 
@@ -96,6 +97,8 @@ def status_heading(status: Status, running: Running | None, broker: str | None) 
         for each in status.builds
         for why in each.broken
     )
+    if status.disk:
+        loud = f"WARNING: {status.disk}; tables are served as they are\n{loud}"
     return f"{supervisor}\n{kafka}\n{served}\n{loud}"
 
 

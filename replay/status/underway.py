@@ -58,10 +58,11 @@ class Deaths:
 
 @dataclass(frozen=True, slots=True)
 class Underway:
-    """All of it: waits by the rollout's number, deaths by build."""
+    """All of it: waits by the rollout's number, deaths by build, and why all rests, if it does."""
 
     rollouts: Mapping[int, Waiting] = field(default_factory=dict)
     deaths: Mapping[str, Deaths] = field(default_factory=dict)
+    disk: str = ""
 
     def trouble(self, build: str) -> str:
         """Returns what is wrong with a build's job, or ""."""
@@ -111,8 +112,11 @@ class Reporter:
         self._waits: Mapping[int, str] = {}
         self._due = 0.0
 
-    def report(self, state: State, waits: Mapping[int, str]) -> None:
-        """Writes the report if it has changed; `waits` is what each active rollout waits for."""
+    def report(self, state: State, waits: Mapping[int, str], disk: str = "") -> None:
+        """Writes the report if it has changed.
+
+        `waits` is what each active rollout waits for, `disk` why nothing is written.
+        """
         if waits == self._waits and self._clock() < self._due:
             return
         self._waits, self._due = dict(waits), self._clock() + _REPORT_SECONDS
@@ -128,7 +132,7 @@ class Reporter:
             if state.folded_by(build) in jobs
             and (found := self._deaths(state.folded_by(build))) is not None
         }
-        now = Underway(rollouts, deaths)
+        now = Underway(rollouts, deaths, disk)
         if now != self._reported:
             _UNDERWAY.put(self._store, _NAME, now)
             self._reported = now

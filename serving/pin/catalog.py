@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
-from kappa.base.errors import Conflict
+from kappa.base.errors import Conflict, KappaError
 from kappa.state.build import read_birth
 from kappa.state.frontier import Frontier
 from kappa.state.lease import ensure_lease, ensure_released, read_lease
@@ -165,11 +165,22 @@ def _pinned(
     for _ in range(_ATTEMPTS):
         seen = look()
         lease = lease_on(seen.snapshot, clock() + lease_seconds)
-        ensure_lease(store, lease)
+        try:
+            ensure_lease(store, lease)
+            overtaken = None
+        except KappaError:
+            # The disk is full, or may not be written. Nothing is deleted before a floor or a record
+            # says so: the answer is right if neither has by its end.
+            overtaken = seen.overtaken
         try:
             if not seen.overtaken():
                 return PinnedSnapshot(
-                    store, seen.snapshot, lease, lease_seconds=lease_seconds, clock=clock
+                    store,
+                    seen.snapshot,
+                    lease,
+                    lease_seconds=lease_seconds,
+                    clock=clock,
+                    overtaken=overtaken,
                 )
         except BaseException:
             ensure_released(store, lease.id)

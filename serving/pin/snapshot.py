@@ -40,9 +40,14 @@ class PinnedSnapshot:
         *,
         lease_seconds: float,
         clock: Callable[[], float],
+        overtaken: Callable[[], bool] | None = None,
     ) -> None:
-        """Starts to renew the lease, which `pin`, `pin_build` and `pin_pair` have put."""
+        """Starts to renew the lease, which `pin`, `pin_build` and `pin_pair` have put.
+
+        If it could not be put, `overtaken` returns whether the versions may have been collected.
+        """
         self.snapshot = snapshot
+        self._overtaken = overtaken
         self._store = store
         self._lease = lease
         self._lease_seconds = lease_seconds
@@ -51,7 +56,8 @@ class PinnedSnapshot:
         self._renewer = threading.Thread(
             target=self._keep_renewing, name=f"lease {lease.id}", daemon=True
         )
-        self._renewer.start()
+        if overtaken is None:
+            self._renewer.start()
 
     @property
     def lease(self) -> Lease:
@@ -73,6 +79,8 @@ class PinnedSnapshot:
 
     def holds(self) -> bool:
         """Returns True if the pinned versions were kept until now."""
+        if self._overtaken is not None:
+            return not self._overtaken()
         return (
             self._clock() < self._lease.expires_at
             and read_lease(self._store, self._lease.id) is not None
@@ -80,9 +88,10 @@ class PinnedSnapshot:
 
     def close(self) -> None:
         """Gives the lease up."""
-        self._closed.set()
-        self._renewer.join()
-        ensure_released(self._store, self._lease.id)
+        if self._overtaken is None:
+            self._closed.set()
+            self._renewer.join()
+            ensure_released(self._store, self._lease.id)
 
     def _keep_renewing(self) -> None:
         while not self._closed.wait(self._lease_seconds / 3):
