@@ -1,0 +1,80 @@
+"""A disk that is full under a running platform: it serves on, and heals by itself (I9)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import ext4
+import pytest
+from e2e_shop import V1, order
+from reading import assert_right
+from testbed import platform
+
+from kappa.base.errors import KappaError
+from replay.status.running import served_at
+
+pytestmark = [pytest.mark.jvm, pytest.mark.sweep, pytest.mark.fault]
+COUNT = "select count(*) as n from order_log"
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[ext4.Ext4]:
+    missing = ext4.why_not()
+    if missing is not None:
+        pytest.skip(f"not run: {missing}")
+    with ext4.mounted(tmp_path) as made:
+        yield made
+
+
+def fill(folder: Path) -> Path:
+    """Takes all the space that is left."""
+    path = folder / "filler"
+    with path.open("wb", buffering=0) as file:
+        for size in (1 << 20, 512):
+            with contextlib.suppress(OSError):
+                while file.write(bytes(size)):
+                    pass
+    return path
+
+
+def test_a_full_disk_is_told_queries_are_answered_and_all_goes_on_with_space(
+    disk: ext4.Ext4,
+) -> None:
+    with platform(disk.folder / "shop", listen="127.0.0.1:0", shop=V1) as bed:
+        bed.log.produce((order(number) for number in range(200)), "orders")
+        bed.must("deploy", "--yes")
+        supervisor, url = bed.supervisor_pid, served_at(bed.store)
+        filler = fill(disk.folder)
+        # Whoever writes now meets the full disk: the broker, the jobs, the supervisor.
+        with contextlib.suppress(KappaError):
+            bed.log.produce((order(number) for number in range(200, 400)), "orders")
+        bed.wait(lambda: "the disk is full" in bed.kappa("status").out, "the status to tell it")
+        # What the reserve gave up is used up too, by somebody else.
+        second = fill(disk.folder / "shop")
+
+        assert bed.rows(COUNT)[0]["n"] >= 200
+        assert json.loads(bed.must("query", COUNT, "-o", "json").out)
+        with urlopen(
+            Request(f"{url}/api/v1/query", COUNT.encode(), {"Content-Type": "application/sql"}),
+            timeout=60,
+        ) as answered:
+            assert json.loads(answered.read())["rows"][0]["n"] >= 200
+        refused = bed.kappa("pause", "shop")
+        assert refused.code in {0, 1}
+        assert "could not write" in refused.err or refused.code == 0
+        assert bed.supervisor_pid == supervisor
+
+        filler.unlink()
+        second.unlink()
+        if refused.code == 0:
+            bed.must("resume", "shop")
+        bed.wait(lambda: "the disk is full" not in bed.kappa("status").out, "space")
+        bed.wait(lambda: bed.log.wait_until_ready(1.0), "the broker")
+        bed.log.produce((order(number) for number in range(400, 500)), "orders")
+        bed.wait_until_folded("shop", bed.log.end(["orders"]))
+        assert_right(bed, version=1)
+        assert bed.supervisor_pid == supervisor
