@@ -20,7 +20,7 @@ from kappa.base.errors import KappaError, UsageError
 from kappa.base.units import memory
 from serving.pin.snapshot import Snapshot
 from serving.reader.explained import TooMuch
-from serving.sandbox.frames import ACCEPTED, ASKED, ENDED, PIECE, REFUSED, put, take
+from serving.sandbox.frames import ACCEPTED, ASKED, ENDED, PIECE, REFUSED, framed, take
 from serving.sandbox.question import Allowance, Reply
 
 _HOUSE = Path(__file__).resolve().parents[2]
@@ -53,7 +53,8 @@ class QueryProcess:
         """Sends a request to the process. Returns False if it has died before reading it."""
         self.way.settimeout(_START_SECONDS)
         try:
-            put(self.way.fileno(), ASKED, request)
+            # A socket with a timeout does not block: os.write would end at what its buffer takes.
+            self.way.sendall(framed(ASKED, request))
             return take(self.way.recv, most=0) == (ACCEPTED, b"")
         except (OSError, ValueError):
             return False

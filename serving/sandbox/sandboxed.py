@@ -61,6 +61,7 @@ _THREADS = 2
 _DUCKDBS_SHARE = 0.75
 _PATTERN = re.compile(r"[*?\[]")
 _REQUEST_BYTES = 1 << 28
+_LONGEST_SENTENCE = 2000
 
 
 def answer_one(way_back: int, parent: int) -> None:
@@ -84,12 +85,20 @@ def answer_one(way_back: int, parent: int) -> None:
         put(
             way_back,
             REFUSED,
-            json.dumps({"kind": kind, "message": error.message, "hint": error.hint}).encode(),
+            json.dumps(
+                {"kind": kind, "message": _cut(error.message), "hint": _cut(error.hint)}
+            ).encode(),
         )
     except MemoryError:
         put(way_back, REFUSED, json.dumps({"kind": "too_much", "message": "", "hint": ""}).encode())
     else:
         put(way_back, ENDED, json.dumps(ended).encode())
+
+
+def _cut(told: str) -> str:
+    """Returns a sentence without its middle if it is long: it may repeat a name of the query."""
+    half = _LONGEST_SENTENCE // 2
+    return told if len(told) <= _LONGEST_SENTENCE else f"{told[:half]} ... {told[-half:]}"
 
 
 def _answered(
