@@ -183,6 +183,12 @@ def _allowed(
     catalogue = {("main", name) for each in found for name in each.public} | {
         (schema_of(each.pipeline), name) for each in found for name in (*each.tables, *each.views)
     }
+    # Without these, their names would be those of what DuckDB has itself.
+    catalogue -= {
+        (schema, each.name)
+        for each in reader.broken
+        for schema in ("main", schema_of(each.pipeline))
+    }
     try:
         ensure_allowed(tree, catalogue | ({("main", "rejects")} if found else set()))
     except UsageError:
