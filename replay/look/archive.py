@@ -27,7 +27,7 @@ from kappa.tables.archive import FOLDER, ArchiveMark, folder, why_stopped
 from kappa.tables.stored_archive import StoredArchive, open_archive
 from kappa.values.tally import Tally
 from serving.query.render import Listing
-from serving.reader.spill import ARCHIVE, make_folder
+from kappa.base.scratch import ARCHIVE, make_folder
 
 if TYPE_CHECKING:
     from kappa.log.client import Log

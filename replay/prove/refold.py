@@ -20,7 +20,7 @@ from kappa.state.store import Store
 from kappa.tables.branch import base_frontier, begin_from
 from replay.prove.provable import ProofLog, ensure_provable
 from replay.status.underway import Pace
-from serving.reader.spill import PROVE, make_folder
+from kappa.base.scratch import PROVE, make_folder
 
 # Others are scheduled before it: the live job keeps its freshness.
 _NICE = 5

@@ -25,7 +25,7 @@ from replay.retire.hands import Deleting, Hands, Looking
 from replay.retire.retire import data_of, orphans
 from replay.rollout.current import current_state
 from replay.rollout.state import State
-from serving.reader.spill import left_behind
+from kappa.base.scratch import left_behind
 
 # Called before each build, with its number, from 1, and how many there are.
 OnBuild = Callable[[int, int], None]

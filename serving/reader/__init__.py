@@ -7,5 +7,4 @@ This room pins nothing and writes no file but folders for spilling. In reading o
 - relations.py, table_sql.py: tables and views as DuckDB's relations
 - views.py: whether a pipeline's own tables bear its views and checks
 - repeatable.py, allowed.py: the SQL that a view, and a stranger, may use
-- spill.py: the folders of one process
 """

@@ -31,7 +31,7 @@ from kappa.values.arrow import arrow_schema
 from replay.retire.garbage import Garbage, What
 from replay.retire.gc import gc, look
 from replay.rollout.fold import fold
-from serving.reader.spill import PROVE, SPILL, make_folder
+from kappa.base.scratch import PROVE, SPILL, make_folder
 
 pytestmark = pytest.mark.slow
 
