@@ -7,10 +7,12 @@ import signal
 import sys
 
 from commands.app import run_command
+from kappa.base.program import keep_private
 
 
 def main() -> None:
     """Runs the command that was typed, and exits with its code."""
+    keep_private()
     # Whoever ends a command by these two, it removes its files first, as after Ctrl-C.
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:

@@ -6,7 +6,7 @@ It imports no other room, and knows nothing of topics, builds or tables. Read it
     settings    kappa.toml, environment and flags; `sections` has each setting
     process     child processes that end with their parent
     scratch     folders of one process, deleted with it or after it
-    program     the options, errors and exit code of a child's program
+    program     the options, errors and exit code of a child's program; modes of its files
     failpoint   the places at which tests kill a process
     clock       the time as records have it, and seconds per step for a line in a log
     source      the place of a declaration in the user's files

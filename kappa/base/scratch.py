@@ -23,7 +23,9 @@ ARCHIVE = "archive-check-"
 # Below the machine's temporary folder: sockets are in it, whose paths have to be short.
 CHILD = "kappa-child-"
 # Process, its birth, chance: other files of the user's may be beside them, in any folder.
-_OURS = re.compile(rf"(?:{SPILL}|{PROVE}|{ARCHIVE}|{CHILD})(?P<pid>\d+)-(?P<born>\d+)-[0-9a-f]{{8}}")
+_OURS = re.compile(
+    rf"(?:{SPILL}|{PROVE}|{ARCHIVE}|{CHILD})(?P<pid>\d+)-(?P<born>\d+)-[0-9a-f]{{8}}"
+)
 
 
 def make_spill_folder(parent: Path) -> Path:

@@ -134,7 +134,9 @@ def test_an_error_about_a_secret_shows_no_value(project: Path, text: str, messag
     assert "748159263" not in str(told.value)
 
 
-@pytest.mark.parametrize("value", ['{"token": 748159263}', '"748159263"', "748159263", "{748159263"])
+@pytest.mark.parametrize(
+    "value", ['{"token": 748159263}', '"748159263"', "748159263", "{748159263"]
+)
 @pytest.mark.parametrize("name", ["KAPPA__SERVE", "KAPPA__KAFKA", "KAPPA__KAFKA__OPTIONS"])
 def test_an_error_about_a_secret_in_the_environment_shows_no_value(
     project: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str

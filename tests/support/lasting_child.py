@@ -1,4 +1,4 @@
-"""A child that keeps a record in a temporary file of its own, reports its pid, and never ends."""
+"""A child that keeps a record in a temporary file, reports its pid, and never ends."""
 
 from __future__ import annotations
 

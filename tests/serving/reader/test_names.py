@@ -1,4 +1,4 @@
-"""Laws of the parser's wall: a query passes exactly if DuckDB finds each of its names without us.
+"""Laws of the parser's wall: a query passes if DuckDB finds all its names in itself.
 
 DuckDB itself is the oracle. It binds each query over the allowed relation alone: a name that it
 does not find there would be one of its own, or another's, in a real connection.
