@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from kappa.base.errors import KappaError, UsageError
+from kappa.base.errors import Damaged, KappaError, UsageError
 from kappa.base.units import memory
 from serving.pin.snapshot import Snapshot
 from serving.reader.explained import TooMuch
@@ -253,5 +253,7 @@ def _error_of(found: Mapping[str, str], allowance: Allowance) -> KappaError:
                 f"the query needs more than {memory(allowance.memory)} of memory",
                 hint=_LESS.format("serve.query_memory"),
             )
+        case "damaged":
+            return Damaged(found["message"], hint=found["hint"])
         case _:
             return KappaError(found["message"], hint=found["hint"])
