@@ -1,4 +1,4 @@
-"""Relations that cannot be made, and data files that cannot be read, as errors of ours. Pure."""
+"""Relations that cannot be made, and data files that cannot be read, as errors of ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of damaged files: a query that needs one says which it is, of which build, and what to do.
+"""Laws of damaged files: a query that needs one names it, its build, and what to do.
 
 The same is said by the command line and over HTTP; other queries are answered.
 """
