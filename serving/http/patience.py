@@ -11,13 +11,23 @@ are served however many others connect, since their heads arrive at once.
 
 from __future__ import annotations
 
+import resource
+import socket
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import h11
+import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from serving.http.gate import WELCOME, Bounds
 
+# Connections that are accepted in one step of the loop: before the next, older ones make room.
+_ACCEPTED_AT_ONCE = 32
+# Connections that the kernel lets wait for that.
+_WAITING = 512
+# Files that the server has open beside connections, at most: queries, their processes, the store.
+_OTHER_FILES = 256
 # h11 reports a head that is too long without a reason, so ours is the first limit to be reached.
 _FAR_BEYOND_BYTES = 1 << 20
 
@@ -28,6 +38,7 @@ def uvicorn_settings(bounds: Bounds) -> dict[str, Any]:
         "http": type("Patient", (PatientProtocol,), {"bounds": bounds, "strangers": {}}),
         "h11_max_incomplete_event_size": _FAR_BEYOND_BYTES,
         "limit_concurrency": bounds.connections,
+        "backlog": _ACCEPTED_AT_ONCE,
         "timeout_keep_alive": 10,
         "loop": "asyncio",
         "ws": "none",
@@ -35,6 +46,33 @@ def uvicorn_settings(bounds: Bounds) -> dict[str, Any]:
         "access_log": False,
         "server_header": False,
     }
+
+
+def fitting(bounds: Bounds) -> Bounds:
+    """Returns the bounds with as many connections as this process may have files for.
+
+    The limit of the machine's user is raised first, as far as it goes. Without a file for a
+    connection the loop would do nothing but fail to accept it.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = bounds.connections + _OTHER_FILES
+    if soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    connections = max(2, min(bounds.connections, soft - _OTHER_FILES))
+    return replace(
+        bounds, connections=connections, strangers=min(bounds.strangers, connections // 2)
+    )
+
+
+class PatientServer(uvicorn.Server):
+    """uvicorn's server, whose connections wait in the kernel while others are accepted."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begins to listen."""
+        await super().startup(sockets)
+        for each in sockets or ():
+            each.listen(_WAITING)
 
 
 class PatientProtocol(H11Protocol):

@@ -18,7 +18,7 @@ from kappa.state.store import Store
 from serving.http import events
 from serving.http.gate import Bounds
 from serving.http.http import make_app
-from serving.http.patience import uvicorn_settings
+from serving.http.patience import PatientServer, uvicorn_settings
 from serving.http.snapshots import Snapshots
 from serving.http.stand import Stand
 from serving.sandbox.question import Allowance
@@ -52,7 +52,7 @@ class Server:
         )
         self._listening = socket.create_server(("127.0.0.1", port), backlog=512)
         self.port = self._listening.getsockname()[1]
-        self._server = uvicorn.Server(
+        self._server = PatientServer(
             uvicorn.Config(app, timeout_graceful_shutdown=1, **uvicorn_settings(bounds or Bounds()))
         )
         self._thread = threading.Thread(

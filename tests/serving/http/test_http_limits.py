@@ -7,15 +7,21 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import resource
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
 
 import pytest
 from asking import QUERY, Server, problem
+from house import HOUSE
 from served import DELAYS, ROWS_OF_DELAYS, Platform
 
 from kappa.state.store import Store
@@ -26,8 +32,18 @@ from serving.sandbox.question import Allowance
 
 pytestmark = pytest.mark.slow
 
-TOKEN = "sesame"
+TOKEN = "sesame of enough letters"
 BEARER = f"Bearer {TOKEN}"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def files_for_many_clients() -> Iterator[None]:
+    """Lets this process have the files that its clients need: often only 1,024 are given."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 8192 if hard == resource.RLIM_INFINITY else min(8192, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.fixture(scope="module")
@@ -202,3 +218,43 @@ def test_a_refused_request_with_a_body_ends_its_connection(guarded: Server) -> N
                 answered += piece
         assert answered.startswith(b"HTTP/1.1 401 ")
         assert b"\r\nconnection: close\r\n" in answered.lower()
+
+
+@pytest.mark.parametrize("files", [(256, 4096), (600, 600)])
+def test_a_server_with_few_files_is_not_kept_from_accepting(
+    tmp_path: Path, files: tuple[int, int]
+) -> None:
+    """It raises its own limit as far as it may, and has fewer connections if that is not far."""
+    (tmp_path / "kappa.toml").touch()
+    Platform(Store(tmp_path / ".kappa")).serve("flights", {DELAYS: ROWS_OF_DELAYS})
+    serving = subprocess.Popen(
+        [
+            *(sys.executable, str(HOUSE / "cli.py"), "--project", str(tmp_path)),
+            *("serve", "--listen", "127.0.0.1:0"),
+        ],
+        env={**os.environ, "KAPPA__SERVE__TOKEN": TOKEN},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, files),  # noqa: PLW1509
+    )
+    assert serving.stdout is not None
+    port = int(serving.stdout.readline().partition("http://127.0.0.1:")[2].partition(",")[0])
+    try:
+        with contextlib.ExitStack() as opened:
+            for _ in range(1100):
+                client = opened.enter_context(
+                    socket.create_connection(("127.0.0.1", port), timeout=20)
+                )
+                client.sendall(b"GET / HTTP/1.1\r\nX-Half: ")
+            for _ in range(3):
+                asking = HTTPConnection("127.0.0.1", port, timeout=20)
+                asking.request(
+                    "POST", QUERY, b'{"sql": "select 1 as n"}', {"Authorization": BEARER}
+                )
+                assert json.loads(asking.getresponse().read())["rows"] == [{"n": 1}]
+                asking.close()
+    finally:
+        serving.terminate()
+        said = serving.communicate(timeout=30)[0]
+    assert "Too many open files" not in said
