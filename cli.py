@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 from commands.app import run_command
+from kappa.base.program import keep_private
 
 
 def main() -> None:
     """Runs the command that was typed, and exits with its code."""
+    keep_private()
+    # Whoever ends a command by these two, it removes its files first, as after Ctrl-C.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
     # Arguments are UTF-8 whatever the machine's language is: in C, Python decodes them otherwise.
     sys.exit(
         run_command([os.fsencode(each).decode(errors="surrogateescape") for each in sys.argv[1:]])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from kappa.base.errors import UsageError
+from kappa.base.program import hand_out
 
 
 @contextlib.contextmanager
@@ -48,4 +49,5 @@ def open_new_file(file: str) -> Iterator[BinaryIO]:
                 f"{file} cannot be written: {error.strerror}",
                 hint="give a new file, or - for stdout",
             ) from error
+        hand_out(Path(file))
         yield made

@@ -5,7 +5,8 @@ It imports no other room, and knows nothing of topics, builds or tables. Read it
     errors      the tree of errors, and the exit codes
     settings    kappa.toml, environment and flags; `sections` has each setting
     process     child processes that end with their parent
-    program     the options, errors and exit code of a child's program
+    scratch     folders of one process, deleted with it or after it
+    program     the options, errors and exit code of a child's program; modes of its files
     failpoint   the places at which tests kill a process
     disk        files that are whole, or not there, also after a power loss
     clock       the time as records have it, and seconds per step for a line in a log

@@ -29,6 +29,9 @@ MACHINE_ERRORS = (
     duckdb.ConnectionException,
 )
 
+# Errors that a file may cause, which then name it.
+DATA_ERRORS = (duckdb.IOException, duckdb.InvalidInputException, duckdb.SerializationException)
+
 Setting = str | bool | int | float | list[str]
 
 

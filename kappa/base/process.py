@@ -84,9 +84,8 @@ def start_tied(
     start kills a command left over from a crash (`kill_and_see_gone`). `nice` is the command's
     niceness, 0 to 19.
     """
-    tied = [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(nice), *command]
     return subprocess.Popen(
-        tied,
+        tied(command, nice=nice),
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,
@@ -94,6 +93,11 @@ def start_tied(
         cwd=folder,
         start_new_session=True,
     )
+
+
+def tied(command: Sequence[str], *, nice: int = 0) -> list[str]:
+    """Returns a command that is killed when the thread that starts it ends (`start_tied`)."""
+    return [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(nice), *command]
 
 
 def kill_and_see_gone(process: ProcessId, *, patience_seconds: float = 10.0) -> bool:

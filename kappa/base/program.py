@@ -2,11 +2,13 @@
 
 A program is a module with a `main`. Each takes the project and the root, and names its other
 options. It writes an error to stderr as the command line does, and ends with the error's exit code.
+All that a command and its children keep is for their user alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -14,6 +16,22 @@ from pathlib import Path
 
 from kappa.base.errors import ExitCode, KappaError
 from kappa.base.settings import Settings
+
+# The user's own umask, once a command has replaced it.
+_users_umask: list[int] = []
+
+
+def keep_private() -> None:
+    """Makes what this process and its children create from now on readable by their user alone."""
+    before = os.umask(0o077)
+    if not _users_umask:
+        _users_umask.append(before)
+
+
+def hand_out(file: Path) -> None:
+    """Gives a file that the user has named the mode that the user's other programs give it."""
+    if _users_umask:
+        file.chmod(0o666 & ~_users_umask[0])
 
 
 def command_of(module: str, *options: str) -> list[str]:

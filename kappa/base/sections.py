@@ -1,6 +1,7 @@
 """The sections of kappa.toml: each setting with its default, its bounds and its use. Values.
 
-An error about a setting shows its description to the user.
+An error about a setting shows its description to the user. `repr=False` marks a secret: nothing
+shows its value.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ class KafkaSettings(_Section):
         default=None, description="an existing cluster; none: Kappa runs its own broker"
     )
     options: dict[str, str] = Field(
-        default_factory=dict, description="any client setting, passed through to every client"
+        default_factory=dict,
+        description="any client setting, passed through to every client",
+        # Passwords are among them.
+        repr=False,
     )
     heap: str = Field(
         default="512m", description="heap of the embedded broker", pattern=r"^\d+[mg]$"

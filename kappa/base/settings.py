@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings import SettingsError as Unparsed
 
@@ -155,19 +156,24 @@ def _explained(error: ValidationError, project: Path) -> SettingsError:
     if first["type"] == "extra_forbidden":
         return _unknown(path, project)
     hint = f"mend it in {project / FILE} or in {_PREFIX}{'__'.join(path).upper()}"
+    field, given = _field(path), first.get("input")
+    # A whole section, in whatever form it was given, has its secrets in it.
+    is_shown = field is not None and field.repr and not hasattr(field.annotation, "model_fields")
+    value = repr(given) if is_shown else f"of the type {type(given).__name__}"
     return SettingsError(
-        f"setting {'.'.join(path)} is {first.get('input')!r}: {first['msg']}",
-        hint="; ".join(filter(None, (hint, _description(path)))),
+        f"setting {'.'.join(path)} is {value}: {first['msg']}",
+        hint="; ".join(filter(None, (hint, field and field.description))),
     )
 
 
-def _description(path: list[str]) -> str:
+def _field(path: list[str]) -> FieldInfo | None:
+    """Returns the field of a setting; that of an option of Kafka's is None."""
     section: Any = Settings
-    text = ""
+    field = None
     for part in path:
         field = getattr(section, "model_fields", {}).get(part)
-        text, section = ("", None) if field is None else (field.description or "", field.annotation)
-    return text
+        section = None if field is None else field.annotation
+    return field
 
 
 def _unknown(path: list[str], project: Path) -> SettingsError:

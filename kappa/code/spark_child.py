@@ -1,14 +1,16 @@
 """A child process with its own Spark, which answers one request about pipelines and ends.
 
 Commands run no Spark themselves: it would take seconds, and the user's functions could do anything
-to the process. The request and the answer are files of a folder that is removed with the child. Its
-programs are in engine/children/, such as describe.py and law.py.
+to the process. The request, the answer and all that the child keeps for a while are files of a
+folder that is removed with the child, which ends with this process. Its programs are in
+engine/children/, such as describe.py and law.py.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from kappa.base.errors import KappaError
+from kappa.base.process import tied
+from kappa.base.scratch import CHILD, make_folder
 from kappa.base.settings import Settings
 from kappa.java.jars import ensure_jars
 from kappa.java.java import find_java
@@ -47,22 +51,22 @@ def ask(
     with its last line if it gives no answer.
     """
     jars = ensure_jars(find_java(), cache=settings.jars.cache, repository=settings.jars.repository)
-    # The JVM may still write while its files are removed.
-    with tempfile.TemporaryDirectory(prefix="kappa-child-", ignore_cleanup_errors=True) as scratch:
+    scratch = make_folder(Path(tempfile.gettempdir()), CHILD)
+    try:
         request = {
             "folder": str(folder),
             "jars": [str(jar) for jar in jars.spark],
             "pipelines": pipelines,
             **more,
         }
-        (Path(scratch) / "request.json").write_text(json.dumps(request), encoding="utf-8")
+        (scratch / "request.json").write_text(json.dumps(request), encoding="utf-8")
         # Else a project's file named like a library hides it from the child and Spark's workers.
-        environment = {**os.environ, "PYTHONSAFEPATH": "1"}
-        command = [sys.executable, "-m", program, scratch]
-        ended, last_lines = run_child(command, environment, patience_seconds, say)
+        environment = {**os.environ, "PYTHONSAFEPATH": "1", "TMPDIR": str(scratch)}
+        command = [sys.executable, "-m", program, str(scratch)]
+        ended, last_lines = run_child(tied(command), environment, patience_seconds, say)
         if ended is None:
             raise too_long
-        answer = Path(scratch) / "answer.json"
+        answer = scratch / "answer.json"
         if not answer.exists():
             last = (last_lines or [f"it ended with {ended} and said nothing"])[-1]
             raise KappaError(
@@ -70,6 +74,9 @@ def ask(
                 hint="see whether Spark starts here: python -m kappa.setup",
             )
         return json.loads(answer.read_text(encoding="utf-8"))
+    finally:
+        # The JVM may still write; the next process removes what is left then.
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def run_child(

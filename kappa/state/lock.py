@@ -49,7 +49,7 @@ class Lock:
         living process has the lock.
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             before = self._try_lock(handle)
         except BaseException:

@@ -48,7 +48,10 @@ class Store:
                 hint="set root in kappa.toml to a folder of another name",
             )
         try:
-            self._objects = LocalStore(self.folder, mkdir=True)
+            # Nobody but its user may enter a new root, whatever the modes of its files are.
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(mode=0o700, exist_ok=True)
+            self._objects = LocalStore(self.folder)
         except (BaseError, OSError) as error:
             raise SettingsError(
                 f"the root {self.folder} cannot be opened: {error}",

@@ -91,14 +91,22 @@ def open_newest(path: str) -> DeltaTable:
 
 
 def open_version(path: str, version: int) -> DeltaTable:
-    """Opens a table at a version. Raises Damaged if that version does not exist (any more)."""
+    """Opens a table at a version.
+
+    Raises Damaged if that version does not exist (any more), or if its log is damaged.
+    """
     try:
         return DeltaTable(_url_of(path), version=version)
     except (DeltaError, OSError) as error:
-        raise Damaged(
-            f"version {version} of {path} cannot be opened: {_first_line(error)}",
-            hint="a lease may have run out: ask again",
-        ) from error
+        told = f"version {version} of {path} cannot be opened: {_first_line(error)}"
+        # A version that collection has deleted has neither a commit nor a checkpoint any more.
+        if next((Path(path) / LOG_FOLDER).glob(f"{version:020d}.*"), None) is not None:
+            raise Damaged(
+                f"{told}: its log or its checkpoint is damaged",
+                hint="kappa replay makes a new build of it; kappa undo lets the build before serve "
+                "meanwhile",
+            ) from error
+        raise Damaged(told, hint="a lease may have run out: ask again") from error
 
 
 def commit_properties(mark: Mark | ArchiveMark, guard: Guard | None) -> CommitProperties:

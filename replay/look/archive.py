@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kappa.base.errors import UsageError
+from kappa.base.scratch import ARCHIVE, make_folder
 from kappa.base.settings import Settings
 from kappa.broker.sizes import partition_bytes
 from kappa.declare.topic import Archive, Topic
@@ -27,7 +28,6 @@ from kappa.tables.archive import FOLDER, ArchiveMark, folder, why_stopped
 from kappa.tables.stored_archive import StoredArchive, open_archive
 from kappa.values.tally import Tally
 from serving.query.render import Listing
-from serving.reader.spill import ARCHIVE, make_folder
 
 if TYPE_CHECKING:
     from kappa.log.client import Log

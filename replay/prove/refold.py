@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from kappa.base.errors import KappaError
 from kappa.base.process import ensure_session_gone, start_tied
 from kappa.base.program import command_of, project_options
+from kappa.base.scratch import PROVE, make_folder
 from kappa.base.settings import Settings
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier, Frontiers
@@ -20,7 +21,6 @@ from kappa.state.store import Store
 from kappa.tables.branch import base_frontier, begin_from
 from replay.prove.provable import ProofLog, ensure_provable
 from replay.status.underway import Pace
-from serving.reader.spill import PROVE, make_folder
 
 # Others are scheduled before it: the live job keeps its freshness.
 _NICE = 5

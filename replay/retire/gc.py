@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from kappa.base.errors import Conflict
+from kappa.base.scratch import left_behind
 from kappa.code.rows_version import born_rows_version
 from kappa.state.build import Birth, folder, read_birth, recent_names, table_path
 from kappa.state.frontier import Frontier, Frontiers
@@ -25,7 +26,6 @@ from replay.retire.hands import Deleting, Hands, Looking
 from replay.retire.retire import data_of, orphans
 from replay.rollout.current import current_state
 from replay.rollout.state import State
-from serving.reader.spill import left_behind
 
 # Called before each build, with its number, from 1, and how many there are.
 OnBuild = Callable[[int, int], None]

@@ -31,7 +31,7 @@ from replay.status.running import SERVED, RunningServer, put_served
 from serving.http import events
 from serving.http.gate import Bounds
 from serving.http.http import make_app
-from serving.http.patience import patient
+from serving.http.patience import PatientServer, fitting, uvicorn_settings
 from serving.http.snapshots import Snapshots
 from serving.http.stand import Stand
 from serving.sandbox import confine
@@ -70,7 +70,7 @@ def serve(
             here.lease_seconds,
             lambda: _unready(store),
         )
-        desk, bounds = Desk(here), Bounds()
+        desk, bounds = Desk(here), fitting(Bounds())
         app = make_app(
             stand,
             token=token,
@@ -79,16 +79,7 @@ def serve(
             state={"desk": desk, "pulse": desk.pulse},
         )
         config = uvicorn.Config(
-            app,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            ws="none",
-            http=patient(bounds.head_seconds),
-            loop="asyncio",
-            timeout_keep_alive=10,
-            timeout_graceful_shutdown=_GRACE_SECONDS,
-            limit_concurrency=1024,
+            app, timeout_graceful_shutdown=_GRACE_SECONDS, **uvicorn_settings(bounds)
         )
         url = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
         me = process_id(os.getpid())
@@ -105,7 +96,7 @@ def serve(
         # In a thread, so that the start does not wait; the first query finds a process ready.
         threading.Thread(target=sandbox.start, name="sandbox", daemon=True).start()
         try:
-            uvicorn.Server(config).run(sockets=[listening])
+            PatientServer(config).run(sockets=[listening])
         finally:
             with suppress(KappaError):
                 store.delete(SERVED)

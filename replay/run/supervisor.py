@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from kappa.base.errors import Conflict, ExitCode, KappaError, TimedOut
 from kappa.base.failpoint import failpoint
 from kappa.base.process import process_id
 from kappa.base.program import command_of, project_options, run_program
+from kappa.base.scratch import delete_left_behind
 from kappa.base.settings import Settings, load_settings
 from kappa.base.units import parse_memory
 from kappa.state.lock import Lock, holder
@@ -155,6 +157,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> None:
             hint="kappa status shows it; kappa down ends it",
         ) from error
     store.delete(RUNNING)
+    delete_left_behind(Path(tempfile.gettempdir()))
     ensure_no_report(store)
     stop = StopRequest()
     kafka = Kafka(settings, store, say, stop)

@@ -8,7 +8,7 @@ The room knows nothing of rollouts: their routes are given to it as routers. Rea
 - gate.py: the checks that each request passes first.
 - token.py: the browser's cookie for the token, and the line of wrong tokens.
 - headers.py: a request's headers, and the site that sent it.
-- patience.py: the time limit of a request's head.
+- patience.py: the bounds of connections: their heads, and how many strangers have.
 - login.py: the form that gives a browser its cookie.
 - queries.py: the routes for queries.
 - snapshots.py: snapshots pinned by name for many requests.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Hashable
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import anyio
 from fastapi import APIRouter, Header, Query, Request
@@ -35,7 +35,8 @@ _LOOK_SECONDS = 0.25
 _SILENCE_SECONDS = 15.0
 # Seconds between two checks for other changes.
 _PULSE_SECONDS = 1.0
-_MOST = 256
+# Most listeners at the same time.
+MOST_LISTENERS = 256
 _AT_ONCE = 200
 # Most listeners that read records from disk at the same time.
 _READERS = 4
@@ -79,21 +80,38 @@ async def events(
             hint="ids are numbers; leave Last-Event-ID out to get new events only",
         )
     listening = _listening(request)
-    if len(listening.who) >= _MOST:
-        raise HttpError(
-            503,
-            f"{_MOST} listen already",
-            hint="come back in a while",
-            headers={"Retry-After": "10"},
-        )
     start = int(last_event_id) if last_event_id is not None else after
     if start is None:
         start = await listening.end.seen()
-    return StreamingResponse(
-        _stream(listening, start, progress=progress),
-        media_type="text/event-stream",
-        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
-    )
+    return _Listener(listening, start, progress=progress)
+
+
+class _Listener(StreamingResponse):
+    """The stream of one listener, who is counted from here until the stream ends."""
+
+    def __init__(self, listening: _Listening, start: int, *, progress: bool) -> None:
+        # Counted in the same step as it is let in: nothing waits between the two.
+        if len(listening.who) >= MOST_LISTENERS:
+            raise HttpError(
+                503,
+                f"{MOST_LISTENERS} listen already",
+                hint="come back in a while",
+                headers={"Retry-After": "10"},
+            )
+        listening.who.add(self)
+        self._listening = listening
+        super().__init__(
+            _stream(listening, start, progress=progress),
+            media_type="text/event-stream",
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+        )
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Sends events until the client leaves."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._listening.who.discard(self)
 
 
 class _SharedLook(Generic[_Seen]):
@@ -156,34 +174,29 @@ def _end_of(journal: Journal) -> Callable[[], int]:
 
 
 async def _stream(listening: _Listening, number: int, *, progress: bool) -> AsyncIterator[str]:
-    me = object()
-    listening.who.add(me)
-    try:
-        yield f"retry: 2000\nid: {number}\n\n"
-        silent = 0.0
-        beat: Hashable = None
-        while True:
-            if progress and listening.pulse is not None:
-                before, beat = beat, await listening.pulse.seen()
-                if before not in {None, beat}:
-                    silent = 0.0
-                    yield "event: progress\ndata: {}\n\n"
-            records, begun = list[JournalRecord](), tuple[int, ...]()
-            if await listening.end.seen() > number:
-                records, begun = await anyio.to_thread.run_sync(
-                    _some_after, listening.view, number, limiter=listening.readers
-                )
-            for record in records:
-                number = record.number
-                yield _event(record, rollout_number(record, begun))
-            silent = 0.0 if records else silent + _LOOK_SECONDS
-            if silent >= _SILENCE_SECONDS:
+    yield f"retry: 2000\nid: {number}\n\n"
+    silent = 0.0
+    beat: Hashable = None
+    while True:
+        if progress and listening.pulse is not None:
+            before, beat = beat, await listening.pulse.seen()
+            if before not in {None, beat}:
                 silent = 0.0
-                yield ": still here\n\n"
-            if len(records) < _AT_ONCE:
-                await asyncio.sleep(_LOOK_SECONDS)
-    finally:
-        listening.who.discard(me)
+                yield "event: progress\ndata: {}\n\n"
+        records, begun = list[JournalRecord](), tuple[int, ...]()
+        if await listening.end.seen() > number:
+            records, begun = await anyio.to_thread.run_sync(
+                _some_after, listening.view, number, limiter=listening.readers
+            )
+        for record in records:
+            number = record.number
+            yield _event(record, rollout_number(record, begun))
+        silent = 0.0 if records else silent + _LOOK_SECONDS
+        if silent >= _SILENCE_SECONDS:
+            silent = 0.0
+            yield ": still here\n\n"
+        if len(records) < _AT_ONCE:
+            await asyncio.sleep(_LOOK_SECONDS)
 
 
 def _some_after(view: JournalView, number: int) -> tuple[list[JournalRecord], tuple[int, ...]]:

@@ -41,16 +41,21 @@ LOGIN = "/login"
 LOGOUT = "/logout"
 STATIC = "/static/"
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+# The name in a request's state of the function that marks its connection as no stranger's.
+WELCOME = "kappa_welcome"
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The most bytes of a body, and the most seconds of each step.
+    """The most bytes of a request, the most seconds of each step, and the most connections.
 
     The steps are a request's head (patience.py), its body, and sending one piece of the answer.
-    A wrong token costs `wrong_seconds`.
+    A wrong token costs `wrong_seconds`. Of all `connections`, so many may be strangers'.
     """
 
+    connections: int = 1024
+    strangers: int = 512
+    head_bytes: int = 32 << 10
     head_seconds: float = 10.0
     body_bytes: int = 1 << 20
     body_seconds: float = 20.0
@@ -91,10 +96,12 @@ class Gate:
             return
         headers = joined(scope["headers"])
         try:
-            await self._ensure_welcome(scope, headers)
+            self._ensure_short(scope)
+            if await self._is_welcome(scope, headers):
+                scope.get("state", {}).get(WELCOME, _nothing)()
             body = await self._body(headers, receive)
         except HttpError as error:
-            await _refuse(error, send)
+            await _refuse(error, send, last=_has_body(headers))
             return
         given = False
 
@@ -118,26 +125,41 @@ class Gate:
             # The answer is incomplete, so the server closes the connection.
             return
 
-    async def _ensure_welcome(self, scope: Scope, headers: dict[str, str]) -> None:
+    def _ensure_short(self, scope: Scope) -> None:
+        target = scope.get("raw_path", b""), scope.get("query_string", b"")
+        # The spaces, marks and line ends between them count as well.
+        size = len(scope["method"]) + sum(map(len, target)) + bool(target[1]) + 14
+        size += sum(len(name) + len(value) + 4 for name, value in scope["headers"])
+        if size > self._bounds.head_bytes:
+            raise HttpError(
+                431,
+                f"the head of the request is larger than {self._bounds.head_bytes >> 10} KiB",
+                hint="send fewer or shorter headers; a query is sent as the body",
+                headers={"Connection": "close"},
+            )
+
+    async def _is_welcome(self, scope: Scope, headers: dict[str, str]) -> bool:
+        """Returns True if the request may do all, and False if anybody may send such a one.
+
+        Raises HttpError if it may do nothing.
+        """
         path, host, origin = (
             scope["path"],
             place_of(headers, "host").hostname,
             place_of(headers, "origin").netloc,
         )
         if path in OPEN:
-            return
+            return False
         if self._token is not None:
-            if (
-                path == LOGIN
-                or path.startswith(STATIC)
-                or hmac.compare_digest(
-                    headers.get("authorization", "").encode(), f"Bearer {self._token}".encode()
-                )
+            if hmac.compare_digest(
+                headers.get("authorization", "").encode(), f"Bearer {self._token}".encode()
             ):
-                return
+                return True
+            if path == LOGIN or path.startswith(STATIC):
+                return False
             # Logging out does not require a valid session.
             if path == LOGOUT and is_from_here(headers):
-                return
+                return False
             # A browser has one cookie, or two of different paths.
             if not any(
                 is_cookie_of(self._token, each, time.time()) for each in islice(cookies(headers), 2)
@@ -153,7 +175,7 @@ class Gate:
                     "a page of another site asks, and only this server's own may",
                     hint="send the token: Authorization: Bearer TOKEN",
                 )
-            return
+            return True
         if host not in _LOCAL:
             raise HttpError(
                 403,
@@ -166,6 +188,7 @@ class Gate:
                 f"a page of {headers['origin']} asks, and only this server's own may",
                 hint="start the server with --token, and send it, to let others in",
             )
+        return True
 
     async def _body(self, headers: dict[str, str], receive: Receive) -> bytes:
         most = self._bounds.body_bytes
@@ -222,13 +245,22 @@ def _too_large(most: int) -> HttpError:
     )
 
 
-async def _refuse(error: HttpError, send: Send) -> None:
+def _has_body(headers: dict[str, str]) -> bool:
+    return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+
+
+def _nothing() -> None:
+    pass
+
+
+async def _refuse(error: HttpError, send: Send, *, last: bool) -> None:
+    """Answers with an error. `last`: the connection ends, since nobody reads on from it."""
     problem = problem_of(error)
     content = json.dumps(problem.document).encode()
     headers = [
         ("content-type", MEDIA_TYPE),
         ("content-length", str(len(content))),
-        *problem.headers.items(),
+        *{**problem.headers, **({"Connection": "close"} if last else {})}.items(),
     ]
     await send(
         {

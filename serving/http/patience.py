@@ -1,63 +1,141 @@
-"""The time limit of a request's head: uvicorn's HTTP protocol with one more timer.
+"""The bounds of connections: uvicorn's HTTP protocol that lets no stranger keep others out.
 
 uvicorn times the pause between requests, and gate.py times bodies and answers. Neither times a
 head between its first byte and its end, so a client could send it drop by drop. This timer runs
 from the connection's beginning, or the end of the last request, until a head is complete.
+
+A connection is a stranger's until the gate lets one of its requests in by the token. Strangers
+have a part of all connections; if it is full, the oldest one makes room. So clients with the token
+are served however many others connect, since their heads arrive at once.
 """
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any
+import resource
+import socket
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import h11
+import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from serving.http.gate import WELCOME, Bounds
 
-def patient(head_seconds: float) -> type[H11Protocol]:
-    """Returns the protocol, for uvicorn's setting `http`.
+# Connections that are accepted in one step of the loop: before the next, older ones make room.
+_ACCEPTED_AT_ONCE = 32
+# Connections that the kernel lets wait for that.
+_WAITING = 512
+# Files that the server has open beside connections, at most: queries, their processes, the store.
+_OTHER_FILES = 256
+# h11 reports a head that is too long without a reason, so ours is the first limit to be reached.
+_FAR_BEYOND_BYTES = 1 << 20
 
-    It closes a connection whose head is incomplete after `head_seconds`.
+
+def uvicorn_settings(bounds: Bounds) -> dict[str, Any]:
+    """Returns the settings of uvicorn that keep a server within its bounds."""
+    return {
+        "http": type("Patient", (PatientProtocol,), {"bounds": bounds, "strangers": {}}),
+        "h11_max_incomplete_event_size": _FAR_BEYOND_BYTES,
+        "limit_concurrency": bounds.connections,
+        "backlog": _ACCEPTED_AT_ONCE,
+        "timeout_keep_alive": 10,
+        "loop": "asyncio",
+        "ws": "none",
+        "log_level": "warning",
+        "access_log": False,
+        "server_header": False,
+    }
+
+
+def fitting(bounds: Bounds) -> Bounds:
+    """Returns the bounds with as many connections as this process may have files for.
+
+    The limit of the machine's user is raised first, as far as it goes. Without a file for a
+    connection the loop would do nothing but fail to accept it.
     """
-    return type("Patient", (PatientProtocol,), {"head_seconds": head_seconds})
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = bounds.connections + _OTHER_FILES
+    if soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    connections = max(2, min(bounds.connections, soft - _OTHER_FILES))
+    return replace(
+        bounds, connections=connections, strangers=min(bounds.strangers, connections // 2)
+    )
+
+
+class PatientServer(uvicorn.Server):
+    """uvicorn's server, whose connections wait in the kernel while others are accepted."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begins to listen."""
+        await super().startup(sockets)
+        for each in sockets or ():
+            each.listen(_WAITING)
 
 
 class PatientProtocol(H11Protocol):
-    """uvicorn's HTTP/1.1 with a time limit for a request's head."""
+    """uvicorn's HTTP/1.1 with limits of a request's head, and of strangers' connections."""
 
-    _head_due: asyncio.TimerHandle | None = None
-    head_seconds: float
+    bounds: ClassVar[Bounds]
+    # In the order in which they came.
+    strangers: ClassVar[dict[PatientProtocol, None]]
+    _head_due: Any = None
 
     def connection_made(self, transport: Any) -> None:
         """Starts the timer: a client that connects must send a request."""
         super().connection_made(transport)
+        self.app_state = {**self.app_state, WELCOME: self._welcome}
+        self.strangers[self] = None
+        if len(self.strangers) > self.bounds.strangers:
+            next(iter(self.strangers)).make_room()
         self._look()
 
     def data_received(self, data: bytes) -> None:
         """Keeps the timer running until the head is complete."""
         super().data_received(data)
+        if self._waits() and len(self.conn.trailing_data[0]) > self.bounds.head_bytes:
+            self._leave(b"431 Request Header Fields Too Large")
         self._look()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stops the timer."""
         self._stop()
+        self.strangers.pop(self, None)
         super().connection_lost(exc)
 
+    def _welcome(self) -> None:
+        self.strangers.pop(self, None)
+
+    def make_room(self) -> None:
+        """Ends this connection, since newer strangers need its place."""
+        self.strangers.pop(self, None)
+        if self._waits():
+            self._leave(b"503 Service Unavailable")
+        self.transport.abort()
+
+    def _waits(self) -> bool:
+        return self.conn.their_state is h11.IDLE and not self.transport.is_closing()
+
     def _look(self) -> None:
-        if self.conn.their_state is not h11.IDLE or self.transport.is_closing():
+        if not self._waits():
             self._stop()
         elif self._head_due is None:
-            self._head_due = self.loop.call_later(self.head_seconds, self._leave)
+            self._head_due = self.loop.call_later(self.bounds.head_seconds, self._leave_late)
 
     def _stop(self) -> None:
         if self._head_due is not None:
             self._head_due.cancel()
             self._head_due = None
 
-    def _leave(self) -> None:
+    def _leave_late(self) -> None:
         self._head_due = None
-        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
-            self.transport.write(
-                b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-            )
-            self.transport.close()
+        if self._waits():
+            self._leave(b"408 Request Timeout")
+
+    def _leave(self, status: bytes) -> None:
+        self.transport.write(
+            b"HTTP/1.1 " + status + b"\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+        )
+        self.transport.close()

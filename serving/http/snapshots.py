@@ -16,7 +16,7 @@ from serving.pin.snapshot import PinnedSnapshot
 
 NEW = "new"
 # Each one has a thread that renews its lease, and keeps files from being collected.
-_MOST = 64
+MOST_PINNED = 64
 
 
 @dataclass(slots=True)
@@ -53,6 +53,8 @@ class Snapshots:
         self._clock = clock
         self._lock = threading.Lock()
         self._held: dict[str, _Held] = {}
+        # How many are being pinned: each has its place already.
+        self._coming = 0
 
     @contextmanager
     def held(self, name: str) -> Iterator[tuple[str, PinnedSnapshot]]:
@@ -91,7 +93,8 @@ class Snapshots:
             held = self._held.get(name)
             if held is not None:
                 held.used += 1
-            full = len(self._held) >= _MOST
+            comes = held is None and name == NEW and self._places_left() > 0
+            self._coming += comes
         for each in ended:
             each.closing.close()
         if held is not None:
@@ -103,20 +106,28 @@ class Snapshots:
                 hint=f"pin a new one: X-Kappa-Snapshot: {NEW}; "
                 f"one is kept while it is read from every {self._idle_seconds:g} s",
             )
-        if full:
+        if not comes:
             raise HttpError(
                 503,
-                f"{_MOST} snapshots are pinned",
+                f"{MOST_PINNED} snapshots are pinned",
                 hint=f"let one go: DELETE /api/v1/snapshots/NAME; or wait {self._idle_seconds:g} s",
                 headers={"Retry-After": "5"},
             )
         return self._pinned()
 
+    def _places_left(self) -> int:
+        return MOST_PINNED - len(self._held) - self._coming
+
     def _pinned(self) -> tuple[str, _Held]:
-        with ExitStack() as opening:
-            pinned = opening.enter_context(pin(self._store, lease_seconds=self._lease_seconds))
-            held = _Held(pinned, opening.pop_all(), self._clock() + self._idle_seconds, used=1)
-        name = secrets.token_hex(8)
-        with self._lock:
-            self._held[name] = held
+        held = None
+        try:
+            with ExitStack() as opening:
+                pinned = opening.enter_context(pin(self._store, lease_seconds=self._lease_seconds))
+                held = _Held(pinned, opening.pop_all(), self._clock() + self._idle_seconds, used=1)
+        finally:
+            name = secrets.token_hex(8)
+            with self._lock:
+                self._coming -= 1
+                if held is not None:
+                    self._held[name] = held
         return name, held

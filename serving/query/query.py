@@ -14,7 +14,7 @@ from serving.pin.catalog import pin, pin_at
 from serving.pin.snapshot import Snapshot
 from serving.reader.opened import open_reader
 from serving.reader.reader import Limits, Reader, Rows
-from serving.reader.relations import left_of, put_relations, relations_of
+from serving.reader.relations import files_of, left_of, put_relations, relations_of
 
 _Found = TypeVar("_Found")
 
@@ -126,6 +126,7 @@ def _connected(snapshot: Snapshot, store: Store, limits: Limits | None) -> Reade
     relations = relations_of(snapshot, store)
     reader = open_reader(limits, served=bool(snapshot.serving), showing=relations)
     reader.left = lambda: left_of(relations, store)
+    reader.files = lambda: files_of(relations)
     try:
         if reader.shows != relations:
             put_relations(reader, relations)

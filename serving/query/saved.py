@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from kappa.base.errors import UsageError
+from kappa.base.program import hand_out
 from kappa.base.sql import quoted, text
 from kappa.state.store import Store
 from serving.pin.at_log import Past
@@ -48,6 +49,7 @@ def save_answer(
 
     try:
         saved = ask(store, save, when=when, lease_seconds=lease_seconds)
+        hand_out(written)
         written.replace(file)
     except OSError as error:
         raise UsageError(

@@ -21,7 +21,8 @@ from serving.pin.at_log import Past
 from serving.pin.snapshot import Snapshot
 from serving.query.query import ask
 from serving.query.render import Listing
-from serving.reader.reader import BrokenRelation, Reader
+from serving.reader.broken import BrokenRelation
+from serving.reader.reader import Reader
 from serving.reader.table_sql import SERVED_ROWS, schema_of, type_text
 
 

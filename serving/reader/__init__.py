@@ -3,9 +3,8 @@
 This room pins nothing and writes no file but folders for spilling. In reading order:
 
 - reader.py: a DuckDB that answers over what was put into it
-- opened.py, explained.py: how a reader is opened, and its errors as ours
+- opened.py, explained.py, broken.py: how a reader is opened, and its errors as ours
 - relations.py, table_sql.py: tables and views as DuckDB's relations
 - views.py: whether a pipeline's own tables bear its views and checks
 - repeatable.py, allowed.py: the SQL that a view, and a stranger, may use
-- spill.py: the folders of one process
 """

@@ -1,8 +1,8 @@
 """The SQL that a stranger may use: one query over the catalogue. Pure.
 
 DuckDB's own parser gives the query as a tree (`json_serialize_sql`), and only for a SELECT. Every
-name in it that DuckDB would look up is looked up here first. A table must be one of the catalogue's
-or of the query's own `with`. A function that gives rows must make them from its arguments. No
+name in it that DuckDB would look up is looked up here first, in the same scope: of a `with` there,
+or else in the catalogue. A function that gives rows must make them from its arguments. No
 function may reveal settings, or how views are made. So the look of the text (quotes, case,
 comments, strings as names) decides nothing.
 """
@@ -21,13 +21,18 @@ ONE_QUERY = "give one query that reads, such as: select * from page_hits limit 1
 _TABLE_FUNCTIONS = frozenset(
     {"range", "generate_series", "unnest", "repeat", "repeat_row", "json_each", "json_tree"}
 )
-# Functions that read more than their arguments (settings, variables, the files of a view), or that
-# write.
-_REFUSED_FUNCTIONS = frozenset({
+# Functions that read more than their arguments (settings, variables, system tables, the files of a
+# view), or that write.
+REFUSED_FUNCTIONS = frozenset({
     "current_setting", "getvariable", "getenv", "nextval", "currval", "write_log",
-    "pg_get_viewdef", "pg_get_expr", "pg_get_constraintdef",
-    "query", "query_table", "read_text", "read_blob", "glob",
+    "pg_get_viewdef", "pg_get_expr", "pg_get_constraintdef", "format_type", "get_block_size",
+    "json_serialize_plan", "query", "query_table", "read_text", "read_blob", "glob",
 })  # fmt: skip
+# The schema by which a recursive query names all its rows so far (`using key`).
+_RECURRING = "recurring"
+
+# Schema and name of relations; the name of a `with` has no schema.
+Names = frozenset[tuple[str, str]]
 
 
 def ensure_allowed(serialized: Any, catalogue: Collection[tuple[str, str]]) -> None:
@@ -50,40 +55,46 @@ def ensure_allowed(serialized: Any, catalogue: Collection[tuple[str, str]]) -> N
         ) from error
 
 
-def _walk(node: Any, catalogue: frozenset[tuple[str, str]], named: frozenset[str]) -> None:
-    """Checks a node and all below it. `named` has the names that the query defined around it."""
+def _walk(node: Any, catalogue: Names, scope: Names) -> None:
+    """Checks a node and all below it; `scope` has the names of `with` that it may use."""
     match node:
         case list():
             for each in node:
-                _walk(each, catalogue, named)
+                _walk(each, catalogue, scope)
+        case {"type": "RECURSIVE_CTE_NODE", "cte_name": str(name), "right": right}:
+            scope = _scope_within(node, catalogue, scope)
+            # Its first member is bound before its name exists: there the name is another's.
+            _walk(right, catalogue, scope | {("", _folded(name)), (_RECURRING, _folded(name))})
+            for key, each in node.items():
+                if key not in {"cte_map", "right"}:
+                    _walk(each, catalogue, scope)
         case dict():
-            _look(node, catalogue, named)
-            inside = _named_in(node, catalogue, named)
+            _look(node, catalogue, scope)
+            scope = _scope_within(node, catalogue, scope)
             for key, each in node.items():
                 if key != "cte_map":
-                    _walk(each, catalogue, inside)
+                    _walk(each, catalogue, scope)
         case _:
             pass
 
 
-def _named_in(
-    node: Mapping[str, Any], catalogue: frozenset[tuple[str, str]], named: frozenset[str]
-) -> frozenset[str]:
-    """Returns the names defined within a node that may have a `with`, whose queries are walked.
+def _scope_within(node: Mapping[str, Any], catalogue: Names, scope: Names) -> Names:
+    """Returns the scope within a node that may have a `with`, after a walk through its queries.
 
-    Each of these queries knows those before it, and itself if it is recursive.
+    Each of these queries may use the names before it, but not its own.
     """
-    if node.get("type") == "RECURSIVE_CTE_NODE":
-        named |= {str(node.get("cte_name")).lower()}
     for each in (node.get("cte_map") or {}).get("map", ()):
-        _walk(each["value"], catalogue, named)
-        named |= {str(each["key"]).lower()}
-    return named
+        _walk(each["value"], catalogue, scope)
+        scope |= {("", _folded(str(each["key"])))}
+    return scope
 
 
-def _look(
-    node: Mapping[str, Any], catalogue: frozenset[tuple[str, str]], named: frozenset[str]
-) -> None:
+def _folded(name: str) -> str:
+    """Returns a name as DuckDB compares it: only letters of ASCII have a case."""
+    return name.encode(errors="surrogatepass").lower().decode(errors="surrogatepass")
+
+
+def _look(node: Mapping[str, Any], catalogue: Names, scope: Names) -> None:
     match node:
         case {
             "type": "BASE_TABLE",
@@ -91,17 +102,17 @@ def _look(
             "schema_name": str(schema),
             "catalog_name": str(database),
         }:
-            _look_up(database, schema, name, catalogue, named)
+            _look_up(database, schema, name, catalogue, scope)
         case {"type": "SHOW_REF", "query": None}:
             raise UsageError(
                 "this shows what is not in the catalogue",
                 hint="describe TABLE shows the columns of one; GET /api/v1/tables lists all",
             )
         case {"type": "TABLE_FUNCTION", "function": {"function_name": str(name)}} if (
-            name.lower() not in _TABLE_FUNCTIONS
+            _folded(name) not in _TABLE_FUNCTIONS
         ):
             raise _no_function(name, _TABLE_FUNCTIONS)
-        case {"function_name": str(name)} if name.lower() in _REFUSED_FUNCTIONS:
+        case {"function_name": str(name)} if _folded(name) in REFUSED_FUNCTIONS:
             raise _no_function(name, ())
         case {"type": "TABLE_FUNCTION", "function": function} if (
             not isinstance(function, Mapping) or "function_name" not in function
@@ -115,15 +126,15 @@ def _look_up(
     database: str,
     schema: str,
     name: str,
-    catalogue: frozenset[tuple[str, str]],
-    named: frozenset[str],
+    catalogue: Names,
+    scope: Names,
 ) -> None:
-    if not database and not schema and name.lower() in named:
+    if not database and (_folded(schema), _folded(name)) in scope:
         return
-    known = {(each.lower(), table.lower()) for each, table in catalogue}
+    known = {(_folded(each), _folded(table)) for each, table in catalogue}
     # The parser takes `flights` in `flights.delays` for a schema. Three parts begin with a
     # database, and a stranger has no name for one.
-    if not database and (schema.lower() or "main", name.lower()) in known:
+    if not database and (_folded(schema) or "main", _folded(name)) in known:
         return
     whole = ".".join(part for part in (database, schema, name) if part)
     names = sorted(

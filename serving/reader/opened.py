@@ -10,9 +10,9 @@ import threading
 from collections.abc import Sequence
 
 from kappa.base.duck import Connection, DuckError, open_connection
+from kappa.base.scratch import make_spill_folder
 from kappa.base.sql import quoted
 from serving.reader.reader import Limits, Reader, Shown
-from serving.reader.spill import make_spill_folder
 
 # The connection that was used last is the last.
 _idle: list[tuple[Connection, Shown | None]] = []

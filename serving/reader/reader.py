@@ -8,17 +8,25 @@ from __future__ import annotations
 import json
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from kappa.base.duck import DUCKDB_ERRORS, SELECT, CatalogError, Connection
+from kappa.base.duck import (
+    DATA_ERRORS,
+    DUCKDB_ERRORS,
+    SELECT,
+    CatalogError,
+    Connection,
+    DuckError,
+)
 from kappa.base.errors import KappaError, UsageError
 from kappa.base.sql import text
 from kappa.state.store import Store
+from serving.reader.broken import BrokenRelation, damage_of
 from serving.reader.explained import Left, TooMuch, explained
-from serving.reader.table_sql import distinct_names, schema_of
+from serving.reader.table_sql import distinct_names, literal, schema_of
 
 if TYPE_CHECKING:
     from kappa.base.sections import VerifySettings
@@ -78,24 +86,6 @@ class Rows:
     rows: tuple[tuple[Any, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class BrokenRelation:
-    """A relation that is served and could not be made: a `kind` of `table` or `view`, and why."""
-
-    pipeline: str
-    name: str
-    kind: str
-    why: str
-    hint: str
-
-    def refusal(self) -> KappaError:
-        """Returns the error for a query that names it: a table's files are not the user's fault."""
-        return (UsageError if self.kind == "view" else KappaError)(
-            f"{self.kind} {self.name} of pipeline {self.pipeline} cannot be read: {self.why}",
-            hint=self.hint,
-        )
-
-
 class Reader:
     """A DuckDB with views over files, and the tables that a comparison puts beside them."""
 
@@ -119,6 +109,8 @@ class Reader:
         self.broken: tuple[BrokenRelation, ...] = ()
         # Returns what is served no more: only a query that fails asks for it.
         self.left: Callable[[], tuple[Left, ...]] = tuple
+        # Returns the data files of what it shows, each with its pipeline: likewise.
+        self.files: Callable[[], Mapping[str, str]] = dict
         self._connection = connection
         self._served = served
         self._folder = folder
@@ -244,7 +236,7 @@ class Reader:
             found = question()
         except DUCKDB_ERRORS as error:
             self._ensure_in_time()
-            raise explained(error, served=self._served) from error
+            raise self.explained(error) from error
         except RuntimeError as error:
             # DuckDB's report of a Ctrl-C during its work; its threads run until interrupted.
             if str(error) != "Query interrupted":
@@ -254,6 +246,25 @@ class Reader:
         # After any other error, a value without a Python type or a Ctrl-C, a result stays open.
         self._failed = failed
         return found
+
+    def explained(self, error: DuckError | UnicodeDecodeError) -> KappaError:
+        """Returns an error of DuckDB's as ours: Damaged if it could not read a data file."""
+        if isinstance(error, DATA_ERRORS):
+            damage = damage_of(str(error), self.files())
+        elif type(error) is DuckError:
+            # Errors within a file's pages have no type, and name no file.
+            damage = damage_of(str(error), self.files(), self._is_readable)
+        else:
+            damage = None
+        return damage or explained(error, served=self._served)
+
+    def _is_readable(self, path: str) -> bool:
+        sql = f"select bit_xor(hash(each)) from read_parquet([{text(literal(path))}]) as each"
+        try:
+            self._connection.execute(sql).fetchall()
+        except DUCKDB_ERRORS:
+            return False
+        return True
 
     def _break_off(self) -> None:
         self._late = True

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from kappa.base.errors import KappaError
+from kappa.base.duck import CatalogError
+from kappa.base.errors import Damaged, KappaError
 from kappa.base.sql import quoted, text
 from kappa.declare.table import REJECTS
 from kappa.journal.retirement import Retirements, retired_after
@@ -21,8 +22,9 @@ from kappa.state.build import Birth, recent_names, table_path
 from kappa.state.store import Store
 from kappa.tables.versions import FileLists
 from serving.pin.snapshot import Snapshot
+from serving.reader.broken import BrokenRelation
 from serving.reader.explained import Left, TooMuch
-from serving.reader.reader import BrokenRelation, Reader
+from serving.reader.reader import Reader
 from serving.reader.table_sql import read_sql, schema_of
 from serving.reader.views import make_views
 
@@ -112,6 +114,16 @@ def tables_of(
     return found
 
 
+def files_of(found: Sequence[Relations]) -> Mapping[str, str]:
+    """Lists the data files of relations, each with its pipeline."""
+    return {
+        path: each.pipeline
+        for each in found
+        for table in each.tables.values()
+        for path in table.paths
+    }
+
+
 def put_relations(reader: Reader, found: Sequence[Relations]) -> tuple[BrokenRelation, ...]:
     """Makes each pipeline's schema, then the main one; returns the relations that are broken."""
     broken = tuple(each for relations in found for each in _make_schema(reader, relations))
@@ -134,7 +146,10 @@ def put_tables(
     `compared`: see `tables_of`. Raises KappaError if one cannot be made.
     """
     reader.command(f"create schema {quoted(schema)}")
-    for name, table in tables_of(birth, versions, store, compared=compared).items():
+    tables, before = tables_of(birth, versions, store, compared=compared), reader.files()
+    made = {**before, **files_of([Relations(birth.pipeline, tables, {})])}
+    reader.files = lambda: made
+    for name, table in tables.items():
         _make_table(reader, schema, name, table)
 
 
@@ -152,12 +167,20 @@ def _make_schema(reader: Reader, relations: Relations) -> list[BrokenRelation]:
         except TooMuch:
             raise
         except KappaError as error:
+            damaged = isinstance(error, Damaged)
             broken.append(
-                BrokenRelation(relations.pipeline, name, "table", error.message, error.hint)
+                BrokenRelation(
+                    relations.pipeline, name, "table", error.message, error.hint, damaged
+                )
             )
     # A view's own names of tables are looked up here; DuckDB keeps that for when the view is read.
     reader.command(f"set search_path = {text(relations.schema)}")
+    below = next((each for each in broken if each.damaged), None)
     for name, refusal in make_views(reader, relations.views).items():
+        if below is not None and isinstance(refusal.__cause__, CatalogError):
+            # The view may read a table that is not there now, or another such view.
+            broken.append(replace(below, name=name, kind="view"))
+            continue
         hint = f"mend the view in the pipeline's file and deploy again; {refusal.hint}"
         broken.append(BrokenRelation(relations.pipeline, name, "view", refusal.message, hint))
     reader.command("reset search_path")

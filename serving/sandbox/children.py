@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from kappa.base.errors import KappaError, UsageError
+from kappa.base.errors import Damaged, KappaError, UsageError
 from kappa.base.units import memory
 from serving.pin.snapshot import Snapshot
 from serving.reader.explained import TooMuch
-from serving.sandbox.frames import ACCEPTED, ASKED, ENDED, PIECE, REFUSED, put, take
+from serving.sandbox.frames import ACCEPTED, ASKED, ENDED, PIECE, REFUSED, framed, take
 from serving.sandbox.question import Allowance, Reply
 
 _HOUSE = Path(__file__).resolve().parents[2]
@@ -53,7 +53,8 @@ class QueryProcess:
         """Sends a request to the process. Returns False if it has died before reading it."""
         self.way.settimeout(_START_SECONDS)
         try:
-            put(self.way.fileno(), ASKED, request)
+            # A socket with a timeout does not block: os.write would end at what its buffer takes.
+            self.way.sendall(framed(ASKED, request))
             return take(self.way.recv, most=0) == (ACCEPTED, b"")
         except (OSError, ValueError):
             return False
@@ -252,5 +253,7 @@ def _error_of(found: Mapping[str, str], allowance: Allowance) -> KappaError:
                 f"the query needs more than {memory(allowance.memory)} of memory",
                 hint=_LESS.format("serve.query_memory"),
             )
+        case "damaged":
+            return Damaged(found["message"], hint=found["hint"])
         case _:
             return KappaError(found["message"], hint=found["hint"])

@@ -15,9 +15,14 @@ _HEAD = struct.Struct(">cI")
 ASKED, ACCEPTED, PIECE, ENDED, REFUSED = b"Q", b"A", b"P", b"E", b"R"
 
 
+def framed(kind: bytes, content: bytes = b"") -> bytes:
+    """Returns one frame."""
+    return _HEAD.pack(kind, len(content)) + content
+
+
 def put(file: int, kind: bytes, content: bytes = b"") -> None:
-    """Writes one frame."""
-    pending = memoryview(_HEAD.pack(kind, len(content)) + content)
+    """Writes one frame to a file that blocks, so no socket with a timeout."""
+    pending = memoryview(framed(kind, content))
     while pending:
         pending = pending[os.write(file, pending) :]
 

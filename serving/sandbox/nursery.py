@@ -33,9 +33,13 @@ def main(arguments: list[str]) -> int:
     control = socket.socket(fileno=int(arguments[0]))
     # A handle of each running child -> its process id, and the pipe for its exit code.
     running: dict[int, tuple[int, int]] = {}
+    # Unlike select, poll takes any number: this socket keeps the one it had in the server.
+    waiting = select.poll()
+    waiting.register(control, select.POLLIN)
     while True:
-        ready, _, _ = select.select([control.fileno(), *running], [], [])
+        ready = [file for file, _ in waiting.poll()]
         for handle in [each for each in ready if each in running]:
+            waiting.unregister(handle)
             pid, pipe = running.pop(handle)
             _, status = os.waitpid(pid, 0)
             with contextlib.suppress(BrokenPipeError):
@@ -53,6 +57,7 @@ def main(arguments: list[str]) -> int:
             os.close(way_back)
             handle = os.pidfd_open(pid)
             running[handle] = (pid, pipe)
+            waiting.register(handle, select.POLLIN)
             socket.send_fds(control, [number + f" {pid}".encode()], [handle])
 
 

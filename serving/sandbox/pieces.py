@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kappa.base.duck import Connection
+from kappa.base.errors import UsageError
 from serving.query.head import columns_of
 from serving.query.render import csv_line, object_line
 from serving.reader.table_sql import distinct_names
@@ -22,6 +23,8 @@ _ROWS_AT_ONCE = 64
 _ARROW_ROWS_AT_ONCE = 2048
 _PIECE_BYTES = 1 << 16
 _FRAME_BYTES = 1 << 20
+# They are in the last frame, and before the rows of JSON.
+_COLUMNS_BYTES = 1 << 18
 # Raised for values that cannot be written as Arrow or Parquet.
 ARROW_ERRORS = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
 
@@ -64,13 +67,20 @@ def write_answer(
 ) -> Mapping[str, Any]:
     """Writes a result in the form that the request names.
 
-    Returns its columns, its number of rows, and whether it was cut.
+    Returns its columns, its number of rows, and whether it was cut. Raises UsageError if the
+    columns have too much text: they are sent whole.
     """
     described = result.description or []
     columns = columns_of(
         distinct_names(str(column[0]) for column in described),
         (str(column[1]) for column in described),
     )
+    if len(json.dumps(columns)) > _COLUMNS_BYTES:
+        raise UsageError(
+            f"the names and types of the answer's columns take more than {_COLUMNS_BYTES >> 10} "
+            "KiB",
+            hint="select fewer columns, or give them shorter names: select ... as name",
+        )
     rows, truncated = _WRITERS[request["form"]](result, request, columns, pieces)
     pieces.flush()
     return {"columns": columns, "rows": rows, "truncated": truncated}

@@ -12,6 +12,9 @@ from kappa.base.sections import ServeSettings
 from kappa.base.units import parse_memory
 from serving.pin.snapshot import Snapshot
 
+# A process of `serve.query_memory`'s default opens so many; compaction keeps tables far below.
+MOST_FILES = 10_000
+
 
 class Busy(KappaError):
     """The error if all places for queries stay taken for too long."""

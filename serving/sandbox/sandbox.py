@@ -24,7 +24,7 @@ from serving.query.render import plain
 from serving.reader.explained import Left, TooMuch
 from serving.reader.relations import Relations, left_of, relations_of
 from serving.sandbox.children import Nursery, QueryProcess
-from serving.sandbox.question import Allowance, Busy, Question, Reply
+from serving.sandbox.question import MOST_FILES, Allowance, Busy, Question, Reply
 
 # A child that dies before it reads its request did nothing with it: the next child gets it.
 _ATTEMPTS = 3
@@ -80,6 +80,7 @@ class Sandbox:
         """
         snapshot = pinned.snapshot
         relations = relations_of(snapshot, store)
+        _ensure_few_files(relations)
         reply = self._answered(question, relations, left_of(relations, store), snapshot)
         try:
             pinned.confirm()
@@ -184,3 +185,19 @@ class Sandbox:
             self._nursery = Nursery(self._program)
         while len(self._spares) < min(_SPARES, self.allowance.at_once):
             self._spares.append(self._nursery.child())
+
+
+def _ensure_few_files(relations: Sequence[Relations]) -> None:
+    files = {
+        f"{each.pipeline}.{name}": len(table.paths)
+        for each in relations
+        for name, table in each.tables.items()
+    }
+    if sum(files.values()) > MOST_FILES:
+        most = max(files, key=lambda name: files[name])
+        raise TooMuch(
+            f"the snapshot has {sum(files.values())} files, and a query over HTTP opens at most "
+            f"{MOST_FILES}; {most} has {files[most]} of them",
+            hint=f"kappa query reads them all; the job of {most.partition('.')[0]} joins small "
+            "files while it runs: kappa status",
+        )

@@ -29,12 +29,13 @@ from kappa.base.duck import (
     Statement,
     open_connection,
 )
-from kappa.base.errors import KappaError, UsageError
+from kappa.base.errors import Damaged, KappaError, UsageError
 from kappa.base.sql import text
 from serving.reader.allowed import ensure_allowed
-from serving.reader.explained import Left, explained
+from serving.reader.broken import damage_of
+from serving.reader.explained import Left
 from serving.reader.reader import Reader
-from serving.reader.relations import Relations, TableFiles, put_relations
+from serving.reader.relations import Relations, TableFiles, files_of, put_relations
 from serving.reader.table_sql import literal, schema_of
 from serving.sandbox import confine
 from serving.sandbox.frames import ACCEPTED, ENDED, REFUSED, put, take
@@ -61,6 +62,7 @@ _THREADS = 2
 _DUCKDBS_SHARE = 0.75
 _PATTERN = re.compile(r"[*?\[]")
 _REQUEST_BYTES = 1 << 28
+_LONGEST_SENTENCE = 2000
 
 
 def answer_one(way_back: int, parent: int) -> None:
@@ -79,17 +81,30 @@ def answer_one(way_back: int, parent: int) -> None:
     try:
         ended = _answered(connection, request, Pieces(way_back, request["bytes"]))
     except KappaError as error:
-        too_much = isinstance(error.__cause__, OutOfMemory)
-        kind = "too_much" if too_much else "usage" if isinstance(error, UsageError) else "failed"
-        put(
-            way_back,
-            REFUSED,
-            json.dumps({"kind": kind, "message": error.message, "hint": error.hint}).encode(),
-        )
+        told = {"kind": _kind(error), "message": _cut(error.message), "hint": _cut(error.hint)}
+        put(way_back, REFUSED, json.dumps(told).encode())
     except MemoryError:
         put(way_back, REFUSED, json.dumps({"kind": "too_much", "message": "", "hint": ""}).encode())
     else:
         put(way_back, ENDED, json.dumps(ended).encode())
+
+
+def _kind(error: KappaError) -> str:
+    if isinstance(error.__cause__, OutOfMemory):
+        return "too_much"
+    match error:
+        case UsageError():
+            return "usage"
+        case Damaged():
+            return "damaged"
+        case _:
+            return "failed"
+
+
+def _cut(told: str) -> str:
+    """Returns a sentence without its middle if it is long: it may repeat a name of the query."""
+    half = _LONGEST_SENTENCE // 2
+    return told if len(told) <= _LONGEST_SENTENCE else f"{told[:half]} ... {told[-half:]}"
 
 
 def _answered(
@@ -114,6 +129,7 @@ def _answered(
     reader = Reader(connection, served=bool(found))
     left = tuple(Left(**each) for each in request["left"])
     reader.left = lambda: left
+    reader.files = lambda: files_of(found)
     for name, value in (
         ("threads", str(_THREADS)),
         ("memory_limit", text(f"{int(request['memory'] * _DUCKDBS_SHARE)}B")),
@@ -134,8 +150,11 @@ def _answered(
     except DUCKDB_ERRORS as error:
         if isinstance(error, CatalogError):
             reader.ensure_names_what_is_served(request["sql"])
-        raise explained(error, served=bool(found)) from error
+        raise reader.explained(error) from error
     except ARROW_ERRORS as error:
+        # Arrow passes on what DuckDB said, as an error of its own.
+        if (damage := damage_of(str(error), reader.files())) is not None:
+            raise damage from error
         raise UsageError(
             f"the result cannot be written as {request['form']}: {error}",
             hint="cast the column to another type in the query, or ask for JSON",
@@ -173,6 +192,12 @@ def _allowed(
         ) from None
     catalogue = {("main", name) for each in found for name in each.public} | {
         (schema_of(each.pipeline), name) for each in found for name in (*each.tables, *each.views)
+    }
+    # Without these, their names would be those of what DuckDB has itself.
+    catalogue -= {
+        (schema, each.name)
+        for each in reader.broken
+        for schema in ("main", schema_of(each.pipeline))
     }
     try:
         ensure_allowed(tree, catalogue | ({("main", "rejects")} if found else set()))

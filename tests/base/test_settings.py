@@ -105,3 +105,53 @@ def test_a_slip_in_the_environment_is_one_sentence_with_a_hint(
 
     assert told.value.message.startswith(message)
     assert hint in told.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[serve]\ntoken = 748159263", "setting serve.token is of the type int"),
+        ("serve = 748159263", "setting serve is of the type int"),
+        ('serve = "token=748159263"', "setting serve is of the type str"),
+        ("[serve]\ntoken = [748159263]", "setting serve.token is of the type list"),
+        (
+            '[kafka.options]\n"sasl.password" = 748159263',
+            "setting kafka.options.sasl.password is of the type int",
+        ),
+        ('[kafka]\noptions = "748159263"', "setting kafka.options is of the type str"),
+        ("kafka = [748159263]", "setting kafka is of the type list"),
+        ("[engine]\ncores = -748", "setting engine.cores is -748"),
+        ('[serve]\ntoken = "748159263', "cannot be read"),
+    ],
+)
+def test_an_error_about_a_secret_shows_no_value(project: Path, text: str, message: str) -> None:
+    (project / "kappa.toml").write_text(text)
+
+    with pytest.raises(SettingsError) as told:
+        load_settings(project)
+
+    assert message in told.value.message
+    assert "748159263" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "value", ['{"token": 748159263}', '"748159263"', "748159263", "{748159263"]
+)
+@pytest.mark.parametrize("name", ["KAPPA__SERVE", "KAPPA__KAFKA", "KAPPA__KAFKA__OPTIONS"])
+def test_an_error_about_a_secret_in_the_environment_shows_no_value(
+    project: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+
+    with pytest.raises(SettingsError) as told:
+        load_settings(project)
+
+    assert "748159263" not in str(told.value)
+
+
+def test_settings_that_are_printed_show_no_secret(project: Path) -> None:
+    (project / "kappa.toml").write_text(
+        '[serve]\ntoken = "748159263"\n[kafka.options]\n"sasl.password" = "748159263"\n'
+    )
+
+    assert "748159263" not in repr(load_settings(project))

@@ -486,6 +486,17 @@ def test_a_pause_outlives_a_restart_and_a_retired_pipeline_is_undone(bed: Testbe
     assert_served(bed, version=version)
 
 
+def test_all_that_was_written_below_the_root_is_for_its_user_alone(bed: Testbed) -> None:
+    """Broker, JVMs, both writers of tables, journal and logs have written there by now."""
+    open_to_others = [
+        path
+        for path in (bed.store.folder, *bed.store.folder.rglob("*"))
+        if path.exists() and path.stat().st_mode & 0o077
+    ]
+
+    assert open_to_others == []
+
+
 @pytest.mark.sweep
 @pytest.mark.parametrize("point", FAILPOINTS["promote"])
 def test_a_supervisor_killed_at_an_effect_of_a_promote_is_followed_by_the_next(

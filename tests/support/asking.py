@@ -18,7 +18,7 @@ from kappa.state.store import Store
 from serving.http import events
 from serving.http.gate import Bounds
 from serving.http.http import make_app
-from serving.http.patience import patient
+from serving.http.patience import PatientServer, uvicorn_settings
 from serving.http.snapshots import Snapshots
 from serving.http.stand import Stand
 from serving.sandbox.question import Allowance
@@ -52,16 +52,8 @@ class Server:
         )
         self._listening = socket.create_server(("127.0.0.1", port), backlog=512)
         self.port = self._listening.getsockname()[1]
-        self._server = uvicorn.Server(
-            uvicorn.Config(
-                app,
-                log_level="warning",
-                access_log=False,
-                ws="none",
-                http=patient((bounds or Bounds()).head_seconds),
-                loop="asyncio",
-                timeout_graceful_shutdown=1,
-            )
+        self._server = PatientServer(
+            uvicorn.Config(app, timeout_graceful_shutdown=1, **uvicorn_settings(bounds or Bounds()))
         )
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [self._listening]}

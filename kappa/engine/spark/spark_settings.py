@@ -22,6 +22,8 @@ def spark_settings(local_dir: Path, cores: int) -> Mapping[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.structuredLogging.enabled": "false",
+        # Hadoop sets the modes of files by itself, and knows no umask of the process.
+        "spark.hadoop.fs.permissions.umask-mode": "077",
         "spark.sql.warehouse.dir": str(local_dir / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from journals import NOWHERE, held, served, staged, verified
 
+from kappa.base.scratch import PROVE, SPILL, make_folder
 from kappa.code.rows_version import born_rows_version
 from kappa.engine.write.commit import TableWriter
 from kappa.engine.write.publisher import Publisher
@@ -31,7 +32,6 @@ from kappa.values.arrow import arrow_schema
 from replay.retire.garbage import Garbage, What
 from replay.retire.gc import gc, look
 from replay.rollout.fold import fold
-from serving.reader.spill import PROVE, SPILL, make_folder
 
 pytestmark = pytest.mark.slow
 

@@ -76,6 +76,10 @@ LOOKING_OUTSIDE = [
     "select * from system.main.read_text('{secret}')",
     "select /* ' */ * from ReAd_TeXt('{secret}') -- '",
     'with "{parquet}" as (select * from "{parquet}") select * from "{parquet}"',
+    'with recursive "{own}" as (from "{own}" union from "{own}") from "{own}"',
+    'with recursive "{own}" as (from "{own}" intersect from "{own}") from "{own}"',
+    'with a as (from "{own}"), "{own}" as (select 1) from a',
+    '(with "{own}" as (select 1) from "{own}") union all by name (from "{own}")',
     'select * from (with "{parquet}" as (select 1) select 1), "{parquet}"',
     "summarize '{parquet}'",
     "describe '{parquet}'",
@@ -109,6 +113,15 @@ LOOKING_AROUND = [
     "select * from duckdb_logs()",
     "with duckdb_views as (select * from duckdb_views) select * from duckdb_views",
     "select * from (with duckdb_views as (select 1) select 1) a, duckdb_views",
+    (
+        "with recursive duckdb_views as (select sql from duckdb_views union all "
+        "select sql from duckdb_views where false) select * from duckdb_views"
+    ),
+    'with "duc\N{KELVIN SIGN}db_views" as (select 1) select * from duckdb_views',
+    "with a as (from duckdb_views), duckdb_views as (select 1) from a",
+    "select json_serialize_plan('select * from delays')",
+    "select format_type(0, 0)",
+    "select get_block_size('memory')",
     "show databases",
     "show tables",
     "show all tables",

@@ -1,0 +1,260 @@
+"""Laws of the server's limits: at each one it works, beyond it is a clear error.
+
+No client without the token keeps those with it out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+
+import pytest
+from asking import QUERY, Server, problem
+from house import HOUSE
+from served import DELAYS, ROWS_OF_DELAYS, Platform
+
+from kappa.state.store import Store
+from serving.http.events import MOST_LISTENERS
+from serving.http.gate import Bounds
+from serving.http.snapshots import MOST_PINNED
+from serving.sandbox.question import Allowance
+
+pytestmark = pytest.mark.slow
+
+TOKEN = "sesame of enough letters"
+BEARER = f"Bearer {TOKEN}"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def files_for_many_clients() -> Iterator[None]:
+    """Lets this process have the files that its clients need: often only 1,024 are given."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 8192 if hard == resource.RLIM_INFINITY else min(8192, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Platform:
+    platform = Platform(Store(tmp_path_factory.mktemp("http-limits") / "root"))
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
+    return platform
+
+
+@pytest.fixture
+def server(platform: Platform) -> Iterator[Server]:
+    with Server(platform.store, Allowance(at_once=2)) as server:
+        yield server
+
+
+@pytest.fixture
+def guarded(platform: Platform) -> Iterator[Server]:
+    with Server(platform.store, Allowance(at_once=1), token=TOKEN) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def connected(server: Server, count: int, sent: bytes) -> Iterator[list[socket.socket]]:
+    """Opens so many connections, and sends the same bytes on each."""
+    with contextlib.ExitStack() as opened:
+        clients = []
+        for _ in range(count):
+            client = opened.enter_context(
+                socket.create_connection(("127.0.0.1", server.port), timeout=20)
+            )
+            client.sendall(sent)
+            clients.append(client)
+        yield clients
+
+
+def sql(size: int) -> bytes:
+    return b"select 1 as n /*" + b"x" * (size - 18) + b"*/"
+
+
+@pytest.mark.parametrize("size", [180 << 10, 240 << 10, Bounds().body_bytes])
+def test_a_body_of_any_size_up_to_the_limit_is_answered(server: Server, size: int) -> None:
+    body = sql(size)
+
+    assert len(body) == size
+    found = server.ask("POST", QUERY, body, Content_Type="application/sql")
+    assert (found.status, found.document["rows"]) == (200, [{"n": 1}])
+
+
+def test_a_body_of_one_byte_more_is_refused(server: Server) -> None:
+    # The server does not wait for a body that announces more.
+    found = server.ask("POST", QUERY, None, Content_Length=str(Bounds().body_bytes + 1))
+
+    assert problem(found) == (413, "request", "the request is larger than 1024 KiB")
+
+
+def head_of(size: int) -> bytes:
+    start = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+    return start + b"X-Long: " + b"x" * (size - len(start) - 12) + b"\r\n\r\n"
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize(("more", "status"), [(0, b"200 "), (1, b"431 "), (100_000, b"431 ")])
+def test_a_head_of_the_limit_is_read_and_one_byte_more_is_refused(
+    server: Server, more: int, status: bytes, *, at_once: bool
+) -> None:
+    head = head_of(Bounds().head_bytes + more)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
+        with contextlib.suppress(ConnectionError):
+            for piece in [head] if at_once else [head[:20_000], head[20_000:]]:
+                client.sendall(piece)
+        assert client.recv(100).startswith(b"HTTP/1.1 " + status)
+
+
+def test_as_many_listen_as_stated_and_no_more_and_who_left_makes_room(server: Server) -> None:
+    def listen(_: int) -> tuple[HTTPConnection, HTTPResponse]:
+        connection = HTTPConnection("127.0.0.1", server.port, timeout=60)
+        connection.request("GET", "/api/v1/events")
+        return connection, connection.getresponse()
+
+    with ThreadPoolExecutor(64) as clients:
+        found = list(clients.map(listen, range(420)))
+    let_in = [each for each in found if each[1].status == 200]
+    refused = [each for each in found if each[1].status == 503]
+    assert (len(let_in), len(refused)) == (MOST_LISTENERS, 420 - MOST_LISTENERS)
+    assert json.loads(refused[0][1].read())["detail"] == f"{MOST_LISTENERS} listen already"
+    for connection, _ in found:
+        connection.close()
+
+    deadline = time.monotonic() + 20
+    while (again := listen(0))[1].status != 200:
+        again[0].close()
+        assert time.monotonic() < deadline
+    again[0].close()
+
+
+def test_as_many_snapshots_are_pinned_as_stated_and_no_more(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that are being pinned count too: each pin waits until all have asked."""
+    from serving.http import snapshots
+    from serving.http.problem import HttpError
+
+    asked = threading.Barrier(MOST_PINNED, timeout=20)
+    pin = snapshots.pin
+
+    @contextlib.contextmanager
+    def slow_pin(store: Store, *, lease_seconds: float) -> Iterator[object]:
+        asked.wait()
+        with pin(store, lease_seconds=lease_seconds) as pinned:
+            yield pinned
+
+    monkeypatch.setattr(snapshots, "pin", slow_pin)
+    kept = snapshots.Snapshots(platform.store, lease_seconds=60)
+
+    def hold(_: int) -> bool:
+        try:
+            with kept.held(snapshots.NEW):
+                return True
+        except HttpError as error:
+            return (error.status, error.message) != (503, f"{MOST_PINNED} snapshots are pinned")
+
+    with ThreadPoolExecutor(MOST_PINNED + 8) as clients:
+        found = list(clients.map(hold, range(MOST_PINNED + 8)))
+    assert found.count(True) == MOST_PINNED
+
+    kept.let_go(next(iter(kept._held)))
+    monkeypatch.setattr(snapshots, "pin", pin)
+    assert hold(0)
+    assert not hold(0)
+    kept.close()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"GET /api/v1/query HTTP/1.1\r\nHost: x\r\nX-Half: ", id="half a head"),
+        pytest.param(
+            b"POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n", id="half a body"
+        ),
+        pytest.param(
+            b"GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer wrong\r\n\r\n",
+            id="a wrong token",
+        ),
+        pytest.param(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", id="an open path"),
+    ],
+)
+def test_any_number_of_strangers_keeps_no_client_with_the_token_out(
+    guarded: Server, sent: bytes
+) -> None:
+    with connected(guarded, 1100, sent):
+        for _ in range(3):
+            found = guarded.query("select 1 as n", Authorization=BEARER)
+            assert (found.status, found.document) == (200, {**found.document, "rows": [{"n": 1}]})
+        # Who was let in once stays in, whoever comes after.
+        kept = HTTPConnection("127.0.0.1", guarded.port, timeout=20)
+        kept.request("GET", QUERY, headers={"Authorization": BEARER})
+        assert kept.getresponse().read()
+        with connected(guarded, 600, sent):
+            kept.request("GET", QUERY, headers={"Authorization": BEARER})
+            assert kept.getresponse().status == 405
+        kept.close()
+
+
+def test_a_refused_request_with_a_body_ends_its_connection(guarded: Server) -> None:
+    """A client that is refused could send the rest of its body drop by drop for ever."""
+    sent = b"POST /api/v1/query HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nsel"
+    with connected(guarded, 1, sent) as (client,):
+        answered = b""
+        with contextlib.suppress(ConnectionError):
+            while piece := client.recv(1 << 16):
+                answered += piece
+        assert answered.startswith(b"HTTP/1.1 401 ")
+        assert b"\r\nconnection: close\r\n" in answered.lower()
+
+
+@pytest.mark.parametrize("files", [(256, 4096), (600, 600)])
+def test_a_server_with_few_files_is_not_kept_from_accepting(
+    tmp_path: Path, files: tuple[int, int]
+) -> None:
+    """It raises its own limit as far as it may, and has fewer connections if that is not far."""
+    (tmp_path / "kappa.toml").touch()
+    Platform(Store(tmp_path / ".kappa")).serve("flights", {DELAYS: ROWS_OF_DELAYS})
+    serving = subprocess.Popen(
+        [
+            *(sys.executable, str(HOUSE / "cli.py"), "--project", str(tmp_path)),
+            *("serve", "--listen", "127.0.0.1:0"),
+        ],
+        env={**os.environ, "KAPPA__SERVE__TOKEN": TOKEN},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, files),  # noqa: PLW1509
+    )
+    assert serving.stdout is not None
+    port = int(serving.stdout.readline().partition("http://127.0.0.1:")[2].partition(",")[0])
+    try:
+        with contextlib.ExitStack() as opened:
+            for _ in range(1100):
+                client = opened.enter_context(
+                    socket.create_connection(("127.0.0.1", port), timeout=20)
+                )
+                client.sendall(b"GET / HTTP/1.1\r\nX-Half: ")
+            for _ in range(3):
+                asking = HTTPConnection("127.0.0.1", port, timeout=20)
+                asking.request(
+                    "POST", QUERY, b'{"sql": "select 1 as n"}', {"Authorization": BEARER}
+                )
+                assert json.loads(asking.getresponse().read())["rows"] == [{"n": 1}]
+                asking.close()
+    finally:
+        serving.terminate()
+        said = serving.communicate(timeout=30)[0]
+    assert "Too many open files" not in said

@@ -1,0 +1,23 @@
+"""A child that keeps a record in a temporary file, reports its pid, and never ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+
+def main(scratch: Path) -> None:
+    request = json.loads((scratch / "request.json").read_text(encoding="utf-8"))
+    own = Path(tempfile.mkdtemp(prefix="kappa-law-"))
+    (own / "rows.json").write_text(json.dumps(request["records"]), encoding="utf-8")
+    (own / "ready.part").write_text(json.dumps({"pid": os.getpid()}), encoding="utf-8")
+    (own / "ready.part").rename(own / "ready.json")
+    time.sleep(600)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
