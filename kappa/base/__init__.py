@@ -5,7 +5,7 @@ It imports no other room, and knows nothing of topics, builds or tables. Read it
     errors      the tree of errors, and the exit codes
     settings    kappa.toml, environment and flags; `sections` has each setting
     process     child processes that end with their parent
-    scratch     folders of one process, deleted with it or after it
+    scratch     folders of one process, deleted with it or after it; the cache of a user
     program     the options, errors and exit code of a child's program; modes of its files
     failpoint   the places at which tests kill a process
     disk        files that are whole, or not there, also after a power loss
@@ -14,5 +14,5 @@ It imports no other room, and knows nothing of topics, builds or tables. Read it
     units       times and sizes as text
     sql         names and texts as SQL has them
     duck        the door to DuckDB
-    compiled    loops that Numba compiles; `cache` is the folder of them and of jars
+    compiled    loops that Numba compiles
 """

@@ -17,7 +17,7 @@ import numba
 from llvmlite.binding import get_host_cpu_name
 from numba.core import config
 
-from kappa.base.cache import user_cache
+from kappa.base.scratch import user_cache
 
 Loop = Callable[..., Any]
 

@@ -1,4 +1,4 @@
-"""Folders of one process, for as long as it needs them.
+"""Folders of one process, for as long as it needs them, and the user's cache.
 
 A reader spills into one what does not fit in its memory. A proof folds a build in one, an archive
 is checked in one, and a child of Spark's has one for its request and its files. Each is named by
@@ -78,3 +78,12 @@ def _is_mine(path: Path) -> bool:
         return path.lstat().st_uid == os.geteuid()
     except FileNotFoundError:
         return False
+
+
+def user_cache(name: str) -> Path:
+    """Returns `kappa/NAME` in the user's cache folder, which all projects of a user share.
+
+    Raises RuntimeError without a home.
+    """
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "kappa" / name

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Literal
 from xml.sax.saxutils import quoteattr
 
-from kappa.base.cache import user_cache
 from kappa.base.errors import Damaged, KappaError, Unreachable
+from kappa.base.scratch import user_cache
 from kappa.java.java import Java
 
 Use = Literal["broker", "spark"]

@@ -31,6 +31,15 @@ class Faults:
             raise OSError(number, os.strerror(number), str(path))
 
     @contextmanager
+    def over(self) -> Iterator[None]:
+        """Has nothing fail within the block."""
+        self.on, before = False, self.on
+        try:
+            yield
+        finally:
+            self.on = before
+
+    @contextmanager
     def injected(self) -> Iterator[None]:
         """Has the calls fail within the block; a write may have written some of it."""
         link, fsync, replace = os.link, os.fsync, os.replace

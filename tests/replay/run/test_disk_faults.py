@@ -76,9 +76,13 @@ def play(story: str, root: Path, seed: int) -> tuple[World, Faults]:
                 self.begin()
 
         def look(self) -> None:
-            faults.on, before = False, faults.on
-            super().look()
-            faults.on = before
+            with faults.over():
+                super().look()
+
+        def ensure_verifying(self, rollout: int) -> str | None:
+            # It concludes nothing of a disk that fails, and the rollout ends: kappa retry.
+            with faults.over():
+                return super().ensure_verifying(rollout)
 
     doom = Doom()
     with faults.injected():
