@@ -1,4 +1,4 @@
-"""What is damaged below the root, and its repair."""
+"""The command that looks for damage below the root, and repairs it."""
 
 from __future__ import annotations
 

@@ -410,7 +410,7 @@ def test_what_does_not_follow_is_refused(store: Store) -> None:
     with pytest.raises(KappaError, match="could not be appended"):
         late.append(0, 20, 30, reading(log))
     with pytest.raises(Broken, match="transaction 30 of kappa archive 0 is in"):
-        the_archive(store).append(None, (), writer.mark(), Guard("kappa archive 0", 30))
+        the_archive(store).append(store, None, (), writer.mark(), Guard("kappa archive 0", 30))
     assert rows(store).equals(decoded(log, Offsets({"visits": {0: 30}})))
 
 
