@@ -100,6 +100,7 @@ class Legwork:
                 Frontiers(self._store, self._build).newest(), datetime.now(UTC)
             )
             slices.guard.check_kept(publisher.take_over(slices.first_frontier()).offsets)
+            slices.guard.check_end(*(writer.mark() for writer in slices.writers))
             keep_base(self._store, birth, publisher.newest)
             maintenance = Maintenance(
                 self._store,

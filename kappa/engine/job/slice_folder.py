@@ -182,9 +182,10 @@ class SliceFolder:
             try:
                 with watch.step("read"):
                     decoded = self._decoded(piece, spark, source, last)
+                    found = self.guard.witnessed(last, source.witnesses())
             except (Broken, *SPARK_ERRORS):
                 # A reader's own error does not name how much is lost.
-                self.guard.check_kept(piece.start)
+                self.guard.explain(last)
                 raise
             # The slice is read: from a topic that was made anew before it could have other records
             # (law 2).
@@ -202,7 +203,9 @@ class SliceFolder:
                 if tried is not None and decoded.counts() != before:
                     tried = function.computed(decoded, spark)
                 # Compaction may have taken records since a crash: all tables get the first counts.
-                mark = same[0] if same else next_mark(self._birth, last, piece, decoded.counts())
+                mark = next(iter(same), None) or next_mark(
+                    self._birth, last, piece, decoded.counts(), found
+                )
                 if isinstance(decoded, DecodedHere):
                     self._identities.folded(mark)
                 with watch.step("topics"):

@@ -1,6 +1,7 @@
-"""A guard over a build's topics: still the same, nothing unread lost, no deletion missed.
+"""A guard over a build's topics: still the same, nothing of them lost, no deletion missed.
 
-Topic ids are compared with those at birth (law 2). A compacted topic keeps a tombstone for a
+Topic ids are compared with those at birth, and the log's end with what was folded (law 2).
+A compacted topic keeps a tombstone for a
 limited time only. So a build that was away for longer may have missed that a key was deleted (law
 5).
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from kappa.base.clock import now
@@ -21,7 +23,9 @@ from kappa.records.tombstones import may_be_missed
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
 from kappa.state.kept import moment
+from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets, lost_ranges
+from kappa.state.witness import LogCut, LostEnd, Witnesses, before_cut, leader_changed
 from kappa.tables.archive import one_log
 
 # The ends of compacted topics are asked for at most this often.
@@ -84,6 +88,32 @@ class TopicGuard:
                 "what is there; a longer retention.ms keeps it",
             )
 
+    def check_end(self, *marks: Mark) -> None:
+        """Raises LogCut if the log is not the one any more that tables at these marks have folded.
+
+        It has lost its end then, and may have used offsets again for other records (law 2).
+        """
+        for mark in _distinct(marks):
+            lost = self._log.lost_ends(mark.end, mark.witnesses)
+            if lost:
+                raise log_cut(self._birth, mark.end, lost)
+
+    def witnessed(self, last: Mark, found: Witnesses) -> Witnesses:
+        """Returns the witnesses found in the slice after `last`.
+
+        Raises LogCut as `check_end` does. It looks only if the slice has records of other leaders:
+        without a change of leaders no log loses its end.
+        """
+        if leader_changed(last.witnesses, found):
+            self.check_end(last)
+        return found
+
+    def explain(self, last: Mark) -> None:
+        """Raises the error that a reader's own means, if the log has lost its end or beginning."""
+        if last.witnesses:
+            self.check_end(last)
+        self.check_kept(last.end)
+
     def lost_by_topics(self, start: Offsets) -> tuple[str, ...]:
         """Lists what the topics have lost after `start`, a text per partition, archived or not."""
         return lost_ranges(start, self._beginning())
@@ -144,3 +174,29 @@ class TopicGuard:
 
     def _beginning(self) -> Offsets:
         return self._log.beginning([topic.name for topic in self._birth.topics])
+
+
+def log_cut(birth: Birth, end: Offsets, lost: Sequence[LostEnd]) -> LogCut:
+    """Returns the error that the log has lost its end, which a build has folded up to `end`."""
+    same = before_cut(end, lost)
+    branch = (
+        ""
+        if same is None
+        else f"; kappa branch {birth.pipeline} --from {','.join(str(same).split())} keeps what was "
+        "folded before"
+    )
+    return LogCut(
+        f"the log has lost its end, which build {birth.build} has folded: "
+        f"{', '.join(map(str, lost))}",
+        hint=f"kappa replay {birth.pipeline} makes a new build from the log that is there{branch}",
+        topics=(each.topic for each in lost),
+    )
+
+
+def _distinct(marks: Iterable[Mark]) -> Iterator[Mark]:
+    """Yields a mark of each slice: all tables have the same, unless a job has died."""
+    seen: list[tuple[Offsets, Witnesses]] = []
+    for mark in marks:
+        if (mark.end, mark.witnesses) not in seen:
+            seen.append((mark.end, mark.witnesses))
+            yield mark

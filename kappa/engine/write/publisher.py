@@ -164,6 +164,7 @@ class Publisher:
                 log_time=mark.log_time,
                 tally=mark.tally,
                 heard_at=heard_at or last.heard,
+                witnesses=mark.witnesses,
             )
         )
 
