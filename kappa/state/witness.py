@@ -1,4 +1,4 @@
-"""The witness of a partition: the last record that was read of it, by which the log is known again.
+"""The witness of a partition: its last record that was read, to know the log again.
 
 A log that loses its end (an unclean leader election) uses offsets again for other records. The
 leader's epoch of a record and a digest of the record show that: a frontier, a table's mark and an
@@ -101,7 +101,7 @@ def leader_changed(before: Witnesses, now: Witnesses) -> bool:
 
 
 def after_slice(before: Witnesses, found: Witnesses, start: Offsets, end: Offsets) -> Witnesses:
-    """Returns the witnesses after a slice: found ones where it has any offset, else those before.
+    """Returns the witnesses after a slice: what it found, else those before.
 
     A partition of the slice in which no record was found keeps its own.
     """

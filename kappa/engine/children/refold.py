@@ -63,7 +63,7 @@ def refold(
     # A proof decodes the log again. An archive is read only if the log lacks some of it.
     lost = lost_ranges(birth.begins, log.beginning(birth.topic_ids))
     archives = (
-        Archives(Store(settings.root_url), pipeline.topics, birth.topic_ids) if lost else None
+        Archives(Store(settings.root_url), pipeline.topics, birth.topic_ids, log) if lost else None
     )
     slices = SliceFolder(
         folder, birth, pipeline, log, driver_rows=cuts.driver_rows, archives=archives

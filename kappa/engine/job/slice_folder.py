@@ -82,9 +82,7 @@ class SliceFolder:
         self._identities = Identities(
             store.path(f"{folder(birth.build)}/identities"), pipeline.topics, birth.origin_offsets
         )
-        self.archives = (
-            Archives(store, pipeline.topics, birth.topic_ids) if archives is None else archives
-        )
+        self.archives = archives or Archives(store, pipeline.topics, birth.topic_ids, log)
         self.guard = TopicGuard(birth, log, self.archives)
         self._function = FunctionRows(pipeline, births, scratch)
         self._steps = OrderedSteps(pipeline, births, scratch / "steps")

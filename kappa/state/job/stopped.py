@@ -32,6 +32,11 @@ class Stopped:
     cut: tuple[str, ...] = ()
     format: int = 1
 
+    @property
+    def text(self) -> str:
+        """The error, with what to do now."""
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
 
 _STOPPED = Documents(Stopped)
 

@@ -62,7 +62,14 @@ def assert_stopped(
     assert stopped.cut == (topic,)
 
 
-@pytest.mark.parametrize("after", [0, 1, 4], ids=["shorter", "as long", "longer"])
+@pytest.mark.parametrize(
+    "after",
+    [
+        pytest.param(0, id="shorter", marks=pytest.mark.sweep),
+        pytest.param(1, id="as long", marks=pytest.mark.sweep),
+        pytest.param(4, id="longer"),
+    ],
+)
 def test_a_job_that_was_away_stops_before_it_folds_anything(
     project: Project, kafka: Restarted, topic_name: str, jobs: list[JobProcess], after: int
 ) -> None:
