@@ -98,12 +98,16 @@ def lost_ends(
         part: witness
         for part, offset in ends.items()
         if (witness := witnesses.get(part[0], {}).get(part[1])) is not None
-        and beginning.at(*part) <= witness.offset < offset
+        and beginning.at(*part) <= witness.offset + 1 <= offset
     }
     for part, first in _cut_since(options, refuse, known).items():
         lengths = [each for each in (first, cut.get(part)) if each is not None]
         cut[part] = min(lengths, default=None)
-    rest = {part: witness for part, witness in known.items() if part not in cut}
+    rest = {
+        part: witness
+        for part, witness in known.items()
+        if part not in cut and beginning.at(*part) <= witness.offset
+    }
     cut |= dict.fromkeys(_others(options, refuse, rest, ends))
     return tuple(
         LostEnd(topic, partition, first, ends[topic, partition])

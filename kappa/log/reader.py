@@ -177,7 +177,7 @@ class LogReader:
             message.key(),
             message.value(),
             _UNREAD if headers is None else headers,
-            NO_EPOCH if (epoch := message.leader_epoch()) is None else int(epoch),
+            NO_EPOCH if (epoch := message.leader_epoch()) is None else epoch,
         )
 
     def _reached(self, message: Any) -> bool:

@@ -64,22 +64,9 @@ class LogSource:
         It needs no Spark job, which would cost more than reading them.
         """
         last: dict[tuple[str, int], Record] = {}
-        rows: list[RawRecord] = []
-        for record in self._reader.read(piece.start, piece.end):
-            last[record.topic, record.partition] = record
-            rows.append(
-                (
-                    record.topic,
-                    record.partition,
-                    record.offset,
-                    record.timestamp_ms * 1000,
-                    record.key,
-                    record.value,
-                    record.headers,
-                )
-            )
+        table = raw_table(_noted(self._reader.read(piece.start, piece.end), last))
         self._last = {part: witness_of(record) for part, record in last.items()}
-        return raw_table(rows)
+        return table
 
     def witnesses(self) -> Witnesses:
         """Returns the last records of the slice that was read last, of its partitions.
@@ -126,6 +113,21 @@ class LogSource:
     def close(self) -> None:
         """Ends the connection to the broker."""
         self._reader.close()
+
+
+def _noted(records: Iterable[Record], last: dict[tuple[str, int], Record]) -> Iterator[RawRecord]:
+    """Yields raw records, and notes the last one of each partition."""
+    for record in records:
+        last[record.topic, record.partition] = record
+        yield (
+            record.topic,
+            record.partition,
+            record.offset,
+            record.timestamp_ms * 1000,
+            record.key,
+            record.value,
+            record.headers,
+        )
 
 
 def _read_range(

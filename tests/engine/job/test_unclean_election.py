@@ -83,3 +83,32 @@ def test_an_unclean_election_stops_a_running_job_and_one_that_was_away(
     cluster.start(LEADER)
     cluster.wait(lambda: cluster.in_sync("orders")[1] == {LEADER, LEFT_BEHIND})
     assert Log(cluster.bootstrap_servers).end(["orders"]).at("orders", 0) == 6
+
+
+def test_a_clean_election_stops_nothing(
+    cluster: ThreeBrokers, tmp_path: Path, jobs: list[JobProcess]
+) -> None:
+    cluster.create("orders", (LEADER, LEFT_BEHIND))
+    project = Project(tmp_path / "project", Log(cluster.bootstrap_servers))
+    project.bear("b", SOURCE, {"rows": "n int"})
+    produce(cluster, 0, 1, 2)
+    jobs.append(project.start("b"))
+    project.wait_until_folded("b", jobs[-1])
+
+    for killed, next_leader in ((LEADER, LEFT_BEHIND), (LEFT_BEHIND, LEADER)):
+        cluster.kill(killed)
+        cluster.wait(lambda leader=next_leader: cluster.in_sync("orders")[0] == leader)
+        produce(cluster, 3, 4)
+        cluster.start(killed)
+        cluster.wait(lambda: cluster.in_sync("orders")[1] == {LEADER, LEFT_BEHIND})
+
+    def folded() -> bool:
+        if jobs[-1].process.poll() is not None:
+            # Its client has waited for a dead broker: the supervisor starts another job.
+            assert read_stopped(project.store, "b") is None, jobs[-1].said()
+            jobs.append(project.start("b"))
+        newest = project.frontier("b")
+        return newest is not None and newest.offsets.at("orders", 0) == 7
+
+    cluster.wait(folded)
+    assert jobs[-1].stop() == 0
