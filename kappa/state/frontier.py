@@ -21,6 +21,7 @@ from kappa.state.build import tables_folder
 from kappa.state.documents import Documents, NumberedRecords, Taken
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+from kappa.state.witness import Witnesses
 from kappa.values.tally import Tally
 
 OffsetsField = Annotated[Offsets, BeforeValidator(Offsets.parse), PlainSerializer(Offsets.plain)]
@@ -42,6 +43,9 @@ class Frontier:
 
     `heard_at` is when the job last read everything that the compacted topics contained. For a build
     that has not yet got so far, it is when the build began to read (law 5).
+
+    `witnesses` are the last records that were read before the offsets, by which the log is known
+    again (law 2). Frontiers of an older Kappa have none.
     """
 
     number: int
@@ -56,6 +60,7 @@ class Frontier:
     log_time: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     tally: Mapping[str, Mapping[int, Tally]] = field(default_factory=dict)
     heard_at: str = ""
+    witnesses: Witnesses = field(default_factory=dict)
     format: int = 1
 
     @property

@@ -30,7 +30,10 @@ def begin_from(into: Store, birth: Birth, source: Store, frontier: Frontier) -> 
     if the other build's tables do not exist (any more).
     """
     mark = replace(
-        origin_mark(birth.build, frontier.offsets), log_time=frontier.log_time, tally=frontier.tally
+        origin_mark(birth.build, frontier.offsets),
+        log_time=frontier.log_time,
+        tally=frontier.tally,
+        witnesses=frontier.witnesses,
     )
     versions = {
         name: adopt(
@@ -53,6 +56,7 @@ def begin_from(into: Store, birth: Birth, source: Store, frontier: Frontier) -> 
         log_time=frontier.log_time,
         tally=frontier.tally,
         heard_at=frontier.heard,
+        witnesses=frontier.witnesses,
     )
     sync_versions(into, birth.build, {}, versions)
     Frontiers(into, birth.build).publish(first)

@@ -31,7 +31,7 @@ from kappa.engine.decode.fate import Counts, counts_in, decoded_columns
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables.adopt import link_file
-from kappa.tables.archive import ArchiveMark, folder
+from kappa.tables.archive import ArchiveMark, LogEnds, folder, why_cut
 from kappa.tables.stored_archive import Block, StoredArchive, open_archive
 
 _DIGITS = 10
@@ -81,7 +81,18 @@ def archive_fingerprint(topic: Topic) -> str:
 class Archives:
     """The archives of the very topics of a build, decoded as it decodes."""
 
-    def __init__(self, store: Store, topics: Iterable[Topic], topic_ids: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        topics: Iterable[Topic],
+        topic_ids: Mapping[str, str],
+        log: LogEnds | None = None,
+    ) -> None:
+        """Takes the topics of a build, and their ids at its birth.
+
+        With a `log`, an archive whose topic has lost its end is not taken for a slice.
+        """
+        self._log = log
         # An archive may be read whether or not the topic still declares one.
         archived = (
             topic for topic in topics if topic.kind is TopicKind.RETAINED and not topic.identity
@@ -129,6 +140,9 @@ class Archives:
         if found is None:
             return {}
         archive, mark = found
+        cut = None if self._log is None else why_cut(self._log, mark)
+        if cut is not None:
+            raise KappaError(cut)
         _unlink(into)
         taken: dict[int, ArchivedRange] = {}
         blocks = archive.blocks()

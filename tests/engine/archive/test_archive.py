@@ -40,6 +40,7 @@ from kappa.log.producer import ProducedRecord
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store
+from kappa.state.witness import LostEnd, Witness, Witnesses
 from kappa.tables.archive import ArchiveMark, folder, one_log, why_stopped
 from kappa.tables.delta import Guard
 from kappa.tables.stored_archive import Block, StoredArchive, open_archive
@@ -287,6 +288,12 @@ class Broker:
 
     def end(self, _topics: list[str]) -> Offsets:
         return self.log.end
+
+    def last_before(self, _end: Offsets) -> dict[tuple[str, int], Witness]:
+        return {}
+
+    def lost_ends(self, _end: Offsets, _witnesses: Witnesses) -> tuple[LostEnd, ...]:
+        return ()
 
     def batches(
         self, _topic: str, partition: int, start: int, end: int
