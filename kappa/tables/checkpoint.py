@@ -30,6 +30,8 @@ def ensure_checkpoint(store: Store, path: str, version: int) -> None:
     log, beside = Path(path) / LOG_FOLDER, Path(path) / _BESIDE
     name = f"{version:020d}.checkpoint.parquet"
     if (log / name).exists():
+        # Who has written it may have died before its name was on the disk.
+        store.sync([log / name])
         return
     failpoint("table.before_checkpoint")
     # An interrupted process may have left it.
@@ -45,9 +47,10 @@ def ensure_checkpoint(store: Store, path: str, version: int) -> None:
         written, hint = beside / LOG_FOLDER / name, beside / LOG_FOLDER / LAST_CHECKPOINT
         store.sync([written, hint])
         link_file(written, log / name)
+        # A hint at a checkpoint that is not there would be no table.
+        store.sync([log / name])
         if (hinted(log / LAST_CHECKPOINT) or -1) < version:
             hint.replace(log / LAST_CHECKPOINT)
-        store.sync([log / name])
     except OSError as error:
         raise KappaError(
             f"the log of {path} could not be checkpointed: {error.strerror or error}",

@@ -41,7 +41,8 @@ def unneeded(
 ) -> tuple[Path, ...]:
     """Lists the files that neither the newest version nor a pinned one needs.
 
-    A version needs its data files, and its log from the newest checkpoint before it. A pinned
+    A version needs its data files, and its log from the newest checkpoint before it. No version
+    is behind the newest: what is left there was taken back. A pinned
     version that is not whole any more was deleted before it was pinned, and is passed over: its
     reader notices, and starts over. `listed` keeps the files of pinned versions from one call to
     the next: they never change, and each version costs some milliseconds to list. Raises Damaged if
@@ -108,5 +109,4 @@ def _unneeded_log(log: Path, versions: Collection[int]) -> list[Path]:
             max((number for number in checkpoints if number <= version), default=0), version + 1
         )
     }
-    newest = max(versions)
-    return [log / name for number, name in numbered if number < newest and number not in needed]
+    return [log / name for number, name in numbered if number not in needed]

@@ -14,13 +14,12 @@ from pathlib import Path
 from kappa.base.errors import Conflict
 from kappa.base.scratch import left_behind
 from kappa.code.rows_version import born_rows_version
-from kappa.state.build import Birth, folder, read_birth, recent_names, table_path
+from kappa.state.build import Birth, folder, read_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import kept_name, kept_of, past
 from kappa.state.lease import Lease, lease_name, sorted_leases
 from kappa.state.store import Store
 from kappa.tables.unneeded import unneeded
-from kappa.tables.versions import newest_version
 from replay.retire.garbage import Garbage, What, emptied_folders, garbage_files, garbage_trees
 from replay.retire.hands import Deleting, Hands, Looking
 from replay.retire.retire import data_of, orphans
@@ -154,7 +153,9 @@ def _of_build(
             *(each.frontier for each in kept if each not in going),
             *(() if newest is None else (newest,)),
         ]
-        found.append(garbage_files(build, What.FILES, _unneeded(store, birth, needed, leases)))
+        found.append(
+            garbage_files(build, What.FILES, _unneeded(store, birth, newest, needed, leases))
+        )
         found.append(
             garbage_trees(
                 build,
@@ -172,22 +173,25 @@ def _of_build(
 
 
 def _unneeded(
-    store: Store, birth: Birth, frontiers: Iterable[Frontier], leases: Iterable[Lease]
+    store: Store,
+    birth: Birth,
+    newest: Frontier | None,
+    frontiers: Iterable[Frontier],
+    leases: Iterable[Lease],
 ) -> Iterator[Path]:
-    """Yields the files of a build's tables that no frontier, no lease and no job needs.
+    """Yields the files of a build's tables that no frontier and no lease needs.
 
-    A job continues at the newest version.
+    The next job takes back what a dead one has committed behind the newest frontier.
     """
     versions = [frontier.versions for frontier in frontiers] + [
         lease.pins[birth.build].versions for lease in leases if birth.build in lease.pins
     ]
-    for name in (
-        name for table in birth.tables for name in (table.name, *recent_names(table.name))
-    ):
-        path = table_path(store, birth.build, name)
-        newest = newest_version(path)
-        if newest is not None:
-            yield from unneeded(path, newest, {each[name] for each in versions if name in each})
+    for name, version in ({} if newest is None else newest.versions).items():
+        yield from unneeded(
+            table_path(store, birth.build, name),
+            version,
+            {each[name] for each in versions if name in each},
+        )
 
 
 def _described(store: Store, state: State, now: float) -> Iterator[Path]:

@@ -61,6 +61,8 @@ class Maintenance:
         # pinned versions.
         self._checkpoints: dict[str, int] = {}
         self._listed: dict[str, dict[int, tuple[str, ...]]] = {}
+        # Versions in the history whose checkpoint is on the disk.
+        self._lasting: dict[str, set[int]] = {}
         # Frontier and leases after the last run: nothing new and no lease then means nothing to do
         # now.
         self._settled = (0, 0)
@@ -117,8 +119,10 @@ class Maintenance:
                 listed=listed,
             )
             # The log it was listed from is deleted by the next run.
-            for version in sorted(in_history & listed.keys()):
+            lasting = self._lasting.setdefault(name, set())
+            for version in sorted((in_history & listed.keys()) - lasting):
                 ensure_checkpoint(self._store, stored.path, version)
+            self._lasting[name] = lasting & in_history | in_history & listed.keys()
             # What the handle has read of the log may be gone now.
             stored.reopen()
         Frontiers(self._store, self._build).delete_below(newest.number)

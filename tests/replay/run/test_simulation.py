@@ -1,0 +1,41 @@
+"""Seeds of the simulation: whatever fails, no invariant does, and all heals (I1 to I10, I13)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from simulated import simulate
+
+# A test plays so many, so that a failure is found in seconds and named by its seed.
+TOGETHER = 10
+SEEDS = 200
+MANY = 10_000
+
+
+def played(first: int) -> Counter[str]:
+    happened: Counter[str] = Counter()
+    for seed in range(first, first + TOGETHER):
+        try:
+            happened += simulate(seed)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the seed is named
+            pytest.fail(
+                f"seed {seed}: {type(error).__name__}: {error}\n"
+                f"again, step by step: python tests/support/simulated.py {seed}"
+            )
+    return happened
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, SEEDS, TOGETHER))
+def test_a_seed_comes_to_rest_and_no_reader_goes_back(first: int) -> None:
+    happened = played(first)
+
+    # It is no calm sea: processes died, power was lost.
+    assert happened["kill"] + happened["power"] >= TOGETHER
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("first", range(SEEDS, MANY, TOGETHER))
+def test_many_more_seeds_do(first: int) -> None:
+    played(first)

@@ -1,0 +1,219 @@
+"""A simulation of the control plane, by a seed: operators, jobs, readers, and all that can fail.
+
+All is real but Spark, Kafka and the processes (crashing.py). A seed decides who acts next, and what
+happens to them: a process dies at any of its effects (failpoints, syncs), power is lost and what
+was not synced is lost, torn or reordered (power.py), calls of the operating system fail
+(faulty.py), clocks jump, and a second supervisor decides beside the first. A reader that never dies
+looks after each step: nothing goes back, and rows are those of the log (I1, I2, I3). When faults
+end, all comes to rest at the log's end (I9), and files on disk are files referenced (I5).
+
+    python tests/support/simulated.py SEED [SEED ...]    runs these seeds again, and tells each step
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from crashing import HOUR, Died, Doom, World
+from faulty import Faults
+from power import Disk
+
+from kappa.base.errors import Broken, KappaError
+from kappa.base.failpoint import acting
+from kappa.base.sections import RolloutSettings
+from kappa.state.store import Store
+from replay.intents.intents import abandon, ask_promote, ask_undo, ask_verify
+from replay.intents.pausing import ask_pause, ask_resume
+from replay.run.controller import Controller
+
+STEPS = 30
+# More than any seed takes to come to rest once faults have ended.
+REST = 120
+VERSIONS = ("one", "two", "three", "one/names", "two/names")
+# How often, of a hundred steps, something fails in one, and what.
+FAULTS = {"kill": 16, "power": 12, "disk": 8}
+
+
+class Fate(Doom):
+    """Dies at the given passing of an effect: a failpoint or a sync."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dies_in = 0
+
+    def __call__(self, name: str) -> None:
+        if not self.spares:
+            super().__call__(name)
+            self.effect()
+
+    def effect(self) -> None:
+        if self.spares:
+            return
+        if self.dead:
+            raise Died
+        if self.dies_in:
+            self.dies_in -= 1
+            if not self.dies_in:
+                self.dead = True
+                raise Died
+
+
+@dataclass
+class Simulation:
+    """One run of a seed."""
+
+    seed: int
+    folder: Path
+    tell: Callable[[str], None] = lambda _line: None
+    happened: Counter[str] = field(default_factory=Counter)
+
+    def run(self) -> None:
+        """Plays the seed. Raises AssertionError if an invariant does not hold."""
+        self.draw = random.Random(self.seed)
+        root = self.folder / "root"
+        root.mkdir(parents=True)
+        self.fate = Fate()
+        self.disk = Disk(root, self.draw, self.fate.effect)
+        self.faults = Faults(root, self.draw, 0.04)
+        self.fails = ""
+        self.faults.on = False
+        with ExitStack() as ending:
+            ending.enter_context(acting(self.fate))
+            ending.enter_context(self.disk.watching())
+            ending.enter_context(self.faults.injected())
+            self.world = World(Store(root), self.fate, keep_every_seconds=0.0, keep_seconds=60.0)
+            self.second: Controller | None = None
+            self.world.log.ensure(self.draw.randrange(6, 16))
+            self.world.stage("one")
+            for number in range(STEPS):
+                self._step(number)
+            self.fate.dies_in = 0
+            self._come_to_rest()
+
+    def _step(self, number: int) -> None:
+        act = self.draw.choices(
+            [self._round, self._produce, self._operate, self._second, self._clock, self._collect],
+            [10, 3, 5, 2, 1, 1],
+        )[0]
+        if not self.fate.dies_in:
+            chances = [*FAULTS.values(), 100 - sum(FAULTS.values())]
+            self.fails = self.draw.choices([*FAULTS, ""], chances)[0]
+            if self.fails in {"kill", "power"}:
+                # It stays so until that effect, whoever is at it then.
+                self.fate.dies_in = self.draw.randrange(1, 60)
+        fails, said = self.fails, ""
+        self.faults.on = fails == "disk"
+        try:
+            act()
+        except Died:
+            said = "died"
+        except Broken:
+            raise
+        except KappaError as error:
+            # Its message is for people; any other error than this would end the simulation.
+            said = error.message
+            if fails == "disk":
+                # A process that meets it ends.
+                self.fate.dead = True
+        self.faults.on = False
+        self.tell(f"{number:3} {act.__name__[1:]:8} {fails:5} {said}")
+        if self.fate.dead:
+            self.happened[fails] += 1
+            self._begin_anew(power=fails == "power")
+        self.world.look()
+
+    def _begin_anew(self, *, power: bool) -> None:
+        self.world.end()
+        if power:
+            self.disk.cut()
+        # A store remembers which folders it has synced.
+        self.world.store = Store(self.world.store.folder)
+        self.second = None
+        self.world.begin()
+
+    def _round(self) -> None:
+        self.world.round()
+
+    def _produce(self) -> None:
+        self.world.log.ensure(self.world.log.count + self.draw.randrange(1, 6))
+
+    def _second(self) -> None:
+        """Lets a second supervisor decide too, as if no lock kept it out."""
+        if self.second is None:
+            self.second = Controller(
+                self.world.store,
+                log=self.world.log,  # type: ignore[arg-type]
+                processes=self.world,
+                rules=RolloutSettings(),
+                clock=self.world.clock,
+            )
+        self.second.tick()
+
+    def _clock(self) -> None:
+        self.world.ahead += self.draw.choice([-30.0, 5.0, 61.0, 2 * HOUR])
+
+    def _collect(self) -> None:
+        # As its upkeep does, a job deletes nothing while another collects its builds.
+        self.world.collect()
+
+    def _operate(self) -> None:
+        store = self.world.store
+        intents: list[Callable[[], object]] = [
+            lambda: self.world.stage(self.draw.choice(VERSIONS), auto_promote=True),
+            lambda: self.world.stage(self.draw.choice(VERSIONS), auto_promote=False),
+            lambda: ask_promote(store, "ships"),
+            lambda: ask_verify(store, "ships"),
+            lambda: ask_undo(store, "ships"),
+            lambda: abandon(store, "ships"),
+            lambda: ask_pause(store, "ships"),
+            lambda: ask_resume(store, "ships"),
+        ]
+        self.draw.choices(intents, [6, 3, 3, 1, 2, 1, 1, 3])[0]()
+
+    def _come_to_rest(self) -> None:
+        """Asserts that all that was begun ends, and that readers see the whole log (I9)."""
+        world = self.world
+        with suppress(KappaError):
+            ask_resume(world.store, "ships")
+        for _ in range(REST):
+            state = world.state()
+            waiting = state.active("ships")
+            if waiting is not None and waiting.waits:
+                with suppress(KappaError):
+                    ask_promote(world.store, "ships")
+            if waiting is None and (
+                "ships" not in state.serving or world.shown[1].equals(world.log.end(["ships"]))
+            ):
+                break
+            world.round()
+            world.look()
+        else:
+            raise AssertionError(f"it does not come to rest: {world.controller.waits}")
+        world.end()
+        world.ahead += 3 * HOUR
+        world.collect()
+        self.tell(f"    rests at {world.shown}, after {dict(self.happened)}")
+
+
+def simulate(seed: int, tell: Callable[[str], None] = lambda _line: None) -> Counter[str]:
+    """Runs one seed in a folder of its own. Returns what happened, counted."""
+    with tempfile.TemporaryDirectory(prefix="kappa-simulated-") as folder:
+        simulation = Simulation(seed, Path(folder), tell)
+        simulation.run()
+        return simulation.happened
+
+
+if __name__ == "__main__":
+    for given in sys.argv[1:]:
+        print(f"seed {given}", flush=True)
+        simulate(int(given), lambda line: print(line, flush=True))
