@@ -35,6 +35,9 @@ _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # has no types
 # librdkafka also prints its reports; only the reports are wanted.
 _QUIET = {"log_level": "0"}
+# A question waits for the broker that librdkafka knows as the controller. If that one is dead, it
+# learns of another within this time, which is less than our patience; by itself in five minutes.
+_FOUND_AGAIN = {"topic.metadata.refresh.interval.ms": "10000"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ class Cluster:
         }
         self._answers = Answers(bootstrap_servers)
         with making("the client"):
-            self._admin = AdminClient(self._options)
+            self._admin = AdminClient({**_FOUND_AGAIN, **self._options})
 
     def topics(self) -> Mapping[str, TopicFacts]:
         """Returns all topics by name, Kafka's own (`__...`) left out."""

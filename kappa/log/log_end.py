@@ -101,8 +101,8 @@ def lost_ends(
         and beginning.at(*part) <= witness.offset + 1 <= offset
     }
     for part, first in _cut_since(options, refuse, known).items():
-        lengths = [each for each in (first, cut.get(part)) if each is not None]
-        cut[part] = min(lengths, default=None)
+        # The epoch's end is exact; a high watermark may lag behind for a moment.
+        cut[part] = cut.get(part) if first is None else first
     rest = {
         part: witness
         for part, witness in known.items()

@@ -133,6 +133,10 @@ def test_a_running_tail_stops(
     produce(kafka, topic_name, *range(10, 10 + after))
 
     assert job.ended() == 1, job.said()
+    while read_stopped(project.store, "b-1") is None:
+        # It met the broker that was away, at a load like that of all tests: the next one is told.
+        jobs.append(project.start("b-1"))
+        assert jobs[-1].ended() == 1, jobs[-1].said()
     assert_stopped(project, topic_name, "was cut at offset 3 and has lost offsets 3 to 4", "3")
     newest = Frontiers(project.store, "b-1").newest()
     assert newest is not None

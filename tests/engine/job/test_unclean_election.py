@@ -37,9 +37,7 @@ def cluster(jars: Jars, java: Java, tmp_path: Path) -> Iterator[ThreeBrokers]:
     running.close()
 
 
-def produce(cluster: ThreeBrokers, *numbers: int) -> None:
-    # A client that knew a broker before it died asks that one for 20 seconds.
-    log = Log(cluster.bootstrap_servers)
+def produce(log: Log, *numbers: int) -> None:
     for number in numbers:
         log.produce([ProducedRecord(json.dumps({"n": number}).encode(), partition=0)], "orders")
 
@@ -51,11 +49,10 @@ def test_an_unclean_election_stops_a_running_job_and_one_that_was_away(
     project = Project(tmp_path / "project", Log(cluster.bootstrap_servers))
     for build in ("running", "away"):
         project.bear(build, SOURCE, {"rows": "n int"})
-    produce(cluster, 0, 1, 2)
+    produce(project.log, 0, 1, 2)
     cluster.kill(LEFT_BEHIND)
     cluster.wait(lambda: cluster.in_sync("orders")[1] == {LEADER})
-    produce(cluster, 3, 4)
-    project.log = Log(cluster.bootstrap_servers)
+    produce(project.log, 3, 4)
     started = {build: project.start(build) for build in ("running", "away")}
     jobs.extend(started.values())
     for build, job in started.items():
@@ -65,14 +62,14 @@ def test_an_unclean_election_stops_a_running_job_and_one_that_was_away(
     cluster.kill(LEADER)
     cluster.start(LEFT_BEHIND)
     cluster.wait(lambda: cluster.in_sync("orders")[0] == LEFT_BEHIND)
-    produce(cluster, 10, 11, 12)
+    produce(project.log, 10, 11, 12)
     started["away"] = project.start("away")
     jobs.append(started["away"])
 
     for build, job in started.items():
         assert job.ended() == 1, job.said()
         while (stopped := read_stopped(project.store, build)) is None:
-            # A job whose client waits for a dead broker ends too: the supervisor starts another.
+            # A job whose Spark asks a dead broker ends too: the supervisor starts another.
             jobs.append(project.start(build))
             assert jobs[-1].ended() == 1, jobs[-1].said()
         assert stopped.message == (
@@ -82,7 +79,20 @@ def test_an_unclean_election_stops_a_running_job_and_one_that_was_away(
     # The old leader takes the new one's log, and nothing of its own comes back.
     cluster.start(LEADER)
     cluster.wait(lambda: cluster.in_sync("orders")[1] == {LEADER, LEFT_BEHIND})
-    assert Log(cluster.bootstrap_servers).end(["orders"]).at("orders", 0) == 6
+    assert project.log.end(["orders"]).at("orders", 0) == 6
+
+
+def test_clients_ask_another_broker_if_theirs_dies(cluster: ThreeBrokers) -> None:
+    """Each takes any of the three for the controller, and waits for that one's answers."""
+    cluster.create("orders", (LEADER, THIRD))
+    clients = [Log(cluster.bootstrap_servers) for _ in range(12)]
+    for client in clients:
+        assert client.facts("orders") is not None
+
+    cluster.kill(LEFT_BEHIND)
+
+    for client in clients:
+        assert client.facts("orders") is not None
 
 
 def test_a_clean_election_stops_nothing(
@@ -91,20 +101,20 @@ def test_a_clean_election_stops_nothing(
     cluster.create("orders", (LEADER, LEFT_BEHIND))
     project = Project(tmp_path / "project", Log(cluster.bootstrap_servers))
     project.bear("b", SOURCE, {"rows": "n int"})
-    produce(cluster, 0, 1, 2)
+    produce(project.log, 0, 1, 2)
     jobs.append(project.start("b"))
     project.wait_until_folded("b", jobs[-1])
 
     for killed, next_leader in ((LEADER, LEFT_BEHIND), (LEFT_BEHIND, LEADER)):
         cluster.kill(killed)
         cluster.wait(lambda leader=next_leader: cluster.in_sync("orders")[0] == leader)
-        produce(cluster, 3, 4)
+        produce(project.log, 3, 4)
         cluster.start(killed)
         cluster.wait(lambda: cluster.in_sync("orders")[1] == {LEADER, LEFT_BEHIND})
 
     def folded() -> bool:
         if jobs[-1].process.poll() is not None:
-            # Its client has waited for a dead broker: the supervisor starts another job.
+            # Its Spark has asked a dead broker: the supervisor starts another job.
             assert read_stopped(project.store, "b") is None, jobs[-1].said()
             jobs.append(project.start("b"))
         newest = project.frontier("b")
