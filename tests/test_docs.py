@@ -76,7 +76,7 @@ def test_the_files_that_the_readme_names_in_its_tree_are_there() -> None:
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
-@pytest.mark.parametrize("page", ["design.md", "explain/guarantees.md"])
+@pytest.mark.parametrize("page", ["design.md", "explain/guarantees.md", "explain/faults.md"])
 def test_the_tests_that_a_page_names_are_there(page: str) -> None:
     named = set(
         re.findall(

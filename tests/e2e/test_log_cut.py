@@ -14,7 +14,7 @@ from testbed import Testbed, platform
 from kappa.java.jars import Jars
 from kappa.java.java import Java
 
-pytestmark = [pytest.mark.jvm, pytest.mark.fault]
+pytestmark = [pytest.mark.jvm, pytest.mark.fault, pytest.mark.sweep]
 
 SHOP = """
 from kappa import Table, Topic, count, pipeline, sum_

@@ -1,4 +1,4 @@
-"""A simulation of the control plane, by a seed: operators, jobs, readers, and all that can fail.
+"""A simulation of the control plane, by a seed: who acts, and what fails.
 
 All is real but Spark, Kafka and the processes (crashing.py). A seed decides who acts next, and what
 happens to them: a process dies at any of its effects (failpoints, syncs), power is lost and what

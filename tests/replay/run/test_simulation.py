@@ -1,4 +1,4 @@
-"""Seeds of the simulation: whatever fails, no invariant does, and all heals (I1 to I10, I13)."""
+"""Seeds of the simulation: whatever fails, no invariant does (I1 to I10, I13)."""
 
 from __future__ import annotations
 
