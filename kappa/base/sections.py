@@ -55,6 +55,12 @@ class EngineSettings(_Section):
     """`[engine]`: how a job folds."""
 
     memory: str = Field(default="2g", description="heap of a job's JVM", pattern=r"^\d+[mg]$")
+    worker_memory: str = Field(
+        default="4g",
+        description="address space of each of Spark's Python workers, which run the function; "
+        "one that takes more ends its job, and the slice is folded in parts after two such ends",
+        pattern=r"^\d+[mg]$",
+    )
     cores: int = Field(default=0, ge=0, description="cores a job may use; 0: all")
     slice_records: int = Field(
         default=2_000_000, ge=1, description="most offsets in one slice of a catch-up"

@@ -129,6 +129,23 @@ def _of_step(raised: re.Match[str] | None, pipeline: Pipeline) -> Broken | None:
     )
 
 
+def hoarded(error: Exception, pipeline: Pipeline) -> KappaError | None:
+    """Returns the error of a function that took more memory than a worker may, or None.
+
+    With fewer rows it may do with less: the slice is folded in parts once two jobs ended in it.
+    """
+    raised = _RAISED.search(str(error))
+    if raised is None or not raised[1].startswith("MemoryError"):
+        return None
+    lines = [f"{file}:{line}" for file, line in _FRAME.findall(raised[0]) if not _is_ours(file)]
+    return KappaError(
+        f"{lines[-1] if lines else pipeline.source}: pipeline {pipeline.name} took more memory than"
+        " a worker may have",
+        hint="the slice is folded again, and in parts after two such ends; engine.worker_memory in"
+        " kappa.toml is the limit",
+    )
+
+
 def unfit_in(text: str) -> str | None:
     """Returns Spark's sentence about a value that does not fit, or None if an error has none."""
     unfit = _UNFIT.search(text)

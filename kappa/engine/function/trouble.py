@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from kappa.base import errors
 from kappa.base.errors import Broken, KappaError, Unreachable
 from kappa.declare.pipeline import Pipeline
-from kappa.engine.function.failure import explained
+from kappa.engine.function.failure import explained, hoarded
 
 # PySpark raises its own class for errors that it knows, and py4j's for all others. So does Delta's
 # Python side.
@@ -45,7 +45,7 @@ _OURS = re.compile(rf"^{re.escape(KappaError.__module__)}\.(\w+): (.+) \(([^()]+
 def translated(error: PySparkException | Py4JError, pipeline: Pipeline) -> KappaError:
     """Returns the error with which a job ends."""
     text = str(error)
-    ours = _raised_by_worker(text) or explained(error, pipeline)
+    ours = _raised_by_worker(text) or explained(error, pipeline) or hoarded(error, pipeline)
     if ours is not None:
         return ours
     first = _first_line(text) or type(error).__name__

@@ -142,13 +142,14 @@ def boot(
     jars: Jars,
     local_dir: Path,
     cores: int = 0,
+    worker_memory: str = "4g",
     list_classes: Path | None = None,
 ) -> Machine:
     """Starts the JVM of this process's session, and does not wait for it.
 
-    `memory` is its heap (`2g`); `cores` of 0 are all. `local_dir` takes what Spark spills and
-    leaves; it belongs to this process alone. `list_classes` is a path for the list of the JVM's
-    classes (only recording.py asks for it).
+    `memory` is its heap (`2g`), `worker_memory` that of a Python worker; `cores` of 0 are all.
+    `local_dir` takes what Spark spills and leaves; it belongs to this process alone. `list_classes`
+    is a path for the list of the JVM's classes (only recording.py asks for it).
     """
     cores = cores or _cores_here()
     for folder in (local_dir / "tmp", local_dir / "spark"):
@@ -172,7 +173,7 @@ def boot(
     )
     # Another thread may change a variable while it is read, but not add or remove one (getenv(3)).
     os.environ.update(_SET_BY_PYSPARK)
-    return Machine(process, gateway, name, memory, spark_settings(local_dir, cores))
+    return Machine(process, gateway, name, memory, spark_settings(local_dir, cores, worker_memory))
 
 
 def boot_for(settings: Settings, *, profile: Profile, name: str, local_dir: Path) -> Machine:
@@ -185,6 +186,7 @@ def boot_for(settings: Settings, *, profile: Profile, name: str, local_dir: Path
         jars=jars,
         local_dir=local_dir,
         cores=settings.engine.cores,
+        worker_memory=settings.engine.worker_memory,
     )
 
 

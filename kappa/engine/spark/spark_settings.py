@@ -11,8 +11,11 @@ from pathlib import Path
 _SOCKET_FOLDER_BYTES = 104 - 44
 
 
-def spark_settings(local_dir: Path, cores: int) -> Mapping[str, str]:
-    """Returns the settings of a session that may write to `local_dir` alone."""
+def spark_settings(local_dir: Path, cores: int, worker_memory: str) -> Mapping[str, str]:
+    """Returns the settings of a session that may write to `local_dir` alone.
+
+    Each of its Python workers may take `worker_memory` (`4g`).
+    """
     return {
         "spark.master": f"local[{cores}]",
         # Local mode listens on the outer address otherwise.
@@ -39,6 +42,9 @@ def spark_settings(local_dir: Path, cores: int) -> Mapping[str, str]:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # Workers import a pipeline's modules from the same place as this process.
         "spark.python.daemon.module": "kappa.engine.spark.workers",
+        # A function that takes more raises a MemoryError in its worker, and is named: no other is
+        # killed for it.
+        "spark.executor.pyspark.memory": worker_memory,
         # By TCP, each task of a worker waits 40 ms for its input: Nagle's algorithm against delayed
         # acknowledgements.
         "spark.python.unix.domain.socket.enabled": "true",

@@ -11,6 +11,7 @@ import pytest
 
 from kappa import Pipeline, Table, Topic, count, latest, pipeline
 from kappa.base.errors import Broken, KappaError
+from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.values.tally import Tally
 
@@ -48,6 +49,13 @@ def inverted(events: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     return events.withColumn("n", F.udf(lambda n: None if n is None else 12 // n, "int")("n"))
+
+
+def hoarding(events: DataFrame) -> DataFrame:
+    """Takes more memory than a worker may if n is 0."""
+    from pyspark.sql import functions as F
+
+    return events.withColumn("n", F.udf(lambda n: len(bytearray(n or 1 << 33)) % 2, "int")("n"))
 
 
 def cast(events: DataFrame) -> DataFrame:
@@ -124,6 +132,18 @@ def test_the_job_stops_with_the_first_record_that_the_function_fails_on(
     assert len(said) < 800
     assert 'on_error="reject"' in stopped.value.hint
     assert built.publisher.newest.offsets.distance(built.birth.origin_offsets) == 0
+
+
+def test_a_function_that_takes_all_memory_is_named_and_its_job_may_try_again_with_fewer_rows(
+    build: Callable[..., Rehearsal],
+) -> None:
+    built = build(of(hoarding), filled(*events(6, _3={"n": 0})))
+
+    with pytest.raises(KappaError, match="pipeline p took more memory than a worker may") as ended:
+        built.fold(Offsets({"events": {0: 6, 1: 6}}))
+    assert not isinstance(ended.value, Broken)
+    assert ended.value.message.startswith(f"{__file__}:")
+    assert "engine.worker_memory" in ended.value.hint
 
 
 def test_records_that_fail_are_rejects_of_all_tables_and_all_others_are_folded(
