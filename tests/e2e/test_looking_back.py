@@ -10,6 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -24,6 +25,7 @@ from testbed import PATIENCE_SECONDS, Testbed, platform
 from kappa.engine.legs.legs import Legs
 from kappa.log.producer import ProducedRecord
 from kappa.state.build import read_birth, table_path
+from kappa.state.frontier import Frontiers
 from kappa.state.kept import kept_of
 from kappa.state.offsets import Offsets
 from kappa.tables.versions import files, mark_of, newest_version
@@ -446,6 +448,11 @@ def test_a_proof_finds_forged_rows_and_lost_rows(
             custom_metadata={"userMetadata": mark_of(path, version).to_json()}
         ),
     )
+    # What no frontier names would be taken back.
+    newest = bed.frontier(live)
+    assert newest is not None
+    versions = {**newest.versions, "by_item": version + 1}
+    Frontiers(bed.store, live).publish(replace(newest, number=newest.number + 1, versions=versions))
     bed.must("up", "-d")
     bed.log.produce([order(1)], "orders")
     bed.wait_until_folded("shop", bed.log.end(["orders", "items"]))

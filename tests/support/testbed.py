@@ -242,8 +242,11 @@ def platform(
     try:
         for name, text in files.items():
             bed.declare(name, text)
+        # As a command would: what Kappa keeps is for its user alone.
+        before = os.umask(0o077)
         for name, answer in _described.items():
             bed.store.put(name, answer)
+        os.umask(before)
         bed.must("up", "-d")
         bed.must("topics", "create")
         yield bed

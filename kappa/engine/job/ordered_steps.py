@@ -35,6 +35,9 @@ class OrderedSteps:
         States are read as they were before the slice.
         """
         made, due = dict(rows), {writer.birth.name: writer for writer in writers}
+        if not made:
+            # The slice has no row.
+            return made
         for fold in self._folds:
             found = made.pop(fold.table.name)
             made |= self._folded(fold, found, due[fold.table.name], spark)

@@ -134,7 +134,7 @@ def test_the_job_stops_with_the_first_record_that_the_function_fails_on(
     assert built.publisher.newest.offsets.distance(built.birth.origin_offsets) == 0
 
 
-def test_a_function_that_takes_all_memory_is_named_and_its_job_may_try_again_with_fewer_rows(
+def test_a_function_that_takes_all_memory_is_named_and_its_slice_tried_again(
     build: Callable[..., Rehearsal],
 ) -> None:
     built = build(of(hoarding), filled(*events(6, _3={"n": 0})))
