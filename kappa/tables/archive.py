@@ -19,7 +19,7 @@ from kappa.state.offsets import Offsets
 from kappa.values.tally import Tally
 
 FOLDER = "archive"
-_HINT = "move its folder away, and the archive is made again from what the topic has"
+HINT = "move its folder away, and the archive is made again from what the topic has"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def parse_archive_mark(text: Any, *, where: str) -> ArchiveMark:
         return _MARK.validate_python(json.loads(text))
     except (TypeError, ValueError, ValidationError) as error:
         raise Damaged(
-            f"{where} carries no mark of an archive: {str(text)[:200]}", hint=_HINT
+            f"{where} carries no mark of an archive: {str(text)[:200]}", hint=HINT
         ) from error
 
 

@@ -82,6 +82,7 @@ class Archives:
     """The archives of the very topics of a build, decoded as it decodes."""
 
     def __init__(self, store: Store, topics: Iterable[Topic], topic_ids: Mapping[str, str]) -> None:
+        self._store = store
         # An archive may be read whether or not the topic still declares one.
         archived = (
             topic for topic in topics if topic.kind is TopicKind.RETAINED and not topic.identity
@@ -133,6 +134,14 @@ class Archives:
         taken: dict[int, ArchivedRange] = {}
         blocks = archive.blocks()
         number = 0
+        of_ranges = (
+            block
+            for block in blocks
+            if (wanted := ranges.get(block.partition)) is not None
+            and block.least < wanted[1]
+            and block.greatest >= wanted[0]
+        )
+        archive.ensure_whole(self._store, of_ranges)
         for partition, (start, end) in sorted(ranges.items()):
             reached = min(end, mark.end.get(partition, start))
             own = [block for block in blocks if block.partition == partition]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from commits import make_commits
 
 from kappa.base.errors import Broken
 from kappa.engine.write.publisher import Publisher, Stopping
@@ -38,7 +39,9 @@ class Clock:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store(tmp_path, syncs=False)
+    store = Store(tmp_path, syncs=False)
+    make_commits(store, "b", "t", 8)
+    return store
 
 
 def begun(
