@@ -1,4 +1,4 @@
-"""What is damaged below the root, and its repair."""
+"""What is damaged below the root, and its repair; the scrub of its data files."""
 
 from __future__ import annotations
 
@@ -67,3 +67,44 @@ def doctor(
         say("hint: kappa down, then kappa doctor --repair: it does this, and keeps what it moves")
     if not repair or len(moves) < len(found):
         raise typer.Exit(ExitCode.FAILED)
+
+
+def scrub(context: typer.Context, output: As = Form.TABLE) -> None:
+    """Read every data file that is of use, and compare it with what was written.
+
+    Those are the files of all builds, of what is kept of the past, and of the archives. Exit code 1
+    if a file is not as it was written, or gone.
+    """
+    from kappa.base.units import memory
+    from replay.doctor.scrub import scrub as scrubbed
+
+    store = here_of(context).store
+    with moving("reading all data files") as show:
+        found = scrubbed(
+            store,
+            show=lambda done, of, bad: show(
+                f"reading all data files: {memory(done)} of {memory(of)}, {bad} bad"
+            ),
+        )
+    if output is Form.TABLE:
+        for each in found.bad:
+            sys.stdout.write(f"{each.text(store)}\n   hint: {each.hint}\n")
+    else:
+        print_listing(
+            output,
+            Listing(
+                ("file", "of", "table", "why", "hint"),
+                tuple(
+                    (
+                        str(each.path.relative_to(store.folder)),
+                        *(each.of, each.table, each.why, each.hint),
+                    )
+                    for each in found.bad
+                ),
+            ),
+        )
+    unknown = f"; of {found.unknown} no sum was recorded" if found.unknown else ""
+    say(f"{found.files} files with {memory(found.bytes)} were read{unknown}")
+    if found.bad:
+        raise typer.Exit(ExitCode.FAILED)
+    say("all that was recorded is as it was written")

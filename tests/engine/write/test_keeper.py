@@ -68,7 +68,7 @@ def told(store: Store, build: str) -> list[tuple[int, tuple[int, ...], bool]]:
 def store(tmp_path: Path) -> Store:
     store = Store(tmp_path, syncs=False)
     for build in ("a", "b"):
-        make_commits(store, build, "t", 100)
+        make_commits(store, build, "t", 1000)
     return store
 
 

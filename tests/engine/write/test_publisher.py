@@ -118,6 +118,7 @@ def test_a_put_that_a_dead_process_left_behind_may_land_while_the_next_one_begin
     tmp_path: Path,
 ) -> None:
     store = Late(tmp_path, syncs=False)
+    make_commits(store, "b", "t", 8)
     dead = begun(store).publish(mark(5), {"t": 1})
     store.late = replace(
         dead, number=dead.number + 1, offsets=Offsets({"x": {0: 6}}), versions={"t": 2}
@@ -135,6 +136,7 @@ def test_a_put_that_a_dead_process_left_behind_may_land_while_the_next_one_begin
 
 def test_who_acts_for_a_dead_job_acknowledges_what_it_had_under_way_too(tmp_path: Path) -> None:
     store = Late(tmp_path, syncs=False)
+    make_commits(store, "b", "t", 8)
     dead = begun(store).publish(mark(5), {"t": 1})
     store.late = replace(
         dead, number=dead.number + 1, offsets=Offsets({"x": {0: 6}}), versions={"t": 2}
