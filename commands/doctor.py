@@ -1,4 +1,4 @@
-"""What is damaged below the root, and its repair; the scrub of its data files."""
+"""Damage below the root, and its repair; the scrub of its data files."""
 
 from __future__ import annotations
 

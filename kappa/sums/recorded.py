@@ -105,21 +105,23 @@ class RecordedSums:
 
     def of(self, names: Iterable[str]) -> Sums:
         """Returns the sums of these files, without those that have none."""
-        names = list(names)
-        if not self._known.keys() >= set(names):
-            self._read()
-        return {name: self._known[name] for name in names if name in self._known}
+        wanted = set(names)
+        # Frontiers first: those that are deleted meanwhile have been joined by then.
+        for read in (self._read_frontiers, self._read_joined):
+            if not self._known.keys() >= wanted:
+                read()
+        return {name: self._known[name] for name in wanted if name in self._known}
 
     def all(self) -> Sums:
         """Returns all sums."""
-        self._read()
+        self._read_frontiers()
+        self._read_joined()
         return self._known
 
-    def _read(self) -> None:
-        # Frontiers first: those that are deleted meanwhile have been joined by then.
-        self._read_frontiers()
-        last = self._joined.last()
-        if last is not None and last[0] > self._joined_read:
+    def _read_joined(self) -> None:
+        numbers = self._joined.numbers()
+        last = self._joined.last() if numbers and numbers[-1] > self._joined_read else None
+        if last is not None:
             self._joined_read, self._known = last[0], dict(last[1].sums)
             self._last_read = 0
             self._read_frontiers()

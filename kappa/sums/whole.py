@@ -1,4 +1,4 @@
-"""The check that data files are as they were written, made before a process first reads them.
+"""The check of data files against their sums, before a process first reads them.
 
 A process checks a file once. A large file that one process has checked is not read again by others
 until the machine starts anew: `run/whole.json` has its size, its time and its sum. That document is
