@@ -39,7 +39,7 @@ class RememberedFiles:
 
 @dataclass(slots=True)
 class _Checked:
-    """What this process has checked below one root: paths, and the sums of each build."""
+    """The paths that this process has checked below one root, and the sums of each build."""
 
     paths: set[str] = field(default_factory=set)
     sums: dict[str, RecordedSums] = field(default_factory=dict)

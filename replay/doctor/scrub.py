@@ -30,7 +30,7 @@ Show = Callable[[int, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class ScrubbedFile:
-    """A data file, or a table whose files cannot be listed: its owner, and what is wrong with it.
+    """A data file, or a table whose files cannot be listed, and what is wrong with it.
 
     `of` is the build or the topic, `table` the table or None for an archive. `sum` is the recorded
     one, None if there is none. `why` is empty if nothing is wrong.

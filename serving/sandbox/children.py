@@ -98,10 +98,7 @@ class QueryProcess:
             except TimeoutError:
                 break
             except (OSError, ValueError) as error:
-                raise KappaError(
-                    f"the query's process sent what could not be understood: {error}",
-                    hint="ask again; if it stays so, the query is to blame",
-                ) from error
+                raise _not_understood(error) from error
             match frame:
                 case (kind, content) if (
                     kind == PIECE and body.tell() + len(content) <= allowance.bytes + _SLACK_BYTES
@@ -109,7 +106,7 @@ class QueryProcess:
                     body.write(content)
                 case (kind, content) if kind == NAMED:
                     begun = time.monotonic()
-                    check((str(pipeline), str(name)) for pipeline, name in json.loads(content))
+                    check(_named_in(content))
                     deadline += time.monotonic() - begun
                     self.way.sendall(framed(ACCEPTED))
                 case (kind, content) if kind == ENDED:
@@ -247,6 +244,20 @@ class Nursery:
             self._process.wait()
         self._said.close()
         self._folder.cleanup()
+
+
+def _named_in(content: bytes) -> list[Named]:
+    try:
+        return [(str(pipeline), str(name)) for pipeline, name in json.loads(content)]
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _not_understood(error) from error
+
+
+def _not_understood(error: Exception) -> KappaError:
+    return KappaError(
+        f"the query's process sent what could not be understood: {error}",
+        hint="ask again; if it stays so, the query is to blame",
+    )
 
 
 def _too_long(allowance: Allowance) -> TooMuch:

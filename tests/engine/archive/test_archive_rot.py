@@ -1,4 +1,4 @@
-"""Bit rot in an archive: no slice and no join reads what is wrong, and a scrub finds it (I14)."""
+"""Bit rot in an archive: no slice and no join reads it, and a scrub finds it (I14)."""
 
 from __future__ import annotations
 
