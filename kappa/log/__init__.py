@@ -8,6 +8,7 @@ its files in this order:
 - producer: records that are sent and acknowledged
 - reader: small ranges, record by record
 - bulk: large ranges, in columns; librdkafka, message_loops: how no message becomes an object
+- log_end: whether the log's end is still the one that was read
 - headers: the names and values beside a record
 - consumers: the settings and errors that both readers share
 - answers: the meaning of the broker's errors

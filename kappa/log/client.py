@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 from kappa.log.answers import making
 from kappa.log.cluster import Cluster
+from kappa.log.log_end import last_before, lost_ends
 from kappa.log.producer import Acknowledged, ProducedRecord, Producer
 from kappa.log.reader import LogReader, Record
 from kappa.state.offsets import Offsets
+from kappa.state.witness import LostEnd, Witness, Witnesses
 
 if TYPE_CHECKING:
     from kappa.log.bulk import Columns
@@ -83,6 +85,29 @@ class Log(Cluster):
                 yield from reader.read(
                     start, Offsets({name: of_topic for name, of_topic in parts.items() if of_topic})
                 )
+
+    def last_before(self, end: Offsets) -> dict[tuple[str, int], Witness]:
+        """Finds the last committed record of each partition before these offsets, as a witness."""
+        with making("a consumer"):
+            return last_before(
+                self._options, self._answers.refuse, end, self.beginning(sorted(end.next))
+            )
+
+    def lost_ends(self, end: Offsets, witnesses: Witnesses) -> tuple[LostEnd, ...]:
+        """Finds the partitions that are not the ones any more that were read up to `end`.
+
+        `witnesses` are the last records that were read of them.
+        """
+        names = sorted(end.next)
+        with making("a consumer"):
+            return lost_ends(
+                self._options,
+                self._answers.refuse,
+                end,
+                witnesses,
+                beginning=self.beginning(names),
+                high_watermark=self.high_watermark(names),
+            )
 
     def keys(self, topic: str, start: Offsets) -> Iterator[bytes]:
         """Yields the keys of a topic's committed records from `start` to the end that it has now.

@@ -27,6 +27,7 @@ from kappa.log.consumers import (
 )
 from kappa.log.headers import Headers, HeadersAgain, decoded_headers
 from kappa.state.offsets import Offsets
+from kappa.state.witness import NO_EPOCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class Record:
     key: bytes | None
     value: bytes | None
     headers: Headers
+    leader_epoch: int = NO_EPOCH
 
 
 # In place of headers that are to be read once more.
@@ -175,6 +177,7 @@ class LogReader:
             message.key(),
             message.value(),
             _UNREAD if headers is None else headers,
+            NO_EPOCH if (epoch := message.leader_epoch()) is None else epoch,
         )
 
     def _reached(self, message: Any) -> bool:

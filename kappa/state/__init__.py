@@ -6,6 +6,7 @@ the log. Read its files in this order:
 - store: objects below a root
 - documents: JSON records of one kind, alone or numbered
 - offsets: the next offset of every partition
+- witness: the last record read of a partition, by which a log is known again
 - slices: ranges between two offset vectors
 - build: a build's birth certificate
 - mark: the mark that each commit of a table carries

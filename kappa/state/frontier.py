@@ -21,6 +21,7 @@ from kappa.state.build import tables_folder
 from kappa.state.documents import Documents, NumberedRecords, Taken
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+from kappa.state.witness import Witnesses
 from kappa.values.tally import Tally
 
 # The bytes of a file and their CRC; and those of a build's files, as `TABLE/FILE`.
@@ -47,6 +48,9 @@ class Frontier:
     that has not yet got so far, it is when the build began to read (law 5).
 
     `sums` are those of the data files that are new with it (kappa/sums/recorded.py).
+
+    `witnesses` are the last records that were read before the offsets, by which the log is known
+    again (law 2). Frontiers of an older Kappa have none.
     """
 
     number: int
@@ -62,6 +66,7 @@ class Frontier:
     tally: Mapping[str, Mapping[int, Tally]] = field(default_factory=dict)
     heard_at: str = ""
     sums: Sums = field(default_factory=dict)
+    witnesses: Witnesses = field(default_factory=dict)
     format: int = 1
 
     @property

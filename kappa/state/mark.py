@@ -16,6 +16,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from kappa.base.errors import Damaged
 from kappa.state.frontier import OffsetsField
 from kappa.state.offsets import Offsets
+from kappa.state.witness import Witnesses
 from kappa.values.tally import Tally
 
 
@@ -24,8 +25,8 @@ class Mark:
     """The slice that a table folded last; a new table is at its build's origin.
 
     Its leg and slice are then -1. `log_time` is the running maximum of the broker's timestamp, in
-    milliseconds. `tally` counts the outcomes of the offsets since the origin. Both are per topic
-    and partition and include this slice.
+    milliseconds. `tally` counts the outcomes of the offsets since the origin. `witnesses` are the
+    last records read. All are per topic and partition and include this slice.
     """
 
     build: str
@@ -36,6 +37,7 @@ class Mark:
     end: Annotated[OffsetsField, Field(alias="to")]
     log_time: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     tally: Mapping[str, Mapping[int, Tally]] = field(default_factory=dict)
+    witnesses: Witnesses = field(default_factory=dict)
     format: int = 1
 
     def to_json(self) -> str:

@@ -10,16 +10,23 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import TypeAdapter, ValidationError
 
 from kappa.base.errors import Damaged
 from kappa.state.offsets import Offsets
+from kappa.state.witness import LostEnd, Witness, Witnesses
 from kappa.values.tally import Tally
 
 FOLDER = "archive"
 HINT = "move its folder away, and the archive is made again from what the topic has"
+
+
+class LogEnds(Protocol):
+    """The part of Kafka's client that knows a log's end again (kappa/log/client.py)."""
+
+    def lost_ends(self, end: Offsets, witnesses: Witnesses) -> tuple[LostEnd, ...]: ...  # noqa: D102  # as in Log
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +36,8 @@ class ArchiveMark:
     `topic_id` identifies the topic that it was read from: a topic made anew has another. `log_time`
     is the running maximum of the broker's timestamp since `start`, in milliseconds. `tally` counts
     what became of the offsets since then. In the ranges `[from, to)` of `raw`, the archive also has
-    the records as they are in the log.
+    the records as they are in the log. `witnesses` are the last records before each end, by which
+    the topic's log is known again; an archive of an older Kappa has none.
     """
 
     topic: str
@@ -40,6 +48,7 @@ class ArchiveMark:
     log_time: Mapping[int, int] = field(default_factory=dict)
     tally: Mapping[int, Tally] = field(default_factory=dict)
     raw: Mapping[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    witnesses: Mapping[int, Witness] = field(default_factory=dict)
     format: int = 1
 
     def to_json(self) -> str:
@@ -55,11 +64,12 @@ class ArchiveMark:
         log_time: int | None,
         *,
         raw: bool = False,
+        witness: Witness | None = None,
     ) -> ArchiveMark:
         """Returns the mark with `[start, end)` of a partition appended.
 
         `seen` counts its records, and the offsets without one are counted as absent. `raw` is true
-        if the records are kept raw too.
+        if the records are kept raw too. `witness` is the last record; None: there is none.
         """
         absent = end - start - seen.decoded - seen.rejected - seen.tombstone - seen.duplicate
         tally = self.tally.get(partition, Tally()) + replace(seen, absent=absent)
@@ -72,6 +82,7 @@ class ArchiveMark:
             raw={**self.raw, partition: _with(self.raw.get(partition, ()), start, end)}
             if raw
             else self.raw,
+            witnesses=self.witnesses if witness is None else {**self.witnesses, partition: witness},
         )
 
 
@@ -114,6 +125,17 @@ def one_log(beginning: Offsets, archives: Iterable[ArchiveMark]) -> Offsets:
             if there is not None and first < there <= mark.end[partition]:
                 parts[mark.topic][partition] = first
     return Offsets(parts)
+
+
+def lost_by_topic(log: LogEnds, mark: ArchiveMark) -> tuple[LostEnd, ...]:
+    """Finds the partitions whose ends, as they were archived, the topic has lost since."""
+    return log.lost_ends(Offsets({mark.topic: dict(mark.end)}), {mark.topic: mark.witnesses})
+
+
+def why_cut(log: LogEnds, mark: ArchiveMark) -> str | None:
+    """Explains that the topic has lost the end that was archived, or returns None if not."""
+    lost = ", ".join(map(str, lost_by_topic(log, mark)))
+    return f"the log has lost its end, which the archive has: {lost}" if lost else None
 
 
 def why_stopped(

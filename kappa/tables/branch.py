@@ -31,7 +31,10 @@ def begin_from(into: Store, birth: Birth, source: Store, frontier: Frontier) -> 
     if the other build's tables do not exist (any more).
     """
     mark = replace(
-        origin_mark(birth.build, frontier.offsets), log_time=frontier.log_time, tally=frontier.tally
+        origin_mark(birth.build, frontier.offsets),
+        log_time=frontier.log_time,
+        tally=frontier.tally,
+        witnesses=frontier.witnesses,
     )
     versions = {
         name: adopt(
@@ -56,6 +59,7 @@ def begin_from(into: Store, birth: Birth, source: Store, frontier: Frontier) -> 
         log_time=frontier.log_time,
         tally=frontier.tally,
         heard_at=frontier.heard,
+        witnesses=frontier.witnesses,
         sums=sync_versions(into, birth.build, {}, versions, known=known),
     )
     Frontiers(into, birth.build).publish(first)

@@ -1,4 +1,4 @@
-"""What is damaged below a root, what follows from it, and what can be set aside.
+"""The doctor of a root: damage, what follows from it, and what can be set aside.
 
 The room looks at records and at the files that builds and archives need; it reads no row. It moves
 what a person gives up, and deletes nothing. Read in this order:

@@ -1,4 +1,4 @@
-"""The examination of a root: each record is read, and each file of what serves is looked for."""
+"""The examination of a root: its records are read, and its builds' files looked for."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from kappa.engine.read.source import KafkaAccess, LogSource
 from kappa.state.lock import is_held
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from kappa.tables.archive import FOLDER, ArchiveMark, folder, why_stopped
+from kappa.tables.archive import FOLDER, ArchiveMark, folder, lost_by_topic, why_cut, why_stopped
 from kappa.tables.stored_archive import StoredArchive, open_archive
 from kappa.values.tally import Tally
 from serving.query.render import Listing
@@ -103,6 +103,7 @@ def archive_status(
             else why_stopped(
                 mark, facts[topic].id if topic in facts else None, beginning.next.get(topic, {})
             )
+            or why_cut(log, mark)
         )
         state = _state(declared=(topic, fingerprint) in declared, follows=follows, why=why)
         held = Offsets({topic: dict(mark.end)}) if mark is not None else beginning.only({topic})
@@ -182,6 +183,7 @@ def verify_archives(
                     beginning,
                     partial(source.batches, name),
                     into,
+                    lost_by_topic(log, mark) if same else (),
                 ):
                     yield Checked(mark.topic, mark.fingerprint, check)
             finally:

@@ -67,7 +67,7 @@ def health_of(build: BuildStatus, now: datetime, *, supervised: bool = True) -> 
     """Returns the health of a build."""
     age = build.age_seconds(now)
     if build.stopped is not None:
-        return Health("Stopped", "bad", build.stopped.message)
+        return Health("Stopped", "bad", build.stopped.text)
     if build.pause is not None:
         return Health("Paused", "warn", build.pause.text)
     if build.trouble:
@@ -94,7 +94,7 @@ def phase_health(build: BuildStatus) -> Health:
         return Health(
             "In trouble",
             "bad",
-            build.stopped.message if build.stopped is not None else build.trouble,
+            build.stopped.text if build.stopped is not None else build.trouble,
         )
     match build.rollout.phase:
         case Phase.READY if build.rollout.waits:

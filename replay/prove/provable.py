@@ -17,12 +17,13 @@ from kappa.records.tombstones import may_be_missed
 from kappa.state.build import Birth
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from kappa.tables.archive import FOLDER, ArchiveMark, one_log
+from kappa.state.witness import Witnesses
+from kappa.tables.archive import FOLDER, ArchiveMark, LogEnds, one_log
 from kappa.tables.branch import base_frontier
 from replay.verify.unsettled import KeyLog
 
 
-class ProofLog(KeyLog, Protocol):
+class ProofLog(KeyLog, LogEnds, Protocol):
     """The part of Kafka's client that a proof needs (kappa/log/client.py)."""
 
     @property
@@ -78,12 +79,21 @@ def _base_too_old(store: Store, log: ProofLog, birth: Birth) -> str | None:
     )
 
 
-def ensure_provable(store: Store, log: ProofLog, birth: Birth, upto: Offsets) -> None:
-    """Raises NotProvable, with the reason, if a build cannot be folded again up to `upto`."""
+def ensure_provable(
+    store: Store, log: ProofLog, birth: Birth, upto: Offsets, witnesses: Witnesses
+) -> None:
+    """Raises NotProvable, with the reason, if a build cannot be folded again up to `upto`.
+
+    `witnesses` are those of its frontier there.
+    """
     facts = {name: log.facts(name) for name in birth.topic_ids}
     there = [name for name, found in facts.items() if found is not None]
     beginning = one_log(log.beginning(there), _archived(store, birth)) if there else Offsets()
-    why = why_not_provable(birth, upto, facts, beginning) or _base_too_old(store, log, birth)
+    why = (
+        why_not_provable(birth, upto, facts, beginning)
+        or _cut(log, upto, witnesses)
+        or _base_too_old(store, log, birth)
+    )
     if why is None:
         try:
             ensure_unchanged(store, birth)
@@ -94,6 +104,12 @@ def ensure_provable(store: Store, log: ProofLog, birth: Birth, upto: Offsets) ->
             f"pipeline {birth.pipeline} is not provable: {why}",
             hint=f"kappa replay {birth.pipeline} makes a new build, of which it can be proved",
         )
+
+
+def _cut(log: ProofLog, upto: Offsets, witnesses: Witnesses) -> str | None:
+    """Returns which ends the log has lost since the build folded them, or None."""
+    lost = ", ".join(map(str, log.lost_ends(upto, witnesses)))
+    return f"the log has lost its end, which the build has folded: {lost}" if lost else None
 
 
 def _archived(store: Store, birth: Birth) -> tuple[ArchiveMark, ...]:

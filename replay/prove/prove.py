@@ -77,7 +77,7 @@ def prove(
     build = _served(state, pipeline)
     with pin_build(store, build, lease_seconds=settings.rollout.lease_seconds) as pinned:
         birth, frontier = pinned.snapshot.births[build], pinned.snapshot.frontiers[build]
-        ensure_provable(store, log, birth, frontier.offsets)
+        ensure_provable(store, log, birth, frontier.offsets, frontier.witnesses)
         cuts = cut_as(
             how,
             birth.begins,
@@ -85,7 +85,10 @@ def prove(
             slice_records=settings.engine.slice_records,
             driver_rows=settings.engine.driver_rows,
         )
-        with folded_again(settings, store, log, birth, cuts, on_progress) as (anew, again):
+        with folded_again(settings, store, log, birth, cuts, frontier.witnesses, on_progress) as (
+            anew,
+            again,
+        ):
             tables, counts = _compared(settings, store, log, pinned, anew, again, on_progress)
     equal = all(table.equal for table in tables) and not differing(counts)
     causes = (

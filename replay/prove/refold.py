@@ -18,6 +18,7 @@ from kappa.state.job.cuts import Cuts, put_cuts
 from kappa.state.job.slice_progress import SliceProgress, read_progress
 from kappa.state.job.stopped import read_stopped
 from kappa.state.store import Store
+from kappa.state.witness import Witnesses
 from kappa.tables.branch import base_frontier, begin_from
 from replay.prove.provable import ProofLog, ensure_provable
 from replay.status.underway import Pace
@@ -34,9 +35,13 @@ def folded_again(
     log: ProofLog,
     birth: Birth,
     cuts: Cuts,
+    witnesses: Witnesses,
     on_progress: Callable[[str], None],
 ) -> Iterator[tuple[Store, Frontier]]:
-    """Yields place and frontier of what the log gives again; both are deleted afterwards."""
+    """Yields place and frontier of what the log gives again; both are deleted afterwards.
+
+    `witnesses` are those at the last cut.
+    """
     place = make_folder(store.path(settings.verify.temp), PROVE)
     try:
         anew = Store(place)
@@ -46,7 +51,7 @@ def folded_again(
         code, last_line = _run(settings, anew, log.bootstrap_servers, birth, cuts, on_progress)
         stopped, reached = read_stopped(anew, birth.build), Frontiers(anew, birth.build).newest()
         # What was lost of the log meanwhile explains any other failure.
-        ensure_provable(store, log, birth, cuts.ends[-1])
+        ensure_provable(store, log, birth, cuts.ends[-1], witnesses)
         if stopped is not None:
             raise KappaError(
                 f"the log of build {birth.build} could not be folded again: {stopped.message}",

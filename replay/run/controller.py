@@ -18,9 +18,10 @@ from kappa.declare.topic_kind import TopicKind
 from kappa.engine.legs.legs import has_tail
 from kappa.journal.events import Event, Failed, Held, Retired, Served, Verified
 from kappa.journal.journal import Journal
-from kappa.state.build import comparable_topics, read_birth
+from kappa.state.build import read_birth
 from kappa.state.frontier import Frontiers
 from kappa.state.job.alignment import Alignment, Alignments
+from kappa.state.job.stopped import comparable_now
 from kappa.state.lease import ensure_released, ensure_renewed
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -137,7 +138,7 @@ class Controller:
             rollout=rollout,
             candidate=frontier,
             live=Frontiers(self._store, live_build).newest() if live_build else None,
-            comparable=comparable_topics(birth, live) if live else frozenset(),
+            comparable=comparable_now(self._store, birth, live) if live else frozenset(),
             tails=rollout.phase is Phase.REPLAYING and has_tail(self._store, rollout.build),
             alignment=None if rollout.switch else self._alignment(rollout),
             live_runs=live is not None and self._processes.job_runs(live.folded_by),

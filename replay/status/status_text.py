@@ -155,7 +155,7 @@ def _slice(slice_: SliceProgress) -> dict[str, Any]:
 def _note(build: BuildStatus) -> str:
     """Returns what a person should know of a build, the worst first."""
     if build.stopped is not None:
-        return build.stopped.message
+        return build.stopped.text
     parts = [
         f"has {build.beyond}" if build.beyond else "",
         *build.broken,

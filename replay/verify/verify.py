@@ -27,8 +27,9 @@ from kappa.journal.events import Failed, Verified
 from kappa.journal.journal import Journal
 from kappa.journal.verification import Check
 from kappa.log.client import Log
-from kappa.state.build import Birth, comparable_topics, read_birth
+from kappa.state.build import Birth, read_birth
 from kappa.state.frontier import Frontiers
+from kappa.state.job.stopped import comparable_now
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store, open_store
 from replay.rollout.current import current_state
@@ -63,8 +64,9 @@ def verify(store: Store, rollout: Rollout, live: str | None, means: Means) -> Ve
     birth = read_birth(store, rollout.build)
     before = None if live is None else read_birth(store, live)
     shared = before is not None and before.folded_by == birth.folded_by
-    # A live build that reads none of the same topics (they were made anew) cannot be compared.
-    if live is None or before is None or shared or not comparable_topics(birth, before):
+    # A live build that reads none of the same topics (they were made anew, or lost
+    # their ends) cannot be compared.
+    if live is None or before is None or shared or not comparable_now(store, birth, before):
         with pin_build(store, rollout.build, lease_seconds=means.lease_seconds) as pinned:
             checked = _checked(store, pinned, rollout, means)
             beyond = _beyond(store, pinned.snapshot, rollout.build)

@@ -1,4 +1,4 @@
-"""A live job that was stopped, not killed: readers read on, an undo goes on, and it heals (I9)."""
+"""A live job that is stopped, not killed: an undo goes on, and it heals (I9)."""
 
 from __future__ import annotations
 

@@ -115,7 +115,9 @@ def test_what_is_acknowledged_is_there_with_key_time_and_headers(log, topic_name
     assert acknowledged.count == 2
     assert acknowledged.offsets == Offsets({topic_name: {1: 2}})
     first, tombstone = log.records([topic_name], Offsets(), acknowledged.offsets)
-    assert first == Record(topic_name, 1, 0, 1_357_000_000_000, sent.key, sent.value, sent.headers)
+    assert first == Record(
+        topic_name, 1, 0, 1_357_000_000_000, sent.key, sent.value, sent.headers, leader_epoch=0
+    )
     assert (tombstone.key, tombstone.value) == (b"gone", None)
 
 

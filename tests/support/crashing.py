@@ -47,6 +47,7 @@ from serving.pin.catalog import pin
 HOUR = 3600.0
 # More than any story takes; a story that takes more does not move any more.
 _MOST_ROUNDS = 200
+_OF_A_PROCESS = {"begun.json", "split.json", "lock", "verification.json"}
 
 
 # No Exception: a handler of errors must not handle a death.
@@ -312,13 +313,12 @@ class World:
             "idle": {name: state.versions[build] for name, build in state.idle.items()},
             "retired": sorted(state.versions[build] for build in state.retired),
             "shown": self.shown,
-            # Whether a slice was split depends on the process that died in it; how far a
-            # verification was is not synced.
+            # Some of it is of a process alone, and depends on the one that died.
             "left": {
                 state.versions[build]: sorted(
                     path.name
                     for path in self.store.path(folder(build)).iterdir()
-                    if path.name not in {"begun.json", "split.json", "verification.json", "lock"}
+                    if path.name not in _OF_A_PROCESS
                 )
                 for build in state.versions
             },

@@ -1,4 +1,4 @@
-"""Calls of the operating system that fail: the ones by which this process puts and syncs files."""
+"""Calls of the operating system that fail: those by which files are put and synced."""
 
 from __future__ import annotations
 

@@ -27,6 +27,7 @@ from kappa.state.mark import Mark, origin_mark
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store
+from kappa.state.witness import Witness
 from kappa.tables.branch import base_frontier, begin_from, keep_base, stands_before_base
 from kappa.tables.checkpoint import ensure_checkpoint
 from kappa.tables.delta import Guard
@@ -96,6 +97,7 @@ class Folded:
             7,
             log_time={"orders": {0: 99}},
             tally={"orders": {0: Tally(decoded=offset.at("orders", 0))}},
+            witnesses={"orders": {0: Witness(offset.at("orders", 0) - 1, 4, "d")}},
         )
 
 
@@ -148,12 +150,16 @@ def test_its_tables_are_those_of_the_frontier_whatever_becomes_of_the_other_buil
         first.tally,
         first.log_time,
         first.heard_at,
+        first.witnesses,
     )
-    assert there_told == (1, at(5), -1, -1, there.tally, there.log_time, "then")
+    assert there_told == (
+        *(1, at(5), -1, -1, there.tally, there.log_time, "then"),
+        {"orders": {0: Witness(4, 4, "d")}},
+    )
     for name in ("log", "other"):
         assert rows(store, "b", name, first.versions[name]) == [0, 1, 2, 3, 4]
         assert mark_of(table_path(store, "b", name), first.versions[name]) == Mark(
-            "b", name, -1, -1, at(5), at(5), there.log_time, there.tally
+            "b", name, -1, -1, at(5), at(5), there.log_time, there.tally, there.witnesses
         )
         assert rows(store, "a", name, build.tables[name].version) == list(range(9))
 

@@ -22,6 +22,7 @@ from kappa.engine.archive.archive_writer import Read
 from kappa.engine.decode.decode import decoded_batches
 from kappa.engine.decode.fate import decoded_columns
 from kappa.engine.read.archived import log_time_before, rows_of
+from kappa.state.witness import LostEnd
 from kappa.tables.adopt import link_file
 from kappa.tables.archive import ArchiveMark
 from kappa.tables.stored_archive import Block, StoredArchive
@@ -49,15 +50,22 @@ class PartitionCheck:
 
 
 def check_archive(
-    archive: StoredArchive, topic: Topic | None, beginning: dict[int, int], read: Read, into: Path
+    archive: StoredArchive,
+    topic: Topic | None,
+    beginning: dict[int, int],
+    read: Read,
+    into: Path,
+    cut: Iterable[LostEnd] = (),
 ) -> Iterator[PartitionCheck]:
     """Checks all partitions of an archive as it is now.
 
     Its files are linked into a folder, and may be deleted meanwhile. `topic` is the declaration of
     the archive, and `beginning` has the first offsets of its partitions now; without a topic,
-    nothing is compared.
+    nothing is compared. `cut` are the partitions that have lost their ends: they are compared up to
+    there, and what follows is in the archive alone.
     """
     mark = archive.mark()
+    cut_at = {each.partition: each for each in cut}
     blocks = tuple(_linked(archive.blocks(), into))
     for partition, start in sorted(mark.start.items()):
         own = [block for block in blocks if block.partition == partition]
@@ -65,10 +73,14 @@ def check_archive(
         wrong = _not_contiguous(mark, partition, own)
         since = max(start, beginning.get(partition, end))
         compared = 0
-        if wrong is None and topic is not None and since < end:
+        lost = cut_at.get(partition)
+        upto = end if lost is None else min(end, lost.first or since)
+        if wrong is None and topic is not None and since < upto:
             compared, wrong = _compared(
-                topic, partition, since, end, own, read, mark.raw.get(partition, ())
+                topic, partition, since, upto, own, read, mark.raw.get(partition, ())
             )
+        if wrong is None and lost is not None:
+            wrong = f"the topic has lost its end, and the archive has it: {lost}"
         yield PartitionCheck(
             partition,
             start,

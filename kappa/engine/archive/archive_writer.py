@@ -20,6 +20,7 @@ from kappa.engine.decode.decode import decoded_batches
 from kappa.engine.decode.fate import Counts, counts_in, decoded_columns
 from kappa.engine.read.archived import archive_fingerprint
 from kappa.state.store import Store
+from kappa.state.witness import NO_EPOCH, Witness, digest_of
 from kappa.tables.archive import ArchiveMark, folder
 from kappa.tables.delta import Guard
 from kappa.tables.stored_archive import Block, ensure_archive
@@ -42,6 +43,33 @@ _RISING = ("_offset", "_log_time")
 
 # The raw records of a partition's range, in order.
 Read = Callable[[int, int, int], Iterable[pa.RecordBatch]]
+# Partition, the end of what was read, and its last record -> that record as the log has it.
+Confirmed = Callable[[int, int, Witness], Witness]
+
+
+def _as_read(_partition: int, _reached: int, read: Witness) -> Witness:
+    return read
+
+
+class _Noted:
+    """The last of the raw records that pass through."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if batch.num_rows:
+                self._last = batch.slice(batch.num_rows - 1)
+            yield batch
+
+    def last(self) -> Witness:
+        """Returns the last record that was read, without its leader's epoch."""
+        offset, at, key, value = (
+            self._last.column(name)[0] for name in ("offset", "timestamp", "key", "value")
+        )
+        return Witness(
+            offset.as_py(),
+            NO_EPOCH,
+            digest_of(at.value // 1000, key.as_py(), value.as_py()),
+        )
 
 
 class ArchiveWriter:
@@ -75,11 +103,13 @@ class ArchiveWriter:
         """Returns the mark: what is archived."""
         return self._archive.mark()
 
-    def append(self, partition: int, start: int, end: int, read: Read) -> int:
+    def append(
+        self, partition: int, start: int, end: int, read: Read, confirmed: Confirmed = _as_read
+    ) -> int:
         """Archives a partition from `start`, the end of its archive, towards `end`, in one file.
 
-        Returns the offset that it has reached. Raises Broken if its archive does not end at
-        `start`.
+        Returns the offset that it has reached. `confirmed` is called before the commit with the
+        last record that was read. Raises Broken if its archive does not end at `start`.
         """
         mark, keeps_raw = self.mark(), self._topic.archive is Archive.RAW
         reached_before = mark.end.get(partition, start)
@@ -90,8 +120,12 @@ class ArchiveWriter:
             )
         clock = {partition: mark.log_time[partition]} if partition in mark.log_time else {}
         small = self._small(partition)
+        noted = _Noted()
         batches = decoded_batches(
-            read(partition, start, end), self._topic, clock, raw=[(start, end)] if keeps_raw else ()
+            noted(read(partition, start, end)),
+            self._topic,
+            clock,
+            raw=[(start, end)] if keeps_raw else (),
         )
         block, reached, seen = self._written(
             partition, start, end, batches, small if len(small) >= _FEW else ()
@@ -102,7 +136,13 @@ class ArchiveWriter:
             else Tally(seen.decoded, seen.duplicate, seen.rejected, seen.tombstone, late=seen.late)
         )
         after = mark.then(
-            partition, start, reached, tally, None if seen is None else seen.log_time, raw=keeps_raw
+            partition,
+            start,
+            reached,
+            tally,
+            None if seen is None else seen.log_time,
+            raw=keeps_raw,
+            witness=confirmed(partition, reached, noted.last()) if seen is not None else None,
         )
         self._archive.append(
             self._store,

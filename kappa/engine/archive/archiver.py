@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 from kappa.base.errors import Broken, ExitCode, UsageError
@@ -31,8 +32,10 @@ from kappa.engine.read.archived import archive_fingerprint
 from kappa.engine.read.source import KafkaAccess, LogSource
 from kappa.log.client import Log
 from kappa.state.lock import Lock
+from kappa.state.offsets import Offsets
 from kappa.state.store import Store, open_store
-from kappa.tables.archive import FOLDER, folder, why_stopped
+from kappa.state.witness import Witness, leader_changed
+from kappa.tables.archive import FOLDER, ArchiveMark, folder, why_cut, why_stopped
 from kappa.tables.stored_archive import open_archive
 
 LOCK = f"{FOLDER}/lock"
@@ -69,6 +72,8 @@ class Archiver:
         self._writers: dict[str, ArchiveWriter] = {}
         self._last: dict[tuple[str, int], float] = {}
         self._hindered: dict[str, str] = {}
+        # Per topic, the archived offsets at which its end was looked at last, and what was wrong.
+        self._known: dict[str, tuple[Offsets, str | None]] = {}
 
     def run(self, stop: threading.Event) -> None:
         """Archives until asked to stop. Raises KappaError if broker or disk does not answer."""
@@ -90,6 +95,7 @@ class Archiver:
             )
             lacks = any(first > mark.end.get(part, 0) for part, first in beginning.items())
             earlier = Earlier.of(self._store, mark) if lacks else Earlier({})
+            end = Offsets() if facts is None else self._log.end([topic.name])
             hindered = why_stopped(
                 mark,
                 None if facts is None else facts.id,
@@ -97,37 +103,38 @@ class Archiver:
                     part: earlier.beginning(part, first, mark.end.get(part))
                     for part, first in beginning.items()
                 },
-            )
+            ) or self._known_again(mark, end)
             if hindered is not None:
                 self._hinder(topic.name, hindered)
                 return False
             went_on = False
-            for _, partition, end in self._log.end([topic.name]).items():
+            confirmed = partial(self._confirmed, mark)
+            for _, partition, last in end.items():
                 first = beginning.get(partition, 0)
                 start = mark.end.get(partition, earlier.beginning(partition, first, None))
-                if not stop.is_set() and self._is_due(topic.name, partition, end - start):
+                if not stop.is_set() and self._is_due(topic.name, partition, last - start):
                     if start < first:
                         # The records after it are read from the topic.
                         went_on |= (
                             writer.append(
                                 partition,
                                 start,
-                                min(end, earlier.end(partition, start)),
+                                min(last, earlier.end(partition, start)),
                                 earlier.read,
+                                confirmed,
                             )
-                            <= end
+                            <= last
                         )
                     else:
                         went_on |= (
                             writer.append(
                                 partition,
                                 start,
-                                end,
-                                lambda part, first, last: self._source.batches(
-                                    topic.name, part, first, last
-                                ),
+                                last,
+                                partial(self._source.batches, topic.name),
+                                confirmed,
                             )
-                            < end
+                            < last
                         )
                     self._last[topic.name, partition] = self._clock()
         except (Broken, UsageError) as error:
@@ -151,6 +158,38 @@ class Archiver:
                 return None
             self._writers[topic.name] = ArchiveWriter(self._store, topic, topic_id or "")
         return self._writers[topic.name]
+
+    def _known_again(self, mark: ArchiveMark, end: Offsets) -> str | None:
+        """Explains why the topic's end is not the archived one any more, or returns None.
+
+        The broker is asked once after each commit, and again while the topic is shorter.
+        """
+        archived = Offsets({mark.topic: dict(mark.end)})
+        seen, why = self._known.get(mark.topic, (None, None))
+        if seen != archived or (why is None and not end.covers(archived)):
+            why = why_cut(self._log, mark)
+            self._known[mark.topic] = archived, why
+        return why
+
+    def _confirmed(self, mark: ArchiveMark, partition: int, reached: int, read: Witness) -> Witness:
+        """Returns the last record that was read as the log has it, with its leader's epoch.
+
+        Raises Broken if the log has another one, or if it is of another leader and the log has lost
+        the end of what was archived before.
+        """
+        place = mark.topic, partition
+        found = self._log.last_before(Offsets({mark.topic: {partition: reached}})).get(place, read)
+        if not read.is_record(found):
+            raise Broken(
+                f"topic {mark.topic} has changed before offset {reached} of partition {partition} "
+                "while it was archived",
+                hint="it is read again",
+            )
+        if leader_changed({mark.topic: mark.witnesses}, {mark.topic: {partition: found}}):
+            why = why_cut(self._log, mark)
+            if why is not None:
+                raise Broken(why)
+        return found
 
     def _is_due(self, topic: str, partition: int, waiting: int) -> bool:
         last = self._last.get((topic, partition))

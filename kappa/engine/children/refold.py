@@ -52,17 +52,18 @@ def refold(
 
     Raises Broken if a law does not hold, as a job does.
     """
-    birth = read_birth(open_store(settings), build)
+    root = open_store(settings)
+    birth = read_birth(root, build)
     cuts = read_cuts(folder)
     kafka = KafkaAccess(bootstrap_servers, settings.kafka.options)
     log = Log(kafka.bootstrap_servers, kafka.options)
     # The session's workers import what this process imports, so the snapshot is loaded first.
-    pipeline = load_snapshot(open_store(settings), birth)
+    pipeline = load_snapshot(root, birth)
     spark = session()
     source = LogSource(kafka, log)
     # A proof decodes the log again. An archive is read only if the log lacks some of it.
     lost = lost_ranges(birth.begins, log.beginning(birth.topic_ids))
-    archives = Archives(open_store(settings), pipeline.topics, birth.topic_ids) if lost else None
+    archives = Archives(root, pipeline.topics, birth.topic_ids, log) if lost else None
     publisher = Publisher(folder, birth, hold_seconds=settings.rollout.hold_seconds)
     publisher.take_over()
     slices = SliceFolder(

@@ -38,6 +38,7 @@ from kappa.state.build import Birth, TopicBirth
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store
+from kappa.state.witness import LostEnd, Witness, Witnesses
 from kappa.tables.shape import table_births
 from kappa.tables.versions import files
 from kappa.values.arrow import arrow_schema
@@ -98,6 +99,18 @@ class MemoryLog:
             for record in self.records
             if piece.start.at(*record[:2]) <= record[2] < piece.end.at(*record[:2])
         )
+
+    def witnesses(self) -> Witnesses:
+        """Returns no witness: this log loses nothing."""
+        return {}
+
+    def last_before(self, _end: Offsets) -> Mapping[tuple[str, int], Witness]:
+        """Finds no witness, as `witnesses`."""
+        return {}
+
+    def lost_ends(self, _end: Offsets, _witnesses: Witnesses) -> tuple[LostEnd, ...]:
+        """Finds no lost end."""
+        return ()
 
     def ranges(self, piece: Slice, topic: str) -> list[RawRange]:
         """Returns the ranges of a topic in a slice, as `LogSource.ranges` does."""

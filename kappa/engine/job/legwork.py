@@ -102,6 +102,7 @@ class Legwork:
                 Frontiers(self._store, self._build).newest(), datetime.now(UTC)
             )
             slices.guard.check_kept(publisher.begin(slices.first_frontier()).offsets)
+            slices.guard.check_end(publisher.newest)
             keep_base(self._store, birth, publisher.newest)
             maintenance = Maintenance(
                 self._store,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import MappingProxyType
 
 from kappa.base.errors import Broken
 from kappa.engine.function.decoded import CountsOf
@@ -10,11 +11,18 @@ from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
 from kappa.state.mark import Mark
 from kappa.state.slices import Slice
+from kappa.state.witness import Witnesses, after_slice
 from kappa.values.tally import Tally
 
+_NONE: Witnesses = MappingProxyType({})
 
-def next_mark(birth: Birth, last: Frontier, piece: Slice, seen: CountsOf) -> Mark:
+
+def next_mark(
+    birth: Birth, last: Frontier, piece: Slice, seen: CountsOf, witnesses: Witnesses = _NONE
+) -> Mark:
     """Returns the mark of a slice: what the frontier before had, and what is counted here.
+
+    `witnesses` are the last records that were found in this slice.
 
     Offsets without a record are counted as absent: compacted away, aborted, or a marker of a
     transaction. So the tally adds up to the distance (I6). Raises Broken if there are more records
@@ -44,4 +52,14 @@ def next_mark(birth: Birth, last: Frontier, piece: Slice, seen: CountsOf) -> Mar
         ) + replace(more, absent=absent)
         if one:
             log_time.setdefault(topic, {})[partition] = one.log_time
-    return Mark(birth.build, "", piece.leg, piece.number, piece.start, piece.end, log_time, tally)
+    return Mark(
+        birth.build,
+        "",
+        piece.leg,
+        piece.number,
+        piece.start,
+        piece.end,
+        log_time,
+        tally,
+        after_slice(last.witnesses, witnesses, piece.start, piece.end),
+    )

@@ -87,9 +87,7 @@ class SliceFolder:
         self._identities = Identities(
             store.path(f"{folder(birth.build)}/identities"), pipeline.topics, birth.origin_offsets
         )
-        self.archives = (
-            Archives(store, pipeline.topics, birth.topic_ids) if archives is None else archives
-        )
+        self.archives = archives or Archives(store, pipeline.topics, birth.topic_ids, log)
         self.guard = TopicGuard(birth, log, self.archives)
         self._function = FunctionRows(pipeline, births, scratch)
         self._steps = OrderedSteps(pipeline, births, scratch / "steps")
@@ -174,9 +172,10 @@ class SliceFolder:
             try:
                 with watch.step("read"):
                     decoded = self._decoded(piece, spark, source, last)
+                    found = self.guard.witnessed(last, source.witnesses())
             except (Broken, *SPARK_ERRORS):
                 # A reader's own error does not name how much is lost.
-                self.guard.check_kept(piece.start)
+                self.guard.explain(last)
                 raise
             # The slice is read: from a topic that was made anew before it could have other records
             # (law 2).
@@ -193,7 +192,7 @@ class SliceFolder:
                 self._settle_redriven(decoded, piece)
                 if tried is not None and decoded.counts() != before:
                     tried = function.computed(decoded, spark)
-                mark = next_mark(self._birth, last, piece, decoded.counts())
+                mark = next_mark(self._birth, last, piece, decoded.counts(), found)
                 if isinstance(decoded, DecodedHere):
                     self._identities.folded(mark)
                 with watch.step("topics"):

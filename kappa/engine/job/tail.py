@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from kappa.base.clock import Stopwatch
-from kappa.base.errors import KappaError, Unreachable
+from kappa.base.errors import Broken, KappaError, Unreachable
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.function.trouble import SPARK_ERRORS, translated
 from kappa.engine.job.slice_folder import SliceFolder
@@ -117,7 +117,11 @@ class Tail:
         finally:
             self._end(query)
         if not stop.is_set():
-            raise self._reason(query)
+            reason = self._reason(query)
+            if isinstance(reason, Broken):
+                # Spark names no offsets.
+                self._check_end()
+            raise reason
 
     def _fold(self, frame: DataFrame, batch: int) -> tuple[Slice, float]:
         """Folds a micro-batch. Returns its slice, and the seconds that it took."""
@@ -163,9 +167,22 @@ class Tail:
                     asked = time.monotonic()
             except Unreachable:
                 stop.wait(_ASK_SECONDS)
-            except KappaError:
-                # The stream meets it too, and reports it.
+            except KappaError as error:
+                # The stream meets it too, and reports it, but for a lost end.
+                if isinstance(error, Broken):
+                    self._check_end()
                 return
+
+    def _check_end(self) -> None:
+        """Raises LogCut, as this tail's failure, if the log has lost its end.
+
+        Spark's stream knows no epochs: it would go on when the log has grown past the end.
+        """
+        try:
+            self._folder.guard.check_end(self._publisher.newest)
+        except KappaError as error:
+            self._failure = error
+            raise
 
     def _upkeep(self) -> None:
         if self._turn.acquire(blocking=False):

@@ -1,8 +1,8 @@
-"""A guard over a build's topics: still the same, nothing unread lost, no deletion missed.
+"""A guard over a build's topics: still the same, nothing of them lost, no deletion missed.
 
-Topic ids are compared with those at birth (law 2). A compacted topic keeps a tombstone for a
-limited time only. So a build that was away for longer may have missed that a key was deleted (law
-5).
+Topic ids are compared with those at birth, and the log's end with what was folded (law 2). A
+compacted topic keeps a tombstone for a limited time only. So a build that was away for longer may
+have missed that a key was deleted (law 5).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from kappa.base.clock import now
@@ -22,6 +23,7 @@ from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
 from kappa.state.kept import moment
 from kappa.state.offsets import Offsets, lost_ranges
+from kappa.state.witness import LogCut, LostEnd, Witnesses, before_cut, leader_changed
 from kappa.tables.archive import one_log
 
 # The ends of compacted topics are asked for at most this often.
@@ -84,6 +86,31 @@ class TopicGuard:
                 "what is there; a longer retention.ms keeps it",
             )
 
+    def check_end(self, last: Frontier) -> None:
+        """Raises LogCut if the log is not the one any more that is folded up to this frontier.
+
+        It has lost its end then, and may have used offsets again for other records (law 2).
+        """
+        lost = self._log.lost_ends(last.offsets, last.witnesses)
+        if lost:
+            raise log_cut(self._birth, last.offsets, lost)
+
+    def witnessed(self, last: Frontier, found: Witnesses) -> Witnesses:
+        """Returns the witnesses found in the slice after `last`.
+
+        Raises LogCut as `check_end` does. It looks only if the slice has records of other leaders:
+        without a change of leaders no log loses its end.
+        """
+        if leader_changed(last.witnesses, found):
+            self.check_end(last)
+        return found
+
+    def explain(self, last: Frontier) -> None:
+        """Raises the error that a reader's own means, if the log has lost its end or beginning."""
+        if last.witnesses:
+            self.check_end(last)
+        self.check_kept(last.offsets)
+
     def lost_by_topics(self, start: Offsets) -> tuple[str, ...]:
         """Lists what the topics have lost after `start`, a text per partition, archived or not."""
         return lost_ranges(start, self._beginning())
@@ -144,3 +171,20 @@ class TopicGuard:
 
     def _beginning(self) -> Offsets:
         return self._log.beginning([topic.name for topic in self._birth.topics])
+
+
+def log_cut(birth: Birth, end: Offsets, lost: Sequence[LostEnd]) -> LogCut:
+    """Returns the error that the log has lost its end, which a build has folded up to `end`."""
+    same = before_cut(end, lost)
+    branch = (
+        ""
+        if same is None
+        else f"; kappa branch {birth.pipeline} --from {','.join(str(same).split())} keeps what was "
+        "folded before"
+    )
+    return LogCut(
+        f"the log has lost its end, which build {birth.build} has folded: "
+        f"{', '.join(map(str, lost))}",
+        hint=f"kappa replay {birth.pipeline} makes a new build from the log that is there{branch}",
+        topics=(each.topic for each in lost),
+    )

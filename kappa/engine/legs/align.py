@@ -18,9 +18,10 @@ from kappa.base.errors import KappaError
 from kappa.engine.legs.legs import Aim
 from kappa.journal.events import GenerationMade
 from kappa.journal.journal import Journal, whoami
-from kappa.state.build import Birth, comparable_topics, folded_by, read_birth
+from kappa.state.build import Birth, folded_by, read_birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.job.alignment import Alignment, Alignments
+from kappa.state.job.stopped import comparable_now
 from kappa.state.lease import (
     Lease,
     Pin,
@@ -69,7 +70,7 @@ class Aligner:
         )
         if build is None or folded_by(self._store, build) == self._birth.build:
             return None
-        topics = comparable_topics(self._birth, read_birth(self._store, build))
+        topics = comparable_now(self._store, self._birth, read_birth(self._store, build))
         frontier = Frontiers(self._store, build).newest()
         return None if frontier is None or not topics else (frontier, topics)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from kappa.engine.decode.fate import Counts, counts_in, decoded_columns
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables.adopt import link_file
-from kappa.tables.archive import ArchiveMark, folder
+from kappa.tables.archive import ArchiveMark, LogEnds, folder, why_cut
 from kappa.tables.stored_archive import Block, StoredArchive, open_archive
 
 _DIGITS = 10
@@ -81,8 +81,19 @@ def archive_fingerprint(topic: Topic) -> str:
 class Archives:
     """The archives of the very topics of a build, decoded as it decodes."""
 
-    def __init__(self, store: Store, topics: Iterable[Topic], topic_ids: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        topics: Iterable[Topic],
+        topic_ids: Mapping[str, str],
+        log: LogEnds | None = None,
+    ) -> None:
+        """Takes the topics of a build, and their ids at its birth.
+
+        With a `log`, an archive whose topic has lost its end is not taken for a slice.
+        """
         self._store = store
+        self._log = log
         # An archive may be read whether or not the topic still declares one.
         archived = (
             topic for topic in topics if topic.kind is TopicKind.RETAINED and not topic.identity
@@ -130,18 +141,14 @@ class Archives:
         if found is None:
             return {}
         archive, mark = found
+        cut = None if self._log is None else why_cut(self._log, mark)
+        if cut is not None:
+            raise KappaError(cut)
         _unlink(into)
         taken: dict[int, ArchivedRange] = {}
         blocks = archive.blocks()
         number = 0
-        of_ranges = (
-            block
-            for block in blocks
-            if (wanted := ranges.get(block.partition)) is not None
-            and block.least < wanted[1]
-            and block.greatest >= wanted[0]
-        )
-        archive.ensure_whole(self._store, of_ranges)
+        archive.ensure_whole(self._store, _needed(blocks, ranges))
         for partition, (start, end) in sorted(ranges.items()):
             reached = min(end, mark.end.get(partition, start))
             own = [block for block in blocks if block.partition == partition]
@@ -197,6 +204,15 @@ class Archives:
                     flush=True,
                 )
             return None
+
+
+def _needed(blocks: Iterable[Block], ranges: Ranges) -> Iterator[Block]:
+    """Yields the blocks of ranges, and the one before each, which has the log time there."""
+    for partition, (start, end) in ranges.items():
+        own = [block for block in blocks if block.partition == partition and block.least < end]
+        before = [block for block in own if block.least < start]
+        yield from before[-1:]
+        yield from (block for block in own if block.greatest >= start)
 
 
 def _unlink(folder: Path) -> None:

@@ -19,10 +19,13 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from kappa.base.errors import Damaged
-from kappa.engine.decode.raw import RAW_SCHEMA, RawRange, raw_table
+from kappa.engine.decode.raw import RAW_SCHEMA, RawRange, RawRecord, raw_table
 from kappa.log.client import Log
+from kappa.log.log_end import witness_of
+from kappa.log.reader import Record
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
+from kappa.state.witness import Witness, Witnesses
 
 # These make the stream's bounds exact; the user's settings may not change them.
 _EXACT = {"kafka.isolation.level": "read_committed", "failOnDataLoss": "true"}
@@ -50,32 +53,39 @@ class LogSource:
 
     def __init__(self, kafka: KafkaAccess, log: Log) -> None:
         self._kafka = kafka
+        self._log = log
         self._reader = log.reader()
+        # Per partition, the last record of what was read last of it.
+        self._last: dict[tuple[str, int], Witness] = {}
 
     def here(self, piece: Slice) -> pa.Table:
         """Reads the raw records of a small slice, of all its topics.
 
         It needs no Spark job, which would cost more than reading them.
         """
-        read = self._reader.read(piece.start, piece.end)
-        return raw_table(
-            (
-                record.topic,
-                record.partition,
-                record.offset,
-                record.timestamp_ms * 1000,
-                record.key,
-                record.value,
-                record.headers,
-            )
-            for record in read
-        )
+        last: dict[tuple[str, int], Record] = {}
+        table = raw_table(_noted(self._reader.read(piece.start, piece.end), last))
+        self._last = {part: witness_of(record) for part, record in last.items()}
+        return table
+
+    def witnesses(self) -> Witnesses:
+        """Returns the last records of the slice that was read last, of its partitions.
+
+        Those of a large slice are read before the slice itself. So if they are still in the log
+        later on, the slice was read from the same log.
+        """
+        found: dict[str, dict[int, Witness]] = {}
+        for (topic, partition), witness in self._last.items():
+            found.setdefault(topic, {})[partition] = witness
+        return found
 
     def ranges(self, piece: Slice, topic: str) -> list[RawRange]:
         """Returns the ranges of one topic in a large slice, a task for each.
 
         They are of exactly the partitions that have any offset in the slice.
         """
+        self._last = {part: one for part, one in self._last.items() if part[0] != topic}
+        self._last |= self._log.last_before(piece.end.only({topic}))
         bounds = (
             (partition, piece.start.at(topic, partition), end)
             for partition, end in sorted(piece.end.next.get(topic, {}).items())
@@ -103,6 +113,21 @@ class LogSource:
     def close(self) -> None:
         """Ends the connection to the broker."""
         self._reader.close()
+
+
+def _noted(records: Iterable[Record], last: dict[tuple[str, int], Record]) -> Iterator[RawRecord]:
+    """Yields raw records, and notes the last one of each partition."""
+    for record in records:
+        last[record.topic, record.partition] = record
+        yield (
+            record.topic,
+            record.partition,
+            record.offset,
+            record.timestamp_ms * 1000,
+            record.key,
+            record.value,
+            record.headers,
+        )
 
 
 def _read_range(

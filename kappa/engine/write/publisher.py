@@ -158,10 +158,8 @@ class Publisher:
             )
             restored = None if self._newest else restored_frontier(self._store, self._birth)
             if restored is not None:
-                said = (
-                    f"the frontiers of build {self._build} were lost, and one is made of its tables"
-                )
-                print(said, file=sys.stderr, flush=True)
+                told = f"the frontiers of build {self._build} were lost: one is made of its tables"
+                print(told, file=sys.stderr, flush=True)
                 self.begin(restored)
         return self._newest
 
@@ -191,6 +189,7 @@ class Publisher:
                 log_time=mark.log_time,
                 tally=mark.tally,
                 heard_at=heard_at or last.heard,
+                witnesses=mark.witnesses,
             )
         )
 

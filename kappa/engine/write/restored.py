@@ -57,6 +57,7 @@ def restored_frontier(store: Store, birth: Birth) -> Frontier | None:
         mark.slice,
         log_time=mark.log_time,
         tally=mark.tally,
+        witnesses=mark.witnesses,
         heard_at=kept[-1].frontier.heard if kept else birth.born_at,
     )
 

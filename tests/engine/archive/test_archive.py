@@ -40,6 +40,7 @@ from kappa.log.producer import ProducedRecord
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store
+from kappa.state.witness import LostEnd, Witness, Witnesses
 from kappa.tables.archive import ArchiveMark, folder, one_log, why_stopped
 from kappa.tables.delta import Guard
 from kappa.tables.stored_archive import Block, StoredArchive, open_archive
@@ -288,6 +289,12 @@ class Broker:
     def end(self, _topics: list[str]) -> Offsets:
         return self.log.end
 
+    def last_before(self, _end: Offsets) -> dict[tuple[str, int], Witness]:
+        return {}
+
+    def lost_ends(self, _end: Offsets, _witnesses: Witnesses) -> tuple[LostEnd, ...]:
+        return ()
+
     def batches(
         self, _topic: str, partition: int, start: int, end: int
     ) -> Iterator[pa.RecordBatch]:
@@ -410,7 +417,7 @@ def test_what_does_not_follow_is_refused(store: Store) -> None:
     with pytest.raises(KappaError, match="could not be appended"):
         late.append(0, 20, 30, reading(log))
     with pytest.raises(Broken, match="transaction 30 of kappa archive 0 is in"):
-        the_archive(store).append(None, (), writer.mark(), Guard("kappa archive 0", 30))
+        the_archive(store).append(store, None, (), writer.mark(), Guard("kappa archive 0", 30))
     assert rows(store).equals(decoded(log, Offsets({"visits": {0: 30}})))
 
 

@@ -73,7 +73,10 @@ def test_a_large_slice_is_read_by_exactly_the_partitions_that_it_has_offsets_of(
         Offsets({"t": {0: 9, 1: 7, 2: 4}, "u": {0: 5}}),
     )
 
-    source = LogSource(KafkaAccess("real:9092", {}), SimpleNamespace(reader=lambda: None))  # type: ignore[arg-type]  # nothing is read here
+    source = LogSource(
+        KafkaAccess("real:9092", {}),
+        SimpleNamespace(reader=lambda: None, last_before=lambda _end: {}),
+    )  # type: ignore[arg-type]  # nothing is read here
 
     # Partition 1 does not move; partition 2 was not there at the start, so it is read from 0.
     assert [each.args[1:] for each in source.ranges(piece, "t") if isinstance(each, partial)] == [

@@ -21,6 +21,7 @@ from kappa.log.cluster import TopicFacts
 from kappa.state.lock import Lock
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+from kappa.state.witness import LostEnd, Witnesses
 from kappa.tables.archive import ArchiveMark, folder
 from kappa.tables.delta import Guard
 from kappa.tables.stored_archive import ensure_archive
@@ -39,6 +40,7 @@ class Log:
     id: str = "1"
     first: Mapping[int, int] = field(default_factory=lambda: {0: 0, 1: 0})
     last: Mapping[int, int] = field(default_factory=lambda: {0: 50, 1: 60})
+    cut: tuple[LostEnd, ...] = ()
 
     def topics(self) -> Mapping[str, TopicFacts]:
         return {"visits": TopicFacts("visits", self.id, 2)}
@@ -48,6 +50,10 @@ class Log:
 
     def end(self, _topics: Iterable[str]) -> Offsets:
         return Offsets({"visits": self.last})
+
+    def lost_ends(self, end: Offsets, _witnesses: Witnesses) -> tuple[LostEnd, ...]:
+        assert end == Offsets({"visits": {0: 40, 1: 60}})
+        return self.cut
 
 
 @pytest.fixture
@@ -126,6 +132,13 @@ def test_one_that_is_declared_and_not_there_yet_is_behind_by_all(
         (
             Log(first={0: 41, 1: 0}),
             "has lost records before they were archived: partition 0 lost offsets 40 to 40",
+        ),
+        (
+            Log(cut=(LostEnd("visits", 0, 38, 40),)),
+            (
+                "the log has lost its end, which the archive has: "
+                "visits partition 0 was cut at offset 38 and has lost offsets 38 to 39"
+            ),
         ),
     ],
 )

@@ -34,12 +34,13 @@ from kappa.state.build import Base, Birth, TableBirth, TopicBirth
 from kappa.state.job.slice_progress import SliceProgress
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+from kappa.state.witness import LostEnd, Witness, Witnesses
 from replay.look.listings import history_listing
 from replay.prove.causes import doubts_of, likely_causes
 from replay.prove.cutting import Cutting, cut_as, cutting
 from replay.prove.equality import Compared, compare_tables
 from replay.prove.proof_text import proof_line
-from replay.prove.provable import why_not_provable
+from replay.prove.provable import ensure_provable, why_not_provable
 from replay.prove.prove import keep_proof, prove
 from replay.prove.refold import folding_text
 from replay.prove.row_hash import hash_of_all, hash_sql, table_hash
@@ -499,6 +500,9 @@ def test_keys_that_compaction_decides_are_set_aside_and_counted(store: Store) ->
 # Pipelines that cannot be proved.
 
 
+WITNESS = Witness(8, 3, "d")
+
+
 def birth(**other: Any) -> Birth:
     return replace(
         Birth(
@@ -595,6 +599,36 @@ def test_what_cannot_be_proved_is_said_and_neither_kept_nor_begun(
 
     assert fold(Journal(store).after(0)).proofs == ()
     assert store.names("leases") == store.names("tmp") == ()
+
+
+class CutLog:
+    """A log that lost its end since the build folded it."""
+
+    def facts(self, name: str) -> TopicFacts:
+        return facts(FLIGHTS, PLANES)[name]
+
+    def beginning(self, _topics: Iterable[str]) -> Offsets:
+        return Offsets()
+
+    def lost_ends(self, end: Offsets, witnesses: Witnesses) -> tuple[LostEnd, ...]:
+        assert (end, witnesses) == (Offsets({"flights": {0: 9}}), {"flights": {0: WITNESS}})
+        return (LostEnd("flights", 0, 7, 9),)
+
+
+def test_a_log_that_lost_its_end_is_named_as_the_cause(store: Store) -> None:
+    with pytest.raises(NotProvable) as refused:
+        ensure_provable(
+            store,
+            CutLog(),  # type: ignore[arg-type]  # all that it is asked for
+            birth(),
+            Offsets({"flights": {0: 9}}),
+            {"flights": {0: WITNESS}},
+        )
+
+    assert refused.value.message == (
+        "pipeline web is not provable: the log has lost its end, which the build has folded: "
+        "flights partition 0 was cut at offset 7 and has lost offsets 7 to 8"
+    )
 
 
 def test_what_does_not_serve_is_a_slip(store: Store, tmp_path: Path) -> None:

@@ -38,11 +38,13 @@ def run_loop(folder: Path, ticks: Ticks) -> list[str]:
     said: list[str] = []
     well = SimpleNamespace(
         bootstrap_servers="localhost:9092",
-        ensure_running=lambda *_: None,
+        ensure_running=lambda *_, **__: None,
         ensure_jobs=lambda *_, **__: None,
         report=lambda *_: None,
+        ensure_space=lambda: True,
+        told="",
     )
-    _loop(Store(folder.as_uri()), well, ticks, well, (well, well), well, said.append, ticks)
+    _loop(Store(folder.as_uri()), well, ticks, well, (well, well), well, well, said.append, ticks)
     return said
 
 

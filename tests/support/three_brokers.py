@@ -1,0 +1,125 @@
+"""A cluster of three brokers, each a controller too, any of which can be killed and started."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not by name
+    AdminClient,
+    ClusterMetadata,
+    NewTopic,
+)
+
+from kappa.base.process import start_tied
+from kappa.broker.last_run import free_ports
+from kappa.broker.properties import HOST, java_text, log4j2_properties, server_properties
+from kappa.java.jars import Jars
+from kappa.java.java import Java
+
+_CLUSTER_ID = "a2FwcGEta2FwcGEta2FwcA"
+NODES = (1, 2, 3)
+_PATIENCE_SECONDS = 120.0
+
+
+class ThreeBrokers:
+    """Three real brokers on 127.0.0.1, with small heaps."""
+
+    def __init__(self, root: Path, jars: Jars, java: Java) -> None:
+        self._root, self._java = root, java
+        self._class_path = ":".join(map(str, jars.broker))
+        self._ports = {node: free_ports(None) for node in NODES}
+        self._running: dict[int, subprocess.Popen[bytes]] = {}
+        for node in NODES:
+            self._write(node)
+            done = self._command("kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c")
+            subprocess.run(
+                [*done, str(self._settings(node))],
+                check=True,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+            )
+        for node in NODES:
+            self.start(node)
+        self._admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(f"{HOST}:{port}" for port, _ in self._ports.values())
+
+    def start(self, node: int) -> None:
+        with (self._root / f"{node}.out").open("ab") as output:
+            self._running[node] = start_tied(
+                self._command("kafka.Kafka", str(self._settings(node)), node=node), output=output
+            )
+
+    def kill(self, node: int) -> None:
+        """Kills a broker, as a power cut would end it."""
+        self._running[node].kill()
+        self._running.pop(node).wait()
+
+    def close(self) -> None:
+        for node in tuple(self._running):
+            self.kill(node)
+
+    def create(self, topic: str, replicas: Iterable[int]) -> None:
+        """Makes a topic of one partition on these brokers; the first of them is its leader.
+
+        A replica that lacks acknowledged records may lead it, if no other is there.
+        """
+        new = NewTopic(
+            topic,
+            num_partitions=1,
+            replica_assignment=[list(replicas)],
+            config={
+                "unclean.leader.election.enable": "true",
+                "min.insync.replicas": "1",
+                "retention.ms": "-1",
+            },
+        )
+        self.wait(lambda: (found := self._metadata()) and len(found.brokers) == len(NODES))
+        self._admin.create_topics([new])[topic].result(30)
+
+    def in_sync(self, topic: str) -> tuple[int, frozenset[int]]:
+        """Returns the leader of the topic's partition (-1: none), and its replicas in sync."""
+        found = self._metadata()
+        parts = None if found is None else found.topics[topic].partitions
+        return (parts[0].leader, frozenset(parts[0].isrs)) if parts else (-1, frozenset())
+
+    def wait(self, reached: Callable[[], object]) -> None:
+        """Waits for a state of the cluster; three JVMs take their time."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while not reached():
+            assert time.monotonic() < deadline, "the brokers did not come so far"
+            time.sleep(0.05)
+
+    def _metadata(self) -> ClusterMetadata | None:
+        try:
+            return self._admin.list_topics(timeout=5)
+        except KafkaException:
+            return None
+
+    def _settings(self, node: int) -> Path:
+        return self._root / f"{node}.properties"
+
+    def _write(self, node: int) -> None:
+        port, controller_port = self._ports[node]
+        voters = ",".join(f"{each}@{HOST}:{self._ports[each][1]}" for each in NODES)
+        # Java takes the last of two equal names.
+        text = server_properties(self._root / f"data-{node}", port, controller_port) + (
+            f"node.id={node}\ncontroller.quorum.voters={voters}\nreplica.lag.time.max.ms=3000\n"
+        )
+        self._settings(node).write_bytes(java_text(text))
+        (self._root / f"{node}.log4j2.properties").write_bytes(
+            java_text(log4j2_properties(self._root / f"{node}.log"))
+        )
+
+    def _command(self, *arguments: str, node: int = NODES[0]) -> list[str]:
+        return [
+            *(self._java.command, "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
+            f"-Dlog4j2.configurationFile={self._root / f'{node}.log4j2.properties'}",
+            *("-Djava.net.preferIPv4Stack=true", "-cp", self._class_path, *arguments),
+        ]
