@@ -26,7 +26,8 @@ def doctor(
 ) -> None:
     """Look for damaged records and files, and say what follows from each.
 
-    Exit code 1 if anything is damaged and was not repaired. A repair deletes nothing.
+    Exit code 1 if anything is damaged and was not repaired. A repair deletes nothing. Data files
+    are only looked for: `kappa scrub` reads them.
     """
     from kappa.state.store import DAMAGED
     from replay.doctor.examine import examine, set_aside

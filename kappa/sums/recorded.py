@@ -40,12 +40,15 @@ class JoinedSums:
     format: int = 1
 
 
+_JOINED = Documents(JoinedSums)
+
+
 def sums_records(store: Store, build: str) -> NumberedRecords[JoinedSums]:
     """Returns the records of a build's joined sums: the newest counts."""
     return NumberedRecords(
         store,
         f"{tables_folder(store, build)}/sums",
-        Documents(JoinedSums),
+        _JOINED,
         f"record {{}} of the sums of build {build}",
     )
 
@@ -106,8 +109,9 @@ class RecordedSums:
     def of(self, names: Iterable[str]) -> Sums:
         """Returns the sums of these files, without those that have none."""
         wanted = set(names)
-        # Frontiers first: those that are deleted meanwhile have been joined by then.
-        for read in (self._read_frontiers, self._read_joined):
+        # Frontiers first: those that are deleted meanwhile have been joined by then. A reader of
+        # each slice finds the next one without a list of all.
+        for read in (self._read_next, self._read_frontiers, self._read_joined):
             if not self._known.keys() >= wanted:
                 read()
         return {name: self._known[name] for name in wanted if name in self._known}
@@ -125,6 +129,12 @@ class RecordedSums:
             self._joined_read, self._known = last[0], dict(last[1].sums)
             self._last_read = 0
             self._read_frontiers()
+
+    def _read_next(self) -> None:
+        with suppress(Damaged):
+            for number, frontier in self._frontiers.after(self._last_read):
+                self._known.update(frontier.sums)
+                self._last_read = number
 
     def _read_frontiers(self) -> None:
         for number in self._frontiers.numbers():

@@ -72,7 +72,9 @@ def ensure_whole(store: Store, build: str, paths: Iterable[str]) -> None:
     new = [path for path in paths if path not in known.paths]
     if not new:
         return
-    sums = known.sums.setdefault(build, RecordedSums(store, build)).of(map(name_of, new))
+    if build not in known.sums:
+        known.sums[build] = RecordedSums(store, build)
+    sums = known.sums[build].of(map(name_of, new))
     found = _different(store, sums, new)
     if found is not None:
         path, why = found

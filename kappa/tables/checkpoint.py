@@ -45,9 +45,11 @@ def ensure_checkpoint(store: Store, path: str, version: int) -> None:
         written, hint = beside / LOG_FOLDER / name, beside / LOG_FOLDER / LAST_CHECKPOINT
         store.sync([written, hint])
         link_file(written, log / name)
+        # Before the hint: a table whose hint names a checkpoint that is not there is not opened.
+        store.sync([log / name])
         if (hinted(log / LAST_CHECKPOINT) or -1) < version:
             hint.replace(log / LAST_CHECKPOINT)
-        store.sync([log / name])
+            store.sync([log / LAST_CHECKPOINT])
     except OSError as error:
         raise KappaError(
             f"the log of {path} could not be checkpointed: {error.strerror or error}",

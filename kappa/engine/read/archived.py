@@ -206,7 +206,7 @@ class Archives:
             return None
 
 
-def _needed(blocks: Iterable[Block], ranges: Ranges) -> Iterator[Block]:
+def _needed(blocks: Sequence[Block], ranges: Ranges) -> Iterator[Block]:
     """Yields the blocks of ranges, and the one before each, which has the log time there."""
     for partition, (start, end) in ranges.items():
         own = [block for block in blocks if block.partition == partition and block.least < end]
