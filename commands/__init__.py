@@ -16,5 +16,5 @@ look       status, history, show, diff, prove, logs
 query      query, tables
 rejects    rejects list, show, export, redrive
 archive    archive status, verify
-doctor     doctor
+doctor     doctor, scrub
 """

@@ -39,7 +39,8 @@ for _command in (
     *(promote.wait, promote.verify, promote.promote),
     *(look.status, promote.undo, promote.abandon, look.history, look.show),
     *(service.retire, service.pause, service.resume),
-    *(look.diff, look.prove, look.logs, query.query, query.tables, run.gc, doctor.doctor),
+    *(look.diff, look.prove, look.logs, query.query, query.tables, run.gc),
+    *(doctor.doctor, doctor.scrub),
 ):
     app.command()(_command)
 app.add_typer(topics.app, name="topics")

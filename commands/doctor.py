@@ -1,4 +1,4 @@
-"""The command that looks for damage below the root, and repairs it."""
+"""Damage below the root, and its repair; the scrub of its data files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def doctor(
 ) -> None:
     """Look for damaged records and files, and say what follows from each.
 
-    Exit code 1 if anything is damaged and was not repaired. A repair deletes nothing.
+    Exit code 1 if anything is damaged and was not repaired. A repair deletes nothing. Data files
+    are only looked for: `kappa scrub` reads them.
     """
     from kappa.state.store import DAMAGED
     from replay.doctor.examine import examine, set_aside
@@ -67,3 +68,44 @@ def doctor(
         say("hint: kappa down, then kappa doctor --repair: it does this, and keeps what it moves")
     if not repair or len(moves) < len(found):
         raise typer.Exit(ExitCode.FAILED)
+
+
+def scrub(context: typer.Context, output: As = Form.TABLE) -> None:
+    """Read every data file that is of use, and compare it with what was written.
+
+    Those are the files of all builds, of what is kept of the past, and of the archives. Exit code 1
+    if a file is not as it was written, or gone.
+    """
+    from kappa.base.units import memory
+    from replay.doctor.scrub import scrub as scrubbed
+
+    store = here_of(context).store
+    with moving("reading all data files") as show:
+        found = scrubbed(
+            store,
+            show=lambda done, of, bad: show(
+                f"reading all data files: {memory(done)} of {memory(of)}, {bad} bad"
+            ),
+        )
+    if output is Form.TABLE:
+        for each in found.bad:
+            sys.stdout.write(f"{each.text(store)}\n   hint: {each.hint}\n")
+    else:
+        print_listing(
+            output,
+            Listing(
+                ("file", "of", "table", "why", "hint"),
+                tuple(
+                    (
+                        str(each.path.relative_to(store.folder)),
+                        *(each.of, each.table, each.why, each.hint),
+                    )
+                    for each in found.bad
+                ),
+            ),
+        )
+    unknown = f"; of {found.unknown} no sum was recorded" if found.unknown else ""
+    say(f"{found.files} files with {memory(found.bytes)} were read{unknown}")
+    if found.bad:
+        raise typer.Exit(ExitCode.FAILED)
+    say("all that was recorded is as it was written")

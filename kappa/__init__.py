@@ -10,6 +10,7 @@ The rooms, in the order to read them in; each may import only those before it
     records   valid records
     folds     one class per fold, with all its meanings
     state     all that is stored of a build
+    sums      the sums of data files, and their check
     code      which version the code is
     journal   decisions and observations, as numbered records
     log       the only door to Kafka

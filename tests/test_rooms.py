@@ -25,6 +25,7 @@ kappa/folds
 kappa/folds/kinds
 kappa/declare
 kappa/records           kappa/state          kappa/code/static
+kappa/sums
 kappa/code              kappa/journal        kappa/log            kappa/tables
 kappa/state/job
 kappa/engine/decode     kappa/lines          kappa/broker

@@ -60,6 +60,7 @@ _EFFECTS = {
     "archive": ("create", "append"),
     "recent": ("drain", "empty"),
     "frontier": ("put", "delete"),
+    "sums": ("join",),
     "publisher": ("acknowledge",),
     "promote": ("acknowledge",),
     "kept": ("put", "delete"),

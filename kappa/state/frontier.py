@@ -24,6 +24,9 @@ from kappa.state.store import Store
 from kappa.state.witness import Witnesses
 from kappa.values.tally import Tally
 
+# The bytes of a file and their CRC; and those of a build's files, as `TABLE/FILE`.
+Sum = tuple[int, int]
+Sums = Mapping[str, Sum]
 OffsetsField = Annotated[Offsets, BeforeValidator(Offsets.parse), PlainSerializer(Offsets.plain)]
 
 
@@ -44,6 +47,8 @@ class Frontier:
     `heard_at` is when the job last read everything that the compacted topics contained. For a build
     that has not yet got so far, it is when the build began to read (law 5).
 
+    `sums` are those of the data files that are new with it (kappa/sums/recorded.py).
+
     `witnesses` are the last records that were read before the offsets, by which the log is known
     again (law 2). Frontiers of an older Kappa have none.
     """
@@ -60,6 +65,7 @@ class Frontier:
     log_time: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     tally: Mapping[str, Mapping[int, Tally]] = field(default_factory=dict)
     heard_at: str = ""
+    sums: Sums = field(default_factory=dict)
     witnesses: Witnesses = field(default_factory=dict)
     format: int = 1
 

@@ -20,7 +20,7 @@ from kappa.state.witness import LostEnd, Witness, Witnesses
 from kappa.values.tally import Tally
 
 FOLDER = "archive"
-_HINT = "move its folder away, and the archive is made again from what the topic has"
+HINT = "move its folder away, and the archive is made again from what the topic has"
 
 
 class LogEnds(Protocol):
@@ -108,7 +108,7 @@ def parse_archive_mark(text: Any, *, where: str) -> ArchiveMark:
         return _MARK.validate_python(json.loads(text))
     except (TypeError, ValueError, ValidationError) as error:
         raise Damaged(
-            f"{where} carries no mark of an archive: {str(text)[:200]}", hint=_HINT
+            f"{where} carries no mark of an archive: {str(text)[:200]}", hint=HINT
         ) from error
 
 

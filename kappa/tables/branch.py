@@ -17,6 +17,7 @@ from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import Kept, kept_of, put_kept, with_newest
 from kappa.state.mark import origin_mark
 from kappa.state.store import Store
+from kappa.sums.recorded import RecordedSums
 from kappa.tables.adopt import adopt
 from kappa.tables.lasting import sync_versions
 
@@ -46,6 +47,8 @@ def begin_from(into: Store, birth: Birth, source: Store, frontier: Frontier) -> 
         for name in (table.name, *recent_names(table.name))
         if name in frontier.versions
     }
+    # What is wrong in a file since it was written is wrong in its link, too.
+    known = RecordedSums(source, frontier.build).all()
     first = Frontier(
         1,
         birth.build,
@@ -57,8 +60,8 @@ def begin_from(into: Store, birth: Birth, source: Store, frontier: Frontier) -> 
         tally=frontier.tally,
         heard_at=frontier.heard,
         witnesses=frontier.witnesses,
+        sums=sync_versions(into, birth.build, {}, versions, known=known),
     )
-    sync_versions(into, birth.build, {}, versions)
     Frontiers(into, birth.build).publish(first)
 
 

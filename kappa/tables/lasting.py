@@ -1,8 +1,9 @@
 """The files of a build's tables that last: what a frontier names, and nothing behind it.
 
-A frontier is put once all that it names is on the disk. What a job has committed behind it may be
-half there: of some tables, or torn by a power loss. So the build's next holder takes it all back,
-and its slice is folded again. No reader has ever seen it.
+A frontier is put once all that it names is on the disk, with the sums of the files that are new.
+What a job has committed behind it may be half there: of some tables, or torn by a power loss. So
+the build's next holder takes it all back, and its slice is folded again. No reader has ever seen
+it.
 """
 
 from __future__ import annotations
@@ -12,24 +13,37 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from kappa.base.failpoint import failpoint
 from kappa.state.build import Birth, recent_names, table_path
-from kappa.state.frontier import Frontiers
+from kappa.state.frontier import Frontiers, Sums
 from kappa.state.store import Store
+from kappa.sums.recorded import RecordedSums, name_of, new_sums
+from kappa.sums.whole import ensure_whole, note_whole
 from kappa.tables.checkpoint import hinted
 from kappa.tables.delta import LAST_CHECKPOINT, LOG_FILE, LOG_FOLDER
 from kappa.tables.versions import files, files_of_commit, log_of
 
 
 def sync_versions(
-    store: Store, build: str, before: Mapping[str, int], after: Mapping[str, int]
-) -> None:
+    store: Store,
+    build: str,
+    before: Mapping[str, int],
+    after: Mapping[str, int],
+    *,
+    known: Sums = MappingProxyType({}),
+) -> Sums:
     """Waits until the commits of a build's tables behind the versions `before` are on the disk.
 
     Each is synced up to its version in `after`; a table that is new there with all its files.
-    Raises Damaged if one of the commits cannot be read.
+    Returns the sums of the data files that are new: as they are in `known` or were recorded before,
+    and of others as they are now. Raises Damaged if one of the commits cannot be read.
     """
+    if not before:
+        # All records of frontiers may have been lost; joined sums are still there then.
+        known = {**known, **RecordedSums(store, build).all()}
+    found: list[Path] = []
 
     def behind(name: str, version: int) -> Iterator[Path]:
         path = table_path(store, build, name)
@@ -40,13 +54,21 @@ def sync_versions(
         for number in range(before[name] + 1, version + 1):
             yield from files_of_commit(path, number)
 
-    store.sync(file for name, version in after.items() for file in behind(name, version))
+    for name, version in after.items():
+        found += behind(name, version)
+    store.sync(found)
+    data = [each for each in found if each.parent.name != LOG_FOLDER and each.name[0] != "."]
+    there = {name: known[name] for each in data if (name := name_of(each)) in known}
+    sums = {**there, **new_sums(each for each in data if name_of(each) not in there)}
+    note_whole(store, (str(each) for each in data if name_of(each) not in there))
+    return sums
 
 
 def take_back_to_frontier(store: Store, birth: Birth) -> None:
     """Takes the tables of a build back to its newest frontier, or away if it has published none.
 
-    The caller holds the build's lock.
+    The caller holds the build's lock. Raises Damaged if a file that the frontier needs is not as it
+    was written: a job would fold what is wrong in it into others.
     """
     newest = Frontiers(store, birth.build).newest()
     versions = {} if newest is None else newest.versions
@@ -57,6 +79,7 @@ def take_back_to_frontier(store: Store, birth: Birth) -> None:
         path = table_path(store, birth.build, name)
         if name in versions:
             taken += take_back(path, versions[name])
+            ensure_whole(store, birth.build, files(path, versions[name]))
         else:
             shutil.rmtree(path, ignore_errors=True)
     if taken:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -15,8 +15,11 @@ from deltalake.transaction import AddAction
 
 from kappa.base.failpoint import failpoint
 from kappa.state.documents import Documents
+from kappa.state.frontier import Sums
 from kappa.state.store import Store
-from kappa.tables.archive import ArchiveMark, parse_archive_mark
+from kappa.sums.recorded import name_of, new_sums
+from kappa.sums.whole import ensure_archived_whole
+from kappa.tables.archive import HINT, ArchiveMark, parse_archive_mark
 from kappa.tables.checkpoint import ensure_checkpoint
 from kappa.tables.delta import (
     NO_HOOKS,
@@ -125,9 +128,26 @@ class StoredArchive:
         failpoint("archive.after_append")
 
     def settle(self, store: Store) -> None:
-        """Records that the newest version is on the disk."""
-        store.sync(files_of_commit(self.path, self.version))
-        _LASTING.put(store, _lasting_name(store, self.path), LastingVersion(self.version))
+        """Records that the newest version is on the disk, and the sums of its files."""
+        new = list(files_of_commit(self.path, self.version))
+        store.sync(new)
+        added = new_sums(each for each in new if each.suffix == ".parquet")
+        needed = {name_of(block.path) for block in self.blocks()}
+        known = {**self.sums(store), **added}
+        sums = {name: each for name, each in known.items() if name in needed}
+        _LASTING.put(store, _lasting_name(store, self.path), LastingVersion(self.version, sums))
+
+    def sums(self, store: Store) -> Sums:
+        """Returns the sums of its files, as they were written."""
+        lasting = _LASTING.get(
+            store, _lasting_name(store, self.path), f"the newest version of archive {self.path}"
+        )
+        return {} if lasting is None else lasting.sums
+
+    def ensure_whole(self, store: Store, blocks: Iterable[Block]) -> None:
+        """Raises Damaged, naming it, if one of its files is not as it was written."""
+        paths = [block.path for block in blocks]
+        ensure_archived_whole(store, self.sums(store), paths, hint=HINT)
 
     def tidy(self, store: Store, *, long_log: int) -> None:
         """Deletes files that the newest version does not need, and its log once that is long.
@@ -144,9 +164,13 @@ class StoredArchive:
 
 @dataclass(frozen=True, slots=True)
 class LastingVersion:
-    """The newest version of an archive that is on the disk: what a frontier is to a table."""
+    """The newest version of an archive that is on the disk: what a frontier is to a table.
+
+    `sums` are those of its files, but for files from before sums were recorded.
+    """
 
     version: int
+    sums: Sums = field(default_factory=dict)
     format: int = 1
 
 

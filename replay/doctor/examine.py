@@ -18,6 +18,7 @@ from kappa.state.job.alignment import alignment_records
 from kappa.state.kept import kept_of
 from kappa.state.lease import floor_records, live_leases
 from kappa.state.store import DAMAGED, Store
+from kappa.sums.recorded import sums_records
 from kappa.tables.versions import files
 from replay.doctor.damage import Damage
 from replay.rollout.fold import advance
@@ -41,6 +42,11 @@ _RECORDS: tuple[tuple[Callable[[Store, str], NumberedRecords[Any]], str, str], .
         floor_records,
         "no query is answered from the build, and its job does not start",
         "the job puts another floor with its next upkeep",
+    ),
+    (
+        sums_records,
+        "no query is answered from the build, and its job does not start",
+        "files that were written before are not checked any more, and serve as they are",
     ),
     (
         alignment_records,

@@ -13,6 +13,7 @@ from kappa.state.kept import ensure_past_gone
 from kappa.state.lease import put_floor
 from kappa.state.lock import Lock, is_held
 from kappa.state.store import Store
+from kappa.sums.recorded import join_sums
 from replay.retire.garbage import Garbage
 
 
@@ -64,7 +65,8 @@ class Deleting:
         return Lock(self._store.path(f"{folder(build)}/lock"), what=f"build {build}")
 
     def let_go(self, build: str, newest: int) -> None:
-        """Puts the floor, then lets go of what is kept no longer."""
+        """Puts the floor, then lets go of what is kept no longer; joins the sums of frontiers."""
+        join_sums(self._store, build)
         put_floor(self._store, build, newest)
         ensure_past_gone(self._store, build, self._now, self._keep_seconds)
 

@@ -12,6 +12,7 @@ from kappa.state.store import Store
 from serving.pin.at_log import Past
 from serving.pin.catalog import pin, pin_at
 from serving.pin.snapshot import Snapshot
+from serving.reader.checked import are_all_checked, ensure_named_whole, tables_read
 from serving.reader.opened import open_reader
 from serving.reader.reader import Limits, Reader, Rows
 from serving.reader.relations import files_of, left_of, put_relations, relations_of
@@ -127,6 +128,13 @@ def _connected(snapshot: Snapshot, store: Store, limits: Limits | None) -> Reade
     reader = open_reader(limits, served=bool(snapshot.serving), showing=relations)
     reader.left = lambda: left_of(relations, store)
     reader.files = lambda: files_of(relations)
+
+    def check(sql: str) -> None:
+        if not are_all_checked(store, relations):
+            named = tables_read(reader.tree, sql, relations)
+            ensure_named_whole(store, snapshot, relations, named)
+
+    reader.before = check
     try:
         if reader.shows != relations:
             put_relations(reader, relations)

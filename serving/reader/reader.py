@@ -27,6 +27,7 @@ from kappa.state.store import Store
 from serving.reader.broken import BrokenRelation, damage_of
 from serving.reader.explained import Left, TooMuch, explained
 from serving.reader.table_sql import distinct_names, literal, schema_of
+from serving.reader.trees import tables_in
 
 if TYPE_CHECKING:
     from kappa.base.sections import VerifySettings
@@ -111,6 +112,8 @@ class Reader:
         self.left: Callable[[], tuple[Left, ...]] = tuple
         # Returns the data files of what it shows, each with its pipeline: likewise.
         self.files: Callable[[], Mapping[str, str]] = dict
+        # Is called with each query before it runs: it may refuse to read what it names.
+        self.before: Callable[[str], None] = lambda _sql: None
         self._connection = connection
         self._served = served
         self._folder = folder
@@ -148,8 +151,10 @@ class Reader:
         self._failed = failed
 
     def _begun(self, sql: str) -> Connection:
+        query = self.only_select(sql)
+        self.before(query)
         try:
-            return self._run(lambda: self._connection.execute(self.only_select(sql)))
+            return self._run(lambda: self._connection.execute(query))
         except UsageError as error:
             if isinstance(error.__cause__, CatalogError):
                 self.ensure_names_what_is_served(sql)
@@ -184,14 +189,14 @@ class Reader:
 
     def tree(self, sql: str) -> Any:
         """Returns a query as DuckDB's parser sees it (`json_serialize_sql`), nothing looked up."""
-        ((tree,),) = self._run(
-            lambda: self._connection.execute("select json_serialize_sql(?)", [sql]).fetchall()
-        )
+        # As a parameter it would make DuckDB import pandas.
+        question = f"select json_serialize_sql({text(sql)})"
+        ((tree,),) = self._run(lambda: self._connection.execute(question).fetchall())
         return json.loads(tree)
 
     def tables_named(self, sql: str) -> frozenset[tuple[str, str]]:
         """Lists the tables that a query names, as (schema, name), whether they exist or not."""
-        return frozenset(_tables_in(self.tree(sql)))
+        return frozenset(tables_in(self.tree(sql)))
 
     def ensure_names_what_is_served(self, sql: str) -> None:
         """Raises KappaError, with the reason, if a query names what is broken or served no more."""
@@ -286,15 +291,3 @@ def _described(result: Connection) -> tuple[tuple[str, ...], tuple[str, ...]]:
         distinct_names(str(column[0]) for column in described),
         tuple(str(column[1]) for column in described),
     )
-
-
-def _tables_in(tree: object) -> Iterator[tuple[str, str]]:
-    match tree:
-        case {"type": "BASE_TABLE", "schema_name": str(schema), "table_name": str(name)}:
-            yield schema, name
-        case dict():
-            for each in tree.values():
-                yield from _tables_in(each)
-        case list():
-            for each in tree:
-                yield from _tables_in(each)

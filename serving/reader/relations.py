@@ -20,6 +20,7 @@ from kappa.journal.retirement import Retirements, retired_after
 from kappa.journal.view import JournalView
 from kappa.state.build import Birth, recent_names, table_path
 from kappa.state.store import Store
+from kappa.sums.whole import ensure_whole
 from kappa.tables.versions import FileLists
 from serving.pin.snapshot import Snapshot
 from serving.reader.broken import BrokenRelation
@@ -143,13 +144,15 @@ def put_tables(
 ) -> None:
     """Makes a schema with the served rows of a build's tables at their versions.
 
-    `compared`: see `tables_of`. Raises KappaError if one cannot be made.
+    `compared`: see `tables_of`. Raises KappaError if one cannot be made, and Damaged if a file is
+    not as it was written.
     """
     reader.command(f"create schema {quoted(schema)}")
     tables, before = tables_of(birth, versions, store, compared=compared), reader.files()
     made = {**before, **files_of([Relations(birth.pipeline, tables, {})])}
     reader.files = lambda: made
     for name, table in tables.items():
+        ensure_whole(store, birth.build, table.paths)
         _make_table(reader, schema, name, table)
 
 

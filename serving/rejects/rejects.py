@@ -17,6 +17,7 @@ from kappa.declare.table import REJECTS
 from kappa.records.redrive import Original, Position
 from kappa.state.build import Birth, TableBirth, is_born, table_path
 from kappa.state.store import Store
+from kappa.sums.whole import ensure_whole
 from kappa.tables.shape import REJECTS_BIRTH
 from kappa.tables.versions import files
 from serving.pin.catalog import pin, pin_build
@@ -149,7 +150,9 @@ def _of_build(
     store: Store, birth: Birth, version: int, wanted: Wanted, order: str
 ) -> Iterator[Reject]:
     table = birth.table(REJECTS)
-    stored = stored_sql(table, files(table_path(store, birth.build, REJECTS), version))
+    paths = files(table_path(store, birth.build, REJECTS), version)
+    ensure_whole(store, birth.build, paths)
+    stored = stored_sql(table, paths)
     with open_reader(None, served=True) as reader:
         for topic, partition, offset, *rest in reader.rows(
             f"with stored as ({_widened(stored, table)}) {_query(wanted)} order by {order}"

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -19,8 +19,9 @@ from typing import IO, Any
 from kappa.base.errors import Damaged, KappaError, UsageError
 from kappa.base.units import memory
 from serving.pin.snapshot import Snapshot
+from serving.reader.checked import Named
 from serving.reader.explained import TooMuch
-from serving.sandbox.frames import ACCEPTED, ASKED, ENDED, PIECE, REFUSED, framed, take
+from serving.sandbox.frames import ACCEPTED, ASKED, ENDED, NAMED, PIECE, REFUSED, framed, take
 from serving.sandbox.question import Allowance, Reply
 
 _HOUSE = Path(__file__).resolve().parents[2]
@@ -59,15 +60,19 @@ class QueryProcess:
         except (OSError, ValueError):
             return False
 
-    def reply(self, allowance: Allowance, snapshot: Snapshot) -> Reply:
+    def reply(
+        self, allowance: Allowance, snapshot: Snapshot, check: Callable[[Iterable[Named]], None]
+    ) -> Reply:
         """Returns the complete answer.
 
-        Raises the error that the process reports, and TooMuch if it takes too long or dies.
+        `check` raises Damaged if the tables that the query names cannot be read; its time is not
+        the query's. Raises the error that the process reports, and TooMuch if it takes too long or
+        dies.
         """
         # The caller closes the file.
         body: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115
         try:
-            ended = self._ended_with(body, allowance)
+            ended = self._ended_with(body, allowance, check)
         except BaseException:
             body.close()
             raise
@@ -82,7 +87,9 @@ class QueryProcess:
             snapshot,
         )
 
-    def _ended_with(self, body: IO[bytes], allowance: Allowance) -> Any:
+    def _ended_with(
+        self, body: IO[bytes], allowance: Allowance, check: Callable[[Iterable[Named]], None]
+    ) -> Any:
         deadline = time.monotonic() + allowance.seconds
         while (left := deadline - time.monotonic()) > 0:
             self.way.settimeout(left)
@@ -91,15 +98,17 @@ class QueryProcess:
             except TimeoutError:
                 break
             except (OSError, ValueError) as error:
-                raise KappaError(
-                    f"the query's process sent what could not be understood: {error}",
-                    hint="ask again; if it stays so, the query is to blame",
-                ) from error
+                raise _not_understood(error) from error
             match frame:
                 case (kind, content) if (
                     kind == PIECE and body.tell() + len(content) <= allowance.bytes + _SLACK_BYTES
                 ):
                     body.write(content)
+                case (kind, content) if kind == NAMED:
+                    begun = time.monotonic()
+                    check(_named_in(content))
+                    deadline += time.monotonic() - begun
+                    self.way.sendall(framed(ACCEPTED))
                 case (kind, content) if kind == ENDED:
                     return json.loads(content)
                 case (kind, content) if kind == REFUSED:
@@ -235,6 +244,20 @@ class Nursery:
             self._process.wait()
         self._said.close()
         self._folder.cleanup()
+
+
+def _named_in(content: bytes) -> list[Named]:
+    try:
+        return [(str(pipeline), str(name)) for pipeline, name in json.loads(content)]
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _not_understood(error) from error
+
+
+def _not_understood(error: Exception) -> KappaError:
+    return KappaError(
+        f"the query's process sent what could not be understood: {error}",
+        hint="ask again; if it stays so, the query is to blame",
+    )
 
 
 def _too_long(allowance: Allowance) -> TooMuch:

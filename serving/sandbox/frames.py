@@ -11,8 +11,9 @@ from collections.abc import Callable
 
 _HEAD = struct.Struct(">cI")
 
-# In this order: a request, its receipt, a piece of the answer, its end, the reason of a refusal.
-ASKED, ACCEPTED, PIECE, ENDED, REFUSED = b"Q", b"A", b"P", b"E", b"R"
+# In this order: a request, its receipt, the tables that it names, a piece of the answer, its end,
+# the reason of a refusal.
+ASKED, ACCEPTED, NAMED, PIECE, ENDED, REFUSED = b"Q", b"A", b"N", b"P", b"E", b"R"
 
 
 def framed(kind: bytes, content: bytes = b"") -> bytes:

@@ -1,7 +1,8 @@
 """The sandbox: untrusted SQL runs in its own process, over the snapshot's tables only.
 
-The server sends the request, reads pieces of the answer until it is complete, and kills a process
-that takes too long. It never parses the pieces. A process is started before it is needed, used
+The server sends the request, checks the files of the tables that the process finds named in it,
+reads pieces of the answer until it is complete, and kills a process that takes too long. It never
+parses the pieces. A process is started before it is needed, used
 for one query, and ends with it.
 """
 
@@ -13,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any, Self
 
 from kappa.base.errors import Conflict, KappaError
@@ -21,6 +23,7 @@ from serving.pin.catalog import pin
 from serving.pin.snapshot import PinnedSnapshot, Snapshot
 from serving.query.head import head_of
 from serving.query.render import plain
+from serving.reader.checked import are_all_checked, ensure_named_whole
 from serving.reader.explained import Left, TooMuch
 from serving.reader.relations import Relations, left_of, relations_of
 from serving.sandbox.children import Nursery, QueryProcess
@@ -81,7 +84,7 @@ class Sandbox:
         snapshot = pinned.snapshot
         relations = relations_of(snapshot, store)
         _ensure_few_files(relations)
-        reply = self._answered(question, relations, left_of(relations, store), snapshot)
+        reply = self._answered(store, question, relations, snapshot)
         try:
             pinned.confirm()
         except Conflict:
@@ -108,11 +111,13 @@ class Sandbox:
 
     def _answered(
         self,
+        store: Store,
         question: Question,
         relations: Sequence[Relations],
-        left: Sequence[Left],
         snapshot: Snapshot,
     ) -> Reply:
+        left = left_of(relations, store)
+        checks = not are_all_checked(store, relations)
         if not self._slots.acquire(timeout=self.allowance.seconds):
             raise Busy(
                 f"{self.allowance.at_once} queries are being answered, "
@@ -120,11 +125,17 @@ class Sandbox:
                 hint="ask again in a while; serve.queries in kappa.toml lets more run at once",
             )
         try:
-            request = json.dumps(self._request(question, relations, left, snapshot)).encode()
+            request = json.dumps(
+                {**self._request(question, relations, left, snapshot), "checks": checks}
+            ).encode()
             for _ in range(_ATTEMPTS):
                 with self._spare_process() as child:
                     if child.accepts(request):
-                        return child.reply(self.allowance, snapshot)
+                        return child.reply(
+                            self.allowance,
+                            snapshot,
+                            partial(ensure_named_whole, store, snapshot, relations),
+                        )
             raise KappaError(
                 "no process for the query could be started",
                 hint="see whether the machine has memory left; "

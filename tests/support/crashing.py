@@ -29,6 +29,7 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables.branch import shown_of
 from kappa.tables.versions import files, newest_version
+from replay.doctor.scrub import scrub
 from replay.plan.branch import Branching
 from replay.plan.make_plan import make_plan
 from replay.plan.plan import Plan
@@ -265,8 +266,10 @@ class World:
     def check_collected(self) -> None:
         """Asserts that after collection files on disk are files referenced (I5).
 
-        Asserts that no lease is left, too.
+        Asserts that no lease is left, too, and that each file has the sum of what it holds.
         """
+        scrubbed = scrub(self.store)
+        assert (scrubbed.bad, scrubbed.unknown) == ((), 0)
         state = self.state()
         assert self.store.names("leases") == ()
         assert {path.name for path in self.store.path("builds").iterdir()} == set(state.versions)

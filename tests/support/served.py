@@ -14,6 +14,7 @@ from kappa.state.build import Birth, TableBirth, put_birth, read_birth, table_pa
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+from kappa.tables.lasting import sync_versions
 from kappa.tables.latest import LATEST_COLUMNS
 from kappa.tables.shape import REJECTS_BIRTH, public_names
 from kappa.values.arrow import arrow_schema
@@ -75,8 +76,9 @@ class Platform:
         for table in births:
             self._write(build, table, tables.get(table))
         versions = dict.fromkeys((table.name for table in births), 0)
+        sums = sync_versions(self.store, build, {}, versions)
         Frontiers(self.store, build).publish(
-            Frontier(1, build, 1, Offsets({"flights": {0: 12}}), versions, now())
+            Frontier(1, build, 1, Offsets({"flights": {0: 12}}), versions, now(), sums=sums)
         )
         event = Served(
             1,
@@ -112,9 +114,9 @@ class Platform:
         last = frontiers.newest()
         assert last is not None
         versions = {**last.versions, table.name: last.versions[table.name] + 1}
-        frontiers.publish(
-            Frontier(last.number + 1, build, 1, Offsets({"flights": {0: 24}}), versions, now())
-        )
+        sums = sync_versions(self.store, build, last.versions, versions)
+        offsets = Offsets({"flights": {0: 24}})
+        frontiers.publish(Frontier(last.number + 1, build, 1, offsets, versions, now(), sums=sums))
 
     def ask(self, sql: str) -> Answer:
         return answer(self.store, sql)

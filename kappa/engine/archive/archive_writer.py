@@ -178,6 +178,8 @@ class ArchiveWriter:
         first_batch = next(batches, None)
         if first_batch is None:
             return None, end, None
+        # What is wrong in a file would be right in the next one.
+        self._archive.ensure_whole(self._store, taken_along)
         first = taken_along[0].first if taken_along else start
         path = Path(self._archive.path) / f"{partition}-{first:020d}-{secrets.token_hex(4)}.parquet"
         schema = arrow_schema(self._columns)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 import pyarrow as pa
@@ -30,11 +31,15 @@ _AT_ONCE = 50_000
 
 @dataclass(frozen=True, slots=True)
 class RawStretch:
-    """The raw records that one archive has of a partition: all of `[start, end)`."""
+    """The raw records that one archive has of a partition: all of `[start, end)`.
+
+    `check` raises Damaged if a block is not as it was written.
+    """
 
     start: int
     end: int
     blocks: Sequence[Block]
+    check: Callable[[Iterable[Block]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,8 @@ class Earlier:
                 for partition, ranges in other.raw.items():
                     own = [block for block in blocks if block.partition == partition]
                     kept.setdefault(partition, []).extend(
-                        RawStretch(start, end, own) for start, end in ranges
+                        RawStretch(start, end, own, partial(archive.ensure_whole, store))
+                        for start, end in ranges
                     )
         return cls(kept)
 
@@ -87,6 +93,7 @@ class Earlier:
         )
         for block in found.blocks:
             if block.least < end and block.greatest >= start:
+                found.check([block])
                 try:
                     rows = rows_of(block, list(_RAW.values()), start, end).select(
                         list(_RAW.values())

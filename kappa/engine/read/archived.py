@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -92,6 +92,7 @@ class Archives:
 
         With a `log`, an archive whose topic has lost its end is not taken for a slice.
         """
+        self._store = store
         self._log = log
         # An archive may be read whether or not the topic still declares one.
         archived = (
@@ -147,6 +148,7 @@ class Archives:
         taken: dict[int, ArchivedRange] = {}
         blocks = archive.blocks()
         number = 0
+        archive.ensure_whole(self._store, _needed(blocks, ranges))
         for partition, (start, end) in sorted(ranges.items()):
             reached = min(end, mark.end.get(partition, start))
             own = [block for block in blocks if block.partition == partition]
@@ -202,6 +204,15 @@ class Archives:
                     flush=True,
                 )
             return None
+
+
+def _needed(blocks: Sequence[Block], ranges: Ranges) -> Iterator[Block]:
+    """Yields the blocks of ranges, and the one before each, which has the log time there."""
+    for partition, (start, end) in ranges.items():
+        own = [block for block in blocks if block.partition == partition and block.least < end]
+        before = [block for block in own if block.least < start]
+        yield from before[-1:]
+        yield from (block for block in own if block.greatest >= start)
 
 
 def _unlink(folder: Path) -> None:

@@ -18,6 +18,7 @@ from kappa.state.frontier import Frontiers
 from kappa.state.kept import Kept, ensure_past_gone, kept_of, past
 from kappa.state.lease import Lease, live_leases, put_floor
 from kappa.state.store import Store
+from kappa.sums.recorded import join_sums
 from kappa.tables.checkpoint import ensure_checkpoint
 from kappa.tables.stored_table import StoredTable
 from kappa.tables.unneeded import delete_unneeded
@@ -125,6 +126,7 @@ class Maintenance:
             self._lasting[name] = lasting & in_history | in_history & listed.keys()
             # What the handle has read of the log may be gone now.
             stored.reopen()
+        join_sums(self._store, self._build)
         Frontiers(self._store, self._build).delete_below(newest.number)
         self._last = self._clock()
 

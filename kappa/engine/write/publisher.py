@@ -257,9 +257,7 @@ class Publisher:
             )
         )
         begun = replace(begun, hold=self._hold_number(), published_at=at)
-        if found is None:
-            self._sync(begun)
-        return begun
+        return self._synced(begun) if found is None else replace(begun, sums={})
 
     def _put(self, frontier: Frontier) -> None:
         last = self._newest
@@ -269,14 +267,15 @@ class Publisher:
                 f"{last.offsets} to {frontier.offsets}",
                 hint="kappa replay makes a new build",
             )
-        self._sync(frontier)
+        frontier = self._synced(frontier)
         self._frontiers.publish(frontier)
         self._newest = frontier
 
-    def _sync(self, frontier: Frontier) -> None:
-        """Waits until all that a frontier names is on the disk: it is put after that."""
+    def _synced(self, frontier: Frontier) -> Frontier:
+        """Returns a frontier that may be put: all that it names is on the disk, and summed."""
         before = {} if self._newest is None else self._newest.versions
-        sync_versions(self._store, self._build, before, frontier.versions)
+        sums = sync_versions(self._store, self._build, before, frontier.versions)
+        return replace(frontier, sums=sums)
 
     def _read_journal(self, shown: Frontier | None) -> None:
         for record in self._journal.after(self._seen):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from commits import make_commits
 
 from kappa.engine.write.publisher import Publisher
 from kappa.journal.events import Event, Held, Served
@@ -65,7 +66,10 @@ def told(store: Store, build: str) -> list[tuple[int, tuple[int, ...], bool]]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store(tmp_path, syncs=False)
+    store = Store(tmp_path, syncs=False)
+    for build in ("a", "b"):
+        make_commits(store, build, "t", 1000)
+    return store
 
 
 def test_a_build_that_does_not_serve_keeps_nothing(store: Store) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from commits import make_commits
 
 from kappa.base.errors import Broken
 from kappa.engine.write.publisher import Publisher, Stopping
@@ -38,7 +39,9 @@ class Clock:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store(tmp_path, syncs=False)
+    store = Store(tmp_path, syncs=False)
+    make_commits(store, "b", "t", 8)
+    return store
 
 
 def begun(
@@ -115,6 +118,7 @@ def test_a_put_that_a_dead_process_left_behind_may_land_while_the_next_one_begin
     tmp_path: Path,
 ) -> None:
     store = Late(tmp_path, syncs=False)
+    make_commits(store, "b", "t", 8)
     dead = begun(store).publish(mark(5), {"t": 1})
     store.late = replace(
         dead, number=dead.number + 1, offsets=Offsets({"x": {0: 6}}), versions={"t": 2}
@@ -132,6 +136,7 @@ def test_a_put_that_a_dead_process_left_behind_may_land_while_the_next_one_begin
 
 def test_who_acts_for_a_dead_job_acknowledges_what_it_had_under_way_too(tmp_path: Path) -> None:
     store = Late(tmp_path, syncs=False)
+    make_commits(store, "b", "t", 8)
     dead = begun(store).publish(mark(5), {"t": 1})
     store.late = replace(
         dead, number=dead.number + 1, offsets=Offsets({"x": {0: 6}}), versions={"t": 2}

@@ -123,6 +123,8 @@ FAILPOINTS = {
             "table.before_delete",
             "table.after_delete",
             "frontier.before_delete",
+            "sums.before_join",
+            "sums.after_join",
             "frontier.after_delete",
             "floor.before_put",
             "floor.after_put",

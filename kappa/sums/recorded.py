@@ -1,0 +1,183 @@
+"""The sums of a build's data files: their sizes and CRCs, recorded when they are committed.
+
+A frontier carries the sums of the files that are new with it, so they are on the disk with it, at
+no cost of its own. Before frontiers are deleted, all sums that are still of use are joined into one
+record. Files of builds that were born before sums were recorded have none.
+
+A CRC of 32 bits finds each flipped bit and all damage within four bytes, and misses one in four
+billion of others. Nobody is kept from writing a file that fits: this is against rot, not malice.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from kappa.base.errors import Damaged
+from kappa.base.failpoint import failpoint
+from kappa.state.build import tables_folder
+from kappa.state.documents import Documents, NumberedRecords
+from kappa.state.frontier import Sum, Sums, frontier_records
+from kappa.state.store import Store
+
+_AT_ONCE = 1 << 20
+# Less is summed sooner than threads begin.
+_ALONE = 4 << 20
+# Disks answer several readers sooner than one, and CRCs are taken beside each other.
+_THREADS = min(4, os.cpu_count() or 1)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedSums:
+    """The sums of all files of a build that were on the disk when they were joined."""
+
+    sums: Sums
+    format: int = 1
+
+
+_JOINED = Documents(JoinedSums)
+
+
+def sums_records(store: Store, build: str) -> NumberedRecords[JoinedSums]:
+    """Returns the records of a build's joined sums: the newest counts."""
+    return NumberedRecords(
+        store,
+        f"{tables_folder(store, build)}/sums",
+        _JOINED,
+        f"record {{}} of the sums of build {build}",
+    )
+
+
+def name_of(path: str | Path) -> str:
+    """Returns the name of a data file in sums: its table's and its own."""
+    table, name = str(path).rsplit("/", 2)[1:]
+    return f"{table}/{name}"
+
+
+def sum_of(path: str | Path, *, from_disk: bool = False) -> Sum:
+    """Reads a file and returns its sum. Raises OSError.
+
+    `from_disk`: what the machine has in its memory of the file is left alone, if it can be.
+    """
+    buffer = memoryview(bytearray(_AT_ONCE))
+    size = crc = 0
+    with Path(path).open("rb", buffering=0) as file:
+        if from_disk:
+            _forget(file.fileno())
+        while count := file.readinto(buffer):
+            size, crc = size + count, zlib.crc32(buffer[:count], crc)
+    return size, crc
+
+
+def summed(paths: Iterable[Path], take: Callable[[Path], Sum | None]) -> dict[Path, Sum | None]:
+    """Returns what `take` returns for each path, beside each other if the files are large."""
+    paths = list(paths)
+    if sum(_size(path) for path in paths) < _ALONE:
+        return {path: take(path) for path in paths}
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="sums") as threads:
+        return dict(zip(paths, threads.map(take, paths), strict=True))
+
+
+def new_sums(paths: Iterable[Path]) -> Sums:
+    """Returns the sums of files that were just written. Raises Damaged if one is gone."""
+    try:
+        found = summed(paths, sum_of)
+    except OSError as error:
+        raise Damaged(
+            f"file {error.filename} cannot be read: {error.strerror or error}",
+            hint="the job is started again, and takes its commit back",
+        ) from error
+    return {name_of(path): each for path, each in found.items() if each is not None}
+
+
+class RecordedSums:
+    """The sums of one build's files, as far as they were read."""
+
+    def __init__(self, store: Store, build: str) -> None:
+        """Reads nothing yet."""
+        self._frontiers = frontier_records(store, build)
+        self._joined = sums_records(store, build)
+        # The numbers of the frontier and of the joined sums that were read last.
+        self._last_read = self._joined_read = 0
+        self._known: dict[str, Sum] = {}
+
+    def of(self, names: Iterable[str]) -> Sums:
+        """Returns the sums of these files, without those that have none."""
+        wanted = set(names)
+        # Frontiers first: those that are deleted meanwhile have been joined by then. A reader of
+        # each slice finds the next one without a list of all.
+        for read in (self._read_next, self._read_frontiers, self._read_joined):
+            if not self._known.keys() >= wanted:
+                read()
+        return {name: self._known[name] for name in wanted if name in self._known}
+
+    def all(self) -> Sums:
+        """Returns all sums."""
+        self._read_frontiers()
+        self._read_joined()
+        return self._known
+
+    def _read_joined(self) -> None:
+        numbers = self._joined.numbers()
+        last = self._joined.last() if numbers and numbers[-1] > self._joined_read else None
+        if last is not None:
+            self._joined_read, self._known = last[0], dict(last[1].sums)
+            self._last_read = 0
+            self._read_frontiers()
+
+    def _read_next(self) -> None:
+        with suppress(Damaged):
+            for number, frontier in self._frontiers.after(self._last_read):
+                self._known.update(frontier.sums)
+                self._last_read = number
+
+    def _read_frontiers(self) -> None:
+        for number in self._frontiers.numbers():
+            if number > self._last_read:
+                # One that is damaged is for `kappa doctor`; the newest one refuses its readers.
+                with suppress(Damaged):
+                    found = self._frontiers.get(number)
+                    self._known.update({} if found is None else found.sums)
+                self._last_read = number
+
+
+def join_sums(store: Store, build: str) -> None:
+    """Joins the sums of the files that are on the disk, so that frontiers may be deleted.
+
+    The caller holds the build's lock.
+    """
+    there = set(_files_in(store.path(f"{tables_folder(store, build)}/tables")))
+    records = sums_records(store, build)
+    known = RecordedSums(store, build).all()
+    sums = {name: each for name, each in sorted(known.items()) if name in there}
+    last = records.last()
+    number = 1 if last is None else last[0] + 1
+    if sums != ({} if last is None else dict(last[1].sums)):
+        failpoint("sums.before_join")
+        records.put(number, JoinedSums(sums))
+        records.delete_below(number)
+        failpoint("sums.after_join")
+
+
+def _files_in(tables: Path) -> Iterable[str]:
+    for table in os.scandir(tables) if tables.is_dir() else ():
+        if table.is_dir():
+            with os.scandir(table) as entries:
+                yield from (f"{table.name}/{each.name}" for each in entries if each.is_file())
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _forget(handle: int) -> None:
+    with suppress(AttributeError, OSError):
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,0 +1,48 @@
+"""A checkpoint of a table's log: whole or not there, wherever power is lost (law 16)."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from commits import make_commits
+from power import Disk
+
+from kappa.state.build import table_path
+from kappa.state.store import Store
+from kappa.tables.checkpoint import ensure_checkpoint
+from kappa.tables.versions import files
+
+SEEDS = 10
+
+
+class CutError(Exception):
+    """Power is lost."""
+
+
+# From the first folder that is made to the last name that is synced.
+@pytest.mark.parametrize("sync", range(1, 26, 2))
+def test_wherever_power_is_lost_the_table_can_be_opened(tmp_path: Path, sync: int) -> None:
+    for seed in range(SEEDS):
+        root = tmp_path / str(seed)
+        make_commits(Store(root, syncs=False), "b", "t", 3)
+        syncs = 0
+
+        def cut() -> None:
+            nonlocal syncs
+            syncs += 1
+            if syncs == sync:  # called within this round
+                raise CutError
+
+        disk = Disk(root, random.Random(seed), cut)
+        store = Store(root)
+        path = table_path(store, "b", "t")
+        with disk.watching():
+            try:
+                ensure_checkpoint(store, path, 2)
+            except CutError:
+                disk.cut()
+
+        for version in (2, 3):
+            assert len(files(path, version)) == 1
