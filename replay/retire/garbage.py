@@ -21,6 +21,7 @@ class What(StrEnum):
     LEASES = "expired leases"
     DESCRIBED = "described pipelines"
     LEFT = "left by commands that died"
+    UNFINISHED = "files that were being put"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from kappa.base.disk import is_unfinished
 from kappa.base.errors import Conflict
 from kappa.base.scratch import left_behind
 from kappa.code.rows_version import born_rows_version
@@ -33,6 +34,9 @@ _SCRATCH = ("spark", "slice")
 _DESCRIBED = "cache"
 # A described pipeline of no build may be of a plan that an operator is looking at.
 _DESCRIBED_SECONDS = 3600.0
+# A put takes milliseconds: what is older was left by a process that was killed at it.
+_UNFINISHED_SECONDS = 3600.0
+_PUT_INTO = ("journal", "builds", "leases", "run", "cache")
 
 
 def gc(
@@ -103,6 +107,7 @@ def _walk(
     )
     yield from _deleted(hands, garbage_files(None, What.DESCRIBED, _described(store, state, now)))
     yield from _deleted(hands, garbage_trees(None, What.LEFT, list(left_behind(store.path(temp)))))
+    yield from _deleted(hands, garbage_files(None, What.UNFINISHED, _unfinished(store, now)))
 
 
 def _of_retired(store: Store, hands: Hands, build: str, now: float) -> Iterator[Garbage]:
@@ -201,6 +206,14 @@ def _described(store: Store, state: State, now: float) -> Iterator[Path]:
         path = store.path(name)
         if path.stem not in wanted and now - path.stat().st_mtime > _DESCRIBED_SECONDS:
             yield path
+
+
+def _unfinished(store: Store, now: float) -> Iterator[Path]:
+    """Yields the files that processes were killed at when they put them."""
+    for top in _PUT_INTO:
+        for path in store.path(top).rglob("*#*"):
+            if is_unfinished(path) and now - path.stat().st_mtime > _UNFINISHED_SECONDS:
+                yield path
 
 
 def _deleted(hands: Hands, find: Garbage) -> Iterator[Garbage]:
