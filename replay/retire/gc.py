@@ -192,11 +192,10 @@ def _unneeded(
         lease.pins[birth.build].versions for lease in leases if birth.build in lease.pins
     ]
     for name, version in ({} if newest is None else newest.versions).items():
-        yield from unneeded(
-            table_path(store, birth.build, name),
-            version,
-            {each[name] for each in versions if name in each},
-        )
+        path = table_path(store, birth.build, name)
+        # A table that is gone is no garbage: kappa doctor tells of it.
+        if Path(path).exists():
+            yield from unneeded(path, version, {each[name] for each in versions if name in each})
 
 
 def _described(store: Store, state: State, now: float) -> Iterator[Path]:
