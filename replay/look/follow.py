@@ -114,6 +114,7 @@ def follow(
 
 def _trouble(underway: Underway, candidate: str, live: str | None) -> str:
     """Returns what is wrong with the job of a candidate, or of the live build, or ""."""
-    own = underway.trouble(candidate)
-    theirs = "" if own or live is None or live == candidate else underway.trouble(live)
-    return own or (f"build {live}: {theirs}" if theirs else "")
+    for build in (candidate, live):
+        if build is not None and (trouble := underway.trouble(build)):
+            return f"build {build}: {trouble}"
+    return ""

@@ -43,12 +43,12 @@ def tell(
     `end` is the log's end when the rollout was begun: the share that is folded refers to it.
     `end_now` asks for the end of now, for the lag of the live build. What happened up to `known` is
     not shown again. On a terminal a few lines move; elsewhere there is one line every ten seconds,
-    beside the news.
+    beside the news and what goes wrong.
     """
     last = known
     log_end = _LogEnd(end_now, clock)
     with _moving(console) as moving:
-        due = clock() + _PLAIN_SECONDS
+        due, in_trouble = clock() + _PLAIN_SECONDS, False
         for progress in steps:
             for line in (changes := news(last, progress.rollout)):
                 console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -57,12 +57,14 @@ def tell(
                 moving.update(
                     Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True
                 )
+            elif progress.trouble and not in_trouble:
+                console.print(progress.trouble, markup=False, highlight=False, soft_wrap=True)
             elif changes:
                 due = clock() + _PLAIN_SECONDS
             elif progress.rollout.active and clock() >= due:
                 console.print("; ".join(lines), markup=False, highlight=False, soft_wrap=True)
                 due = clock() + _PLAIN_SECONDS
-            last = progress.rollout
+            last, in_trouble = progress.rollout, bool(progress.trouble)
     if last is None:
         raise AssertionError("following gives at least what there is")
     return last
@@ -89,7 +91,7 @@ def standing(progress: Progress, end: Offsets, log_end: Offsets | None) -> tuple
     if waiting.waits_for:
         lines.append(f"waits for {waiting.waits_for}")
     if progress.trouble:
-        lines.append(f"build {rollout.build}: {progress.trouble}")
+        lines.append(progress.trouble)
     if progress.live is not None and progress.shown is not None and log_end is not None:
         behind = log_end.only(set(progress.shown.next)).distance(progress.shown)
         lines.append(

@@ -83,7 +83,7 @@ def test_trouble_and_checks_are_told() -> None:
         at(0),
         at(10),
         Waiting("build a to acknowledge the hold"),
-        trouble="its job died 3 times",
+        trouble="build b: its job died 3 times",
         live="a",
         shown=at(100),
     )
