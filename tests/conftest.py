@@ -19,6 +19,10 @@ from kappa.java.java import Java, find_java
 from kappa.log.client import Log
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ext4 import Ext4
+    from losing import Restarted
     from pyspark.sql import SparkSession
 
 # In the background of a shell and under nohup these are ignored, and children inherit that: tests
@@ -63,6 +67,28 @@ def broker(jars: Jars, java: Java, tmp_path_factory: pytest.TempPathFactory) -> 
         yield running
     finally:
         running.stop()
+
+
+@pytest.fixture(scope="module")
+def kafka(jars: Jars, java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restarted]:
+    """A broker of a file's own, which its tests stop, cut and start again."""
+    from losing import Restarted
+
+    running = Restarted(tmp_path_factory.mktemp("losing"), jars, java)
+    yield running
+    running.broker.stop()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Ext4]:
+    """A real file system of a test's own, to fill or to cut the power of."""
+    import ext4
+
+    missing = ext4.why_not()
+    if missing is not None:
+        pytest.skip(f"not run: {missing}")
+    with ext4.mounted(tmp_path) as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

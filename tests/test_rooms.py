@@ -78,7 +78,6 @@ DOORS = {
         "kappa/tables/delta.py",
         "kappa/tables/stored_archive.py",
         "kappa/tables/stored_table.py",
-        "kappa/tables/versions.py",
     ),
     "delta": ("kappa/engine/write/commit.py", "kappa/engine/spark/recording.py"),
     # A user's code is Spark's; types of a step's state are written as Spark's DDL.

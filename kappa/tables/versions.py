@@ -8,24 +8,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from deltalake.exceptions import TableNotFoundError
-
 from kappa.base.errors import Damaged
 from kappa.state.mark import Mark, parse_mark
-from kappa.tables.delta import LOG_FILE, LOG_FOLDER, attempted, open_newest, open_version, retried
+from kappa.tables.delta import LOG_FILE, LOG_FOLDER, attempted, open_version, retried
 
 # Up to this many commits, reading them one by one is faster than opening the table.
 _FEW = 50
 # Delta's names for types that differ from Spark's simple ones.
 _SIMPLE = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}
-
-
-def newest_version(path: str) -> int | None:
-    """Returns the newest version of a table, or None if the table does not exist."""
-    try:
-        return int(open_newest(path).version())
-    except TableNotFoundError:
-        return None
 
 
 def files(path: str, version: int) -> tuple[str, ...]:

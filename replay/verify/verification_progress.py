@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kappa.base.errors import Damaged, KappaError
+from kappa.base.errors import KappaError
 from kappa.state.build import folder
 from kappa.state.documents import Documents
 from kappa.state.store import Store
@@ -44,8 +44,5 @@ def putting_progress(store: Store, build: str) -> Callable[[str], None]:
 
 def verification_progress(store: Store, build: str) -> str:
     """Returns the step that a candidate's verification began last, or "" if nobody knows."""
-    try:
-        found = _PROGRESS.get(store, f"{folder(build)}/{_NAME}", "the progress of a verification")
-    except Damaged:
-        return ""
+    found = _PROGRESS.get(store, f"{folder(build)}/{_NAME}", "the progress of a verification")
     return "" if found is None else found.text

@@ -30,7 +30,8 @@ from kappa.java.jars import ensure_jars
 from kappa.java.java import find_java
 from kappa.log.client import Log
 from kappa.state.offsets import Offsets
-from kappa.tables.versions import files, newest_version
+from kappa.tables.stored_table import open_table
+from kappa.tables.versions import files
 
 SCRIPTS = Path(__file__).parent / "scripts"
 # The heap that Kappa's jobs have by default is everybody's.
@@ -109,8 +110,8 @@ class Script:
     def result(self, attempt: Attempt) -> Rows:
         table = self.table(attempt)
         path = str(attempt.folder / table)
-        newest = newest_version(path)
-        return {table: read_parquet([] if newest is None else files(path, newest))}
+        found = open_table(path)
+        return {table: read_parquet([] if found is None else files(path, found.version))}
 
     def warm(self, attempt: Attempt) -> Warm | None:
         told = attempt.folder / "warm.json"

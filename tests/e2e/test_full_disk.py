@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.request import Request, urlopen
 
@@ -19,15 +18,6 @@ from replay.status.running import served_at
 
 pytestmark = [pytest.mark.jvm, pytest.mark.sweep, pytest.mark.fault]
 COUNT = "select count(*) as n from order_log"
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[ext4.Ext4]:
-    missing = ext4.why_not()
-    if missing is not None:
-        pytest.skip(f"not run: {missing}")
-    with ext4.mounted(tmp_path) as made:
-        yield made
 
 
 def fill(folder: Path) -> Path:

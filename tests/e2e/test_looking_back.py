@@ -28,7 +28,8 @@ from kappa.state.build import read_birth, table_path
 from kappa.state.frontier import Frontiers
 from kappa.state.kept import kept_of
 from kappa.state.offsets import Offsets
-from kappa.tables.versions import files, mark_of, newest_version
+from kappa.tables.delta import open_newest
+from kappa.tables.versions import files, mark_of
 
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(1200)]
 
@@ -284,8 +285,7 @@ def assert_files_are_those_referenced(bed: Testbed) -> None:
         shown = [newest, *(each.frontier for each in kept_of(bed.store, build))]
         for table in read_birth(bed.store, build).tables:
             path = table_path(bed.store, build, table.name)
-            last = newest_version(path)
-            assert last is not None
+            last = open_newest(path).version()
             referenced = {
                 file
                 for version in {last, *(frontier.versions[table.name] for frontier in shown)}
@@ -437,8 +437,7 @@ def test_a_proof_finds_forged_rows_and_lost_rows(
     bed.must("down")
     # As another program would write to it that knows what a commit of Kappa's carries.
     path = table_path(bed.store, live, "by_item")
-    version = newest_version(path)
-    assert version is not None
+    version = open_newest(path).version()
     forged = pa.table({"item": ["forged"], "orders": [7]})
     write_deltalake(
         path,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import ext4
 import pytest
@@ -19,15 +17,6 @@ pytestmark = [pytest.mark.jvm, pytest.mark.sweep, pytest.mark.fault]
 LOSSES = 8
 # So that checkpoints, joined files and deletions are among what is lost.
 SETTINGS = "[engine]\nmaintenance_seconds = 0.5\nlarge_rows = 10\n[history]\nevery_seconds = 1\n"
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[ext4.Ext4]:
-    missing = ext4.why_not()
-    if missing is not None:
-        pytest.skip(f"not run: {missing}")
-    with ext4.mounted(tmp_path) as made:
-        yield made
 
 
 class Producer(threading.Thread):

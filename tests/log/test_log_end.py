@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 from losing import Restarted, aborted_transaction
 
 from kappa import Topic
-from kappa.java.jars import Jars
-from kappa.java.java import Java
 from kappa.state.offsets import Offsets
 from kappa.state.witness import NO_EPOCH, LostEnd, Witness, Witnesses
 
 pytestmark = [pytest.mark.jvm, pytest.mark.fault]
-
-
-@pytest.fixture(scope="module")
-def kafka(jars: Jars, java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restarted]:
-    running = Restarted(tmp_path_factory.mktemp("losing"), jars, java)
-    yield running
-    running.broker.stop()
 
 
 def read(kafka: Restarted, topic: str) -> tuple[Offsets, Witnesses]:

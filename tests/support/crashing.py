@@ -28,7 +28,8 @@ from kappa.state.kept import kept_of
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables.branch import shown_of
-from kappa.tables.versions import files, newest_version
+from kappa.tables.delta import open_newest
+from kappa.tables.versions import files
 from replay.doctor.scrub import scrub
 from replay.plan.branch import Branching
 from replay.plan.make_plan import make_plan
@@ -78,6 +79,37 @@ class Doom:
             self.fired.append(name)
             self.dead = True
             raise Died(name)
+
+
+class Outage(Doom):
+    """A count of all effects, failpoints and syncs together: it kills at the numbers in `at`."""
+
+    def __init__(self, at: set[int] | None = None) -> None:
+        super().__init__()
+        self.at = at or set()
+        self.count = 0
+
+    @property
+    def armed(self) -> bool:
+        """True while it is still to kill."""
+        return any(number > self.count for number in self.at)
+
+    def __call__(self, name: str) -> None:
+        if not self.spares:
+            super().__call__(name)
+            self.effect()
+
+    def effect(self) -> None:
+        """Takes note of one effect, such as a sync."""
+        if self.spares:
+            return
+        if self.dead:
+            raise Died
+        self.count += 1
+        if self.count in self.at:
+            self.fired.append(str(self.count))
+            self.dead = True
+            raise Died
 
 
 @dataclass
@@ -144,6 +176,15 @@ class World:
         return None
 
     # The steps of the platform.
+
+    def serve(self, version: str, events: int) -> None:
+        """Brings a version to serve so many events, and ends all processes."""
+        self.log.ensure(events)
+        self.stage(version)
+        while not self.serves(version):
+            self.round()
+            self.look()
+        self.end()
 
     def round(self) -> None:
         """Moves all on once: jobs, the one that serves first, then the controller."""
@@ -291,8 +332,7 @@ class World:
             assert len(self.store.names(f"{folder(build)}/floor")) == 1
             for table in read_birth(self.store, build).tables:
                 path = table_path(self.store, build, table.name)
-                last = newest_version(path)
-                assert last is not None
+                last = open_newest(path).version()
                 versions = {
                     last,
                     newest.versions[table.name],

@@ -24,7 +24,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from crashing import HOUR, Died, Doom, World
+from crashing import HOUR, Died, Outage, World
 from faulty import Faults
 from power import Disk
 
@@ -44,30 +44,6 @@ VERSIONS = ("one", "two", "three", "one/names", "two/names")
 FAULTS = {"kill": 16, "power": 12, "disk": 8}
 
 
-class Fate(Doom):
-    """Dies at the given passing of an effect: a failpoint or a sync."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.dies_in = 0
-
-    def __call__(self, name: str) -> None:
-        if not self.spares:
-            super().__call__(name)
-            self.effect()
-
-    def effect(self) -> None:
-        if self.spares:
-            return
-        if self.dead:
-            raise Died
-        if self.dies_in:
-            self.dies_in -= 1
-            if not self.dies_in:
-                self.dead = True
-                raise Died
-
-
 @dataclass
 class Simulation:
     """One run of a seed."""
@@ -82,7 +58,7 @@ class Simulation:
         self.draw = random.Random(self.seed)
         root = self.folder / "root"
         root.mkdir(parents=True)
-        self.fate = Fate()
+        self.fate = Outage()
         self.disk = Disk(root, self.draw, self.fate.effect)
         self.faults = Faults(root, self.draw, 0.04)
         self.fails = ""
@@ -97,7 +73,7 @@ class Simulation:
             self.world.stage("one")
             for number in range(STEPS):
                 self._step(number)
-            self.fate.dies_in = 0
+            self.fate.at = set()
             self._come_to_rest()
 
     def _step(self, number: int) -> None:
@@ -105,12 +81,12 @@ class Simulation:
             [self._round, self._produce, self._operate, self._second, self._clock, self._collect],
             [10, 3, 5, 2, 1, 1],
         )[0]
-        if not self.fate.dies_in:
+        if not self.fate.armed:
             chances = [*FAULTS.values(), 100 - sum(FAULTS.values())]
             self.fails = self.draw.choices([*FAULTS, ""], chances)[0]
             if self.fails in {"kill", "power"}:
                 # It stays so until that effect, whoever is at it then.
-                self.fate.dies_in = self.draw.randrange(1, 60)
+                self.fate.at = {self.fate.count + self.draw.randrange(1, 60)}
         fails, said = self.fails, ""
         self.faults.on = fails == "disk"
         try:

@@ -63,7 +63,7 @@ class Maintenance:
         self._checkpoints: dict[str, int] = {}
         self._listed: dict[str, dict[int, tuple[str, ...]]] = {}
         # Versions in the history whose checkpoint is on the disk.
-        self._lasting: dict[str, set[int]] = {}
+        self._lasting: dict[str, frozenset[int]] = {}
         # Frontier and leases after the last run: nothing new and no lease then means nothing to do
         # now.
         self._settled = (0, 0)
@@ -120,10 +120,10 @@ class Maintenance:
                 listed=listed,
             )
             # The log it was listed from is deleted by the next run.
-            lasting = self._lasting.setdefault(name, set())
-            for version in sorted((in_history & listed.keys()) - lasting):
+            wanted = in_history & listed.keys()
+            for version in sorted(wanted - self._lasting.get(name, frozenset())):
                 ensure_checkpoint(self._store, stored.path, version)
-            self._lasting[name] = lasting & in_history | in_history & listed.keys()
+            self._lasting[name] = wanted
             # What the handle has read of the log may be gone now.
             stored.reopen()
         join_sums(self._store, self._build)

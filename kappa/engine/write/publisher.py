@@ -154,7 +154,7 @@ class Publisher:
         """
         with self._turn:
             self._newest = self._frontiers.publish_next(
-                lambda found: None if found is None else self._begun(found, found)
+                lambda found: None if found is None else self._repeated(found)
             )
             restored = None if self._newest else restored_frontier(self._store, self._birth)
             if restored is not None:
@@ -168,7 +168,7 @@ class Publisher:
         with self._turn:
             if self._newest is None:
                 self._newest = self._frontiers.publish_next(
-                    lambda found: self._begun(found, found or first)
+                    lambda found: self._first(first) if found is None else self._repeated(found)
                 )
         return self.newest
 
@@ -243,21 +243,20 @@ class Publisher:
             if self._stop.wait(_LOOK_SECONDS):
                 raise Stopping
 
-    def _begun(self, found: Frontier | None, shown: Frontier) -> Frontier:
-        self._read_journal(found)
-        if found is not None:
-            # The frontier that readers had while no job ran.
-            self._keeper.look(found)
-        at = now()
-        begun = (
-            replace(shown, heard_at=shown.heard_at or at)
-            if found is None
-            else replace(
-                found, number=found.number + 1, epoch=found.epoch + 1, heard_at=found.heard
-            )
+    def _first(self, first: Frontier) -> Frontier:
+        self._read_journal(None)
+        hold, at = self._hold_number(), now()
+        return self._synced(
+            replace(first, hold=hold, published_at=at, heard_at=first.heard_at or at)
         )
-        begun = replace(begun, hold=self._hold_number(), published_at=at)
-        return self._synced(begun) if found is None else replace(begun, sums={})
+
+    def _repeated(self, found: Frontier) -> Frontier:
+        self._read_journal(found)
+        # The frontier that readers had while no job ran.
+        self._keeper.look(found)
+        number, epoch, hold = found.number + 1, found.epoch + 1, self._hold_number()
+        again = replace(found, number=number, epoch=epoch, hold=hold, published_at=now())
+        return replace(again, heard_at=found.heard, sums={})
 
     def _put(self, frontier: Frontier) -> None:
         last = self._newest

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,6 @@ from kappa.base.settings import load_settings
 from kappa.engine.archive.archiver import Archiver
 from kappa.engine.read.archived import Archives
 from kappa.engine.read.source import KafkaAccess, LogSource
-from kappa.java.jars import Jars
-from kappa.java.java import Java
 from kappa.log.client import Log
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -23,13 +20,6 @@ from kappa.state.witness import NO_EPOCH
 from replay.look.archive import ArchiveState, archive_status, verify_archives
 
 pytestmark = [pytest.mark.jvm, pytest.mark.fault]
-
-
-@pytest.fixture(scope="module")
-def kafka(jars: Jars, java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restarted]:
-    running = Restarted(tmp_path_factory.mktemp("losing"), jars, java)
-    yield running
-    running.broker.stop()
 
 
 class Archiving:

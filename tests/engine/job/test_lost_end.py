@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from builds import JobProcess, Project
 from losing import Restarted, aborted_transaction
 
-from kappa.java.jars import Jars
-from kappa.java.java import Java
-from kappa.state.frontier import Frontiers
+from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.job.stopped import read_stopped
 
 pytestmark = [pytest.mark.jvm, pytest.mark.fault]
@@ -27,13 +24,6 @@ SOURCE = """
         return {{"rows": orders.select("n")}}
 """
 OUTPUTS = {"rows": "n int"}
-
-
-@pytest.fixture(scope="module")
-def kafka(jars: Jars, java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restarted]:
-    running = Restarted(tmp_path_factory.mktemp("losing"), jars, java)
-    yield running
-    running.broker.stop()
 
 
 @pytest.fixture
@@ -62,6 +52,12 @@ def assert_stopped(
     assert stopped.cut == (topic,)
 
 
+def assert_nothing_folded_since(project: Project, folded: Frontier) -> None:
+    newest = Frontiers(project.store, "b-1").newest()
+    assert newest is not None
+    assert newest.offsets == folded.offsets
+
+
 @pytest.mark.parametrize(
     "after",
     [
@@ -87,9 +83,7 @@ def test_a_job_that_was_away_stops_before_it_folds_anything(
 
     assert again.ended() == 1, again.said()
     assert_stopped(project, topic_name, "was cut at offset 4 and has lost offset 4", "4")
-    newest = Frontiers(project.store, "b-1").newest()
-    assert newest is not None
-    assert newest.offsets == folded.offsets
+    assert_nothing_folded_since(project, folded)
 
 
 def test_a_large_slice_has_the_witnesses_of_a_small_one(
@@ -138,9 +132,7 @@ def test_a_running_tail_stops(
         jobs.append(project.start("b-1"))
         assert jobs[-1].ended() == 1, jobs[-1].said()
     assert_stopped(project, topic_name, "was cut at offset 3 and has lost offsets 3 to 4", "3")
-    newest = Frontiers(project.store, "b-1").newest()
-    assert newest is not None
-    assert newest.offsets == folded.offsets
+    assert_nothing_folded_since(project, folded)
 
 
 def test_a_broker_that_loses_nothing_stops_no_tail(

@@ -39,12 +39,7 @@ def test_the_newest_slice_that_all_tables_have_is_the_frontier() -> None:
 
 def served(tmp_path: Path) -> tuple[World, str]:
     world = World(Store(tmp_path), Doom())
-    world.log.ensure(16)
-    world.stage("one")
-    while not world.serves("one"):
-        world.round()
-        world.look()
-    world.end()
+    world.serve("one", 16)
     return world, world.state().serving["ships"]
 
 

@@ -19,12 +19,7 @@ from replay.status.running import LOCK
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     world = World(Store(tmp_path), Doom())
-    world.log.ensure(16)
-    world.stage("one")
-    while not world.serves("one"):
-        world.round()
-        world.look()
-    world.end()
+    world.serve("one", 16)
     return world
 
 

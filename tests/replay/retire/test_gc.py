@@ -27,8 +27,9 @@ from kappa.state.lock import Lock
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+from kappa.tables.delta import open_newest
 from kappa.tables.shape import REJECTS_BIRTH
-from kappa.tables.versions import files, newest_version
+from kappa.tables.versions import files
 from kappa.values.arrow import arrow_schema
 from replay.retire.garbage import Garbage, What
 from replay.retire.gc import gc, look
@@ -376,7 +377,7 @@ def test_what_a_dead_job_has_committed_behind_its_frontier_goes(house: House, to
     house.gc()
 
     assert house.on_disk("c", "all") == set(files(writer.path, shown.versions["all"]))
-    assert newest_version(writer.path) == shown.versions["all"]
+    assert open_newest(writer.path).version() == shown.versions["all"]
 
 
 def test_a_build_that_is_being_staged_is_nobodys_rubbish(house: House) -> None:

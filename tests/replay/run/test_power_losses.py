@@ -11,7 +11,7 @@ import random
 from pathlib import Path
 
 import pytest
-from crashing import Died, Doom, World
+from crashing import Outage, World
 from power import Disk
 from test_crashes import STORIES, without_a_death
 
@@ -21,35 +21,9 @@ SEEDS = 2
 LOSSES = 6
 
 
-class Outage(Doom):
-    """Power is lost at some of the failpoints and syncs that are passed, counted together."""
-
-    def __init__(self, at: set[int]) -> None:
-        super().__init__()
-        self._at = at
-        self.count = 0
-
-    def __call__(self, name: str) -> None:
-        if self.spares:
-            return
-        super().__call__(name)
-        self.sync()
-
-    def sync(self) -> None:
-        if self.spares:
-            return
-        if self.dead:
-            raise Died
-        self.count += 1
-        if self.count in self._at:
-            self.fired.append(str(self.count))
-            self.dead = True
-            raise Died
-
-
 def played(story: str, root: Path, outage: Outage, draw: random.Random) -> tuple[World, Disk]:
     root.mkdir()
-    disk = Disk(root, draw, outage.sync)
+    disk = Disk(root, draw, outage.effect)
 
     class Powered(World):
         def after_death(self) -> None:
