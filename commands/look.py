@@ -281,6 +281,7 @@ def _status_text(here: Here, form: Form) -> str:
         None if broker is None else here.log(),
         soak_seconds=here.settings.rollout.soak_seconds,
         underway=underway,
+        reserve=0 if running is None else here.settings.reserve_bytes,
     )
     now = datetime.now(UTC)
     document = status_document(seen, running, broker, now)

@@ -30,6 +30,7 @@ from kappa.base.sections import (
     ServeSettings,
     VerifySettings,
 )
+from kappa.base.units import parse_memory
 
 FILE = "kappa.toml"
 _PREFIX = "KAPPA__"
@@ -85,6 +86,11 @@ class Settings(BaseSettings):
     def root_url(self) -> str:
         """Returns the root, made absolute from the project's folder; URLs stay as they are."""
         return self.root if "://" in self.root else str((self.project / self.root).absolute())
+
+    @property
+    def reserve_bytes(self) -> int:
+        """Returns the reserve in bytes."""
+        return parse_memory(self.reserve)
 
     @property
     def syncs(self) -> bool:

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Callable
+from functools import partial
 
-from kappa.base.units import size
 from kappa.state.store import Store
-
-_NAME = "reserve"
+from replay.status.space import RESERVE, free_bytes, full_text
 
 
 class Reserve:
@@ -31,10 +29,10 @@ class Reserve:
         free: Callable[[], int] | None = None,
     ) -> None:
         """Takes its `length` in bytes; `free` returns the free bytes of the disk."""
-        self._path = store.path(_NAME)
+        self._path = store.path(RESERVE)
         self._length = length
         self._say = say
-        self._free = free or (lambda: shutil.disk_usage(store.folder).free)
+        self._free = free or partial(free_bytes, store)
         self._full = False
 
     @property
@@ -42,10 +40,7 @@ class Reserve:
         """Returns what people should know of the disk, or "" while there is space."""
         if not self._full:
             return ""
-        return (
-            f"the disk is full: {size(self._free())} are free, and jobs run again once "
-            f"{size(2 * self._length)} are"
-        )
+        return full_text(self._free(), self._length)
 
     def ensure_space(self) -> bool:
         """Gives the reserve up, or makes it anew, as the disk has space.

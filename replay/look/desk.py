@@ -203,12 +203,14 @@ class Desk:
         )
 
     def _status(self) -> Status:
-        underway = Underway() if self.here.running is None else read_underway(self.here.store)
+        running = self.here.running is not None
+        underway = read_underway(self.here.store) if running else Underway()
         return observe_status(
             self.here.store,
             self.log(),
             soak_seconds=self.here.settings.rollout.soak_seconds,
             underway=underway,
+            reserve=self.here.settings.reserve_bytes if running else 0,
         )
 
 

@@ -25,7 +25,6 @@ from kappa.base.process import process_id
 from kappa.base.program import command_of, project_options, run_program
 from kappa.base.scratch import delete_left_behind
 from kappa.base.settings import Settings, load_settings
-from kappa.base.units import parse_memory
 from kappa.state.lock import Lock, holder
 from kappa.state.store import Store, open_store
 from replay.children.archiver_process import ArchiverProcess
@@ -165,7 +164,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> None:
     http = HttpProcess(store, settings, say=say)
     archiver = ArchiverProcess(store, settings, say=say)
     reporter = Reporter(store, processes.deaths, clock=time.monotonic)
-    reserve = Reserve(store, parse_memory(settings.reserve), say=say)
+    reserve = Reserve(store, settings.reserve_bytes, say=say)
     try:
         with stop:
             http.ensure_running()
@@ -233,7 +232,7 @@ def _loop(
                 say(line)
         # For people to read, and nothing else: a full disk was reported above.
         with contextlib.suppress(KappaError, OSError):
-            reporter.report(controller.state, controller.waits, reserve.told)
+            reporter.report(controller.state, controller.waits)
         if kafka.bootstrap_servers != ready_at:
             with announcing.reported_once():
                 me = process_id(os.getpid())

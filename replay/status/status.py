@@ -22,6 +22,7 @@ from replay.rollout.current import current_state
 from replay.rollout.libraries import changed_libraries, installed_libraries
 from replay.rollout.rollout import Phase, Rollout
 from replay.rollout.state import State, soak_end
+from replay.status.space import why_jobs_rest
 from replay.status.underway import Underway, Waiting
 
 
@@ -148,11 +149,13 @@ def observe_status(
     *,
     soak_seconds: float = 3600.0,
     underway: Underway | None = None,
+    reserve: int = 0,
 ) -> Status:
     """Looks at journal, frontiers and the log's end; `log` is None if there is no broker.
 
     A broker that does not answer leaves the lags open. `underway` is the supervisor's report (None:
-    there is none).
+    there is none), `reserve` the bytes that a
+    supervisor which is up keeps of the disk.
     """
     state = current_state(store)
     births = {build: read_birth(store, build) for build in state.wanted_builds()}
@@ -181,7 +184,7 @@ def observe_status(
         tuple(sorted(builds, key=lambda build: build.pipeline)),
         broker_error,
         end,
-        "" if underway is None else underway.disk,
+        why_jobs_rest(store, reserve),
     )
 
 

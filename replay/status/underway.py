@@ -58,11 +58,10 @@ class Deaths:
 
 @dataclass(frozen=True, slots=True)
 class Underway:
-    """All of it: waits by the rollout's number, deaths by build, and why all rests, if it does."""
+    """All of it: waits by the rollout's number, deaths by build."""
 
     rollouts: Mapping[int, Waiting] = field(default_factory=dict)
     deaths: Mapping[str, Deaths] = field(default_factory=dict)
-    disk: str = ""
 
     def trouble(self, build: str) -> str:
         """Returns what is wrong with a build's job, or ""."""
@@ -112,11 +111,8 @@ class Reporter:
         self._waits: Mapping[int, str] = {}
         self._due = 0.0
 
-    def report(self, state: State, waits: Mapping[int, str], disk: str = "") -> None:
-        """Writes the report if it has changed.
-
-        `waits` is what each active rollout waits for, `disk` why nothing is written.
-        """
+    def report(self, state: State, waits: Mapping[int, str]) -> None:
+        """Writes the report if it has changed; `waits` is what each active rollout waits for."""
         if waits == self._waits and self._clock() < self._due:
             return
         self._waits, self._due = dict(waits), self._clock() + _REPORT_SECONDS
@@ -132,7 +128,7 @@ class Reporter:
             if state.folded_by(build) in jobs
             and (found := self._deaths(state.folded_by(build))) is not None
         }
-        now = Underway(rollouts, deaths, disk)
+        now = Underway(rollouts, deaths)
         if now != self._reported:
             _UNDERWAY.put(self._store, _NAME, now)
             self._reported = now

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from kappa.state.store import Store
 from replay.children.reserve import Reserve
+from replay.status import space
+from replay.status.space import why_jobs_rest
 
 MB = 1_000_000
 
@@ -49,3 +53,19 @@ def test_none_is_kept_where_none_is_wanted(tmp_path: Path) -> None:
 
     assert reserve.ensure_space()
     assert not (tmp_path / "reserve").exists()
+
+
+def test_everybody_sees_it_though_not_a_byte_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever filled the disk may have taken what the reserve gave up, too: nothing is reported."""
+    store = Store(tmp_path)
+    Reserve(store, MB, say=print).ensure_space()
+    assert why_jobs_rest(store, MB) == ""
+
+    monkeypatch.setattr(space, "free_bytes", lambda _store: 0)
+    assert why_jobs_rest(store, MB) == ""
+    (tmp_path / "reserve").unlink()
+    assert "the disk is full: 0 B are free" in why_jobs_rest(store, MB)
+    # No supervisor that is up keeps one.
+    assert why_jobs_rest(store, 0) == ""

@@ -42,7 +42,6 @@ def run_loop(folder: Path, ticks: Ticks) -> list[str]:
         ensure_jobs=lambda *_, **__: None,
         report=lambda *_: None,
         ensure_space=lambda: True,
-        told="",
     )
     _loop(Store(folder.as_uri()), well, ticks, well, (well, well), well, well, said.append, ticks)
     return said
