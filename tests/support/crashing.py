@@ -22,7 +22,7 @@ from kappa.base.errors import Broken
 from kappa.base.failpoint import acting
 from kappa.base.sections import RolloutSettings
 from kappa.state.build import folder, read_birth, table_path
-from kappa.state.frontier import Frontiers
+from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.job.stopped import Stopped, read_stopped
 from kappa.state.kept import kept_of
 from kappa.state.offsets import Offsets
@@ -278,31 +278,47 @@ class World:
         """
         self.doom.spares = True
         try:
-            self.state()
-            with pin(self.store, lease_seconds=60, clock=self.clock) as pinned:
-                snapshot = pinned.snapshot
-                if not snapshot.serving:
-                    # Nothing serves yet, or it is retired: what was seen stays seen.
-                    assert bool(self.shown[0]) == bool(snapshot.generation)
-                    assert snapshot.generation >= self.shown[0]
-                    return
-                frontier = snapshot.frontiers[snapshot.serving["ships"]]
-                generation, offsets = self.shown
-                assert snapshot.generation >= generation
-                assert frontier.offsets.covers(offsets), f"{frontier.offsets} after {offsets}"
-                paths = files(
-                    table_path(self.store, frontier.build, "ships"), frontier.versions["ships"]
-                )
-                rows = {
-                    row["id"]: row["name"]
-                    for path in paths
-                    for row in pq.ParquetFile(path).read().to_pylist()
-                }
-                assert rows == self.log.expected(frontier.offsets), frontier
-                pinned.confirm()
-            self.shown = snapshot.generation, frontier.offsets
+            self.shown = self.read()
         finally:
             self.doom.spares = False
+
+    def read(self, pause: Callable[[], None] = lambda: None) -> tuple[int, Offsets]:
+        """Reads as a reader does, with a pause before and after the files.
+
+        Returns generation and offsets. Asserts that they do not go back from what was seen when it
+        began (I3), and that all it sees follows from the log (I1).
+        """
+        generation, offsets = self.shown
+        self.state()
+        with pin(self.store, lease_seconds=60, clock=self.clock) as pinned:
+            snapshot = pinned.snapshot
+            if not snapshot.serving:
+                # Nothing serves yet, or it is retired: what was seen stays seen.
+                assert bool(generation) == bool(snapshot.generation)
+                assert snapshot.generation >= generation
+                return self.shown
+            frontier = snapshot.frontiers[snapshot.serving["ships"]]
+            assert snapshot.generation >= generation
+            assert frontier.offsets.covers(offsets), f"{frontier.offsets} after {offsets}"
+            pause()
+            rows = self._rows(frontier)
+            pause()
+            pinned.confirm()
+        assert rows == self.log.expected(frontier.offsets), frontier
+        return snapshot.generation, frontier.offsets
+
+    def _rows(self, frontier: Frontier) -> dict[str, str] | None:
+        """Returns the rows of a frontier; None if a file of it is gone."""
+        try:
+            return {
+                row["id"]: row["name"]
+                for path in files(
+                    table_path(self.store, frontier.build, "ships"), frontier.versions["ships"]
+                )
+                for row in pq.ParquetFile(path).read().to_pylist()
+            }
+        except (FileNotFoundError, Broken):
+            return None
 
     def check_collected(self) -> None:
         """Asserts that after collection files on disk are files referenced (I5).

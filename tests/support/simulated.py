@@ -3,9 +3,11 @@
 All is real but Spark, Kafka and the processes (crashing.py). A seed decides who acts next, and what
 happens to them: a process dies at any of its effects (failpoints, syncs), power is lost and what
 was not synced is lost, torn or reordered (power.py), calls of the operating system fail
-(faulty.py), clocks jump, and a second supervisor decides beside the first. A reader that never dies
-looks after each step: nothing goes back, and rows are those of the log (I1, I2, I3). When faults
-end, all comes to rest at the log's end (I9), and files on disk are files referenced (I5).
+(faulty.py), clocks jump, a second supervisor decides beside the first, and any of them stands still
+in mid-step while the others act (paused.py). A reader that never dies looks after each step, and
+another one stands still while it reads: nothing goes back, and rows are those of the log (I1, I2,
+I3). When faults end, all comes to rest at the log's end (I9), and files on disk are files referenced
+(I5).
 
     python tests/support/simulated.py SEED [SEED ...]    runs these seeds again, and tells each step
 """
@@ -26,6 +28,7 @@ if __name__ == "__main__":
 
 from crashing import HOUR, Died, Outage, World
 from faulty import Faults
+from paused import Act
 from power import Disk
 
 from kappa.base.errors import Broken, KappaError
@@ -40,8 +43,38 @@ STEPS = 30
 # More than any seed takes to come to rest once faults have ended.
 REST = 120
 VERSIONS = ("one", "two", "three", "one/names", "two/names")
+# How often who acts, in relation to the others.
+OFTEN = {
+    "_round": 30,
+    "_produce": 9,
+    "_operate": 15,
+    "_second": 6,
+    "_clock": 3,
+    "_collect": 4,
+    "_read": 4,
+}
 # How often, of a hundred steps, something fails in one, and what.
 FAULTS = {"kill": 16, "power": 12, "disk": 8}
+# How often, of a hundred steps, who acts stands still at one of its next effects.
+PAUSES = 30
+
+
+class Fate(Outage):
+    """Counts all effects: it kills at some of them, and at some the one who acts stands still."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.acts: dict[str, Act] = {}
+
+    def effect(self) -> None:
+        """Takes note of one effect. An act that stood still dies here if all died meanwhile."""
+        super().effect()
+        if self.spares:
+            return
+        for act in tuple(self.acts.values()):
+            act.effect()
+        if self.dead:
+            raise Died
 
 
 @dataclass
@@ -58,7 +91,7 @@ class Simulation:
         self.draw = random.Random(self.seed)
         root = self.folder / "root"
         root.mkdir(parents=True)
-        self.fate = Outage()
+        self.fate = Fate()
         self.disk = Disk(root, self.draw, self.fate.effect)
         self.faults = Faults(root, self.draw, 0.04)
         self.fails = ""
@@ -74,13 +107,15 @@ class Simulation:
             for number in range(STEPS):
                 self._step(number)
             self.fate.at = set()
+            for act in tuple(self.fate.acts):
+                with suppress(KappaError):
+                    self._act(act)
             self._come_to_rest()
 
     def _step(self, number: int) -> None:
-        act = self.draw.choices(
-            [self._round, self._produce, self._operate, self._second, self._clock, self._collect],
-            [10, 3, 5, 2, 1, 1],
-        )[0]
+        # Who stands still does so for a while.
+        chances = [OFTEN[name] // (3 if name in self.fate.acts else 1) for name in OFTEN]
+        act = self.draw.choices([*OFTEN], chances)[0]
         if not self.fate.armed:
             chances = [*FAULTS.values(), 100 - sum(FAULTS.values())]
             self.fails = self.draw.choices([*FAULTS, ""], chances)[0]
@@ -90,7 +125,7 @@ class Simulation:
         fails, said = self.fails, ""
         self.faults.on = fails == "disk"
         try:
-            act()
+            self._act(act)
         except Died:
             said = "died"
         except Broken:
@@ -102,13 +137,33 @@ class Simulation:
                 # A process that meets it ends.
                 self.fate.dead = True
         self.faults.on = False
-        self.tell(f"{number:3} {act.__name__[1:]:8} {fails:5} {said}")
+        stands = " ".join(sorted(self.fate.acts))
+        self.tell(
+            f"{number:3} {act[1:]:8} {fails:5} {said} {stands and f'({stands[1:]} stand still)'}"
+        )
         if self.fate.dead:
             self.happened[fails] += 1
             self._begin_anew(power=fails == "power")
         self.world.look()
 
+    def _act(self, name: str) -> None:
+        """Lets one act, to its end or to where it stands still; who stood still goes on."""
+        if name not in self.fate.acts:
+            stops_at = self.draw.randrange(1, 40) if self.draw.randrange(100) < PAUSES else 0
+            self.fate.acts[name] = Act(name, getattr(self, name), stops_at=stops_at)
+        else:
+            self.happened["pause"] += 1
+        act = self.fate.acts[name]
+        try:
+            act.go_on()
+        finally:
+            if act.ended:
+                del self.fate.acts[name]
+
     def _begin_anew(self, *, power: bool) -> None:
+        for act in tuple(self.fate.acts):
+            with suppress(Died, KappaError):
+                self._act(act)
         self.world.end()
         if power:
             self.disk.cut()
@@ -141,6 +196,10 @@ class Simulation:
     def _collect(self) -> None:
         # As its upkeep does, a job deletes nothing while another collects its builds.
         self.world.collect()
+
+    def _read(self) -> None:
+        """Reads as another reader does, which may stand still anywhere."""
+        self.world.read(self.fate.effect)
 
     def _operate(self) -> None:
         store = self.world.store

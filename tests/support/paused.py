@@ -1,0 +1,52 @@
+"""Acts that stand still in their middle while others act, as a process that the kernel pauses.
+
+Each act has a thread of its own, and one thread runs at a time: an act gives the turn back at an
+effect, and takes it again later. So a seed decides all, and a run of it is always the same.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+
+class Act:
+    """One act: it runs when it is given the turn, to its pause or to its end."""
+
+    def __init__(self, name: str, work: Callable[[], None], *, stops_at: int) -> None:
+        """Takes in `stops_at`: the number of its own effects after which it pauses, once."""
+        self.name = name
+        self.ended = False
+        self._work = work
+        self._left = stops_at
+        self._error: BaseException | None = None
+        self._mine, self._theirs = threading.Semaphore(0), threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def go_on(self) -> None:
+        """Lets it run until it pauses or ends. Raises what it ended with."""
+        self._mine.release()
+        self._theirs.acquire()
+        if self.ended:
+            self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def effect(self) -> None:
+        """Counts an effect, if this act is at it: it may stand still here."""
+        if threading.current_thread() is not self._thread:
+            return
+        self._left -= 1
+        if self._left == 0:
+            self._theirs.release()
+            self._mine.acquire()
+
+    def _run(self) -> None:
+        self._mine.acquire()
+        try:
+            self._work()
+        except BaseException as error:  # noqa: BLE001  # it is raised where the act goes on
+            self._error = error
+        self.ended = True
+        self._theirs.release()
