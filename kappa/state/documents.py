@@ -159,6 +159,8 @@ class NumberedRecords(Generic[_Record]):
                     hint=_MEND,
                 )
             self._last = number, seal
+        # What was seen once is seen after a power loss, too.
+        self._store.ensure_lasting(self.name(number))
         return self._kind.parse(document, what, hint=self._hint)
 
     def ensure_no_hole(self) -> None:

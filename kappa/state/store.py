@@ -41,6 +41,8 @@ class Store:
         self._syncs = syncs
         # Folders that are on the disk, and all above them.
         self._lasting: set[Path] = set()
+        # By folder, the last name that is on the disk, as far as this process knows.
+        self._last: dict[Path, str] = {}
         if unusable := _UNUSABLE.search(str(self.folder)):
             raise SettingsError(
                 f"the root {str(self.folder)!r} has {unusable[0]!r} in its name, which Delta "
@@ -91,6 +93,23 @@ class Store:
             self._sync_folders({path.parent for path in paths})
         except OSError as error:
             raise _cannot("write", str(error.filename or self.folder), error) from error
+
+    def ensure_lasting(self, name: str) -> None:
+        """Waits until an object's name survives a power loss, whoever has put the object.
+
+        Who puts an object syncs its name a moment after others can read it. For folders whose names
+        are put in their order: it is one look in memory for a name that is not the last.
+        """
+        path = self.path(name)
+        if not self._syncs or path.name <= self._last.get(path.parent, ""):
+            return
+        try:
+            self._sync_folders({path.parent})
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise _cannot("read", name, error) from error
+        self._last[path.parent] = path.name
 
     def get(self, name: str) -> bytes | None:
         """Returns an object's content, or None if it does not exist."""
@@ -160,6 +179,7 @@ class Store:
             put = put_file(path, content, new=new, synced=synced)
             if synced:
                 self._sync_folders(set() if put and path.parent in self._lasting else {path.parent})
+                self._last[path.parent] = max(path.name, self._last.get(path.parent, ""))
         except OSError as error:
             raise _cannot("write", name, error) from error
         return put

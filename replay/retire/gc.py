@@ -9,6 +9,7 @@ those that are referenced. See also kappa/engine/write/maintenance.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from kappa.base.disk import is_unfinished
@@ -23,7 +24,7 @@ from kappa.state.store import Store
 from kappa.tables.unneeded import unneeded
 from replay.retire.garbage import Garbage, What, emptied_folders, garbage_files, garbage_trees
 from replay.retire.hands import Deleting, Hands, Looking
-from replay.retire.retire import data_of, orphans
+from replay.retire.retire import data_of, orphans, was_never_staged
 from replay.rollout.current import current_state
 from replay.rollout.state import State
 
@@ -83,7 +84,10 @@ def _walk(
 ) -> Iterator[Garbage]:
     state = current_state(store)
     for path in orphans(store, frozenset(state.versions), now=now):
-        yield from _deleted(hands, garbage_trees(path.name, What.ORPHAN, [path]))
+        found = garbage_trees(path.name, What.ORPHAN, [path])
+        with suppress(Conflict), hands.hold(path.name):
+            if was_never_staged(store, path.name):
+                yield from _deleted(hands, found)
     for number, build in enumerate(sorted(state.versions), 1):
         on_build(number, len(state.versions))
         try:

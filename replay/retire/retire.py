@@ -10,13 +10,16 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+from kappa.base.errors import Conflict
 from kappa.base.failpoint import failpoint
 from kappa.state.build import folder
 from kappa.state.lease import live_leases
 from kappa.state.lock import Lock
 from kappa.state.store import Store
+from replay.rollout.current import current_state
 
 _KEPT = frozenset({"birth.json", "lock"})
 # Staging writes the folder and, seconds later, its record: after an hour nobody writes it.
@@ -43,22 +46,31 @@ def ensure_orphans_deleted(store: Store, staged: frozenset[str], *, now: float) 
 
     Nothing in such a folder is younger than an hour.
     """
-    found = orphans(store, staged, now=now)
-    for path in found:
-        _delete(path)
-    return tuple(path.name for path in found)
+    deleted = []
+    for path in orphans(store, staged, now=now):
+        with suppress(Conflict), Lock(store.path(f"{folder(path.name)}/lock"), what=path.name):
+            if was_never_staged(store, path.name):
+                _delete(path)
+                deleted.append(path.name)
+    return tuple(deleted)
 
 
 def orphans(store: Store, staged: frozenset[str], *, now: float) -> tuple[Path, ...]:
     """Returns the folders of builds that were never staged.
 
-    Nothing in such a folder is younger than an hour.
+    Nothing in such a folder is younger than an hour. Clocks jump: who stages a build has its lock
+    until the record is there, so look again with the lock (`was_never_staged`) before you delete.
     """
     return tuple(
         path
         for path in _entries(store.path("builds"))
         if path.is_dir() and path.name not in staged and now - _newest(path) > _ORPHAN_SECONDS
     )
+
+
+def was_never_staged(store: Store, build: str) -> bool:
+    """Returns True if no record names a build at this moment."""
+    return build not in current_state(store).versions
 
 
 def data_of(store: Store, build: str) -> Iterator[Path]:

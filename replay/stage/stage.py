@@ -20,6 +20,7 @@ from kappa.code.semantics import SEMANTICS
 from kappa.journal.events import Event, Staged, SwitchAsked
 from kappa.journal.journal import Journal, JournalRecord, whoami
 from kappa.state.build import Base, Birth, folder, new_build_id, put_birth, read_birth
+from kappa.state.lock import Lock
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables.branch import begin_from, shown_of
@@ -73,27 +74,29 @@ def _begin(
             hint="plan again: kappa plan",
         )
     build = new_build_id(step.pipeline)
-    try:
-        base = _ensure_born(store, build, step, step.declared, libraries)
-        staged = Staged(
-            step.pipeline,
-            build,
-            step.version,
-            step.reasons,
-            step.accepted,
-            auto_promote=auto_promote,
-            base=base,
-            tables_of=step.tables_of,
-        )
-        return _append(store, plan, step, staged).number
-    except BaseException:
-        # If no record names it, nobody else can have begun to use it.
-        if not _may_be_named(store, build):
-            for name in store.names(folder(build)):
-                failpoint("stage.before_discard")
-                store.delete(name)
-                failpoint("stage.after_discard")
-        raise
+    # Who collects deletes no build whose lock is held, whatever the clocks say.
+    with Lock(store.path(f"{folder(build)}/lock"), what=f"build {build}"):
+        try:
+            base = _ensure_born(store, build, step, step.declared, libraries)
+            staged = Staged(
+                step.pipeline,
+                build,
+                step.version,
+                step.reasons,
+                step.accepted,
+                auto_promote=auto_promote,
+                base=base,
+                tables_of=step.tables_of,
+            )
+            return _append(store, plan, step, staged).number
+        except BaseException:
+            # If no record names it, nobody else can have begun to use it.
+            if not _may_be_named(store, build):
+                for name in store.names(folder(build)):
+                    failpoint("stage.before_discard")
+                    store.delete(name)
+                    failpoint("stage.after_discard")
+            raise
 
 
 def _may_be_named(store: Store, build: str) -> bool:

@@ -228,6 +228,11 @@ def test_readers_see_no_error_no_mix_and_nothing_backward_through_switches(
             assert {bed.live("shop"), before} == pair
             if switch % 5 < 2:
                 assert_right(bed, version=version_of(bed, bed.live("shop")))
+                reached = str(bed.state().generation)
+                bed.wait(
+                    lambda reached=reached: any(tmp_path.glob(f"reader */{reached}")),
+                    "a reader in this generation",
+                )
     assert bed.state().generation == generation + switches
 
     assert bed.kappa("deploy", "--yes").code == 0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 
 import pytest
+from power import Disk
 
+from kappa.base.disk import sync_files
 from kappa.base.errors import Damaged
 from kappa.state.documents import Documents, NumberedRecords
 from kappa.state.frontier import OffsetsField
@@ -97,6 +100,23 @@ def test_records_that_were_put_before_they_were_sealed_are_read(store):
     row.put(2, ONE)
 
     assert [number for number, _ in row.after(0)] == [1, 2]
+
+
+def test_a_record_that_was_seen_survives_a_power_loss(tmp_path):
+    """Its name was not synced yet when another process read it."""
+    root = tmp_path / "root"
+    NumberedRecords(Store(root), "sights", SIGHTS, "sight {}").put(1, ONE)
+    disk = Disk(root, random.Random(7))
+    with disk.watching():
+        for number in range(2, 12):
+            NumberedRecords(Store(root, syncs=False), "sights", SIGHTS, "sight {}").put(number, ONE)
+        # The bytes last: a put syncs them before it gives them a name.
+        sync_files((root / "sights").iterdir())
+
+        assert NumberedRecords(Store(root), "sights", SIGHTS, "sight {}").get(9) == ONE
+        disk.cut()
+
+    assert NumberedRecords(Store(root), "sights", SIGHTS, "sight {}").get(9) == ONE
 
 
 def test_a_derived_document_that_cannot_be_read_is_moved_aside_and_told(store, capsys):

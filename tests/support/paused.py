@@ -1,4 +1,4 @@
-"""Acts that stand still in their middle while others act, as a process that the kernel pauses.
+"""Acts that stand still in their middle while others act, as paused processes do.
 
 Each act has a thread of its own, and one thread runs at a time: an act gives the turn back at an
 effect, and takes it again later. So a seed decides all, and a run of it is always the same.

@@ -38,9 +38,11 @@ from (
 ) as of_log
 """
 # One reader process: queries and rests in turn until its standard input ends; reports faults, and
-# as which version each build counts. Readers that never rest would leave the jobs no core.
+# as which version each build counts. A file tells of each generation that it has read.
+# Readers that never rest would leave the jobs no core.
 _READER = """
 import json, sys, threading
+from pathlib import Path
 from kappa.state.store import Store
 from serving.pin.catalog import pin
 from serving.query.query import connect
@@ -74,6 +76,7 @@ while not stop.wait(float(sys.argv[2])):
             seen[topic, partition] = offset
         generation = snapshot.generation
         generations.add(generation)
+        Path(sys.argv[4], str(generation)).touch()
     except Exception as error:
         told.append(f"error: {error!r}")
 counted = {build: sorted(set(versions)) for build, versions in counted.items()}
@@ -94,18 +97,24 @@ class Seen:
 
 @contextmanager
 def readers(bed: Testbed, count: int, *, rest_seconds: float, script: Path) -> Iterator[list[Seen]]:
-    """Has so many readers ask meanwhile; the list has what they saw when it is over."""
+    """Has so many readers ask meanwhile; the list has what they saw when it is over.
+
+    Each leaves a file for each generation that it has read, in a folder beside the script.
+    """
     script.write_text(_READER, encoding="utf-8")
     command = [sys.executable, str(script), str(bed.store.folder), str(rest_seconds), QUESTION]
+    folders = [script.with_name(f"reader {number}") for number in range(count)]
+    for folder in folders:
+        folder.mkdir()
     running = [
         subprocess.Popen(
-            command,
+            [*command, str(folder)],
             env=bed.environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        for _ in range(count)
+        for folder in folders
     ]
     seen: list[Seen] = []
     try:

@@ -33,6 +33,7 @@ from kappa.tables.versions import files
 from kappa.values.arrow import arrow_schema
 from replay.retire.garbage import Garbage, What
 from replay.retire.gc import gc, look
+from replay.retire.retire import ensure_orphans_deleted
 from replay.rollout.fold import fold
 
 pytestmark = pytest.mark.slow
@@ -210,11 +211,10 @@ def lived_in(house: House) -> dict[str, list[Frontier]]:
     house.fold("b", 3)
     for build in "bc":
         house.crumbs(build)
-    house.store.put("builds/never-staged/birth.json", b"{}")
-    for path in (
-        house.store.path("builds/never-staged"),
-        house.store.path("builds/never-staged/birth.json"),
-    ):
+    orphan = house.store.path("builds/never-staged")
+    for name, content in (("birth.json", b"{}"), ("lock", b"")):
+        house.store.put(f"builds/never-staged/{name}", content)
+    for path in (orphan / "birth.json", orphan / "lock", orphan):
         os.utime(path, (NOW - 7200, NOW - 7200))
     for name, age in (("version-of-c", 7200), ("gone", 7200), ("new", 60)):
         house.store.put(f"cache/describe/{name}.json", b"{}")
@@ -387,6 +387,24 @@ def test_a_build_that_is_being_staged_is_nobodys_rubbish(house: House) -> None:
     house.gc()
 
     assert house.store.get("builds/new/code/pipelines/p.py") == b""
+
+
+def test_a_build_whose_staging_stood_still_for_hours_is_left_to_it(house: House) -> None:
+    house.store.put("builds/new/code/pipelines/p.py", b"")
+    lock = house.store.path("builds/new/lock")
+    hours_ago = (NOW - 7200, NOW - 7200)
+
+    with Lock(lock, what="new"):
+        for each in (lock, lock.with_name("code"), lock.parent):
+            os.utime(each, hours_ago)
+
+        house.gc()
+        assert ensure_orphans_deleted(house.store, frozenset(), now=NOW) == ()
+        assert house.store.get("builds/new/code/pipelines/p.py") == b""
+
+    os.utime(lock, hours_ago)
+    house.gc()
+    assert not lock.parent.exists()
 
 
 def test_what_a_killed_command_has_left_goes_and_what_a_living_one_uses_stays(house: House) -> None:
