@@ -57,10 +57,10 @@ demo: setup $(VENV)/.demo  ## the whole story on real data, in six to eight minu
 SELF := $(MAKE) --no-print-directory
 test: $(VENV)/.run  ## the tests, with a real broker, Spark, Delta and browser; long sweeps have their own target
 	@command -v chromium >/dev/null || echo "the page's tests in a browser: not run: no chromium (apt-get install chromium)"
-	@# Packages for tests come while jars are fetched and class archives made, and tests that need no JVM begin then. A JVM that starts leaves a core idle: files of tests that need one run three at a time, and the others behind them, which say it all at once (some wait for processes of theirs: with all of `nice` they would starve).
+	@# Packages for tests come while jars are fetched and class archives made, and tests that need no JVM begin then. A JVM that starts leaves a core idle: files of tests that need one run three at a time, and the others two at a time behind them, which say it all at once (some wait for processes of theirs: with all of `nice` they would starve).
 	@$(BIN)/python -m kappa.setup & ready=$$!; \
 	$(SELF) $(VENV)/.demo $(VENV)/.dev || { kill $$ready; exit 1; }; \
-	(nice -n 5 $(BIN)/python -m pytest -q -m "not (jvm or sweep or browser)" >$(VENV)/quick.log 2>&1; said=$$?; cat $(VENV)/quick.log; exit $$said) & quick=$$!; \
+	(nice -n 5 $(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not (jvm or sweep or browser)" >$(VENV)/quick.log 2>&1; said=$$?; cat $(VENV)/quick.log; exit $$said) & quick=$$!; \
 	wait $$ready && $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "(jvm$$(command -v chromium >/dev/null && echo ' or browser')) and not sweep"; jvm=$$?; \
 	wait $$quick; quick=$$?; \
 	test $$quick = 0 || echo "tests without a JVM failed ($$quick): see above, or $(VENV)/quick.log"; \
