@@ -42,9 +42,12 @@ def down(context: typer.Context) -> None:
     """Stop the platform; everything is kept."""
     from replay.run import supervisor
 
+    settings = here_of(context).settings
     with moving("ending"):
-        was_up = supervisor.down(here_of(context).settings)
-    say("kappa is down" if was_up else "kappa was not up")
+        was_up = supervisor.down(settings)
+        served = supervisor.end_left_server(settings)
+    left = "; the HTTP server that one had left is ended" if served else ""
+    say("kappa is down" if was_up else f"kappa was not up{left}")
 
 
 def serve(
