@@ -20,7 +20,7 @@ from kappa.state.lock import holder
 from kappa.state.store import Store
 from replay.children.child import ChildProcess
 from replay.status.running import KEEPER
-from serving.http.place import Place, guarded_place
+from serving.http.address import HttpAddress, guarded_address
 
 _LOG = "logs/http.log"
 # Its server has 10 s to end.
@@ -46,7 +46,7 @@ class HttpProcess:
         self._store = store
         self._settings = settings
         self._say = say
-        self._place = _place(settings, say)
+        self._address = _address(settings, say)
         self._child = ChildProcess(
             "the keeper of HTTP",
             store.path(_LOG),
@@ -67,11 +67,11 @@ class HttpProcess:
             return
         if ensure_no_keeper(self._store):
             self._say("the HTTP server that an earlier kappa has left is ended")
-        if self._place is not None:
+        if self._address is not None:
             self._child.ensure_started(
                 "replay.run.keeper",
                 *project_options(self._settings),
-                *("--host", self._place.host, "--port", str(self._place.port)),
+                *("--host", self._address.host, "--port", str(self._address.port)),
                 *("--lock", str(self._store.path(KEEPER)), "--log", str(self._store.path(_LOG))),
             )
 
@@ -104,11 +104,11 @@ def _keeper(store: Store) -> ProcessId | None:
     return process_id(held.pid)
 
 
-def _place(settings: Settings, say: Callable[[str], None]) -> Place | None:
+def _address(settings: Settings, say: Callable[[str], None]) -> HttpAddress | None:
     if not settings.serve.listen:
         return None
     try:
-        return guarded_place(settings.serve.listen, settings.serve.token or None)
+        return guarded_address(settings.serve.listen, settings.serve.token or None)
     except SettingsError as error:
         say(f"nothing serves HTTP: {error_text(error)}")
         return None

@@ -20,7 +20,7 @@ from kappa.state.lock import Lock
 from replay.children.child import ChildProcess
 from replay.children.stop_request import StopRequest
 from replay.run.messages import Reported, saying
-from serving.http.place import Place, listening_at
+from serving.http.address import HttpAddress, listening_at
 
 _TICK_SECONDS = 0.2
 # Queries have it to end. The keeper's own patience is longer (http_process.py).
@@ -28,7 +28,12 @@ _PATIENCE_SECONDS = 10.0
 
 
 def keep(
-    place: Place, options: Sequence[str], *, lock: Lock, log: Path, say: Callable[[str], None]
+    address: HttpAddress,
+    options: Sequence[str],
+    *,
+    lock: Lock,
+    log: Path,
+    say: Callable[[str], None],
 ) -> None:
     """Keeps a server at a place, or another port, until this process is asked to end.
 
@@ -36,7 +41,7 @@ def keep(
     """
     with (
         lock,
-        listening_at(place, any_port=True) as listening,
+        listening_at(address, any_port=True) as listening,
         StopRequest() as stop,
     ):
         server = ChildProcess(
@@ -54,7 +59,7 @@ def keep(
                     if (code := server.ended()) is not None:
                         server.has_died(code)
                     server.ensure_started(
-                        *("replay.run.serve", *options, "--host", place.host),
+                        *("replay.run.serve", *options, "--host", address.host),
                         *("--socket", str(listening.fileno())),
                     )
                 time.sleep(_TICK_SECONDS)
@@ -67,7 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     def work(given: argparse.Namespace) -> ExitCode:
         keep(
-            Place(given.host, given.port),
+            HttpAddress(given.host, given.port),
             ("--project", str(given.project), "--root", given.root),
             lock=Lock(given.lock, what="the HTTP server of kappa up"),
             log=given.log,

@@ -29,10 +29,10 @@ from replay.page import routes
 from replay.run.messages import saying
 from replay.status.running import RunningServer, ensure_served, ensure_unserved, served_at
 from serving.http import events
+from serving.http.address import HttpAddress, ensure_guarded, guarded_address, listening_at
 from serving.http.gate import Bounds
 from serving.http.http import make_app
 from serving.http.patience import PatientServer, fitting, uvicorn_settings
-from serving.http.place import Place, ensure_guarded, guarded_place, listening_at
 from serving.http.snapshots import Snapshots
 from serving.http.stand import Stand
 from serving.sandbox import confine
@@ -52,14 +52,14 @@ def serve(
     port is taken.
     """
     token = token or here.settings.serve.token or None
-    place = guarded_place(listen or here.settings.serve.listen, token)
-    with listening_at(place) as listening:
-        place = replace(place, port=listening.getsockname()[1])
-        me = RunningServer.of(os.getpid(), place.url)
+    address = guarded_address(listen or here.settings.serve.listen, token)
+    with listening_at(address) as listening:
+        address = replace(address, port=listening.getsockname()[1])
+        me = RunningServer.of(os.getpid(), address.url)
         if served_at(here.store) is None:
             ensure_served(here.store, me)
         try:
-            _serve_at(place, listening, here, token=token, say=say)
+            _serve_at(address, listening, here, token=token, say=say)
         finally:
             with suppress(KappaError):
                 ensure_unserved(here.store, me)
@@ -69,13 +69,13 @@ def _serve_kept(here: Here, host: str, listening: socket.socket) -> None:
     """Serves at the socket of a keeper: it is the process that clients find, whoever serves."""
     token = here.settings.serve.token or None
     ensure_guarded(host, token)
-    place = Place(host, listening.getsockname()[1])
-    ensure_served(here.store, RunningServer.of(os.getppid(), place.url))
-    _serve_at(place, listening, here, token=token, say=saying(sys.stdout))
+    address = HttpAddress(host, listening.getsockname()[1])
+    ensure_served(here.store, RunningServer.of(os.getppid(), address.url))
+    _serve_at(address, listening, here, token=token, say=saying(sys.stdout))
 
 
 def _serve_at(
-    place: Place,
+    address: HttpAddress,
     listening: socket.socket,
     here: Here,
     *,
@@ -103,7 +103,7 @@ def _serve_at(
             app, timeout_graceful_shutdown=_GRACE_SECONDS, **uvicorn_settings(bounds)
         )
         say(
-            f"HTTP at {place.url}, its API at {place.url}/api/v1, "
+            f"HTTP at {address.url}, its API at {address.url}/api/v1, "
             f"{'with a token' if token else 'for this machine'}; queries are kept in by "
             f"{', '.join(('the parser', 'DuckDB', *confine.layers()))}"
         )

@@ -20,8 +20,8 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from serving.http.address import WAITING
 from serving.http.gate import WELCOME, Bounds
-from serving.http.place import WAITING
 
 # Connections that are accepted in one step of the loop: before the next, older ones make room.
 _ACCEPTED_AT_ONCE = 32

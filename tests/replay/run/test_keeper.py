@@ -27,7 +27,7 @@ from kappa.state.store import Store
 from replay.children.http_process import HttpProcess, ensure_no_keeper
 from replay.run.keeper import keep
 from replay.status.running import KEEPER, RunningServer, ensure_served, ensure_unserved, served_at
-from serving.http.place import Place
+from serving.http.address import HttpAddress
 
 TREE = Path(__file__).resolve().parents[3]
 FOREIGN = "another boot"
@@ -45,20 +45,27 @@ class World:
         self._supervisors: list[HttpProcess] = []
 
     def kept(self) -> ProcessId:
-        """Starts a supervisor's keeper, forgets the supervisor, and returns the keeper."""
+        """Starts a new supervisor's keeper, and returns it; the supervisor does nothing more."""
         http = HttpProcess(self.store, load_settings(self.folder), say=self.said.append)
         self._supervisors.append(http)
         http.ensure_running()
+        return self.next_keeper()
+
+    def next_keeper(self) -> ProcessId:
+        """Waits for a keeper that was not seen before."""
         before = {each.pid for each in self.seen}
-        self.wait(
-            lambda: (
-                (held := holder(self.store.path(KEEPER))) is not None and held.pid not in before
-            ),
-            "the keeper",
-        )
-        held = holder(self.store.path(KEEPER))
-        assert held is not None
-        return self.named(held.pid)
+
+        def pid() -> int:
+            held = holder(self.store.path(KEEPER))
+            return 0 if held is None or held.pid in before else held.pid
+
+        self.wait(lambda: pid() > 0, "the keeper")
+        return self.named(pid())
+
+    def tick(self) -> list[str]:
+        """Does what the newest supervisor does at each tick, and returns its messages."""
+        self._supervisors[-1].ensure_running()
+        return self.said
 
     def server(self, keeper: ProcessId) -> ProcessId:
         """Returns the server that a keeper has started."""
@@ -120,6 +127,20 @@ def test_the_next_supervisor_ends_it_and_starts_its_own(world: World) -> None:
     assert not before.alive()
     assert not server.alive()
     assert world.said == ["the HTTP server that an earlier kappa has left is ended"]
+
+
+def test_the_supervisor_starts_it_again_if_it_dies(world: World) -> None:
+    before = world.kept()
+    server = world.server(before)
+
+    os.kill(before.pid, signal.SIGKILL)
+    world.wait(lambda: bool(world.tick()), "its death")
+    lock = world.store.path(KEEPER)
+    world.wait(lambda: bool(world.tick()) and holder(lock) is not None, "the next")
+
+    assert world.next_keeper().alive()
+    assert not server.alive()
+    assert "the keeper of HTTP ended with -9" in world.said[0]
 
 
 def test_down_ends_it_though_the_supervisor_is_dead(
@@ -185,7 +206,7 @@ def test_what_is_no_keeper_of_this_root_is_not_ended(world: World) -> None:
 def test_a_second_keeper_of_a_root_is_refused(world: World) -> None:
     path = world.store.path(KEEPER)
     with Lock(path, what="this one"), pytest.raises(Conflict, match="HTTP is held by"):
-        keep(Place("127.0.0.1", 0), (), lock=Lock(path, what="HTTP"), log=path, say=print)
+        keep(HttpAddress("127.0.0.1", 0), (), lock=Lock(path, what="HTTP"), log=path, say=print)
 
 
 def test_a_server_deletes_its_own_record_alone(world: World) -> None:

@@ -18,7 +18,7 @@ WAITING = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class HttpAddress:
     """A host and a port to listen at; port 0 is any that is free."""
 
     host: str
@@ -30,7 +30,7 @@ class Place:
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
 
-def guarded_place(listen: str, token: str | None) -> Place:
+def guarded_address(listen: str, token: str | None) -> HttpAddress:
     """Reads HOST:PORT, as in `serve.listen`.
 
     Raises SettingsError if it is no such place, or one that is not guarded (`ensure_guarded`).
@@ -43,7 +43,7 @@ def guarded_place(listen: str, token: str | None) -> Place:
             hint="give host and port, such as 127.0.0.1:8717",
         )
     ensure_guarded(host, token)
-    return Place(host, int(port))
+    return HttpAddress(host, int(port))
 
 
 def ensure_guarded(host: str, token: str | None) -> None:
@@ -64,15 +64,15 @@ def ensure_guarded(host: str, token: str | None) -> None:
         )
 
 
-def listening_at(place: Place, *, any_port: bool = False) -> socket.socket:
+def listening_at(address: HttpAddress, *, any_port: bool = False) -> socket.socket:
     """Opens the socket. Raises Conflict if the port is taken, unless `any_port` is as good."""
-    family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
-        return socket.create_server((place.host, place.port), family=family, backlog=WAITING)
+        return socket.create_server((address.host, address.port), family=family, backlog=WAITING)
     except OSError as error:
-        if any_port and place.port:
-            return listening_at(Place(place.host, 0))
+        if any_port and address.port:
+            return listening_at(HttpAddress(address.host, 0))
         raise Conflict(
-            f"nothing can listen at {place.host}:{place.port}: {error.strerror}",
+            f"nothing can listen at {address.host}:{address.port}: {error.strerror}",
             hint="give another place: kappa serve --listen 127.0.0.1:0 takes any port that is free",
         ) from error
