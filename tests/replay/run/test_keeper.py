@@ -20,7 +20,7 @@ import pytest
 
 from commands.app import run_command
 from kappa.base.errors import Conflict
-from kappa.base.process import ProcessId, kill_and_see_gone, process_id
+from kappa.base.process import ProcessId, boot, kill_and_see_gone, process_id, started
 from kappa.base.settings import load_settings
 from kappa.state.lock import Lock, holder
 from kappa.state.store import Store
@@ -190,10 +190,10 @@ def test_what_is_no_keeper_of_this_root_is_not_ended(world: World) -> None:
         ensure_served(world.store, RunningServer.of(other.pid, "http://127.0.0.1:1"))
         assert not ensure_no_keeper(world.store)
         with Lock(world.store.path(KEEPER), what="another root"):
-            found = holder(world.store.path(KEEPER))
-            assert found is not None
-            for boot, started in ((FOREIGN, found.started), (found.boot, found.started + 1)):
-                named = {"pid": other.pid, "session": 1, "started": started, "boot": boot}
+            born = started(other.pid)
+            assert born is not None
+            for machine, at in ((FOREIGN, born), (boot(), born + 1)):
+                named = {"pid": other.pid, "session": 1, "started": at, "boot": machine}
                 world.store.path(KEEPER).write_text(json.dumps(named), encoding="utf-8")
                 assert not ensure_no_keeper(world.store)
 
