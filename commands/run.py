@@ -39,7 +39,10 @@ def up(
 
 
 def down(context: typer.Context) -> None:
-    """Stop the platform; everything is kept."""
+    """Stop the platform; everything is kept.
+
+    It also ends the HTTP server that a killed platform has left, and no `kappa serve`.
+    """
     from replay.run import supervisor
 
     settings = here_of(context).settings

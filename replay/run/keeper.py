@@ -1,4 +1,4 @@
-"""The keeper of HTTP under `kappa up`: it has the socket, and sees that a server serves there.
+"""The keeper of HTTP under `kappa up`: it has the socket, and keeps a server at it.
 
 It outlives a supervisor that was killed, and answers stay where clients ask. The server (serve.py)
 is its child and ends with it. While a new one starts, connections wait in the kernel. The next

@@ -1,4 +1,4 @@
-"""Laws of the keeper of HTTP: it serves at one place whatever happens to server and supervisor.
+"""Laws of the keeper of HTTP: one place, whatever happens to server and supervisor.
 
 It ends when it is asked to, when the next supervisor comes, or when its root is gone.
 """
