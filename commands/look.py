@@ -274,7 +274,7 @@ def _status_text(here: Here, form: Form) -> str:
     from replay.status.status_text import status_document, status_heading, status_listing
     from replay.status.underway import read_underway
 
-    running, broker = here.running, here.bootstrap_servers
+    running, broker, http = here.running, here.bootstrap_servers, here.http
     underway = None if running is None else read_underway(here.store)
     seen = observe_status(
         here.store,
@@ -284,10 +284,10 @@ def _status_text(here: Here, form: Form) -> str:
         reserve=0 if running is None else here.settings.reserve_bytes,
     )
     now = datetime.now(UTC)
-    document = status_document(seen, running, broker, now)
+    document = status_document(seen, running, broker, http, now)
     return rendered(
         form,
         status_listing(seen, now),
         document=document,
-        heading=status_heading(seen, running, broker),
+        heading=status_heading(seen, running, broker, http),
     )

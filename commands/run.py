@@ -39,12 +39,18 @@ def up(
 
 
 def down(context: typer.Context) -> None:
-    """Stop the platform; everything is kept."""
+    """Stop the platform; everything is kept.
+
+    It also ends the HTTP server that a killed platform has left, and no `kappa serve`.
+    """
     from replay.run import supervisor
 
+    settings = here_of(context).settings
     with moving("ending"):
-        was_up = supervisor.down(here_of(context).settings)
-    say("kappa is down" if was_up else "kappa was not up")
+        was_up = supervisor.down(settings)
+        served = supervisor.end_left_server(settings)
+    left = "; the HTTP server that one had left is ended" if served else ""
+    say("kappa is down" if was_up else f"kappa was not up{left}")
 
 
 def serve(

@@ -76,13 +76,14 @@ def start_tied(
     nice: int = 0,
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
+    inherits: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
     """Starts a command, in its own session, that is killed (SIGKILL) when this process dies.
 
     On Linux the kernel does it. By its rule the tie is to the THREAD that starts the command. So
     call it from the main thread, or from one that lives as long as the process. Elsewhere the next
     start kills a command left over from a crash (`kill_and_see_gone`). `nice` is the command's
-    niceness, 0 to 19.
+    niceness, 0 to 19. It `inherits` these open files, by their numbers.
     """
     return subprocess.Popen(
         tied(command, nice=nice),
@@ -91,6 +92,18 @@ def start_tied(
         stderr=subprocess.STDOUT,
         env=environment,
         cwd=folder,
+        pass_fds=inherits,
+        start_new_session=True,
+    )
+
+
+def start_apart(command: Sequence[str], *, output: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Starts a command, in its own session, that outlives this process."""
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
         start_new_session=True,
     )
 

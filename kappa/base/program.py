@@ -13,9 +13,13 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kappa.base.errors import ExitCode, KappaError
-from kappa.base.settings import Settings
+
+if TYPE_CHECKING:
+    # A program that needs no settings takes half the memory without pydantic.
+    from kappa.base.settings import Settings
 
 # The user's own umask, once a command has replaced it.
 _users_umask: list[int] = []

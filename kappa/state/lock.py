@@ -81,6 +81,14 @@ class Lock:
         failpoint("lock.after_hold")
         return before
 
+    def in_place(self) -> bool:
+        """Returns False once the file was deleted, or replaced by another: the lock is of none."""
+        assert self._file is not None, "it is acquired"
+        try:
+            return os.path.samestat(os.fstat(self._file), self._path.stat())
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
     def release(self) -> None:
         """Gives the lock up; the file stays, and names no holder."""
         if self._file is not None:

@@ -8,7 +8,7 @@ back_off          the wait after a death
 pulse             how long a child has shown no sign of life
 processes         the jobs of builds and the verifications
 course            what the ends of a job's processes come to
-http_process      the HTTP server as a child
+http_process      the keeper of HTTP as a child, and an earlier one
 archiver_process  the archiver as a child
 reserve           space that is given up once the disk is full
 kafka             the embedded broker, or the configured cluster

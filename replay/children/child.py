@@ -1,7 +1,7 @@
 """A child process of the supervisor: it is started, asked to end, killed if late, reaped.
 
-It runs in a session of its own that dies with the supervisor (kappa/base/process.py). For the main
-thread alone: the kernel ties a child to the thread that made it.
+It runs in a session of its own that dies with the supervisor (kappa/base/process.py), unless it is
+to outlive it. For the main thread alone: the kernel ties a child to the thread that made it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kappa.base.failpoint import failpoint
-from kappa.base.process import ensure_session_gone, start_tied
+from kappa.base.process import ensure_session_gone, start_apart, start_tied
 from kappa.base.program import command_of
 from replay.children.back_off import BackOff
 
@@ -33,12 +33,15 @@ class ChildProcess:
         clock: Callable[[], float],
         patience_seconds: float,
         nice: int = 0,
+        inherits: tuple[int, ...] = (),
+        outlives: bool = False,
     ) -> None:
         """Makes a child that does not run yet.
 
         `what` names it to the operator, who reads what `say` gets. `clock` gives seconds that only
         go forward. It is killed `patience_seconds` after it was asked to end; others have `nice`
-        more of the machine, 0 to 19.
+        more of the machine, 0 to 19. It `inherits` these open files. One that `outlives` this
+        process is not killed with it, is not nice and inherits nothing.
         """
         self.what = what
         self._log = log
@@ -46,6 +49,8 @@ class ChildProcess:
         self._clock = clock
         self._patience_seconds = patience_seconds
         self._nice = nice
+        self._inherits = inherits
+        self._outlives = outlives
         self._process: subprocess.Popen[bytes] | None = None
         self._begun_at = 0.0
         self._killed_at: float | None = None
@@ -69,9 +74,12 @@ class ChildProcess:
     def start(self, module: str, *arguments: str) -> None:
         """Starts a module as its program; its output is appended to its log."""
         failpoint("child.before_start")
+        command = command_of(module, *arguments)
         with open_log(self._log).open("ab") as output:
-            self._process = start_tied(
-                command_of(module, *arguments), output=output, nice=self._nice
+            self._process = (
+                start_apart(command, output=output)
+                if self._outlives
+                else start_tied(command, output=output, nice=self._nice, inherits=self._inherits)
             )
         failpoint("child.after_start")
         self._begun_at, self._killed_at = self._clock(), None
@@ -94,7 +102,7 @@ class ChildProcess:
     def has_died(self, code: int) -> None:
         """Takes an exit code as a death: its next start waits, each time longer."""
         self._back_off = self._back_off.after_death(ran_seconds=self.ran_seconds, now=self._clock())
-        seconds = self._back_off.not_before - self._clock()
+        seconds = round(self._back_off.not_before - self._clock(), 1)
         self._say(
             f"{self.what} ended with {code}, see {self._log}; it is started again in {seconds:g} s"
         )

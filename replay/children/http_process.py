@@ -1,21 +1,35 @@
-"""The HTTP server as a child of the supervisor, which imports nothing of HTTP."""
+"""The keeper of HTTP as a child of the supervisor, which imports no server.
+
+The keeper (replay/run/keeper.py) outlives a supervisor that was killed. Its lock names it, so the
+next supervisor, or `kappa down`, finds and ends it. A `kappa serve` has no such lock.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
-from kappa.base.program import project_options
+from kappa.base.errors import SettingsError
+from kappa.base.process import ProcessId, boot, kill_and_see_gone, process_id, started
+from kappa.base.program import error_text, project_options
 from kappa.base.settings import Settings
+from kappa.state.lock import holder
 from kappa.state.store import Store
 from replay.children.child import ChildProcess
+from replay.status.running import KEEPER
+from serving.http.address import HttpAddress, guarded_address
 
 _LOG = "logs/http.log"
-_PATIENCE_SECONDS = 10.0
+# Its server has 10 s to end.
+_PATIENCE_SECONDS = 15.0
+_NAP_SECONDS = 0.02
 
 
 class HttpProcess:
-    """The child that serves HTTP, if `serve.listen` is set."""
+    """The child that keeps HTTP served, if `serve.listen` is set."""
 
     def __init__(
         self,
@@ -25,27 +39,76 @@ class HttpProcess:
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Makes a server that does not run yet.
+        """Makes a keeper that does not run yet.
 
         `say` gets what the operator should read; `clock` gives seconds that only go forward.
         """
+        self._store = store
         self._settings = settings
+        self._say = say
+        self._address = _address(settings, say)
         self._child = ChildProcess(
-            "the HTTP server",
+            "the keeper of HTTP",
             store.path(_LOG),
             say=say,
             clock=clock,
             patience_seconds=_PATIENCE_SECONDS,
+            outlives=True,
         )
 
     def ensure_running(self) -> None:
-        """Starts it unless it runs, is not wanted, or has died just now."""
-        if not self._settings.serve.listen:
-            return
+        """Starts it unless it runs, is not wanted, or has died just now.
+
+        Ends an earlier supervisor's first: its settings and its code may be old.
+        """
         if (code := self._child.ended()) is not None:
             self._child.has_died(code)
-        self._child.ensure_started("replay.run.serve", *project_options(self._settings))
+        if self._child.pid is not None:
+            return
+        if ensure_no_keeper(self._store):
+            self._say("the HTTP server that an earlier kappa has left is ended")
+        if self._address is not None:
+            self._child.ensure_started(
+                "replay.run.keeper",
+                *project_options(self._settings),
+                *("--host", self._address.host, "--port", str(self._address.port)),
+                *("--lock", str(self._store.path(KEEPER)), "--log", str(self._store.path(_LOG))),
+            )
 
     def end(self) -> None:
-        """Ends it."""
+        """Ends it, and with it the server."""
         self._child.end()
+        ensure_no_keeper(self._store)
+
+
+def ensure_no_keeper(store: Store) -> bool:
+    """Ends the keeper of this root and waits until it is gone. Returns False if there was none."""
+    keeper = _keeper(store)
+    if keeper is None:
+        return False
+    with suppress(ProcessLookupError):
+        os.kill(keeper.pid, signal.SIGTERM)
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while keeper.alive() and time.monotonic() < deadline:
+        time.sleep(_NAP_SECONDS)
+    # Its server dies with it.
+    kill_and_see_gone(keeper)
+    return True
+
+
+def _keeper(store: Store) -> ProcessId | None:
+    held = holder(store.path(KEEPER))
+    # Another container's keeper has a pid that means another process here.
+    if held is None or held.boot != boot() or started(held.pid) != held.started:
+        return None
+    return process_id(held.pid)
+
+
+def _address(settings: Settings, say: Callable[[str], None]) -> HttpAddress | None:
+    if not settings.serve.listen:
+        return None
+    try:
+        return guarded_address(settings.serve.listen, settings.serve.token or None)
+    except SettingsError as error:
+        say(f"nothing serves HTTP: {error_text(error)}")
+        return None

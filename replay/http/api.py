@@ -36,21 +36,13 @@ router = APIRouter()
 @router.get(f"{API}/builds", tags=["platform"])
 def builds(request: Request) -> Response:
     """Lists the builds that serve, are kept or are on their way: as `kappa status -o json`."""
-    desk = desk_of(request)
-    return _document(
-        status_document(
-            desk.status(), desk.here.running, desk.here.bootstrap_servers, datetime.now(UTC)
-        )
-    )
+    return _document(_status(desk_of(request)))
 
 
 @router.get(f"{API}/pipelines", tags=["platform"])
 def pipelines(request: Request) -> Response:
     """Lists each pipeline that has a build, with its builds by role: live, idle, candidate."""
-    desk = desk_of(request)
-    status = status_document(
-        desk.status(), desk.here.running, desk.here.bootstrap_servers, datetime.now(UTC)
-    )
+    status = _status(desk_of(request))
     found: dict[str, dict[str, Any]] = {}
     for row in status["builds"]:
         found.setdefault(
@@ -252,4 +244,11 @@ def _document(
         status,
         {"Cache-Control": "no-store", **(headers or {})},
         media_type="application/json",
+    )
+
+
+def _status(desk: Desk) -> dict[str, Any]:
+    here = desk.here
+    return status_document(
+        desk.status(), here.running, here.bootstrap_servers, here.http, datetime.now(UTC)
     )

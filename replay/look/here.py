@@ -74,6 +74,13 @@ class Here:
         return running(self.settings)
 
     @property
+    def http(self) -> str | None:
+        """The URL at which HTTP is served; None if it is not."""
+        from replay.status.running import served_at
+
+        return served_at(self.store)
+
+    @property
     def lease_seconds(self) -> float:
         """The seconds that a reader's lease lasts."""
         return self.settings.rollout.lease_seconds

@@ -8,5 +8,6 @@ supervisor        what `kappa up` runs: the lock, the loop, the end of everythin
 controller        folds the journal and brings each active rollout on, a step a tick
 next_step         the decision for one rollout; ports: what the controller needs of others
 messages          lines for the operator, and errors in a sentence
-serve             the HTTP server's own process
+keeper            the process that has HTTP's socket, and outlives a killed supervisor
+serve             the HTTP server's own process, its child
 """

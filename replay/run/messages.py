@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from kappa.base.clock import now
 from kappa.base.errors import Broken, KappaError
-from replay.rollout.state import State
+
+if TYPE_CHECKING:
+    # The keeper of HTTP speaks too, and is small: it needs no journal.
+    from replay.rollout.state import State
 
 
 def saying(*files: TextIO) -> Callable[[str], None]:

@@ -1,8 +1,9 @@
 """The supervisor: what `kappa up` runs. It owns the broker, the children and the loop.
 
 All that it knows is in the journal and the builds' folders, so the next `kappa up` continues after
-one that was killed. Its children end with it, however it ends. A lock admits one per root. As a
-program it is the detached supervisor.
+one that was killed. Its children end with it, however it ends; only the keeper of HTTP goes on
+serving after one that was killed. A lock admits one per root. As a program it is the detached
+supervisor.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from kappa.state.lock import Lock, holder
 from kappa.state.store import Store, open_store
 from replay.children.archiver_process import ArchiverProcess
 from replay.children.child import open_log
-from replay.children.http_process import HttpProcess
+from replay.children.http_process import HttpProcess, ensure_no_keeper
 from replay.children.kafka import Kafka
 from replay.children.processes import Processes
 from replay.children.reserve import Reserve
@@ -89,6 +90,13 @@ def down(settings: Settings) -> bool:
             )
         time.sleep(_NAP_SECONDS)
     return True
+
+
+def end_left_server(settings: Settings) -> bool:
+    """Ends the HTTP server that a killed supervisor has left. Returns False if there was none."""
+    store = open_store(settings)
+    # Another `kappa up` has come meanwhile: the server is its own.
+    return holder(store.path(LOCK)) is None and ensure_no_keeper(store)
 
 
 def _ensure_detached(settings: Settings, on_progress: Callable[[str], None]) -> Running:

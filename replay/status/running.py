@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kappa.base.process import ProcessId
+from kappa.base.process import ProcessId, process_id
 from kappa.base.settings import Settings
 from kappa.state.documents import Documents
 from kappa.state.store import Store, open_store
@@ -15,6 +15,8 @@ from kappa.state.store import Store, open_store
 LOCK = "run/supervisor.lock"
 RUNNING = "run/supervisor.json"
 SERVED = "run/http.json"
+# The lock of the keeper of HTTP (replay/run/keeper.py).
+KEEPER = "run/http.lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +32,19 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """The HTTP server that runs now, and its address."""
+    """The HTTP server that runs now, or the keeper of its socket, and the address."""
 
     pid: int
     born: str
     url: str
     format: int = 1
+
+    @classmethod
+    def of(cls, pid: int, url: str) -> RunningServer:
+        """Names a running process that is found at a URL."""
+        found = process_id(pid)
+        assert found is not None, "a process and its parent are there"
+        return cls(found.pid, found.born, url)
 
 
 _RUNNING = Documents(Running, derived=True, synced=False)
@@ -58,15 +67,26 @@ def running_at(store: Store) -> Running | None:
     return found if found is not None and _lives(found) else None
 
 
-def put_served(store: Store, served: RunningServer) -> None:
-    """Puts where this HTTP server is, in place of an earlier one."""
-    _SERVED.put(store, SERVED, served)
+def ensure_served(store: Store, served: RunningServer) -> None:
+    """Puts where this HTTP server is, in place of an earlier one, unless that is known."""
+    if _served(store) != served:
+        _SERVED.put(store, SERVED, served)
+
+
+def ensure_unserved(store: Store, served: RunningServer) -> None:
+    """Deletes where this HTTP server is, unless another one is recorded by now."""
+    if _served(store) == served:
+        store.delete(SERVED)
 
 
 def served_at(store: Store) -> str | None:
     """Returns the URL of the root's HTTP server. None if none runs."""
-    found = _SERVED.get(store, SERVED, "what the HTTP server wrote of itself")
+    found = _served(store)
     return found.url if found is not None and _lives(found) else None
+
+
+def _served(store: Store) -> RunningServer | None:
+    return _SERVED.get(store, SERVED, "what the HTTP server wrote of itself")
 
 
 def _lives(found: Running | RunningServer) -> bool:

@@ -59,20 +59,26 @@ def status_listing(status: Status, now: datetime) -> Listing:
 
 
 def status_document(
-    status: Status, running: Running | None, broker: str | None, now: datetime
+    status: Status, running: Running | None, broker: str | None, http: str | None, now: datetime
 ) -> dict[str, Any]:
     """Returns what runs, the generation, and a row for each build that is wanted."""
     return {
         "generation": status.generation,
         "supervisor": None if running is None else {"pid": running.pid, "started": running.started},
         "broker": {"bootstrap_servers": broker, "error": status.broker_error or None},
+        "http": http,
         "disk": status.disk or None,
         "builds": status_listing(status, now).objects(),
     }
 
 
-def status_heading(status: Status, running: Running | None, broker: str | None) -> str:
-    """Returns what runs, a line each, with a warning for builds that reject too much."""
+def status_heading(
+    status: Status, running: Running | None, broker: str | None, http: str | None = None
+) -> str:
+    """Returns what runs, a line each, with a warning for builds that reject too much.
+
+    `http` is where HTTP is served, also while no supervisor runs.
+    """
     supervisor = (
         "kappa is not up: kappa up -d starts it"
         if running is None
@@ -99,7 +105,8 @@ def status_heading(status: Status, running: Running | None, broker: str | None) 
     )
     if status.disk:
         loud = f"WARNING: {status.disk}; tables are served as they are\n{loud}"
-    return f"{supervisor}\n{kafka}\n{served}\n{loud}"
+    place = "" if http is None else f"HTTP at {http}\n"
+    return f"{supervisor}\n{kafka}\n{place}{served}\n{loud}"
 
 
 def _build_row(build: BuildStatus, now: datetime) -> tuple[Any, ...]:

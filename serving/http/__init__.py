@@ -3,6 +3,7 @@
 The room knows nothing of rollouts: their routes are given to it as routers. Read in this order:
 
 - http.py: the application behind its gate.
+- address.py: the address, its guard, and its socket.
 - stand.py: the objects that all routes share.
 - problem.py: errors as RFC 9457 documents.
 - gate.py: the checks that each request passes first.

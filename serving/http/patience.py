@@ -20,12 +20,11 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from serving.http.address import WAITING
 from serving.http.gate import WELCOME, Bounds
 
 # Connections that are accepted in one step of the loop: before the next, older ones make room.
 _ACCEPTED_AT_ONCE = 32
-# Connections that the kernel lets wait for that.
-_WAITING = 512
 # Files that the server has open beside connections, at most: queries, their processes, the store.
 _OTHER_FILES = 256
 # h11 reports a head that is too long without a reason, so ours is the first limit to be reached.
@@ -72,7 +71,7 @@ class PatientServer(uvicorn.Server):
         """Begins to listen."""
         await super().startup(sockets)
         for each in sockets or ():
-            each.listen(_WAITING)
+            each.listen(WAITING)
 
 
 class PatientProtocol(H11Protocol):

@@ -40,7 +40,7 @@ class WaitingLine:
 
     It slows a program that repeats an old token. A request with the right token never waits.
     It does not protect the token, since a guesser need not wait for the refusal: the token's
-    length does (replay/run/serve.py).
+    length does (serving/http/address.py).
     """
 
     def __init__(self, seconds: float) -> None:

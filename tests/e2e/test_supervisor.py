@@ -1,6 +1,6 @@
 """Laws of the supervisor, with a real broker.
 
-One runs per root, nothing outlives it, and the next one continues its work.
+One runs per root, nothing but HTTP outlives it, and the next one continues its work.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from testbed import Testbed, platform
 
 from kappa.base.process import ProcessId, process_id
 from kappa.base.settings import load_settings
-from kappa.state.store import Store
 from replay.status.running import running, served_at
 
 pytestmark = pytest.mark.jvm
@@ -27,7 +26,8 @@ pytestmark = pytest.mark.jvm
 
 @pytest.fixture(scope="module")
 def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
-    with platform(tmp_path_factory.mktemp("supervisor") / "shop", shop=V1) as bed:
+    folder = tmp_path_factory.mktemp("supervisor") / "shop"
+    with platform(folder, listen="127.0.0.1:0", shop=V1) as bed:
         yield bed
 
 
@@ -46,7 +46,8 @@ def broker_of(bed: Testbed) -> ProcessId:
 def test_a_broker_or_a_supervisor_that_was_killed_is_followed_by_the_next(bed: Testbed) -> None:
     """Each goes on where the one before was; what a killed supervisor started ends with it.
 
-    A port that was taken meanwhile is no reason not to: broker and HTTP server take another.
+    HTTP alone goes on until the next supervisor serves it itself. A port that was taken meanwhile
+    is no reason not to: broker and HTTP server take another.
     """
     bed.must("up", "-d")
     acknowledged = bed.log.produce((order(number) for number in range(50)), "orders")
@@ -59,10 +60,12 @@ def test_a_broker_or_a_supervisor_that_was_killed_is_followed_by_the_next(bed: T
     assert bed.log.bootstrap_servers == where
     assert bed.log.end(["orders"]).covers(acknowledged.offsets)
     before, broker = bed.supervisor_pid, broker_of(bed)
+    bed.wait(lambda: served_at(bed.store) is not None, "the HTTP server")
 
     os.kill(before, signal.SIGKILL)
     bed.wait(lambda: not broker.alive(), "the end of the broker", 30)
     assert running(load_settings(bed.folder)) is None
+    keeper = ensure_http_comes_back_by_itself(bed)
     port = int(where.partition(":")[2])
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -73,6 +76,7 @@ def test_a_broker_or_a_supervisor_that_was_killed_is_followed_by_the_next(bed: T
         assert bed.supervisor_pid != before
         assert bed.log.bootstrap_servers != where
         assert bed.log.end(["orders"]).covers(acknowledged.offsets)
+        assert not keeper.alive()
         ensure_http_is_served_elsewhere(bed, port)
 
 
@@ -93,40 +97,54 @@ def test_one_supervisor_runs_per_root_and_down_twice_is_down_once(bed: Testbed) 
     assert not bed.pids()
 
 
+def read(url: str, path: str, body: bytes | None = None) -> bytes:
+    asked = Request(f"{url}{path}", body, {"Content-Type": "application/sql"})
+    with urlopen(asked, timeout=60) as answered:
+        return bytes(answered.read())
+
+
+def ensure_answers_after_its_server_is_killed(bed: Testbed, url: str) -> None:
+    """A client that connects meanwhile waits: it is neither refused nor sent elsewhere."""
+    (server,) = bed.pids("replay.run.serve")
+    os.kill(server, signal.SIGKILL)
+
+    assert json.loads(read(url, "/api/v1/query", b"select 1 as n"))["rows"] == [{"n": 1}]
+    assert served_at(bed.store) == url
+    assert bed.pids("replay.run.serve") != [server]
+
+
+def ensure_http_comes_back_by_itself(bed: Testbed) -> ProcessId:
+    """While no supervisor runs. Returns the process that sees to it."""
+    url = served_at(bed.store)
+    assert url is not None
+    assert json.loads(read(url, "/api/v1/query", b"select 1 as n"))["rows"] == [{"n": 1}]
+    assert b"\nkappa_up 0\n" in read(url, "/metrics")
+    assert b"Kappa is not up" in read(url, "/")
+    ensure_answers_after_its_server_is_killed(bed, url)
+    found = bed.kappa("status").out.splitlines()
+    assert found[0].startswith("kappa is not up")
+    assert f"HTTP at {url}" in found
+    (keeper,) = bed.pids("replay.run.keeper")
+    return named(keeper)
+
+
 def ensure_http_is_served_elsewhere(bed: Testbed, port: int) -> None:
-    store = Store(bed.folder / ".kappa")
-    bed.wait(lambda: served_at(store) is not None, "the HTTP server")
-    url = served_at(store)
+    bed.wait(lambda: served_at(bed.store) is not None, "the HTTP server")
+    url = served_at(bed.store)
     assert url is not None
     assert url != f"http://127.0.0.1:{port}"
-    (before,) = bed.pids("replay.run.serve")
-
-    def read(path: str, body: bytes | None = None) -> bytes:
-        with urlopen(
-            Request(f"{url}{path}", body, {"Content-Type": "application/sql"}), timeout=60
-        ) as answered:
-            return bytes(answered.read())
-
-    assert json.loads(read("/api/v1/query", b"select 1 as n"))["rows"] == [{"n": 1}]
-    assert [(each["topic"], each["on_broker"]) for each in json.loads(read("/api/v1/topics"))] == [
+    topics = json.loads(read(url, "/api/v1/topics"))
+    assert [(each["topic"], each["on_broker"]) for each in topics] == [
         ("items", True),
         ("orders", True),
     ]
-    assert b"\nkappa_up 1\n" in read("/metrics")
-    os.kill(before, signal.SIGKILL)
-    bed.wait(
-        lambda: (
-            bool(bed.pids("replay.run.serve"))
-            and before not in bed.pids("replay.run.serve")
-            and served_at(store) is not None
-        ),
-        "another server",
-    )
+    assert b"\nkappa_up 1\n" in read(url, "/metrics")
+    ensure_answers_after_its_server_is_killed(bed, url)
 
 
 def test_who_is_told_to_end_while_it_starts_leaves_nothing(tmp_path: Path) -> None:
     """Of two who come up at once afterwards one runs, and both are served."""
-    bed = Testbed(tmp_path / "shop")
+    bed = Testbed(tmp_path / "shop", listen="127.0.0.1:0")
     try:
         starting = bed.start("up")
         bed.wait(lambda: bool(bed.pids("kafka.Kafka")), "the broker's process")
@@ -142,6 +160,7 @@ def test_who_is_told_to_end_while_it_starts_leaves_nothing(tmp_path: Path) -> No
 
         assert [each.returncode for each in both] == [0, 0], said
         assert len(bed.pids("replay.run.supervisor")) == 1
+        assert len(bed.pids("replay.run.keeper")) == 1
         bed.must("down")
         assert not bed.pids()
     finally:

@@ -182,7 +182,7 @@ def test_a_catch_up_and_the_base_of_a_branch_give_way_where_something_serves(
     put_birth(Store(settings.root_url), born)
     begun: list[tuple[int, str]] = []
 
-    def start(command: list[str], *, output: object, nice: int) -> subprocess.Popen[bytes]:
+    def start(command: list[str], *, nice: int, **_: object) -> subprocess.Popen[bytes]:
         begun.append((nice, command[-1]))
         return subprocess.Popen(["true"], start_new_session=True)
 
@@ -372,7 +372,7 @@ def test_a_job_that_ignores_sigterm_after_the_broker_moved_is_killed(
     )
     begun: list[subprocess.Popen[bytes]] = []
 
-    def start(_command: list[str], *, output: object, nice: int) -> subprocess.Popen[bytes]:
+    def start(_command: list[str], **_: object) -> subprocess.Popen[bytes]:
         job = subprocess.Popen(
             [sys.executable, "-c", deaf], stdout=subprocess.PIPE, start_new_session=True
         )

@@ -1,0 +1,78 @@
+"""The address at which HTTP is served: read, guarded by a token, and opened as a socket.
+
+The keeper of the socket needs it, and is small: it imports the standard library and errors alone.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from dataclasses import dataclass
+
+from kappa.base.errors import Conflict, SettingsError
+
+# By guessing, at whatever rate a network has, none so long is found.
+_SHORTEST_TOKEN = 16
+# Connections that the kernel lets wait until they are accepted, or until there is a server.
+WAITING = 512
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAddress:
+    """A host and a port to listen at; port 0 is any that is free."""
+
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        """The URL of a server at this place."""
+        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+
+
+def guarded_address(listen: str, token: str | None) -> HttpAddress:
+    """Reads HOST:PORT, as in `serve.listen`.
+
+    Raises SettingsError if it is no such place, or one that is not guarded (`ensure_guarded`).
+    """
+    host, colon, port = listen.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise SettingsError(
+            f"{listen!r} is no place to listen at",
+            hint="give host and port, such as 127.0.0.1:8717",
+        )
+    ensure_guarded(host, token)
+    return HttpAddress(host, int(port))
+
+
+def ensure_guarded(host: str, token: str | None) -> None:
+    """Raises SettingsError unless only this machine can ask there, or a good token guards it."""
+    try:
+        local = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        local = False
+    if token is not None and len(token) < _SHORTEST_TOKEN:
+        raise SettingsError(
+            f"the token has {len(token)} characters, and a short one can be guessed",
+            hint=f"take one of {_SHORTEST_TOKEN} at least, that nobody chose: openssl rand -hex 32",
+        )
+    if not local and token is None:
+        raise SettingsError(
+            f"at {host} other machines could ask, and there is no token to tell who may",
+            hint="give one: KAPPA__SERVE__TOKEN=..., or --token; or listen at 127.0.0.1",
+        )
+
+
+def listening_at(address: HttpAddress, *, any_port: bool = False) -> socket.socket:
+    """Opens the socket. Raises Conflict if the port is taken, unless `any_port` is as good."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    try:
+        return socket.create_server((address.host, address.port), family=family, backlog=WAITING)
+    except OSError as error:
+        if any_port and address.port:
+            return listening_at(HttpAddress(address.host, 0))
+        raise Conflict(
+            f"nothing can listen at {address.host}:{address.port}: {error.strerror}",
+            hint="give another place: kappa serve --listen 127.0.0.1:0 takes any port that is free",
+        ) from error
