@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from subprocess import Popen
 
 import pytest
@@ -67,9 +66,7 @@ class At(StrEnum):
 
 ALWAYS = (SUPERVISOR, LIVE, CANDIDATE, ARCHIVER, HTTP, BROKER)
 CASES = [
-    (at, victim)
-    for at in At
-    for victim in (*ALWAYS, *((VERIFIER,) if at is At.VERIFYING else ()))
+    (at, victim) for at in At for victim in (*ALWAYS, *((VERIFIER,) if at is At.VERIFYING else ()))
 ]
 
 

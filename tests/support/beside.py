@@ -9,9 +9,9 @@ import http.client
 import itertools
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
@@ -34,41 +34,58 @@ _REST_SECONDS = 1.0
 _ANSWER_SECONDS = 60.0
 
 
-class _Beside(threading.Thread):
-    """A thread that goes on until it is asked to end; `failed` is what it died of."""
+class Beside:
+    """What a thread of its own does again and again until it is asked to end.
+
+    `failed` is what it died of. Who holds its `turn` has it wait between two rounds.
+    """
 
     def __init__(self) -> None:
-        super().__init__(daemon=True)
         self.ends = threading.Event()
-        self.failed: Exception | None = None
+        self.turn = threading.Lock()
+        self.failed: BaseException | None = None
 
     def run(self) -> None:
         try:
             while not self.ends.is_set():
-                self.go_on()
-        except Exception as error:  # noqa: BLE001  # whatever it is, the test is told
+                with self.turn:
+                    if not self.ends.is_set():
+                        self.go_on()
+                self.rest()
+        except BaseException as error:  # noqa: BLE001  # whatever it is, the test is told
             self.failed = error
 
     def go_on(self) -> None:
         raise NotImplementedError
 
+    def rest(self) -> None:
+        """Waits between two rounds."""
+        self.ends.wait(_REST_SECONDS)
 
-_Thread = TypeVar("_Thread", bound=_Beside)
+
+def note(bed: Testbed, what: str) -> None:
+    """Writes down what was done to a platform, and when: for a test that failed."""
+    with (bed.folder / "story.txt").open("a", encoding="utf-8") as story:
+        print(datetime.now(UTC).isoformat(timespec="milliseconds"), what, file=story)
+
+
+_Doing = TypeVar("_Doing", bound=Beside)
 
 
 @contextmanager
-def beside(thread: _Thread) -> Iterator[_Thread]:
+def beside(doing: _Doing) -> Iterator[_Doing]:
     """Runs it within the block. Asserts that it lived to the end."""
+    thread = threading.Thread(target=doing.run, daemon=True)
     thread.start()
     try:
-        yield thread
+        yield doing
     finally:
-        thread.ends.set()
+        doing.ends.set()
         thread.join()
-    assert thread.failed is None, thread.failed
+    assert doing.failed is None, doing.failed
 
 
-class Producing(_Beside):
+class Producing(Beside):
     """Produces turn after turn; what was under way when a broker was killed may be missing."""
 
     def __init__(self, bed: Testbed, records: Records) -> None:
@@ -82,7 +99,6 @@ class Producing(_Beside):
     def go_on(self) -> None:
         found = running(self._settings)
         if found is None:
-            self.ends.wait(_REST_SECONDS)
             return
         began = self.acknowledged
         try:
@@ -95,7 +111,7 @@ class Producing(_Beside):
             self.outages += 1
 
 
-class Asking(_Beside):
+class Asking(Beside):
     """Asks over HTTP again and again, and connects anew each time.
 
     `away` counts the connections that were refused, reset or never answered; `faults` are answers
@@ -112,7 +128,6 @@ class Asking(_Beside):
         self.faults: list[str] = []
 
     def go_on(self) -> None:
-        self.ends.wait(_REST_SECONDS)
         url = served_at(self._store)
         if url is None:
             self.away += 1
@@ -125,7 +140,7 @@ class Asking(_Beside):
                 answer = json.loads(answered.read())
         except HTTPError as error:
             told = error.read().decode(errors="replace")
-            self.faults.append(f"error: {time.strftime('%X')} {error.code} {told[:500]}")
+            self.faults.append(f"error: {datetime.now(UTC).isoformat()} {error.code} {told[:500]}")
         except (URLError, OSError, http.client.HTTPException):
             self.away += 1
         else:
