@@ -33,7 +33,7 @@ from replay.status.running import running
 VICTIMS = (SUPERVISOR, LIVE, "idle job", CANDIDATE, VERIFIER, ARCHIVER, HTTP, BROKER)
 # A hung job is ended by the supervisor; of all else nobody can tell that it is stopped.
 _JOBS = (LIVE, "idle job", CANDIDATE)
-_REST_SECONDS = (3.0, 12.0)
+_REST_SECONDS = (2.0, 8.0)
 _STOPPED_SECONDS = (0.5, 8.0)
 _FULL_SECONDS = (2.0, 8.0)
 _DISK_IN = 12

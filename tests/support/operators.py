@@ -65,7 +65,8 @@ class Operator(Beside):
             self.told[f"{arguments[0]} {said.code}: {re.sub(r'[0-9]+', 'n', errors[-1])}"] += 1
 
     def _deploy(self) -> None:
-        self._bed.declare("shop", self._draw.choice((SOAK_1, SOAK_2, *VIEWS)))
+        texts = self._draw.choices((SOAK_1, SOAK_2, *VIEWS), (3, 3, 1, 1))
+        self._bed.declare("shop", *texts)
         self._type("deploy", "--yes")
 
     def _replay(self) -> None:
@@ -129,10 +130,29 @@ def at_once(bed: Testbed, *commands: tuple[str, ...], stopped: int | None = None
 def two_undos(bed: Testbed, *, stopped: int | None = None) -> list[Said]:
     """Undoes twice at once, and asserts that each says what it did itself.
 
-    One that is done names the generation that its own rollout made. One that came second is
-    refused with the name of the first, or comes after it as a redo, with a generation of its own.
+    One that came second is refused with the name of the first, or comes after it as a redo.
     """
     said = at_once(bed, *[("undo", "shop", "--yes")] * 2, stopped=stopped)
+    assert_each_tells_its_own(bed, said)
+    return said
+
+
+def overtaken_undo(bed: Testbed) -> list[Said]:
+    """Undoes, and redoes before the first operator is told that it is done; returns both."""
+    before = bed.state()
+    slow = bed.start("undo", "shop", "--yes", KAPPA_BY="operator 1")
+    bed.wait(lambda: bed.state().rollouts[-1].id > before.last, "the request")
+    with standing_still(slow.pid):
+        bed.wait(lambda: bed.state().generation > before.generation, "the switch")
+        second = typed(bed, "operator 2", "undo", "shop", "--yes")
+    out, err = slow.communicate(timeout=PATIENCE_SECONDS)
+    said = [Said(slow.returncode, out, err), second]
+    assert_each_tells_its_own(bed, said)
+    return said
+
+
+def assert_each_tells_its_own(bed: Testbed, said: list[Said]) -> None:
+    """Asserts that an undo that is done names its own generation, and a refused one the first."""
     state, made = bed.state(), []
     for each in said:
         if each.code == ExitCode.OK:
@@ -147,4 +167,3 @@ def two_undos(bed: Testbed, *, stopped: int | None = None) -> list[Said]:
         if each.code == ExitCode.CONFLICT:
             assert "was first" in each.err, said
     assert len({*made}) == len(made), said
-    return said
