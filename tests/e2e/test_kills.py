@@ -1,4 +1,4 @@
-"""Any process is killed in any phase of a rollout, for real: the rollout ends, and all is right.
+"""Any process is killed in any phase of a rollout, for real: it ends, and all is right.
 
 The phase is that of the journal and of the candidate's legs. A process that is stopped makes it
 last, so no clock decides what is hit. Eight readers, a client of HTTP and a producer go on all the
@@ -44,8 +44,10 @@ pytestmark = [pytest.mark.jvm, pytest.mark.sweep, pytest.mark.fault, pytest.mark
 READERS = 8
 ARCHIVED_1 = V1.replace('Topic("orders", ', 'Topic("orders", archive=True, ', 1)
 ARCHIVED_2 = without_returns(ARCHIVED_1)
+# So that the records of a test are enough for a catch-up.
 SETTINGS = """
 [engine]
+tail_records = 1000
 maintenance_seconds = 5
 [archive]
 every_seconds = 2
@@ -53,7 +55,7 @@ every_seconds = 2
 
 
 class At(StrEnum):
-    """Where a rollout is when a process is killed."""
+    """The place of a rollout at which a process is killed."""
 
     STAGED = "staged"
     REPLAYING = "replaying"

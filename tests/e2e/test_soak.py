@@ -1,4 +1,4 @@
-"""A soak: for an hour everything happens at random, and what readers see is right all the while.
+"""A soak: for an hour everything happens at random, and what readers see is right.
 
 `KAPPA_SOAK_MINUTES` shortens it, `KAPPA_SOAK_SEED` has the same things drawn again. Faults rest
 every few minutes: then what serves is right (I1, I6). At the end everything is looked at.
@@ -54,6 +54,7 @@ root = "{root}"
 hung_seconds = 6
 maintenance_seconds = 5
 large_rows = 10
+tail_records = 2000
 [rollout]
 soak = "5m"
 [history]

@@ -35,7 +35,7 @@ _ANSWER_SECONDS = 60.0
 
 
 class Beside:
-    """What a thread of its own does again and again until it is asked to end.
+    """A task that a thread of its own does again and again until it is asked to end.
 
     `failed` is what it died of. Who holds its `turn` has it wait between two rounds.
     """

@@ -1,4 +1,4 @@
-"""The shop of a soak: an archive, late and repeated records, rejects, tombstones; what is right."""
+"""The shop of a soak: archived, late, repeated and invalid records, and what is right."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _ASKED = {**ASKED, "by_page": "select page, clicks from by_page order by page"}
 
 
 class Records:
-    """What a producer sends, turn by turn: of a hundred records, 84 are orders that count."""
+    """The records that a producer sends, turn by turn: of a hundred records, 84 are orders that count."""
 
     def __init__(self, seed: int) -> None:
         self._draw = random.Random(seed)
