@@ -60,7 +60,7 @@ _ASKED = {**ASKED, "by_page": "select page, clicks from by_page order by page"}
 
 
 class Records:
-    """The records that a producer sends, turn by turn: of a hundred records, 84 are orders that count."""
+    """The records of a producer, turn by turn: of a hundred, 84 are orders that count."""
 
     def __init__(self, seed: int) -> None:
         self._draw = random.Random(seed)
