@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
-from kappa.base.errors import Broken, Conflict
+from kappa.base.errors import Broken, Conflict, KappaError
 from kappa.base.failpoint import failpoint
 from kappa.base.process import boot, ensure_session_gone, started
 
@@ -46,7 +46,7 @@ class Lock:
         """Takes the lock, ends the rest of its last holder's session, and returns that holder.
 
         Returns None if no process had it before. Raises Conflict, with the holder's pid, if a
-        living process has the lock.
+        living process has the lock, and KappaError if its file cannot be written.
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -76,8 +76,15 @@ class Lock:
             _end_session(before)
         me = Holder(os.getpid(), os.getsid(0), started(os.getpid()) or 0, boot())
         failpoint("lock.before_hold")
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, json.dumps(asdict(me)).encode(), 0)
+        try:
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, json.dumps(asdict(me)).encode(), 0)
+        except OSError as error:
+            # The system names no file of a handle, and the caller has only this to go by.
+            raise KappaError(
+                f"could not lock {self._what}: {error.strerror}",
+                hint="see whether the disk is full or the folder may be written",
+            ) from error
         failpoint("lock.after_hold")
         return before
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, write_deltalake
 from e2e_shop import V1, V2, expected, item, order
+from referenced import assert_files_are_those_referenced
 from testbed import PATIENCE_SECONDS, Testbed, platform
 
 from kappa.engine.legs.legs import Legs
@@ -29,7 +30,7 @@ from kappa.state.frontier import Frontiers
 from kappa.state.kept import kept_of
 from kappa.state.offsets import Offsets
 from kappa.tables.delta import open_newest
-from kappa.tables.versions import files, mark_of
+from kappa.tables.versions import mark_of
 
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(1200)]
 
@@ -276,28 +277,6 @@ def ensure_no_soak(bed: Testbed) -> None:
         bed.must("down")
         settings.write_text(text.replace(SETTINGS, NO_SOAK), encoding="utf-8")
         bed.must("up", "-d")
-
-
-def assert_files_are_those_referenced(bed: Testbed) -> None:
-    for build in bed.state().wanted_builds():
-        newest = bed.frontier(build)
-        assert newest is not None
-        shown = [newest, *(each.frontier for each in kept_of(bed.store, build))]
-        for table in read_birth(bed.store, build).tables:
-            path = table_path(bed.store, build, table.name)
-            last = open_newest(path).version()
-            referenced = {
-                file
-                for version in {last, *(frontier.versions[table.name] for frontier in shown)}
-                for file in files(path, version)
-            }
-            # Spark writes a `.NAME.crc` beside each.
-            there = {
-                str(file)
-                for file in Path(path).iterdir()
-                if file.is_file() and not file.name.startswith(".")
-            }
-            assert there == referenced
 
 
 def test_a_branch_folds_new_code_onto_the_old_codes_rows_from_past_offsets(

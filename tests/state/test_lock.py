@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from types import FrameType
 
 import pytest
 
-from kappa.base.errors import Broken, Conflict
+from kappa.base.errors import Broken, Conflict, KappaError
 from kappa.base.failpoint import acting
 from kappa.base.process import born
 from kappa.state import lock as lock_file
@@ -44,6 +45,25 @@ def holder(path: Path) -> tuple[subprocess.Popen[str], int]:
     child = int(process.stdout.readline())
     process.stdout.close()
     return process, child
+
+
+def test_a_lock_on_a_full_disk_is_refused_with_a_sentence_and_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system's own error names no file."""
+    path = tmp_path / "lock"
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", full)
+        with pytest.raises(KappaError, match="could not lock build b: No space left on device"):
+            Lock(path, what="build b").acquire()
+
+    assert not is_held(path)
+    with Lock(path, what="build b"):
+        assert is_held(path)
 
 
 def test_a_second_holder_is_refused_and_told_who_has_it(tmp_path: Path) -> None:

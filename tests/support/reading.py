@@ -42,6 +42,7 @@ from (
 # Readers that never rest would leave the jobs no core.
 _READER = """
 import json, sys, threading
+from datetime import UTC, datetime
 from pathlib import Path
 from kappa.state.store import Store
 from serving.pin.catalog import pin
@@ -78,7 +79,7 @@ while not stop.wait(float(sys.argv[2])):
         generations.add(generation)
         Path(sys.argv[4], str(generation)).touch()
     except Exception as error:
-        told.append(f"error: {error!r}")
+        told.append(f"error: {datetime.now(UTC).isoformat()} {error!r}")
 counted = {build: sorted(set(versions)) for build, versions in counted.items()}
 found = {"queries": queries, "faults": told, "generations": len(generations), "counted": counted}
 print(json.dumps(found))
@@ -150,7 +151,10 @@ def producing(bed: Testbed) -> Iterator[threading.Event]:
 
 
 def served(
-    store: Store, build: str | None, lease_seconds: float = 60.0
+    store: Store,
+    build: str | None,
+    lease_seconds: float = 60.0,
+    asked: Mapping[str, str] = ASKED,
 ) -> tuple[Offsets, dict[str, list[tuple[object, ...]]]]:
     """Returns offsets and tables of the serving build, or of one named, all of one frontier."""
     with (
@@ -161,7 +165,7 @@ def served(
         ((_, frontier),) = pinned.snapshot.frontiers.items()
         with connect(pinned.snapshot, store) as reader:
             tables = {
-                table: [tuple(row) for row in reader.rows(sql).rows] for table, sql in ASKED.items()
+                table: [tuple(row) for row in reader.rows(sql).rows] for table, sql in asked.items()
             }
         pinned.confirm()
     tables["order_log"].sort(key=repr)
@@ -200,7 +204,12 @@ def how_long(bed: Testbed) -> str:
         if isinstance(record.event, Served) and record.event.rollout in asked
     ]
     promotes = [seconds_between(asked[record.event.rollout], record) for record in switched]
-    steps = [seconds_between(held[record.event.rollout], record) for record in switched]
+    # What serves the same tables as before holds nothing.
+    steps = [
+        seconds_between(held[record.event.rollout], record)
+        for record in switched
+        if record.event.rollout in held
+    ]
     return f"{told('switch', promotes)}; {told('staleness step', steps)}"
 
 

@@ -1,0 +1,163 @@
+"""A producer and a client of HTTP that go on beside a platform whose processes are killed.
+
+What is killed costs them time, and nothing else: they connect again, and count how often.
+"""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+from reading import QUESTION
+from testbed import Testbed
+
+from kappa.base.errors import KappaError
+from kappa.base.settings import load_settings
+from kappa.log.client import Log
+from kappa.log.producer import ProducedRecord
+from replay.status.running import running, served_at
+
+# Topic and record, for each turn of a producer.
+Records = Callable[[int], Iterator[tuple[str, ProducedRecord]]]
+# Each turn is a slice for each job: more often would leave them no core.
+_TURN_SECONDS = 2.0
+_REST_SECONDS = 1.0
+# A server that was stopped for longer is away.
+_ANSWER_SECONDS = 60.0
+
+
+class Beside:
+    """A task that a thread of its own does again and again until it is asked to end.
+
+    `failed` is what it died of. Who holds its `turn` has it wait between two rounds.
+    """
+
+    def __init__(self) -> None:
+        self.ends = threading.Event()
+        self.turn = threading.Lock()
+        self.failed: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            while not self.ends.is_set():
+                with self.turn:
+                    if not self.ends.is_set():
+                        self.go_on()
+                self.rest()
+        except BaseException as error:  # noqa: BLE001  # whatever it is, the test is told
+            self.failed = error
+
+    def go_on(self) -> None:
+        raise NotImplementedError
+
+    def rest(self) -> None:
+        """Waits between two rounds."""
+        self.ends.wait(_REST_SECONDS)
+
+
+def note(bed: Testbed, what: str) -> None:
+    """Writes down what was done to a platform, and when: for a test that failed."""
+    with (bed.folder / "story.txt").open("a", encoding="utf-8") as story:
+        print(datetime.now(UTC).isoformat(timespec="milliseconds"), what, file=story)
+
+
+_Doing = TypeVar("_Doing", bound=Beside)
+
+
+@contextmanager
+def beside(doing: _Doing) -> Iterator[_Doing]:
+    """Runs it within the block. Asserts that it lived to the end."""
+    thread = threading.Thread(target=doing.run, daemon=True)
+    thread.start()
+    try:
+        yield doing
+    finally:
+        doing.ends.set()
+        thread.join()
+    assert doing.failed is None, doing.failed
+
+
+class Producing(Beside):
+    """Produces turn after turn; what was under way when a broker was killed may be missing."""
+
+    def __init__(self, bed: Testbed, records: Records) -> None:
+        super().__init__()
+        self._settings = load_settings(bed.folder)
+        self._records = records
+        self._turns = itertools.count()
+        self.acknowledged = 0
+        self.outages = 0
+
+    def go_on(self) -> None:
+        found = running(self._settings)
+        if found is None:
+            return
+        began = self.acknowledged
+        try:
+            with Log(found.bootstrap_servers).producer() as producer:
+                while not self.ends.wait(_TURN_SECONDS):
+                    for topic, record in self._records(next(self._turns)):
+                        producer.send(topic, record)
+                    self.acknowledged = began + producer.flush().count
+        except KappaError:
+            self.outages += 1
+
+
+class Asking(Beside):
+    """Asks over HTTP again and again, and connects anew each time.
+
+    `away` counts the connections that were refused, reset or never answered; `faults` are answers
+    that are errors, mixed, or of what was before. `answers` counts the others.
+    """
+
+    def __init__(self, bed: Testbed) -> None:
+        super().__init__()
+        self._store = bed.store
+        self._seen: dict[tuple[str, int], int] = {}
+        self._generation = 0
+        self.answers = 0
+        self.away = 0
+        self.faults: list[str] = []
+
+    def go_on(self) -> None:
+        url = served_at(self._store)
+        if url is None:
+            self.away += 1
+            return
+        request = Request(
+            f"{url}/api/v1/query", QUESTION.encode(), {"Content-Type": "application/sql"}
+        )
+        try:
+            with urlopen(request, timeout=_ANSWER_SECONDS) as answered:
+                answer = json.loads(answered.read())
+        except HTTPError as error:
+            told = error.read().decode(errors="replace")
+            self.faults.append(f"error: {datetime.now(UTC).isoformat()} {error.code} {told[:500]}")
+        except (URLError, OSError, http.client.HTTPException):
+            self.away += 1
+        else:
+            self._look(answer)
+            self.answers += 1
+
+    def _look(self, answer: dict[str, Any]) -> None:
+        by_customer, by_item, log, bought, titled, known = answer["rows"][0].values()
+        if not (by_item == log and titled == known and by_customer in {log, bought}):
+            self.faults.append(f"mixed: {answer}")
+        generation = answer["generation"]
+        if generation < self._generation:
+            self.faults.append(f"backward: generation {generation} after {self._generation}")
+        self._generation = generation
+        for topic, parts in answer["builds"]["shop"]["offsets"].items():
+            for partition, offset in parts.items():
+                place = topic, int(partition)
+                if offset < self._seen.get(place, 0):
+                    self.faults.append(f"backward: {place} {offset} after {self._seen[place]}")
+                self._seen[place] = offset

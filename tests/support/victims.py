@@ -1,0 +1,75 @@
+"""The processes of a platform by what they do: found, killed or stopped, each by its id."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from testbed import Testbed
+
+from kappa.base.process import process_id
+
+SUPERVISOR, LIVE, CANDIDATE = "supervisor", "live job", "candidate's job"
+VERIFIER, ARCHIVER, HTTP, BROKER = "verifier", "archiver", "HTTP server", "broker"
+
+_PROGRAMS = {
+    SUPERVISOR: "replay.run.supervisor",
+    VERIFIER: "replay.verify.verify",
+    ARCHIVER: "kappa.engine.archive.archiver",
+    HTTP: "replay.run.serve",
+    BROKER: "kafka.Kafka",
+}
+
+
+def pids_of(bed: Testbed, victim: str, builds: dict[str, str]) -> list[int]:
+    """Lists the processes of a victim; `builds` says whose job each job is."""
+    if victim in _PROGRAMS:
+        return bed.pids(_PROGRAMS[victim])
+    build = builds.get(victim)
+    return [] if build is None else jobs_of(bed, build)
+
+
+def jobs_of(bed: Testbed, build: str) -> list[int]:
+    return bed.pids("kappa.engine.job.job", build)
+
+
+def kill(pid: int) -> bool:
+    """Kills a process as `kill -9` does and sees it dead. False if it had ended before."""
+    process = process_id(pid)
+    if process is None:
+        return False
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    while process.alive():
+        os.sched_yield()
+    return True
+
+
+def stop(pid: int) -> bool:
+    """Stops a process until somebody lets it go on. False if it has ended."""
+    return _sent(pid, signal.SIGSTOP)
+
+
+def go_on(pid: int) -> bool:
+    """Lets a stopped process go on. False if it has ended."""
+    return _sent(pid, signal.SIGCONT)
+
+
+def _sent(pid: int, number: signal.Signals) -> bool:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@contextmanager
+def standing_still(pid: int) -> Iterator[None]:
+    """Stops a process within the block; whoever ends it meanwhile, that is no error."""
+    stop(pid)
+    try:
+        yield
+    finally:
+        go_on(pid)
