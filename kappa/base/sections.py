@@ -104,7 +104,10 @@ class EngineSettings(_Section):
     hung_seconds: float = Field(
         default=15.0,
         ge=3,
-        description="how long a job may show no sign of life; then it is ended and started again",
+        description=(
+            "how long a job may show no sign of life (a start has 45 s besides); then it is ended "
+            "and started again"
+        ),
     )
     maintenance_seconds: float = Field(
         default=30.0,

@@ -329,6 +329,21 @@ def _trouble(processes: Processes) -> str:
     return "" if deaths is None else deaths.text("b")
 
 
+def test_a_start_has_its_time_before_silence_counts() -> None:
+    """On a busy machine imports take longer than a job may be silent."""
+    now, beat = 0.0, 1
+    pulse = Pulse(lambda: beat, lambda: now)
+    now = 40.0
+    assert pulse.silent_seconds() == 0.0
+    # One that hangs as it starts is silent in the end.
+    now = 60.0
+    assert pulse.silent_seconds() == 15.0
+    beat = 2
+    assert pulse.silent_seconds() == 0.0
+    now = 64.0
+    assert pulse.silent_seconds() == 4.0
+
+
 def test_a_machine_that_slept_has_silenced_nobody() -> None:
     now, beat = 0.0, 1
     pulse = Pulse(lambda: beat, lambda: now)
