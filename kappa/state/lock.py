@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
-from kappa.base.errors import Broken, Conflict
+from kappa.base.errors import Broken, Conflict, KappaError
 from kappa.base.failpoint import failpoint
 from kappa.base.process import boot, ensure_session_gone, started
 
@@ -46,8 +46,17 @@ class Lock:
         """Takes the lock, ends the rest of its last holder's session, and returns that holder.
 
         Returns None if no process had it before. Raises Conflict, with the holder's pid, if a
-        living process has the lock.
+        living process has the lock, and KappaError if the machine refuses it.
         """
+        try:
+            return self._acquire()
+        except OSError as error:
+            raise KappaError(
+                f"could not lock {self._path}: {error.strerror or error}",
+                hint="see whether the disk is full or the folder may be written",
+            ) from error
+
+    def _acquire(self) -> Holder | None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
