@@ -19,15 +19,17 @@ from serving.query.render import Form, Listing
 def doctor(
     context: typer.Context,
     repair: Annotated[
-        bool, typer.Option("--repair", help="move aside what is said to be moved; asks first")
+        bool,
+        typer.Option("--repair", help="move the named files aside; asks first"),
     ] = False,
     yes: Yes = False,
     output: As = Form.TABLE,
 ) -> None:
     """Look for damaged records and files, and say what follows from each.
 
-    Exit code 1 if anything is damaged and was not repaired. A repair deletes nothing. Data files
-    are only looked for: `kappa scrub` reads them.
+    Exit code 1 if anything is damaged and was not repaired. A repair needs `kappa down` first, and
+    deletes nothing. What follows from other files is moved aside and told without --repair, since
+    it is made anew. Of data files it sees only whether they are there: `kappa scrub` reads them.
     """
     from kappa.state.store import DAMAGED
     from replay.doctor.examine import examine, set_aside
@@ -71,10 +73,11 @@ def doctor(
 
 
 def scrub(context: typer.Context, output: As = Form.TABLE) -> None:
-    """Read every data file that is of use, and compare it with what was written.
+    """Read every data file that is needed, and compare it with what was written.
 
-    Those are the files of all builds, of what is kept of the past, and of the archives. Exit code 1
-    if a file is not as it was written, or gone.
+    Those are the files of all builds, of what is kept of the past, and of the archives. It changes
+    nothing, and kappa may be up. It reads all bytes from the disk: run it in a quiet hour. Exit
+    code 1 if a file is not as it was written, or gone: it is named, with what to do.
     """
     from kappa.base.units import memory
     from replay.doctor.scrub import scrub as scrubbed

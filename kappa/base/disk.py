@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from kappa.base.errors import KappaError
+
 # Names of unfinished files: obstore's own are the same, and its lists leave them out.
 _UNFINISHED = "{}#{}"
 # So many files are synced one after the other; more by so many threads.
@@ -49,6 +51,22 @@ def put_file(path: Path, content: bytes, *, new: bool = False, synced: bool = Tr
     if synced:
         sync_folders([path.parent])
     return True
+
+
+def delete_file(path: Path) -> None:
+    """Deletes a file; one that is not there is deleted already. Raises KappaError."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise not_deleted(path, error) from error
+
+
+def not_deleted(path: Path, error: OSError) -> KappaError:
+    """Returns the error of a file or folder that could not be deleted."""
+    return KappaError(
+        f"could not delete {path}: {error.strerror or error}",
+        hint="see whether the folder may be written, and whether its disk is well",
+    )
 
 
 def is_unfinished(path: Path) -> bool:

@@ -46,8 +46,17 @@ class Lock:
         """Takes the lock, ends the rest of its last holder's session, and returns that holder.
 
         Returns None if no process had it before. Raises Conflict, with the holder's pid, if a
-        living process has the lock, and KappaError if its file cannot be written.
+        living process has the lock, and KappaError if the machine refuses it.
         """
+        try:
+            return self._acquire()
+        except OSError as error:
+            raise KappaError(
+                f"could not lock {self._what}: {error.strerror or error}",
+                hint="see whether the disk is full or the folder may be written",
+            ) from error
+
+    def _acquire(self) -> Holder | None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -76,15 +85,8 @@ class Lock:
             _end_session(before)
         me = Holder(os.getpid(), os.getsid(0), started(os.getpid()) or 0, boot())
         failpoint("lock.before_hold")
-        try:
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, json.dumps(asdict(me)).encode(), 0)
-        except OSError as error:
-            # The system names no file of a handle, and the caller has only this to go by.
-            raise KappaError(
-                f"could not lock {self._what}: {error.strerror}",
-                hint="see whether the disk is full or the folder may be written",
-            ) from error
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, json.dumps(asdict(me)).encode(), 0)
         failpoint("lock.after_hold")
         return before
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from kappa.base.disk import delete_file
 from kappa.base.failpoint import failpoint
 from kappa.state.build import Birth, recent_names, table_path
 from kappa.state.frontier import Frontiers, Sums
@@ -111,10 +112,10 @@ def take_back(path: str, version: int) -> int:
     unfinished = [name for name in names if name.endswith(".tmp")]
     for name in [*(name for _, name in behind), *unfinished]:
         failpoint("table.before_take_back")
-        (log / name).unlink(missing_ok=True)
+        delete_file(log / name)
         failpoint("table.after_take_back")
     if LAST_CHECKPOINT in names:
         leads_to = hinted(log / LAST_CHECKPOINT)
         if leads_to is None or leads_to > version:
-            (log / LAST_CHECKPOINT).unlink()
+            delete_file(log / LAST_CHECKPOINT)
     return sum(name.endswith(".json") for _, name in behind)

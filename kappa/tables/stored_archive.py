@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from deltalake.transaction import AddAction
 
+from kappa.base.disk import delete_file
 from kappa.base.failpoint import failpoint
 from kappa.state.documents import Documents
 from kappa.state.frontier import Sums
@@ -159,7 +160,7 @@ class StoredArchive:
             # A handle that has read the log would read its older files again.
             self._table = open_newest(self.path)
         for file in unneeded(self.path, self.version, ()):
-            file.unlink(missing_ok=True)
+            delete_file(file)
 
 
 @dataclass(frozen=True, slots=True)

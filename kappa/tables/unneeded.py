@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
+from kappa.base.disk import delete_file
 from kappa.base.errors import Damaged
 from kappa.base.failpoint import failpoint
 from kappa.tables.delta import LOG_FILE, LOG_FOLDER
@@ -26,7 +27,7 @@ def delete_unneeded(
     deleted = 0
     for file in unneeded(path, newest, pinned, listed=listed):
         failpoint("table.before_delete")
-        file.unlink(missing_ok=True)
+        delete_file(file)
         failpoint("table.after_delete")
         deleted += file.parent.name != LOG_FOLDER and not file.name.startswith(".")
     return deleted

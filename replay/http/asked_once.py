@@ -11,9 +11,10 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
-from kappa.base.errors import Conflict, KappaError, UsageError
+from kappa.base.errors import Conflict, Damaged, KappaError, UsageError
 from kappa.state.store import Store
 
 _FOLDER = "run/asked"
@@ -44,7 +45,7 @@ def do_once(
     name = f"{_FOLDER}/{hashlib.sha256(key.encode(errors='surrogateescape')).hexdigest()}.json"
     asked = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
     if not store.put_new_json(name, {"format": 1, "asked": asked, "at": clock()}):
-        return _first_answer(store.get_json(name), asked)
+        return _first_answer(_claim(store, name), asked)
     try:
         answer = act()
     except KappaError:
@@ -54,8 +55,8 @@ def do_once(
     return answer
 
 
-def _first_answer(found: Any, asked: str) -> Mapping[str, Any]:
-    if found is not None and found["asked"] != asked:
+def _first_answer(found: Mapping[str, Any] | None, asked: str) -> Mapping[str, Any]:
+    if found is not None and "asked" in found and found["asked"] != asked:
         raise UsageError(
             "this key was used for another request",
             hint="make up a new one for each thing you want done",
@@ -71,6 +72,20 @@ def _first_answer(found: Any, asked: str) -> Mapping[str, Any]:
 
 def _forget(store: Store, before: float) -> None:
     for name in store.names(_FOLDER):
-        found = store.get_json(name)
+        found = _claim(store, name)
         if found is not None and found["at"] < before:
             store.delete(name)
+
+
+def _claim(store: Store, name: str) -> Mapping[str, Any] | None:
+    """Returns the claim of a key. One that cannot be read is one that was broken off, then."""
+    found: Any
+    try:
+        found = store.get_json(name)
+    except Damaged:
+        found = ()
+    if found is None or (isinstance(found, dict) and found.keys() >= {"asked", "at"}):
+        return found
+    with suppress(OSError):
+        return {"at": store.path(name).stat().st_mtime}
+    return None

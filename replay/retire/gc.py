@@ -88,6 +88,8 @@ def _walk(
         with suppress(Conflict), hands.hold(path.name):
             if was_never_staged(store, path.name):
                 yield from _deleted(hands, found)
+                # The lock's own file, if it was new.
+                hands.delete(garbage_trees(path.name, What.ORPHAN, [path]))
     for number, build in enumerate(sorted(state.versions), 1):
         on_build(number, len(state.versions))
         try:

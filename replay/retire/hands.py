@@ -6,6 +6,7 @@ import contextlib
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from kappa.base.disk import delete_file
 from kappa.base.errors import Conflict
 from kappa.base.failpoint import failpoint
 from kappa.state.build import folder
@@ -74,7 +75,7 @@ class Deleting:
         """Deletes files, then the folders that are empty by then."""
         for file in find.files:
             failpoint("gc.before_delete")
-            file.unlink(missing_ok=True)
+            delete_file(file)
             failpoint("gc.after_delete")
         for path in find.folders:
             # A file may have been put into it since.

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from kappa.base.disk import delete_file, not_deleted
 from kappa.base.errors import Conflict
 from kappa.base.failpoint import failpoint
 from kappa.state.build import folder
@@ -93,7 +94,10 @@ def _newest(path: Path) -> float:
 def _delete(path: Path) -> None:
     failpoint("retire.before_delete")
     if path.is_dir():
-        shutil.rmtree(path, ignore_errors=False)
+        try:
+            shutil.rmtree(path)
+        except OSError as error:
+            raise not_deleted(path, error) from error
     else:
-        path.unlink(missing_ok=True)
+        delete_file(path)
     failpoint("retire.after_delete")

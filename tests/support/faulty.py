@@ -10,6 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from kappa.base.errors import KappaError
+from kappa.state.store import Store
+
 ERRORS = (errno.ENOSPC, errno.EIO, errno.EMFILE, errno.EDQUOT, errno.EROFS)
 
 
@@ -44,6 +47,7 @@ class Faults:
         """Has the calls fail within the block; a write may have written some of it."""
         link, fsync, replace = os.link, os.fsync, os.replace
         path_open, path_rename = Path.open, Path.rename
+        mkdir, unlink, read = Path.mkdir, Path.unlink, Store.get
 
         def failing(call: Callable[..., Any]) -> Callable[..., Any]:
             def act(*arguments: Any, **named: Any) -> Any:
@@ -66,10 +70,20 @@ class Faults:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
             return path_open(path, mode, *arguments, **named)
 
+        def got(store: Store, name: str) -> bytes | None:
+            # As obstore's error of a read is told.
+            try:
+                self.strike(store.path(name))
+            except OSError as error:
+                raise KappaError(f"could not read {name}: {error}", hint="see the disk") from error
+            return read(store, name)
+
         os.link, os.fsync, os.replace = failing(link), synced, failing(replace)
+        Path.mkdir, Path.unlink, Store.get = failing(mkdir), failing(unlink), got  # type: ignore[method-assign]
         Path.open, Path.rename = opened, failing(path_rename)  # type: ignore[method-assign, assignment]
         try:
             yield
         finally:
             os.link, os.fsync, os.replace = link, fsync, replace
             Path.open, Path.rename = path_open, path_rename  # type: ignore[method-assign]
+            Path.mkdir, Path.unlink, Store.get = mkdir, unlink, read  # type: ignore[method-assign]

@@ -67,8 +67,14 @@ class Disk:
 
     def _make(self, folder: Inode, into: Path) -> None:
         lasting, now = self.lasting_names.get(folder, {}), self._names_now(folder)
-        for name in sorted(lasting.keys() | now.keys()):
-            there = [each.get(name) for each in (lasting, now)]
+        # In the order in which they were made: many names are of chance.
+        for name, there in sorted(
+            (
+                (name, [each.get(name) for each in (lasting, now)])
+                for name in lasting.keys() | now.keys()
+            ),
+            key=lambda each: (*(found or (0, 0) for found in each[1]), each[0]),
+        ):
             found = self.draw.choice(there)
             self.lost += there[1] is not None and found != there[1]
             if found is None:

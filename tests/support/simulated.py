@@ -15,11 +15,12 @@ referenced (I5).
 from __future__ import annotations
 
 import random
+import secrets
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -98,6 +99,7 @@ class Simulation:
         self.fails = ""
         self.faults.on = False
         with ExitStack() as ending:
+            ending.enter_context(_names_by(random.Random(f"names {self.seed}")))
             ending.enter_context(acting(self.fate))
             ending.enter_context(self.disk.watching())
             ending.enter_context(self.faults.injected())
@@ -239,7 +241,20 @@ class Simulation:
         world.end()
         world.ahead += 3 * HOUR
         world.collect()
+        world.check_collected()
         self.tell(f"    rests at {world.shown}, after {dict(self.happened)}")
+
+
+@contextmanager
+def _names_by(draw: random.Random) -> Iterator[None]:
+    """Lets a seed decide the names that are otherwise drawn: the order of files hangs on them."""
+    hexes, bits = secrets.token_hex, secrets.randbits
+    secrets.token_hex = lambda count=16: draw.randbytes(count or 16).hex()
+    secrets.randbits = draw.getrandbits
+    try:
+        yield
+    finally:
+        secrets.token_hex, secrets.randbits = hexes, bits
 
 
 def simulate(seed: int, tell: Callable[[str], None] = lambda _line: None) -> Counter[str]:

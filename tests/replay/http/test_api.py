@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -308,6 +309,22 @@ def test_what_was_broken_off_is_not_done_again(tmp_path: Path) -> None:
         do_once(store, "k", 1, dict, clock=lambda: 0.0)
 
     assert do_once(store, "k", 1, lambda: {"done": 1}, clock=lambda: 90_000.0) == {"done": 1}
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"at": 0}', b"\0" * 40])
+def test_a_claim_that_is_torn_stops_no_other_request_and_is_done_at_most_once(
+    tmp_path: Path, content: bytes
+) -> None:
+    store = Store(tmp_path)
+    assert do_once(store, "k", 1, lambda: {"done": 1}) == {"done": 1}
+    (name,) = store.names("run/asked")
+    store.put(name, content)
+
+    assert do_once(store, "another", 1, lambda: {"done": 2}) == {"done": 2}
+    with pytest.raises(Conflict, match="broken off"):
+        do_once(store, "k", 1, lambda: {"done": 3})
+    days_later = time.time() + 100_000.0
+    assert do_once(store, "k", 1, lambda: {"done": 4}, clock=lambda: days_later) == {"done": 4}
 
 
 def test_what_was_refused_may_be_asked_again_with_the_same_key(tmp_path: Path) -> None:

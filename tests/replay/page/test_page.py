@@ -39,6 +39,7 @@ from replay.page.timeline import timeline
 from replay.page.topic import Paces, as_text, newest_records
 from replay.page.trail import Step, rate_of, rates
 from replay.rollout.fold import fold
+from replay.status import space
 from replay.status.status import BuildStatus, observe_status
 from replay.status.status_text import status_heading, status_listing
 from replay.verify import diff
@@ -177,6 +178,22 @@ def test_the_overview_shows_a_first_build_before_it_serves(tmp_path: Path) -> No
 
     with serving(world) as server:
         assert "On the way" in got(server, "/").text
+
+
+def test_a_full_disk_is_told_by_the_page_and_the_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path)
+    world.lives()
+    world.be_up()
+    monkeypatch.setattr(space, "free_bytes", lambda _store: 0)
+
+    with serving(world) as server:
+        page = got(server, "/")
+    told = status_heading(observe_status(world.store, None, reserve=1), None, None)
+
+    assert "The disk is full: 0 B are free" in page.text
+    assert "WARNING: the disk is full: 0 B are free" in told
 
 
 def test_a_waiting_candidate_can_be_promoted_verified_or_abandoned_and_shows_a_diff(
