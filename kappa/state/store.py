@@ -24,6 +24,7 @@ from kappa.base.settings import Settings
 
 # The folder of what was damaged and is kept.
 DAMAGED = "damaged"
+_OS_ERROR = re.compile(r": ([^:]+) \(os error \d+\)$")
 # Delta's library (delta-rs 1.6) gives these another meaning in a path: it breaks off, or looks in
 # another folder.
 _UNUSABLE = re.compile(r"[\[\]^|\\%\x00-\x1f]")
@@ -200,6 +201,13 @@ def _cannot(what: str, name: str, error: Exception) -> KappaError:
     # An unfinished file's name is another one each time.
     reason = error.strerror if isinstance(error, OSError) else None
     return KappaError(
-        f"could not {what} {name}: {reason or error}",
+        f"could not {what} {name}: {reason or _reason(error)}",
         hint="see whether the disk is full or the folder may be written",
     )
+
+
+def _reason(error: Exception) -> str:
+    # obstore's errors are pages: a sentence that ends with the machine's reason, and its structs.
+    sentence = str(error).partition("\n")[0]
+    found = _OS_ERROR.search(sentence)
+    return found[1] if found else sentence
