@@ -8,6 +8,7 @@ nothing on them, so objects are put by kappa/base/disk.py.
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from collections.abc import Iterable
@@ -19,12 +20,11 @@ from obstore.exceptions import BaseError, NotFoundError
 from obstore.store import LocalStore
 
 from kappa.base.disk import folders_between, put_file, sync_files, sync_folders
-from kappa.base.errors import Damaged, KappaError, SettingsError
+from kappa.base.errors import Damaged, KappaError, SettingsError, machine_error
 from kappa.base.settings import Settings
 
 # The folder of what was damaged and is kept.
 DAMAGED = "damaged"
-_OS_ERROR = re.compile(r": ([^:]+) \(os error \d+\)$")
 # Delta's library (delta-rs 1.6) gives these another meaning in a path: it breaks off, or looks in
 # another folder.
 _UNUSABLE = re.compile(r"[\[\]^|\\%\x00-\x1f]")
@@ -199,15 +199,13 @@ def _local_folder(root: str | Path) -> Path:
 
 def _cannot(what: str, name: str, error: Exception) -> KappaError:
     # An unfinished file's name is another one each time.
-    reason = error.strerror if isinstance(error, OSError) else None
     return KappaError(
-        f"could not {what} {name}: {reason or _reason(error)}",
+        f"could not {what} {name}: {_reason(error)}",
         hint="see whether the disk is full or the folder may be written",
     )
 
 
 def _reason(error: Exception) -> str:
     # obstore's errors are pages: a sentence that ends with the machine's reason, and its structs.
-    sentence = str(error).partition("\n")[0]
-    found = _OS_ERROR.search(sentence)
-    return found[1] if found else sentence
+    number = machine_error(error)
+    return str(error).partition("\n")[0] if number is None else os.strerror(number)
