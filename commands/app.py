@@ -100,12 +100,22 @@ def run_command(arguments: list[str]) -> int:
         # The reader has read enough (`kappa history | head`).
         _write_no_more()
         return ExitCode.OK
+    except ImportError as error:
+        # Such as with too many open files: a library in C cannot be loaded then.
+        return show_failure(
+            KappaError(
+                f"{error.name or 'a module'} cannot be loaded: {error}",
+                hint="see whether files can be opened (ulimit -n), and make setup",
+            )
+        )
     except OSError as error:
         _write_no_more()
         return show_failure(
             KappaError(
                 f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}",
-                hint="what there was to print may not all be written",
+                hint="see whether the disk is full or the folder may be written"
+                if error.filename
+                else "what there was to print may not all be written",
             )
         )
     return ExitCode.OK
@@ -118,7 +128,11 @@ def _command_line() -> TyperGroup:
 
 def _write_no_more() -> None:
     # Python would complain again at exit.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError:
+        # No file can be opened any more.
+        sys.stdout = None
 
 
 def _misused(error: TyperException) -> int:

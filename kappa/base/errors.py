@@ -20,7 +20,12 @@ the user.
 
 from __future__ import annotations
 
+import errno
+import re
 from enum import IntEnum
+
+# As Rust's libraries write an error of the machine.
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
 class ExitCode(IntEnum):
@@ -103,3 +108,22 @@ class Broken(KappaError):
 
 class Damaged(Broken):
     """A stored record or file that differs from the written one."""
+
+
+def machine_error(error: Exception) -> int | None:
+    """Returns the number of the machine's error (errno) that an error is of, or None."""
+    found = _OS_ERROR.search(str(error))
+    if found is not None:
+        return int(found[1])
+    return error.errno if isinstance(error, OSError) else None
+
+
+def unreadable(message: str, error: Exception, *, hint: str) -> KappaError:
+    """Returns the error of something stored that could not be read; `hint` is for damage.
+
+    It is Damaged if the file is gone, or is read and wrong. A call of the machine that failed
+    (EIO, EMFILE) shows no damage, and may succeed the next time: so it stops no job for good.
+    """
+    if machine_error(error) in {None, errno.ENOENT}:
+        return Damaged(message, hint=hint)
+    return KappaError(message, hint="the disk may be failing or full, or too many files are open")

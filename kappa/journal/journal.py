@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kappa.base.clock import now
+from kappa.base.errors import KappaError
 from kappa.base.failpoint import failpoint
 from kappa.journal.events import Event, GenerationMade
 from kappa.state.documents import Documents, NumberedRecords
@@ -61,21 +62,34 @@ class Journal:
         """Puts record `number`, which must follow the last one read.
 
         Returns None if another process's record has that number. Raises Damaged if the journal has
-        a hole: what is lost is not written again.
+        a hole: what is lost is not written again. Raises KappaError if it cannot be put, or was put
+        and may not survive a power loss.
         """
         self._records.ensure_no_hole()
         record = JournalRecord(number=number, event=event, at=now(), by=whoami())
         failpoint(f"journal.before_{event.kind}")
-        put = self._records.put(number, record)
+        try:
+            put = self._records.put(number, record)
+        except KappaError as error:
+            if not self._is_put(record):
+                raise
+            # Whoever repeats an undo takes it back.
+            raise KappaError(
+                f"{error.message}; the record is there and holds, but a power loss may take it",
+                hint="see kappa history before you type this again",
+            ) from error
         failpoint(f"journal.after_{event.kind}")
         if put:
             return record
-        taken = self.get(number)
-        return record if taken is not None and taken.id == record.id else None
+        return record if self._is_put(record) else None
 
     def get(self, number: int) -> JournalRecord | None:
         """Returns record `number`, or None if the journal ends before it."""
         return self._records.get(number)
+
+    def _is_put(self, record: JournalRecord) -> bool:
+        taken = self.get(record.number)
+        return taken is not None and taken.id == record.id
 
     def after(self, number: int) -> Iterator[JournalRecord]:
         """Yields the records that follow `number`, in order; `after(0)` is the whole journal.

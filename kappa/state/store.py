@@ -8,6 +8,7 @@ nothing on them, so objects are put by kappa/base/disk.py.
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from collections.abc import Iterable
@@ -19,7 +20,7 @@ from obstore.exceptions import BaseError, NotFoundError
 from obstore.store import LocalStore
 
 from kappa.base.disk import folders_between, put_file, sync_files, sync_folders
-from kappa.base.errors import Damaged, KappaError, SettingsError
+from kappa.base.errors import Damaged, KappaError, SettingsError, machine_error
 from kappa.base.settings import Settings
 
 # The folder of what was damaged and is kept.
@@ -218,8 +219,13 @@ def _local_folder(root: str | Path) -> Path:
 
 def _cannot(what: str, name: str, error: Exception) -> KappaError:
     # An unfinished file's name is another one each time.
-    reason = error.strerror if isinstance(error, OSError) else None
     return KappaError(
-        f"could not {what} {name}: {reason or error}",
+        f"could not {what} {name}: {_reason(error)}",
         hint="see whether the disk is full or the folder may be written",
     )
+
+
+def _reason(error: Exception) -> str:
+    # obstore's errors are pages: a sentence that ends with the machine's reason, and its structs.
+    number = machine_error(error)
+    return str(error).partition("\n")[0] if number is None else os.strerror(number)

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from kappa.base.errors import Damaged
+from kappa.base.errors import Damaged, unreadable
 from kappa.base.failpoint import failpoint
 from kappa.state.build import tables_folder
 from kappa.state.documents import Documents, NumberedRecords
@@ -88,8 +88,9 @@ def new_sums(paths: Iterable[Path]) -> Sums:
     try:
         found = summed(paths, sum_of)
     except OSError as error:
-        raise Damaged(
+        raise unreadable(
             f"file {error.filename} cannot be read: {error.strerror or error}",
+            error,
             hint="the job is started again, and takes its commit back",
         ) from error
     return {name_of(path): each for path, each in found.items() if each is not None}

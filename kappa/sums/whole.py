@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from kappa.base.errors import Damaged, KappaError
+from kappa.base.errors import Damaged, KappaError, unreadable
 from kappa.state.build import read_birth
 from kappa.state.documents import Documents
 from kappa.state.frontier import Sum, Sums
@@ -129,8 +129,9 @@ def _sum_if_there(path: Path) -> Sum | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise Damaged(
+        raise unreadable(
             f"file {path} cannot be read: {error.strerror or error}",
+            error,
             hint="the disk may be failing: kappa scrub reads all files",
         ) from error
 

@@ -8,6 +8,7 @@ Protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +18,14 @@ from typing import TYPE_CHECKING, TypeVar
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from kappa.base.errors import Broken, Damaged, KappaError, UsageError
+from kappa.base.errors import (
+    Broken,
+    Damaged,
+    KappaError,
+    UsageError,
+    machine_error,
+    unreadable,
+)
 from kappa.state.mark import Mark
 from kappa.tables.archive import ArchiveMark
 
@@ -84,8 +92,9 @@ def open_newest(path: str) -> DeltaTable:
     except TableNotFoundError:
         raise
     except (DeltaError, OSError) as error:
-        raise Damaged(
+        raise unreadable(
             f"table {path} cannot be opened: {_first_line(error)}",
+            error,
             hint="kappa replay makes a new build of it",
         ) from error
 
@@ -99,14 +108,17 @@ def open_version(path: str, version: int) -> DeltaTable:
         return DeltaTable(_url_of(path), version=version)
     except (DeltaError, OSError) as error:
         told = f"version {version} of {path} cannot be opened: {_first_line(error)}"
+        failed = unreadable(told, error, hint="a lease may have run out: ask again")
         # A version that collection has deleted has neither a commit nor a checkpoint any more.
-        if next((Path(path) / LOG_FOLDER).glob(f"{version:020d}.*"), None) is not None:
+        if isinstance(failed, Damaged) and next(
+            (Path(path) / LOG_FOLDER).glob(f"{version:020d}.*"), None
+        ):
             raise Damaged(
                 f"{told}: its log or its checkpoint is damaged",
                 hint="kappa replay makes a new build of it; kappa undo lets the build before serve "
                 "meanwhile",
             ) from error
-        raise Damaged(told, hint="a lease may have run out: ask again") from error
+        raise failed from error
 
 
 def commit_properties(mark: Mark | ArchiveMark, guard: Guard | None) -> CommitProperties:
@@ -177,4 +189,8 @@ def _url_of(path: str) -> str:
 
 
 def _first_line(error: Exception) -> str:
+    number = machine_error(error)
+    if number is not None:
+        # It is on the last line of a tree.
+        return os.strerror(number)
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from kappa.base.errors import Damaged
+from kappa.base.errors import Damaged, unreadable
 from kappa.state.mark import Mark, parse_mark
 from kappa.tables.delta import LOG_FILE, LOG_FOLDER, attempted, open_version, retried
 
@@ -124,8 +124,9 @@ def files_of_commit(path: str, version: int) -> Iterator[Path]:
     try:
         actions = [json.loads(line) for line in commit.read_text(encoding="utf-8").splitlines()]
     except (OSError, ValueError) as error:
-        raise Damaged(
+        raise unreadable(
             f"version {version} of {path} cannot be read: {error}",
+            error,
             hint="the job is started again, and takes the version back",
         ) from error
     for action in actions:
@@ -170,8 +171,9 @@ def commit_info(path: str, version: int) -> Mapping[str, Any]:
         lines = _commit(path, version).read_text(encoding="utf-8").splitlines()
         infos = [json.loads(line).get("commitInfo") for line in lines if '"commitInfo"' in line]
     except (OSError, ValueError) as error:
-        raise Damaged(
+        raise unreadable(
             f"version {version} of {path} cannot be read: {error}",
+            error,
             hint="kappa replay makes a new build of it",
         ) from error
     return next((info for info in infos if info), {})

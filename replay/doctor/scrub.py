@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kappa.base.errors import Damaged, KappaError
+from kappa.base.errors import KappaError
 from kappa.state.build import table_path
 from kappa.state.frontier import Frontiers, Sum
 from kappa.state.kept import kept_of
@@ -120,7 +120,7 @@ def _of_build(store: Store, state: State, build: str) -> Iterator[ScrubbedFile]:
             hint = _mend(state, build, is_past=frontier is not newest)
             try:
                 listed = lists.at(path, version)
-            except Damaged as error:
+            except KappaError as error:
                 why = f"cannot be listed: {error.message}"
                 yield ScrubbedFile(Path(path), build, table, hint, None, why=why)
                 continue

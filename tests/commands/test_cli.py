@@ -651,6 +651,31 @@ def test_where_nothing_can_be_printed_is_no_traceback(
     assert says or not done.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("before", "says"),
+    [
+        ("resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))", "error: Too many open files"),
+        ("sys.modules['obstore.store'] = None", "error: obstore.store cannot be loaded: "),
+    ],
+)
+def test_where_no_file_can_be_opened_any_more_is_no_traceback(
+    project: Path, two_builds: Store, before: str, says: str
+) -> None:
+    typed = f"import resource, sys, cli; {before}; sys.argv = ['kappa', 'history']; cli.main()"
+    done = subprocess.run(
+        [sys.executable, "-c", typed],
+        cwd=project,
+        env={**os.environ, "PYTHONPATH": str(HOUSE)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr.startswith(says)) == (1, True), done.stderr
+    assert len(done.stderr.splitlines()) == 2
+
+
 def test_what_is_kept_no_longer_is_said_with_what_is(kappa: Kappa, two_builds: Store) -> None:
     # Long after the switch: within its millisecond the answer would be the frontier of then.
     Frontiers(two_builds, "web-1").publish(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kappa.base.errors import Broken, Damaged, SettingsError
+from kappa.base.errors import Broken, Damaged, KappaError, SettingsError
 from kappa.journal.events import Abandoned, Failed, Held, PromoteAsked, Served, Staged, SwitchAsked
 from kappa.journal.journal import Journal
 from kappa.journal.receipt import Receipt, Switched
@@ -71,6 +71,25 @@ def test_a_record_whose_answer_was_lost_is_ones_own_and_anothers_is_not(store: S
     assert mine is not None
     assert Journal(store).get(1) == mine
     assert Journal(Silent(store.folder)).append(1, staged()) is None
+
+
+class Unsynced(Store):
+    """A store that puts, and then cannot sync the folder."""
+
+    def put_new(self, name: str, content: bytes) -> bool:
+        super().put_new(name, content)
+        raise KappaError(f"could not write {name}: Input/output error")
+
+
+def test_a_record_that_is_there_and_could_not_be_synced_is_said_to_hold(store: Store) -> None:
+    """An undo that is typed again for it would be a redo."""
+    with pytest.raises(KappaError, match="the record is there and holds") as caught:
+        Journal(Unsynced(store.folder)).append(1, staged())
+    assert "kappa history" in caught.value.hint
+    assert Journal(store).get(1) is not None
+
+    with pytest.raises(KappaError, match="could not write .*Input/output error$"):
+        Journal(Unsynced(store.folder)).append(1, staged("flights-2"))
 
 
 def test_every_event_reads_back_as_it_was_written(store: Store) -> None:
@@ -199,6 +218,15 @@ def test_older_frontiers_may_go_and_the_newest_is_still_found(store: Store) -> N
 def test_a_root_that_is_not_local_is_refused_for_now() -> None:
     with pytest.raises(SettingsError, match="s3 roots are not supported"):
         Store("s3://bucket/kappa")
+
+
+def test_what_cannot_be_read_is_one_sentence_with_the_machines_reason(store: Store) -> None:
+    store.put("file", b"{}")
+
+    with pytest.raises(KappaError) as caught:
+        store.get("file/name")
+
+    assert caught.value.message == "could not read file/name: Not a directory"
 
 
 def test_a_hole_stops_every_writer_and_is_named(store: Store) -> None:

@@ -6,7 +6,11 @@ that happen at will, so the read is simulated here; the demo's story met the rea
 
 from __future__ import annotations
 
+import os
 import random
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from decimal import Decimal
 from itertools import count
 from pathlib import Path
@@ -14,16 +18,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from kappa.base.errors import Damaged
+from kappa.base.errors import Damaged, KappaError
 from kappa.state.mark import Mark, origin_mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables import versions
 from kappa.tables.checkpoint import ensure_checkpoint
-from kappa.tables.delta import Guard, retried
+from kappa.tables.delta import Guard, open_newest, open_version, retried
 from kappa.tables.merge import Merge
 from kappa.tables.stored_table import StoredTable, ensure_table
-from kappa.tables.versions import FileLists, files
+from kappa.tables.versions import FileLists, files, mark_of
 from kappa.values.arrow import arrow_schema
 
 MARK = Mark("b", "t", 1, 1, Offsets(), Offsets())
@@ -115,6 +119,37 @@ def test_a_version_that_is_really_gone_is_said() -> None:
 
     with pytest.raises(Damaged, match="version 3"):
         retried(look)
+
+
+@contextmanager
+def no_file_left() -> Iterator[None]:
+    """Has nothing opened within the block, as in a process with too many open files."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+    taken = []
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        yield
+    finally:
+        for each in taken:
+            os.close(each)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_call_that_failed_is_no_damage(table: StoredTable) -> None:
+    """A job that met damage is not started again."""
+    for look in (open_newest, lambda path: open_version(path, 0), lambda path: mark_of(path, 0)):
+        with no_file_left(), pytest.raises(KappaError, match="Too many open files") as caught:
+            look(table.path)
+        assert not isinstance(caught.value, Damaged)
+        look(table.path)
+
+    Path(table.path, "_delta_log", "00000000000000000000.json").write_bytes(b"{")
+    for look in (open_newest, lambda path: open_version(path, 0), lambda path: mark_of(path, 0)):
+        with pytest.raises(Damaged):
+            look(table.path)
 
 
 def test_a_columns_greatest_amount_is_a_bound_and_unknown_without_statistics(

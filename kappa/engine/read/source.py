@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from kappa.base.errors import Damaged
+from kappa.base.errors import Damaged, unreadable
 from kappa.engine.decode.raw import RAW_SCHEMA, RawRange, RawRecord, raw_table
 from kappa.log.client import Log
 from kappa.log.log_end import witness_of
@@ -218,8 +218,9 @@ def _batch_end(checkpoint: Path, batch: int) -> Offsets:
     try:
         version, _, ends = file.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
-        raise Damaged(
+        raise unreadable(
             f"the checkpoint's {file} cannot be read: {error}",
+            error,
             hint="kappa replay makes a new build",
         ) from error
     if version != "v1":

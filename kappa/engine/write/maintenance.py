@@ -98,6 +98,9 @@ class Maintenance:
         No slice may be committed meanwhile.
         """
         newest = self._publisher.newest
+        if not all(newest.offsets.covers(writer.mark().end) for writer in self._writers):
+            # A slice failed behind its commits: they belong to no frontier, and this process ends.
+            return
         for writer in self._writers:
             if writer.recent is not None:
                 writer.recent.begin_upkeep()

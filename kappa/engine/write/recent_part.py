@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kappa.base.errors import Damaged
+from kappa.base.errors import unreadable
 from kappa.base.failpoint import failpoint
 from kappa.base.sql import quoted
 from kappa.state.build import TableBirth
@@ -75,9 +75,10 @@ class RecentPart:
                     pq.ParquetFile(path).read().select(self._schema.names).cast(self._schema)
                 )
             except (OSError, pa.ArrowInvalid) as error:
-                raise Damaged(
+                raise unreadable(
                     f"file {path} cannot be read, and contributions to table {self._birth.name} "
                     f"wait in it: {error}",
+                    error,
                     hint="kappa replay makes a new build of it",
                 ) from error
         return pa.concat_tables(held)

@@ -30,6 +30,7 @@ from kappa.state.lease import Lease, Pin, ensure_lease, ensure_released, floor, 
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+from kappa.tables.lasting import take_back_to_frontier
 from kappa.tables.versions import files
 from kappa.values.arrow import arrow_schema
 
@@ -64,7 +65,7 @@ class Kept:
         self.maintenance._keep_seconds = keep_seconds
         self.maintenance.run()
 
-    def fold(self, count: int) -> None:
+    def fold(self, count: int, *, published: bool = True) -> None:
         for _ in range(count):
             rows = pa.table(
                 {"k": [f"k{self.slices % 5}"], "n": [1]}, schema=arrow_schema(PLAIN.columns)
@@ -80,9 +81,10 @@ class Kept:
             for writer in self.writers:
                 writer.commit(rows, mark)
             self.slices += 1
-            self.publisher.publish(
-                mark, {writer.birth.name: writer.version for writer in self.writers}
-            )
+            if published:
+                self.publisher.publish(
+                    mark, {writer.birth.name: writer.version for writer in self.writers}
+                )
 
     def on_disk(self, table: str) -> set[str]:
         return {str(file) for file in Path(self.writer(table).path).iterdir() if file.is_file()}
@@ -136,6 +138,28 @@ def test_only_the_files_of_versions_that_somebody_needs_are_left(kept: Kept) -> 
         == set(files(w.path, kept.publisher.newest.versions[w.birth.name]))
         for w in kept.writers
     )
+
+
+def test_a_slice_whose_frontier_could_not_be_put_is_not_published_by_the_upkeep(
+    kept: Kept,
+) -> None:
+    """Rows of it at the offsets before it would be folded again by the next job."""
+    kept.fold(2)
+    newest = kept.publisher.newest
+    kept.fold(1, published=False)
+
+    kept.maintenance.run()
+
+    assert kept.publisher.newest == newest
+    take_back_to_frontier(kept.store, BIRTH)
+    counted = TableWriter(
+        kept.store,
+        "b",
+        PLAIN,
+        origin=Mark("b", "", -1, -1, Offsets(), Offsets()),
+        driver_rows=100,
+    )
+    assert counted.mark().end == newest.offsets
 
 
 class Listed(Store):
