@@ -83,7 +83,7 @@ class Unsynced(Store):
 
 def test_a_record_that_is_there_and_could_not_be_synced_is_said_to_hold(store: Store) -> None:
     """An undo that is typed again for it would be a redo."""
-    with pytest.raises(KappaError, match="the record is there and holds") as caught:
+    with pytest.raises(KappaError, match="the record holds if it is there") as caught:
         Journal(Unsynced(store.folder)).append(1, staged())
     assert "kappa history" in caught.value.hint
     assert Journal(store).get(1) is not None
