@@ -6,7 +6,6 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from e2e_shop import V1, order
@@ -72,7 +71,7 @@ def records_read(bed: Testbed) -> int:
 def test_a_broker_killed_in_a_slice_of_the_live_job_costs_no_record_and_doubles_none(
     bed: Testbed,
 ) -> None:
-    for kill in range(KILLS):
+    for _ in range(KILLS):
         before = bed.frontier(bed.live("shop"))
         assert before is not None
         produce(bed, RECORDS)
