@@ -52,7 +52,7 @@ class Lock:
             return self._acquire()
         except OSError as error:
             raise KappaError(
-                f"could not lock {self._what}: {error.strerror or error}",
+                f"could not lock {self._what}: {error.strerror or error} ({self._path})",
                 hint="see whether the disk is full or the folder may be written",
             ) from error
 

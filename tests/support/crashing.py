@@ -300,6 +300,7 @@ class World:
             frontier = snapshot.frontiers[snapshot.serving["ships"]]
             assert snapshot.generation >= generation
             assert frontier.offsets.covers(offsets), f"{frontier.offsets} after {offsets}"
+            assert_all_counted(self.store, frontier)
             pause()
             rows = self._rows(frontier)
             pause()
@@ -379,6 +380,15 @@ class World:
                 for build in state.versions
             },
         }
+
+
+def assert_all_counted(store: Store, frontier: Frontier) -> None:
+    """Asserts that each offset between a build's origin and its frontier has one fate (I6)."""
+    origin = read_birth(store, frontier.build).origin_offsets
+    for partition, tally in frontier.tally.get("ships", {}).items():
+        counted = tally.decoded + tally.duplicate + tally.rejected + tally.tombstone + tally.absent
+        read = frontier.offsets.at("ships", partition) - origin.at("ships", partition)
+        assert counted == read, f"{counted} of {read} in partition {partition}"
 
 
 # A goal of an operator's. It does what can be done for it now, and returns whether it is reached.

@@ -5,9 +5,9 @@ happens to them: a process dies at any of its effects (failpoints, syncs), power
 was not synced is lost, torn or reordered (power.py), calls of the operating system fail
 (faulty.py), clocks jump, a second supervisor decides beside the first, and any of them stands still
 in mid-step while the others act (paused.py). A reader that never dies looks after each step, and
-another one stands still while it reads: nothing goes back, and rows are those of the log (I1, I2,
-I3). When faults end, all comes to rest at the log's end (I9), and files on disk are those that are
-referenced (I5).
+another one stands still while it reads: nothing goes back, rows are those of the log, and each
+offset has one fate (I1, I2, I3, I6, I13). When faults end, all comes to rest at the log's end (I9),
+and files on disk are those that are referenced (I5).
 
     python tests/support/simulated.py SEED [SEED ...]    runs these seeds again, and tells each step
 """

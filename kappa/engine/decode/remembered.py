@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kappa.base.disk import put_file
+from kappa.base.disk import delete_file, put_file
 from kappa.base.errors import Damaged
 from kappa.records.identity import DIGEST_BYTES, Memory
 
@@ -83,7 +83,7 @@ def newest_memory(
                 print(
                     f"{error.message}; it is made from the log again", file=sys.stderr, flush=True
                 )
-                _path(folder, partition, offset).unlink(missing_ok=True)
+                delete_file(_path(folder, partition, offset))
     return None
 
 
@@ -96,7 +96,7 @@ def drop_memories(folder: Path, partition: int, *, below: int) -> None:
     """Deletes the memories for offsets below one."""
     for offset in memory_offsets(folder, partition):
         if offset < below:
-            _path(folder, partition, offset).unlink(missing_ok=True)
+            delete_file(_path(folder, partition, offset))
 
 
 def _path(folder: Path, partition: int, offset: int) -> Path:

@@ -29,6 +29,10 @@ _KAPPA = Path(__file__).parents[2]
 _LONGEST = 400
 
 
+class Hoarded(KappaError):
+    """A function took more memory than a worker may have. Its job names the slice."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """A failure of a pipeline's function: the line (`file:line`), the error, and what to do."""
@@ -129,7 +133,7 @@ def _of_step(raised: re.Match[str] | None, pipeline: Pipeline) -> Broken | None:
     )
 
 
-def hoarded(error: Exception, pipeline: Pipeline) -> KappaError | None:
+def hoarded(error: Exception, pipeline: Pipeline) -> Hoarded | None:
     """Returns the error of a function that took more memory than a worker may, or None.
 
     With fewer rows it may do with less: the slice is folded in parts once two jobs ended in it.
@@ -138,7 +142,7 @@ def hoarded(error: Exception, pipeline: Pipeline) -> KappaError | None:
     if raised is None or not raised[1].startswith("MemoryError"):
         return None
     lines = [f"{file}:{line}" for file, line in _FRAME.findall(raised[0]) if not _is_ours(file)]
-    return KappaError(
+    return Hoarded(
         f"{lines[-1] if lines else pipeline.source}: pipeline {pipeline.name} took more memory than"
         " a worker may have",
         hint="the slice is folded again, and in parts after two such ends; engine.worker_memory in"

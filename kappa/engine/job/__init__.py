@@ -6,7 +6,7 @@ own hold.
 - job.py: the program, with little to import
 - legwork.py: one leg, from the build's code to its last slice
 - catch_up.py, tail.py: the bounded legs, and the unbounded one
-- slice_limit.py: the time that a slice may take
+- slice_limit.py: the time and memory that a slice may take
 - slice_folder.py: one slice into all tables
 - function_rows.py, ordered_steps.py: the user's function and steps on a slice
 - next_mark.py, commits.py: what each table's commit of the slice records, and how commits run

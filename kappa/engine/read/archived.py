@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from kappa.base.disk import delete_file
 from kappa.base.errors import KappaError
 from kappa.code.semantics import SEMANTICS
 from kappa.declare.topic import Topic
@@ -217,7 +218,7 @@ def _needed(blocks: Sequence[Block], ranges: Ranges) -> Iterator[Block]:
 
 def _unlink(folder: Path) -> None:
     for left in folder.glob("*.parquet"):
-        left.unlink()
+        delete_file(left)
 
 
 def log_time_before(offset: int, blocks: Sequence[Block]) -> int | None:

@@ -55,6 +55,39 @@ def test_an_error_of_the_machine_is_reported_once_and_the_loop_goes_on(tmp_path:
     assert [line for line in said if "Resource" in line] == [str(full)]
 
 
+@pytest.mark.parametrize("has_space", [True, False])
+def test_on_a_full_disk_jobs_and_archiver_rest(
+    tmp_path: Path, has_space: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    did: list[object] = []
+    platform = SimpleNamespace(
+        bootstrap_servers="localhost:9092",
+        ensure_running=lambda *_, **given: did.append(given.get("has_space", "started")),
+        ensure_jobs=lambda builds, *_, **__: did.append(sorted(builds)),
+        end=lambda: did.append("ended"),
+        report=lambda *_: None,
+        ensure_space=lambda: has_space,
+    )
+    monkeypatch.setattr(State, "wanted_jobs", lambda _state: {"shop-1"})
+    http = SimpleNamespace(ensure_running=lambda: None)
+
+    ticks = Ticks()
+    _loop(
+        Store(tmp_path),
+        platform,
+        ticks,
+        platform,
+        (http, platform),
+        platform,
+        platform,
+        did.append,
+        ticks,
+    )
+
+    # The broker, the jobs, the archiver.
+    assert did[:3] == ([True, ["shop-1"], "started"] if has_space else [False, [], "ended"])
+
+
 def test_a_platform_that_cannot_be_announced_goes_on_and_is_announced_later(tmp_path: Path) -> None:
     in_its_place = Store(tmp_path).path(RUNNING) / "full"
     in_its_place.mkdir(parents=True)
