@@ -96,11 +96,13 @@ class PinnedSnapshot:
     def _keep_renewing(self) -> None:
         while not self._closed.wait(self._lease_seconds / 3):
             # The frontiers of an ended lease may be collected already: only a living one is
-            # extended.
+            # extended. One that was taken away has ended, whatever the clock shows by now.
             if self._clock() >= self._lease.expires_at:
                 return
             longer = replace(self._lease, expires_at=self._clock() + self._lease_seconds)
             try:
+                if read_lease(self._store, self._lease.id) is None:
+                    return
                 ensure_lease(self._store, longer)
             except KappaError:
                 # The lease runs out, and `confirm` raises in the reader's thread.

@@ -25,6 +25,7 @@ from kappa.state.lease import (
     floor,
     live_leases,
     put_floor,
+    read_lease,
 )
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -266,6 +267,16 @@ def test_a_lease_renews_itself_while_its_reader_lives(store: Store) -> None:
         while pinned.lease.expires_at == first:
             assert not deadline.wait(0.01)
         pinned.confirm()
+
+
+def test_a_lease_that_was_taken_away_is_not_put_again(store: Store) -> None:
+    """The clock went forward, collection took the lease and files, and the clock went back."""
+    with pin(store, lease_seconds=0.3) as pinned:
+        ensure_released(store, pinned.lease.id)
+        pinned._renewer.join(30)
+
+        assert read_lease(store, pinned.lease.id) is None
+        assert not pinned.holds()
 
 
 def test_an_ended_lease_is_kept_through_its_grace_and_then_swept(store: Store) -> None:
