@@ -1,4 +1,4 @@
-"""The time of day of processes, which a test has jump: C code that they load before all else."""
+"""The time of day of processes, which a test lets jump, by C code that they load first."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import shutil
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 _SOURCE = Path(__file__).with_suffix(".c")
