@@ -1,4 +1,4 @@
-"""A live job that is stopped, not killed: an undo goes on, and it heals (I9)."""
+"""Jobs that hang: a live one that is stopped, and a function that never returns (I9)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from e2e_shop import LEAN_1, LEAN_2, order
 from testbed import platform
+
+from kappa.state.offsets import Offsets
 
 pytestmark = [pytest.mark.jvm, pytest.mark.sweep, pytest.mark.fault]
 
@@ -35,3 +37,62 @@ def test_an_undo_tells_of_the_live_job_that_hangs_and_goes_on(tmp_path: Path) ->
         assert bed.rows("select count(*) as n from order_log") == [{"n": 150}]
         # What is kept for a redo is fed again, too.
         bed.wait(lambda: bool(bed.pids("kappa.engine.job.job", second)), "the other job")
+
+
+# A function that never returns on an order of 13.
+LOOPING = LEAN_1.replace(
+    "@pipeline(",
+    """
+def checked(batches):
+    for batch in batches:
+        while 13 in batch.column("amount").to_pylist():
+            pass
+        yield batch
+
+
+@pipeline(""",
+).replace(
+    'orders.select("customer", "item", "amount", "at")}',
+    'orders.select("customer", "item", "amount", "at")'
+    '.mapInArrow(checked, "customer string, item string, amount bigint, at timestamp")}',
+)
+
+
+def test_a_function_that_never_returns_is_named_with_its_slice(tmp_path: Path) -> None:
+    """What it returns on is folded, in parts, and what serves goes on."""
+    with platform(tmp_path / "shop", "[engine]\nslice_seconds = 12\n", shop=LEAN_1) as bed:
+        bed.log.produce((order(number, amount=7) for number in range(40)), "orders")
+        bed.must("deploy", "--yes")
+        first = bed.live("shop")
+        bed.log.produce([order(1, amount=13)], "orders")
+        bed.declare("shop", LOOPING)
+        asked = bed.start("deploy", "--yes")
+        log = bed.store.path("logs")
+
+        def named() -> bool:
+            return any(
+                "is not folded after 12 s" in file.read_text(encoding="utf-8", errors="replace")
+                for file in log.glob("*.log")
+            )
+
+        bed.wait(named, "the name of the slice")
+        said = "".join(
+            file.read_text(encoding="utf-8", errors="replace") for file in log.glob("*.log")
+        )
+        (told,) = {
+            line for line in said.splitlines() if "error: slice 0/0 " in line and "12 s" in line
+        }
+        assert "shop.py:" in told
+        candidate = bed.state().rollouts[-1].build
+        bed.wait(
+            lambda: (
+                (found := bed.frontier(candidate)) is not None
+                and found.offsets.distance(Offsets()) > 0
+            ),
+            "the part on which it returns",
+        )
+        assert bed.live("shop") == first
+        assert bed.rows("select count(*) as n from order_log") == [{"n": 41}]
+        bed.must("abandon", "shop")
+        asked.communicate(timeout=120)
+        assert asked.returncode != 0
