@@ -149,16 +149,18 @@ def kept_at(bed: Testbed, at: At) -> Iterator[Popen[str]]:
         with kept_in_switch(bed, at) as asked:
             yield asked
         return
-    bed.declare("shop", ARCHIVED_1 if version_of(bed, live) == 2 else ARCHIVED_2)
-    asked = (
-        bed.start("stage", "shop", "--yes")
-        if at is At.READY
-        else bed.start("replay", "shop", "--yes")
-    )
+    if at is At.READY:
+        # The kept build's version would not wait for a yes: it is no candidate.
+        number = before.generation
+        bed.declare("shop", ARCHIVED_2.replace("amount >= 0", f"amount + {number} >= {number}"))
+        asked = bed.start("stage", "shop", "--yes")
+    else:
+        bed.declare("shop", ARCHIVED_1 if version_of(bed, live) == 2 else ARCHIVED_2)
+        asked = bed.start("replay", "shop", "--yes")
     bed.wait(lambda: last(bed).id > before.last, "the rollout")
     build = last(bed).build
     if at is At.READY:
-        bed.wait(lambda: last(bed).phase is Phase.READY, "a candidate that is ready")
+        bed.wait(lambda: last(bed).waits, "a candidate that waits for a yes")
         yield asked
         return
     if at is At.VERIFYING:

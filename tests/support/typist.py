@@ -57,9 +57,12 @@ class Typed:
 
     def communicate(self, patience_seconds: float, /) -> tuple[int, str, str]:
         """Returns its exit code, stdout and stderr. Raises TimeoutError, and has killed it."""
-        ended: list[int] = []
+        ended: list[tuple[int, int]] = []
         try:
-            ended, _, _ = select.select([self.end], [], [], patience_seconds)
+            # Not select(): it knows 1024 descriptors, and a long test may have more.
+            polled = select.poll()
+            polled.register(self.end, select.POLLIN)
+            ended = polled.poll(1000 * patience_seconds)
             if not ended:
                 raise TimeoutError
             said = os.read(self.end, _WORD.size)
