@@ -6,8 +6,6 @@ import shutil
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 _SOURCE = Path(__file__).with_suffix(".c")
