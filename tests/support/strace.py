@@ -34,8 +34,6 @@ ERRORS = {
     "unlink": ("EIO", "EROFS"),
     "pread64": ("EIO",),
 }
-# Those that fail in threads of libraries too, as they would on a disk that fails.
-IN_THREADS = ("openat", "fsync", "link", "rename", "mkdir", "unlink", "pread64")
 _ATTACHED_SECONDS = 20.0
 _COMMAND_SECONDS = 60.0
 
