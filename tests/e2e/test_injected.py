@@ -1,5 +1,6 @@
-"""Calls of the operating system fail under a running platform, by strace: it heals (I7, I9, I10).
+"""Calls of the operating system fail, by strace, under a running platform.
 
+It heals, and says what failed (I7, I9, I10).
 `tests/replay/run/test_disk_faults.py` plays the like without processes, many times over.
 """
 

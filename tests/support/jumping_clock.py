@@ -1,4 +1,7 @@
-"""The time of day of processes, which a test has jump: C code that they load before all else."""
+"""The time of day of processes, which a test has jump.
+
+It is C code that they load before all else.
+"""
 
 from __future__ import annotations
 

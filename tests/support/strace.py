@@ -1,6 +1,6 @@
-"""Calls of the operating system that fail for real: strace answers them in the kernel's place.
+"""Calls of the operating system that fail for real.
 
-As a program it is `kappa`, which stops itself once Python has started: `struck` attaches strace
+strace answers them in the kernel's place. As a program it is `kappa`, which stops itself once Python has started: `struck` attaches strace
 then, so that only calls of the command itself are counted and fail.
 """
 
