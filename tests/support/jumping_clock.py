@@ -1,4 +1,7 @@
-"""The time of day of processes, which a test lets jump, by C code that they load first."""
+"""The time of day of processes, which a test has jump.
+
+It is C code that they load before all else.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Calls of the operating system that fail for real, by strace.
+"""Calls of the operating system that fail for real.
 
-It answers them in place of the kernel. As a program this is `kappa`, which stops itself once Python
-has started. `struck` attaches strace then, so that only calls of the command itself are counted and
-fail.
+strace answers them in the kernel's place. As a program it is `kappa`, which stops itself once Python has started: `struck` attaches strace
+then, so that only calls of the command itself are counted and fail.
 """
 
 from __future__ import annotations
@@ -35,8 +34,6 @@ ERRORS = {
     "unlink": ("EIO", "EROFS"),
     "pread64": ("EIO",),
 }
-# Those that fail in threads of libraries too, as they would on a disk that fails.
-IN_THREADS = ("openat", "fsync", "link", "rename", "mkdir", "unlink", "pread64")
 _ATTACHED_SECONDS = 20.0
 _COMMAND_SECONDS = 60.0
 
