@@ -59,7 +59,7 @@ def checked(batches):
 
 
 def test_a_function_that_never_returns_is_named_with_its_slice(tmp_path: Path) -> None:
-    """What it returns on is folded, in parts, and what serves goes on."""
+    """The records on which it returns are folded, in parts, and what serves goes on."""
     with platform(tmp_path / "shop", "[engine]\nslice_seconds = 12\n", shop=LEAN_1) as bed:
         bed.log.produce((order(number, amount=7) for number in range(40)), "orders")
         bed.must("deploy", "--yes")
