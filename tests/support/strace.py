@@ -1,7 +1,8 @@
 """Calls of the operating system that fail for real.
 
-strace answers them in the kernel's place. As a program it is `kappa`, which stops itself once Python has started: `struck` attaches strace
-then, so that only calls of the command itself are counted and fail.
+strace answers them in the kernel's place. As a program this is `kappa`, which stops itself once
+Python has started: `struck` attaches strace then, so that only calls of the command itself are
+counted and fail.
 """
 
 from __future__ import annotations
