@@ -80,7 +80,7 @@ def test_a_function_that_never_returns_is_named_with_its_slice(tmp_path: Path) -
             file.read_text(encoding="utf-8", errors="replace") for file in log.glob("*.log")
         )
         (told,) = {
-            line for line in said.splitlines() if "error: slice 0/0 " in line and "12 s" in line
+            line for line in said.splitlines() if "error: slice 1/0 " in line and "12 s" in line
         }
         assert "shop.py:" in told
         candidate = bed.state().rollouts[-1].build

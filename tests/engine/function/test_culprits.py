@@ -142,7 +142,7 @@ def test_a_function_that_takes_all_memory_is_named_and_its_slice_tried_again(
     with pytest.raises(KappaError, match="pipeline p took more memory than a worker may") as ended:
         built.fold(Offsets({"events": {0: 6, 1: 6}}))
     assert not isinstance(ended.value, Broken)
-    assert ended.value.message.startswith("slice 0/")
+    assert ended.value.message.startswith("slice 1/0 (")
     assert f"is not folded: {__file__}:" in ended.value.message
     assert "engine.worker_memory" in ended.value.hint
 
