@@ -15,8 +15,8 @@ from enum import StrEnum
 from subprocess import Popen
 
 import pytest
-from beside import Asking, Producing, beside
 from e2e_shop import V1, item, order, without_returns
+from meanwhile import Asking, Producing, beside
 from reading import assert_right, readers
 from testbed import PATIENCE_SECONDS, Testbed, platform
 from victims import (

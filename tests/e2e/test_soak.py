@@ -17,8 +17,8 @@ from pathlib import Path
 
 import ext4
 import pytest
-from beside import Asking, Producing, beside
 from chaos import Chaos, ensure_up, typed
+from meanwhile import Asking, Producing, beside
 from operators import Operator, overtaken_undo, two_undos
 from reading import Seen, how_long, readers
 from referenced import assert_files_are_those_referenced

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from beside import Beside, note
+from meanwhile import Beside, note
 from testbed import Said, Testbed
 from victims import (
     ARCHIVER,

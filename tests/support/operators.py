@@ -7,8 +7,8 @@ import re
 from collections import Counter
 from contextlib import nullcontext
 
-from beside import Beside
 from chaos import judged, typed
+from meanwhile import Beside
 from soak_shop import SOAK_1, SOAK_2, VIEWS
 from testbed import PATIENCE_SECONDS, Said, Testbed
 from victims import standing_still
