@@ -40,21 +40,29 @@ def test_an_undo_tells_of_the_live_job_that_hangs_and_goes_on(tmp_path: Path) ->
 
 
 # A function that never returns on an order of 13.
-LOOPING = LEAN_1.replace(
-    "@pipeline(",
-    """
-def checked(batches):
-    for batch in batches:
-        while 13 in batch.column("amount").to_pylist():
-            pass
-        yield batch
+LOOPING = (
+    LEAN_1.replace(
+        "from kappa import",
+        """from pyspark.sql.functions import udf
+
+from kappa import""",
+    )
+    .replace(
+        "@pipeline(",
+        """
+@udf("bigint")
+def checked(amount):
+    while amount == 13:
+        pass
+    return amount
 
 
 @pipeline(""",
-).replace(
-    'orders.select("customer", "item", "amount", "at")}',
-    'orders.select("customer", "item", "amount", "at")'
-    '.mapInArrow(checked, "customer string, item string, amount bigint, at timestamp")}',
+    )
+    .replace(
+        'orders.select("customer", "item", "amount", "at")}',
+        'orders.select("customer", "item", checked("amount").alias("amount"), "at")}',
+    )
 )
 
 
