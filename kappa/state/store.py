@@ -23,6 +23,8 @@ from kappa.base.disk import folders_between, put_file, sync_files, sync_folders
 from kappa.base.errors import Damaged, KappaError, SettingsError, machine_error
 from kappa.base.settings import Settings
 
+# The name of a document that is known by a number.
+_RECORD = re.compile(r"\d+\.json")
 # The folder of what was damaged and is kept.
 DAMAGED = "damaged"
 # Delta's library (delta-rs 1.6) gives these another meaning in a path: it breaks off, or looks in
@@ -99,18 +101,22 @@ class Store:
         """Waits until an object's name survives a power loss, whoever has put the object.
 
         Who puts an object syncs its name a moment after others can read it. For folders whose names
-        are put in their order: it is one look in memory for a name that is not the last.
+        are numbers, put in their order: all that are there last with it, and then cost one look in
+        memory.
         """
         path = self.path(name)
         if not self._syncs or path.name <= self._last.get(path.parent, ""):
             return
         try:
+            names = (each.name for each in path.parent.iterdir())
+            # Any other is of a file that is being put, or of a user.
+            last = max((each for each in names if _RECORD.fullmatch(each)), default="")
             self._sync_folders({path.parent})
         except FileNotFoundError:
             return
         except OSError as error:
             raise _cannot("read", name, error) from error
-        self._last[path.parent] = path.name
+        self._last[path.parent] = max(path.name, last)
 
     def get(self, name: str) -> bytes | None:
         """Returns an object's content, or None if it does not exist."""

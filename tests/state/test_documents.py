@@ -119,6 +119,31 @@ def test_a_record_that_was_seen_survives_a_power_loss(tmp_path):
     assert NumberedRecords(Store(root), "sights", SIGHTS, "sight {}").get(9) == ONE
 
 
+def test_records_that_are_read_together_are_waited_for_once(tmp_path, monkeypatch):
+    row = NumberedRecords(Store(tmp_path), "sights", SIGHTS, "sight {}")
+    for number in range(1, 21):
+        row.put(number, ONE)
+    synced = []
+    monkeypatch.setattr("kappa.state.store.sync_folders", lambda folders: synced.append([*folders]))
+
+    other = NumberedRecords(Store(tmp_path), "sights", SIGHTS, "sight {}")
+    assert len(list(other.after(0))) == 20
+    assert len(synced) == 1
+
+    row.put(21, ONE)
+    # One that is being put does not last yet.
+    (tmp_path / "sights" / f"{22:020d}.json#7").touch()
+    synced.clear()
+    assert len(list(other.after(0))) == 21
+    assert len(synced) == 1
+
+    (tmp_path / "sights" / f"{22:020d}.json#7").unlink()
+    row.put(22, ONE)
+    synced.clear()
+    assert len(list(other.after(0))) == 22
+    assert len(synced) == 1
+
+
 def test_a_derived_document_that_cannot_be_read_is_moved_aside_and_told(store, capsys):
     derived = Documents(Sight, derived=True, synced=False)
     for content in (b"", b'{"seen": 5}', b"\0" * 40):
