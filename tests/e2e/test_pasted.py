@@ -31,6 +31,7 @@ PAGES = (
     "docs/howto/prove.md",
     "docs/howto/branch.md",
     "docs/howto/archive.md",
+    "docs/howto/mend-damage.md",
     "docs/howto/serve.md",
     "docs/reference/http.md",
     "docs/howto/windows.md",
