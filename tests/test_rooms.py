@@ -35,6 +35,7 @@ kappa/engine/function   serving/query
 kappa/engine/write      serving/page         serving/rejects      serving/sandbox
 kappa/engine/job        replay/rollout       serving/http
 kappa/engine/children   replay/changes       replay/intents       replay/retire
+kappa/engine/spare
 kappa                   replay/preflight     replay/status        replay/verify
 replay/plan             replay/prove         replay/doctor
 replay/stage
@@ -110,6 +111,7 @@ DOORS = {
         "kappa/setup.py",
         "demo/",
     ),
+    "setproctitle": ("kappa/engine/spare/spare.py",),
     "pandas": ("kappa/engine/fold/step_loop.py", "demo/producer/events.py"),
     # Whole columns at a time.
     "numpy": (

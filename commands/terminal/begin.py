@@ -57,9 +57,12 @@ def begin_planned(
     auto_promote: bool,
 ) -> tuple[int, ...]:
     """Plans, and begins the rollouts of the plan. Returns their ids."""
+    from kappa.code.spark_child import one_child
+
     here.must_run()
-    made, _ = plan_changes(here, pipelines, again=again, accepting=accepting)
-    return begin(here, command, pipelines, made, yes=yes, auto_promote=auto_promote)
+    with one_child(here.settings):
+        made, _ = plan_changes(here, pipelines, again=again, accepting=accepting)
+        return begin(here, command, pipelines, made, yes=yes, auto_promote=auto_promote)
 
 
 def plan_changes(

@@ -77,17 +77,18 @@ def start_tied(
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
     inherits: Sequence[int] = (),
+    source: int = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes]:
     """Starts a command, in its own session, that is killed (SIGKILL) when this process dies.
 
     On Linux the kernel does it. By its rule the tie is to the THREAD that starts the command. So
     call it from the main thread, or from one that lives as long as the process. Elsewhere the next
     start kills a command left over from a crash (`kill_and_see_gone`). `nice` is the command's
-    niceness, 0 to 19. It `inherits` these open files, by their numbers.
+    niceness, 0 to 19. It `inherits` these open files, by their numbers; its input is `source`.
     """
     return subprocess.Popen(
         tied(command, nice=nice),
-        stdin=subprocess.DEVNULL,
+        stdin=source,
         stdout=output,
         stderr=subprocess.STDOUT,
         env=environment,
@@ -106,6 +107,18 @@ def start_apart(command: Sequence[str], *, output: IO[bytes]) -> subprocess.Pope
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
+
+
+def lower_priority(nice: int, pids: Sequence[int]) -> None:
+    """Gives processes of this user a niceness, 0 to 19, with all threads that they have now."""
+    if os.getsid(0) == os.getpid():
+        _group_niceness(nice)
+    for pid in pids:
+        tasks = Path(f"/proc/{pid}/task")
+        threads = [int(task.name) for task in tasks.iterdir()] if tasks.is_dir() else [pid]
+        for thread in threads:
+            with contextlib.suppress(ProcessLookupError):
+                os.setpriority(os.PRIO_PROCESS, thread, nice)
 
 
 def tied(command: Sequence[str], *, nice: int = 0) -> list[str]:
@@ -186,13 +199,17 @@ def _born_by_ps(pid: int) -> str | None:
     return started.strip() if printed.returncode == 0 and not state.startswith("Z") else None
 
 
+def _group_niceness(nice: int) -> None:
+    # If the kernel groups processes by session, niceness counts within a session only; the group
+    # has a niceness of its own. (sched(7), "The autogroup feature")
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(nice), encoding="utf-8")
+
+
 def _become(parent: int, nice: int, command: list[str]) -> None:
     if nice:
         os.nice(nice)
-        # If the kernel groups processes by session, niceness counts within a session only; the
-        # group has a niceness of its own. (sched(7), "The autogroup feature")
-        with contextlib.suppress(OSError):
-            Path("/proc/self/autogroup").write_text(str(nice), encoding="utf-8")
+        _group_niceness(nice)
     if sys.platform == "linux":
         # Only the tie needs it, and every start waits for the tie.
         import ctypes  # noqa: PLC0415

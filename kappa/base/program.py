@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kappa.base.errors import ExitCode, KappaError
+from kappa.base.errors import KappaError
 
 if TYPE_CHECKING:
     # A program that needs no settings takes half the memory without pydantic.
@@ -51,7 +51,7 @@ def project_options(settings: Settings) -> tuple[str, ...]:
 
 def run_program(
     module: str,
-    work: Callable[[argparse.Namespace], ExitCode],
+    work: Callable[[argparse.Namespace], int],
     arguments: Sequence[str] | None = None,
     **options: Callable[[str], object],
 ) -> int:

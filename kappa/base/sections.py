@@ -62,6 +62,15 @@ class EngineSettings(_Section):
         pattern=r"^\d+[mg]$",
     )
     cores: int = Field(default=0, ge=0, description="cores a job may use; 0: all")
+    spares: int = Field(
+        default=1,
+        ge=0,
+        le=8,
+        description=(
+            "processes with Spark booted and warm that wait for the next job or command, "
+            "each of half a gigabyte; 0: every start boots its own"
+        ),
+    )
     slice_records: int = Field(
         default=2_000_000, ge=1, description="most offsets in one slice of a catch-up"
     )

@@ -12,6 +12,7 @@ table. Read it in this order:
 - declaration.py: a pipeline's declarations as lines, for a diff.
 - rows_version.py: hashes what of them decides rows: all but views and checks.
 - artifact.py: the code snapshot that a build runs from.
-- spark_child.py: a child process with Spark that answers one request.
+- task.py: a task for a process that has Spark ready, and where such a process is found.
+- spark_child.py: a child process with Spark that answers requests.
 - outputs.py: the columns that a function returns, learned by such a child.
 """

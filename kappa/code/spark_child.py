@@ -1,33 +1,40 @@
-"""A child process with its own Spark, which answers one request about pipelines and ends.
+"""A child process with its own Spark, which answers requests about pipelines.
 
 Commands run no Spark themselves: it would take seconds, and the user's functions could do anything
-to the process. The request, the answer and all that the child keeps for a while are files of a
-folder that is removed with the child, which ends with this process. Its programs are in
-engine/children/, such as describe.py and law.py.
+to the process. A running platform lends one of its spares, whose Spark is warm; else the child is
+started here (kappa/engine/spare/). A request, its answer and all that the child keeps for a while
+are files of a folder that is removed with the child, which ends with this process. Its programs are
+in engine/children/, such as describe.py and law.py.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
+import socket
 import subprocess
-import sys
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import replace
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Self
 
 from kappa.base.errors import KappaError
 from kappa.base.process import tied
+from kappa.base.program import command_of, project_options
 from kappa.base.scratch import CHILD, make_folder
 from kappa.base.settings import Settings
-from kappa.java.jars import ensure_jars
-from kappa.java.java import find_java
+from kappa.code.task import ENDED, SPARES, Task, doors, socket_name
+from kappa.state.store import open_store
 
-# A line of a child's stderr that begins so is for the caller's `say`.
+# A line of a program's stderr that begins so is for the caller's `say`.
 PROGRESS = "kappa progress: "
 # How many last lines of stderr are kept for the error about a child that gives no answer.
 _KEPT_LINES = 50
@@ -44,79 +51,203 @@ def ask(
     say: Callable[[str], None] = lambda _line: None,
     **more: object,
 ) -> Any:
-    """Returns the answer of `python -m PROGRAM` about pipelines of the project in `folder`.
+    """Returns the answer of a program about pipelines of the project in `folder`.
 
-    `pipelines` maps names to modules. `more` is added to the request; `say` takes the child's lines
-    of progress as they arrive. Raises `too_long` if the child does not end in time, and KappaError
+    `pipelines` maps names to modules. `more` is added to the request; `say` takes the program's
+    lines of progress as they arrive. Raises `too_long` if it does not end in time, and KappaError
     with its last line if it gives no answer.
     """
-    jars = ensure_jars(find_java(), cache=settings.jars.cache, repository=settings.jars.repository)
-    scratch = make_folder(Path(tempfile.gettempdir()), CHILD)
-    try:
-        request = {
-            "folder": str(folder),
-            "jars": [str(jar) for jar in jars.spark],
-            "pipelines": pipelines,
-            **more,
-        }
-        (scratch / "request.json").write_text(json.dumps(request), encoding="utf-8")
-        # Else a project's file named like a library hides it from the child and Spark's workers.
-        environment = {**os.environ, "PYTHONSAFEPATH": "1", "TMPDIR": str(scratch)}
-        command = [sys.executable, "-m", program, str(scratch)]
-        ended, last_lines = run_child(tied(command), environment, patience_seconds, say)
-        if ended is None:
-            raise too_long
-        answer = scratch / "answer.json"
-        if not answer.exists():
-            last = (last_lines or [f"it ended with {ended} and said nothing"])[-1]
-            raise KappaError(
-                f"Spark gave no answer about {', '.join(pipelines)}: {last}",
-                hint="see whether Spark starts here: python -m kappa.setup",
-            )
-        return json.loads(answer.read_text(encoding="utf-8"))
-    finally:
-        # The JVM may still write; the next process removes what is left then.
-        shutil.rmtree(scratch, ignore_errors=True)
+    request = {"folder": str(folder), "pipelines": pipelines, **more}
+    with ExitStack() as ending:
+        children = _kept.get() or ending.enter_context(_Children(settings))
+        while True:
+            child = children.child()
+            place = child.folder / secrets.token_hex(4)
+            place.mkdir()
+            (place / "request.json").write_text(json.dumps(request), encoding="utf-8")
+            last_lines = child.run(Task(program, (str(place),)), patience_seconds, say)
+            if last_lines is None:
+                raise too_long
+            answer = place / "answer.json"
+            if answer.exists():
+                return json.loads(answer.read_text(encoding="utf-8"))
+            # A spare ends with its supervisor, whatever it is doing.
+            if not children.give_up_spare():
+                last = (last_lines or ["it ended and said nothing"])[-1]
+                raise KappaError(
+                    f"Spark gave no answer about {', '.join(pipelines)}: {last}",
+                    hint="see whether Spark starts here: python -m kappa.setup",
+                )
 
 
-def run_child(
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    patience_seconds: float,
-    say: Callable[[str], None],
-) -> tuple[int | None, list[str]]:
-    """Runs a child and passes its lines of progress on as they arrive.
+@contextmanager
+def one_child(settings: Settings) -> Iterator[None]:
+    """Has all requests of the block answered by one process: after the first its Spark is warm."""
+    with _Children(settings) as children:
+        before = _kept.set(children)
+        try:
+            yield
+        finally:
+            _kept.reset(before)
 
-    Returns its exit code, or None if it was killed after its time, and the last other lines of
-    its stderr.
-    """
-    lines: deque[str] = deque(maxlen=_KEPT_LINES)
-    killed = threading.Event()
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        env=environment,
-    ) as process:
 
-        def end() -> None:
-            killed.set()
-            process.kill()
+class _Children:
+    """The child of one request or of several, once there is one; it ends with the block."""
 
-        timer = threading.Timer(patience_seconds, end)
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._child: _Child | None = None
+        self._borrows = True
+
+    def child(self) -> _Child:
+        """Returns the child: a spare of the platform, or a process that is started now."""
+        if self._child is None:
+            door = _opened(self._settings) if self._borrows else None
+            self._child = _Started(self._settings) if door is None else _Borrowed(door)
+        return self._child
+
+    def give_up_spare(self) -> bool:
+        """Ends the child if it is a spare: the next one is not. Returns False if it is none."""
+        if not isinstance(self._child, _Borrowed):
+            return False
+        self._borrows = False
+        self.__exit__()
+        return True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._child is not None:
+            self._child.end()
+            self._child = None
+
+
+_kept: ContextVar[_Children | None] = ContextVar("kept", default=None)
+
+
+class _Child:
+    """A process that runs tasks of this one; `folder` is for what they read and leave."""
+
+    def __init__(self, tasks: IO[bytes], says: IO[str], folder: Path) -> None:
+        self._tasks = tasks
+        self._says = says
+        self.folder = folder
+
+    def run(
+        self, task: Task, patience_seconds: float, say: Callable[[str], None]
+    ) -> list[str] | None:
+        """Runs a task, and passes its lines of progress on as they arrive.
+
+        Returns the last other lines of its stderr, or None if it was ended after its time.
+        """
+        lines: deque[str] = deque(maxlen=_KEPT_LINES)
+        late = threading.Event()
+
+        def kill() -> None:
+            late.set()
+            self.kill()
+
+        timer = threading.Timer(patience_seconds, kill)
         timer.start()
         try:
-            for line in process.stderr or ():
-                if line.startswith(PROGRESS):
-                    say(line.removeprefix(PROGRESS).rstrip())
-                elif line.strip():
-                    lines.append(line.strip())
-        except BaseException:
-            process.kill()
-            raise
+            # It has ended: what it said follows.
+            with suppress(BrokenPipeError):
+                self._tasks.write(task.line)
+                self._tasks.flush()
+            # A spare that was given to another first has not read the task.
+            with suppress(ConnectionResetError):
+                for line in self._says:
+                    if line.startswith(ENDED):
+                        break
+                    if line.startswith(PROGRESS):
+                        say(line.removeprefix(PROGRESS).rstrip())
+                    elif line.strip():
+                        lines.append(line.strip())
         finally:
             timer.cancel()
-    return None if killed.is_set() else process.returncode, list(lines)
+        return None if late.is_set() else list(lines)
+
+    def kill(self) -> None:
+        """Ends it, whatever it is doing; its output ends, too."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """Ends it, and removes its folder."""
+        self.kill()
+        for stream in (self._tasks, self._says):
+            # It may take a task no more.
+            with suppress(OSError):
+                stream.close()
+        # The JVM may still write; the next process removes what is left then.
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class _Started(_Child):
+    """A process of this one's own."""
+
+    def __init__(self, settings: Settings) -> None:
+        folder = make_folder(Path(tempfile.gettempdir()), CHILD)
+        command = command_of(
+            "kappa.engine.spare.spare",
+            *project_options(settings),
+            *("--folder", str(folder / "spark"), "--door", "no"),
+        )
+        self._process = subprocess.Popen(
+            tied(command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            # Else a project's file named like a library hides it from Spark's workers.
+            env={**os.environ, "PYTHONSAFEPATH": "1", "TMPDIR": str(folder)},
+        )
+        assert self._process.stdin is not None
+        assert self._process.stderr is not None
+        says = TextIOWrapper(self._process.stderr, encoding="utf-8", errors="replace")
+        super().__init__(self._process.stdin, says, folder)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+class _Borrowed(_Child):
+    """A spare of the platform, which ends by itself once nobody waits for it."""
+
+    def __init__(self, door: socket.socket) -> None:
+        self._door = door
+        super().__init__(
+            door.makefile("wb"),
+            door.makefile("r", encoding="utf-8", errors="replace"),
+            make_folder(Path(tempfile.gettempdir()), CHILD),
+        )
+
+    def run(
+        self, task: Task, patience_seconds: float, say: Callable[[str], None]
+    ) -> list[str] | None:
+        # It has the platform's environment and working directory.
+        own = replace(task, environment=tuple(os.environ.items()), folder=str(Path.cwd()))
+        return super().run(own, patience_seconds, say)
+
+    def kill(self) -> None:
+        with suppress(OSError):
+            self._door.shutdown(socket.SHUT_RDWR)
+
+    def end(self) -> None:
+        super().end()
+        self._door.close()
+
+
+def _opened(settings: Settings) -> socket.socket | None:
+    """Takes a spare of the platform that is up on this root. Returns None if none is free."""
+    for place in doors(open_store(settings).path(SPARES)):
+        door = socket.socket(socket.AF_UNIX)
+        try:
+            with socket_name(place) as name:
+                door.connect(name)
+        except OSError:
+            # Another has just come, or its spare has been killed.
+            door.close()
+            continue
+        return door
+    return None

@@ -9,5 +9,6 @@ write     one commit a table, then one frontier a slice
 legs      the stretches of a job, written down before they begin
 job       the process that folds slices for one build
 archive   a typed copy of a topic's log
-children  Spark processes that do one thing and end
+children  programs of Spark processes that do one thing and end
+spare     processes with Spark booted and warm, which wait for what they do
 """

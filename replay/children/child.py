@@ -7,6 +7,7 @@ to outlive it. For the main thread alone: the kernel ties a child to the thread 
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -15,10 +16,14 @@ from pathlib import Path
 from kappa.base.failpoint import failpoint
 from kappa.base.process import ensure_session_gone, start_apart, start_tied
 from kappa.base.program import command_of
+from kappa.code.task import Task
 from replay.children.back_off import BackOff
 
 _LOG_BYTES = 10_000_000
 _NAP_SECONDS = 0.02
+
+# Gives a task to a process that waits for one; None if there is none.
+HandOver = Callable[[Task], subprocess.Popen[bytes] | None]
 
 
 class ChildProcess:
@@ -35,13 +40,16 @@ class ChildProcess:
         nice: int = 0,
         inherits: tuple[int, ...] = (),
         outlives: bool = False,
+        is_handed_tasks: bool = False,
+        hand_over: HandOver | None = None,
     ) -> None:
         """Makes a child that does not run yet.
 
         `what` names it to the operator, who reads what `say` gets. `clock` gives seconds that only
         go forward. It is killed `patience_seconds` after it was asked to end; others have `nice`
         more of the machine, 0 to 19. It `inherits` these open files. One that `outlives` this
-        process is not killed with it, is not nice and inherits nothing.
+        process is not killed with it, is not nice and inherits nothing. One that `is_handed_tasks`
+        gets a task by its input. `hand_over` may give what is to be started to such a process.
         """
         self.what = what
         self._log = log
@@ -51,6 +59,8 @@ class ChildProcess:
         self._nice = nice
         self._inherits = inherits
         self._outlives = outlives
+        self._is_handed_tasks = is_handed_tasks
+        self._hand_over = hand_over
         self._process: subprocess.Popen[bytes] | None = None
         self._begun_at = 0.0
         self._killed_at: float | None = None
@@ -74,15 +84,24 @@ class ChildProcess:
     def start(self, module: str, *arguments: str) -> None:
         """Starts a module as its program; its output is appended to its log."""
         failpoint("child.before_start")
-        command = command_of(module, *arguments)
-        with open_log(self._log).open("ab") as output:
-            self._process = (
-                start_apart(command, output=output)
-                if self._outlives
-                else start_tied(command, output=output, nice=self._nice, inherits=self._inherits)
-            )
+        log = open_log(self._log)
+        taken = self._hand_over and self._hand_over(Task(module, arguments, log=str(log)))
+        self._process = taken or self._begun(command_of(module, *arguments), log)
         failpoint("child.after_start")
         self._begun_at, self._killed_at = self._clock(), None
+
+    def hand_over(self, line: bytes) -> subprocess.Popen[bytes] | None:
+        """Writes a task to the process, and gives it away. Returns None if it takes none now."""
+        process = self._process
+        if process is None or process.stdin is None:
+            return None
+        try:
+            # Of a pipe that nobody has written to, it takes all.
+            os.write(process.stdin.fileno(), line)
+        except BrokenPipeError:
+            return None
+        self._process = None
+        return process
 
     def ensure_started(self, module: str, *arguments: str) -> None:
         """Starts it unless it runs, or has died and waits for its next start."""
@@ -96,6 +115,7 @@ class ChildProcess:
         failpoint("child.before_reap")
         ensure_session_gone(self._process.pid)
         failpoint("child.after_reap")
+        _close_input(self._process)
         self._process = None
         return code
 
@@ -129,10 +149,28 @@ class ChildProcess:
         if self._process is not None:
             ensure_session_gone(self._process.pid)
             self._process.wait()
+            _close_input(self._process)
 
     def end(self) -> None:
         """Ends it and waits for that."""
         end_all([self])
+
+    def _begun(self, command: list[str], log: Path) -> subprocess.Popen[bytes]:
+        with log.open("ab") as output:
+            if self._outlives:
+                return start_apart(command, output=output)
+            return start_tied(
+                command,
+                output=output,
+                nice=self._nice,
+                inherits=self._inherits,
+                source=subprocess.PIPE if self._is_handed_tasks else subprocess.DEVNULL,
+            )
+
+
+def _close_input(process: subprocess.Popen[bytes]) -> None:
+    if process.stdin is not None:
+        process.stdin.close()
 
 
 def end_all(children: list[ChildProcess]) -> None:

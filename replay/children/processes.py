@@ -21,13 +21,16 @@ from kappa.state.job.stopped import Stopped, read_stopped
 from kappa.state.lock import is_held
 from kappa.state.store import Store
 from kappa.tables.branch import stands_before_base
-from replay.children.child import ChildProcess, end_all
+from replay.children.child import ChildProcess, HandOver, end_all
 from replay.children.course import Course, JobEnd, after_end, deaths_of, ended_text
 from replay.children.pulse import Pulse
+from replay.children.spares import Spares
 from replay.status.underway import Deaths
 
 # A slice that is being committed may be large.
 _PATIENCE_SECONDS = 30.0
+# So long a job's start takes most of the machine.
+_START_SECONDS = 8.0
 # A third of what the live job gets if both want all of the machine: the live job hardly notices. A
 # replay at 10 gets a tenth and starves, which is noticed for longer.
 _NICE = 5
@@ -61,6 +64,7 @@ class Processes:
         self._settings = settings
         self._say = say
         self._clock = clock
+        self._spares = Spares(store, settings, say=say, clock=clock)
         self._bootstrap_servers = ""
         self._jobs: dict[str, _Job] = {}
         # Builds that are to be aligned before their tail goes on.
@@ -98,6 +102,9 @@ class Processes:
             course = self._course(build)
             if course.stopped is None and self._clock() >= course.back_off.not_before:
                 self._start_job(build, catch_up_nice=_NICE if serves else 0)
+        # A start that is under way has the machine.
+        if all(job.child.ran_seconds >= _START_SECONDS for job in self._jobs.values()):
+            self._spares.ensure_ready()
 
     def ensure_aligned_again(self, build: str) -> None:
         """Ends the build's tail and starts it again by an alignment, unless one runs already."""
@@ -149,6 +156,7 @@ class Processes:
         end_all([*(job.child for job in self._jobs.values()), *self._verifications.values()])
         self._jobs.clear()
         self._verifications.clear()
+        self._spares.end()
 
     def _course(self, build: str) -> Course:
         return self._courses.get(build, Course())
@@ -165,20 +173,24 @@ class Processes:
         leg = self._leg(build)
         job = _Job(
             self._child(
-                build,
-                f"the job of build {build} ({leg})",
-                nice=catch_up_nice if leg in {LegKind.BASE, LegKind.CATCH_UP} else 0,
+                build, f"the job of build {build} ({leg})", hand_over=self._spares.hand_over
             ),
             Pulse(partial(last_beat, self._store, build), self._clock),
             leg,
             read_stopped(self._store, build),
             Alignments(self._store, build).last(),
         )
-        self._start(job.child, "kappa.engine.job.job", "--build", build, "--leg", leg)
+        self._start(
+            job.child,
+            "kappa.engine.job.job",
+            *("--build", build, "--leg", leg, "--nice", str(catch_up_nice)),
+        )
         self._jobs[build] = job
         self._aligning.discard(build)
 
-    def _child(self, log: str, what: str, *, nice: int) -> ChildProcess:
+    def _child(
+        self, log: str, what: str, *, nice: int = 0, hand_over: HandOver | None = None
+    ) -> ChildProcess:
         return ChildProcess(
             what,
             self._store.path(f"logs/{log}.log"),
@@ -186,6 +198,7 @@ class Processes:
             clock=self._clock,
             patience_seconds=_PATIENCE_SECONDS,
             nice=nice,
+            hand_over=hand_over,
         )
 
     def _start(self, child: ChildProcess, module: str, *arguments: str) -> None:

@@ -3,7 +3,8 @@
 Code that breaks it would give other rows live than in a replay, and no verification at one frontier
 would find that. The sample has records of the topics' beginnings, middles and ends. A child process
 tries it (kappa/engine/children/law.py), once per version, and again if the log has more to try it
-on. The number of records tried is in `cache/law/<version>.json`. It takes at most about
+on. The way of large slices is tried if the replay has some. What was tried is in
+`cache/law/<version>.json`. It takes at most about
 `verify.law_seconds`; a version for which that was not enough is tried again by the next deploy.
 """
 
@@ -56,7 +57,8 @@ def ensure_lawful(
     tried = {
         name: step.declared.module
         for name, step in steps.items()
-        if step.declared is not None and len(records.get(name, ())) > _tried_on(store, step)
+        if step.declared is not None
+        and len(records.get(name, ())) > _tried_on(store, step, large=_is_large(settings, step))
     }
     if not tried:
         return
@@ -78,6 +80,7 @@ def ensure_lawful(
         say=lambda line: say(f"law of slices: {line}"),
         seconds=seconds,
         slices=_SLICES,
+        by_spark=[name for name in tried if _is_large(settings, steps[name])],
         # Without headers: offsets differ here, so a redriven record is tried as any other.
         records={
             name: [
@@ -97,14 +100,27 @@ def ensure_lawful(
         )
         if answer["tried"] == answer["of"]:
             say(f"law of slices: {covered}, {answer['seconds']:.0f} s")
-            store.put_json(_cache(steps[name]), {"format": _FORMAT, "records": len(records[name])})
+            store.put_json(
+                _cache(steps[name]),
+                {
+                    "format": _FORMAT,
+                    "records": len(records[name]),
+                    "large": _is_large(settings, steps[name]),
+                },
+            )
         else:
             say(f"law of slices: {covered}; the time is over (verify.law_seconds: {seconds:g})")
 
 
-def _tried_on(store: Store, step: PlanStep) -> int:
-    """Returns the number of records that this version was tried on before."""
-    return int((cached_json(store, _cache(step)) or {}).get("records", 0))
+def _is_large(settings: Settings, step: PlanStep) -> bool:
+    """Returns True if a replay has slices that Spark alone computes, by the number of records."""
+    return step.records > settings.engine.driver_rows
+
+
+def _tried_on(store: Store, step: PlanStep, *, large: bool) -> int:
+    """Returns the number of records that this version was tried on before, in these ways."""
+    kept = cached_json(store, _cache(step)) or {}
+    return int(kept.get("records", 0)) if kept.get("large", True) or not large else 0
 
 
 def _sample(log: Sampled, step: PlanStep, at_most: int) -> Iterator[Record]:

@@ -133,6 +133,8 @@ class KappaJob:
                 BUILD,
                 "--leg",
                 "catch-up",
+                "--nice",
+                "0",
             ]
         )
 

@@ -27,14 +27,13 @@ from kappa.base.errors import KappaError
 from kappa.base.settings import load_settings
 from kappa.code import spark_child
 
-spark_child.ensure_jars = lambda *_args, **_more: type("Jars", (), {"spark": ()})
-spark_child.find_java = lambda: None
+spark_child.command_of = lambda _module, *_options: [sys.executable, "-m", "lasting_child"]
 
 def run_command(arguments):
     settings = load_settings(Path(arguments[0]))
     try:
         spark_child.ask(
-            settings, settings.project, "lasting_child", {"web": "web"}, patience_seconds=600,
+            settings, settings.project, "program", {"web": "web"}, patience_seconds=600,
             too_long=KappaError("too long"), records=["a-record-of-theirs"],
         )
     except KeyboardInterrupt:

@@ -117,7 +117,16 @@ class Project:
             "--root",
             str(self.folder / ".kappa"),
         ]
-        command += ["--bootstrap", self.log.bootstrap_servers, "--build", build, "--leg", leg]
+        command += [
+            "--bootstrap",
+            self.log.bootstrap_servers,
+            "--build",
+            build,
+            "--leg",
+            leg,
+            "--nice",
+            "0",
+        ]
         with log.open("ab") as output:
             process = subprocess.Popen(
                 command,

@@ -10,8 +10,9 @@ import time
 from pathlib import Path
 
 
-def main(scratch: Path) -> None:
-    request = json.loads((scratch / "request.json").read_text(encoding="utf-8"))
+def main() -> None:
+    task = json.loads(sys.stdin.readline())
+    request = json.loads((Path(task["arguments"][0]) / "request.json").read_text(encoding="utf-8"))
     own = Path(tempfile.mkdtemp(prefix="kappa-law-"))
     (own / "rows.json").write_text(json.dumps(request["records"]), encoding="utf-8")
     (own / "ready.part").write_text(json.dumps({"pid": os.getpid()}), encoding="utf-8")
@@ -20,4 +21,4 @@ def main(scratch: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main()

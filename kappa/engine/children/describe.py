@@ -1,7 +1,7 @@
-"""A program that finds the columns of functions, and refuses what they may not do.
+"""A spare's program that finds the columns of functions, and refuses what they may not do.
 
-`python -m kappa.engine.children.describe FOLDER`: FOLDER has request.json (code/outputs.py writes
-it) and gets answer.json: for each pipeline its tables' columns, or one sentence that refuses it.
+Its argument is a folder that has request.json (code/outputs.py writes it) and gets answer.json:
+for each pipeline its tables' columns, or one sentence that refuses it.
 The function is run on empty frames in a real Spark session. No row is read and none computed: calls
 that would look at rows are refused (watch.py). engine/spark/rowlocal.py judges the plan.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from kappa.base.errors import DeclarationError
+from kappa.base.errors import DeclarationError, ExitCode
 from kappa.code.importer import open_sources
 from kappa.code.project import error_line, line_in, load_module, pipelines_in
 from kappa.code.static.sources import Sources
@@ -27,22 +26,17 @@ from kappa.declare.table import Table
 from kappa.engine.children.returned import columns_of, frames_returned
 from kappa.engine.children.watch import Watch
 from kappa.engine.fold.fold import spark_ddl
-from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.rowlocal import changing, not_row_local
-from kappa.engine.spark.session import boot
-from kappa.java.jars import Jars
+from kappa.engine.spark.session import booted_ahead
 
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+$")
 
 
-def main(scratch: Path) -> None:
-    """Answers one request."""
+def main(arguments: list[str]) -> int:
+    """Answers one request; returns the exit code."""
+    scratch = Path(arguments[0])
     request = json.loads((scratch / "request.json").read_text(encoding="utf-8"))
-    jars = Jars(broker=(), spark=tuple(map(Path, request["jars"])))
     sources = Sources(Path(request["folder"]))
-    machine = boot(
-        profile=Profile.TAIL, name="describe", memory="512m", jars=jars, local_dir=scratch, cores=1
-    )
     open_sources(sources)
     # While the JVM boots: what a file makes at its top is made without a session.
     pipelines = {
@@ -51,7 +45,7 @@ def main(scratch: Path) -> None:
         )
         for name, module in request["pipelines"].items()
     }
-    spark = machine.session()
+    spark = booted_ahead().session()
     watch = Watch(sources.folder)
     answers: dict[str, Any] = {}
     for name, pipeline in pipelines.items():
@@ -59,8 +53,8 @@ def main(scratch: Path) -> None:
             answers[name] = asdict(describe(spark, pipeline, watch))
         except DeclarationError as refused:
             answers[name] = {"message": refused.message, "hint": refused.hint}
-    spark.stop()
     (scratch / "answer.json").write_text(json.dumps(answers), encoding="utf-8")
+    return ExitCode.OK
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +150,3 @@ def _called(pipeline: Pipeline, frames: Mapping[str, DataFrame], folder: Path) -
             f" {_SQLSTATE.sub('', error_line(error))}",
             hint="it is run on frames without rows",
         ) from error
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -1,15 +1,14 @@
-"""A program that tries the law of slices on pipelines.
+"""A spare's program that tries the law of slices on pipelines.
 
-`python -m kappa.engine.children.law FOLDER`: replay/stage/law.py writes FOLDER/request.json. The
-program writes answer.json: for each pipeline one sentence that refuses it, or how many slicings it
-tried. Before each slicing a line of progress is written to stderr.
+Its argument is a folder. replay/stage/law.py writes request.json there. The program writes
+answer.json: for each pipeline one sentence that refuses it, or how many slicings it tried. Before
+each slicing a line of progress is written to stderr.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-import os
 import sys
 import time
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kappa.base.errors import Broken, DeclarationError
+from kappa.base.errors import Broken, DeclarationError, ExitCode
 from kappa.code.importer import open_sources
 from kappa.code.project import load_module, pipelines_in
 from kappa.code.spark_child import PROGRESS
@@ -25,29 +24,20 @@ from kappa.code.static.sources import Sources
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.children.rehearsal import MemoryLog, local_pipeline
 from kappa.engine.children.slicings import LawBroken, hold_to_law
-from kappa.engine.spark.jvm import Profile
-from kappa.engine.spark.session import boot
+from kappa.engine.spark.session import booted_ahead
 from kappa.engine.spark.workers import tell_workers
-from kappa.java.jars import Jars
 
 # Other processes have priority: what serves meanwhile keeps its freshness.
 _NICE = 5
 
 
-def main(scratch: Path) -> None:
-    """Answers one request: tries the law on the records that it has."""
-    os.nice(_NICE)
+def main(arguments: list[str]) -> int:
+    """Tries the law on the records of one request; returns the exit code."""
+    scratch = Path(arguments[0])
     request = json.loads((scratch / "request.json").read_text(encoding="utf-8"))
     sources = Sources(Path(request["folder"]))
-    jars = Jars(broker=(), spark=tuple(map(Path, request["jars"])))
-    machine = boot(
-        profile=Profile.TAIL,
-        name="law of slices",
-        memory="512m",
-        jars=jars,
-        local_dir=scratch,
-        cores=1,
-    )
+    machine = booted_ahead()
+    machine.lower_priority(_NICE)
     open_sources(sources)
     pipelines = {
         name: next(
@@ -58,8 +48,8 @@ def main(scratch: Path) -> None:
     spark = machine.session()
     tell_workers(spark)
     answers = tried_in_time(request, pipelines)
-    spark.stop()
     (scratch / "answer.json").write_text(json.dumps(answers), encoding="utf-8")
+    return ExitCode.OK
 
 
 def tried_in_time(
@@ -82,6 +72,7 @@ def tried_in_time(
                     log,
                     cuts=1,
                     most_slices=request["slices"],
+                    by_spark=name in request["by_spark"],
                     say=partial(_say, name, began),
                     is_over=partial(_is_past, share_ends_at),
                 )
@@ -112,7 +103,3 @@ def _is_past(at: float) -> bool:
 
 def _decoded(text: str | None) -> bytes | None:
     return None if text is None else base64.b64decode(text)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -1,13 +1,14 @@
 """A job process, which folds the log into the tables of one build until asked to stop.
 
     python -m kappa.engine.job.job --project DIR --root ROOT --bootstrap HOST:PORT --build BUILD
-        --leg base|catch-up|alignment|tail
+        --leg base|catch-up|alignment|tail --nice NICE
 
 Exit code 0: asked to stop (SIGTERM), or at the end of a catch-up or of a branch's base. The code of
 the build that it branches from reaches that base. An `alignment` goes on with the tail, in the same
-process. Any other end is an error, printed to stderr. One that a restart would not help (a law, a
-user's mistake) is also left in the build's `stopped.json`. After any other the supervisor starts
-the job again.
+process; so does a catch-up that takes less than the start of another. A longer one leaves the
+machine to others first, by NICE (0 to 19). Any other end is an error, printed to stderr. One that a
+restart would not help (a law, a user's mistake) is also left in the build's `stopped.json`. After
+any other the supervisor starts the job again.
 
 This file imports little. It reads arguments and settings, takes the build's lock and estimates how
 much is to be folded. Then it starts Spark's JVM, which takes two seconds to boot. Meanwhile the
@@ -17,16 +18,18 @@ work itself is imported: engine/job/legwork.py.
 from __future__ import annotations
 
 import argparse
+import os
 import threading
 from contextlib import ExitStack
 
 from kappa.base.errors import Broken, ExitCode, KappaError, UsageError
-from kappa.base.process import set_by_sigterm
+from kappa.base.process import lower_priority, set_by_sigterm
 from kappa.base.program import run_program
 from kappa.base.settings import Settings, load_settings
 from kappa.engine.legs.legs import LegKind
 from kappa.engine.spark.jvm import Profile
-from kappa.engine.spark.session import Session, end_process
+from kappa.engine.spark.leg_session import LegSession
+from kappa.engine.spark.session import end_process
 from kappa.state.build import folder, read_birth
 from kappa.state.job.beat import Beat
 from kappa.state.job.stopped import put_stopped
@@ -35,9 +38,17 @@ from kappa.state.store import Store, open_store
 
 
 def run(
-    settings: Settings, bootstrap_servers: str, build: str, kind: LegKind, stop: threading.Event
+    settings: Settings,
+    bootstrap_servers: str,
+    build: str,
+    kind: LegKind,
+    stop: threading.Event,
+    *,
+    nice: int = 0,
 ) -> None:
     """Runs one leg of a build under its lock; `stop` asks to end after the current slice.
+
+    A leg that may take long has the niceness `nice`.
 
     Raises Conflict if another process holds the lock.
     """
@@ -48,18 +59,18 @@ def run(
         ExitStack() as ending,
     ):
         try:
-            profile, at_once = Profile.TAIL, True
+            profile = Profile.TAIL
             if kind in {LegKind.BASE, LegKind.CATCH_UP}:
                 offsets = _left_to_fold(store, settings, bootstrap_servers, build, kind)
-                profile, at_once = (
-                    Profile.of_catch_up(offsets),
-                    offsets > (0 if kind is LegKind.BASE else settings.engine.tail_records),
-                )
+                if kind is LegKind.CATCH_UP and offsets <= settings.engine.tail_records:
+                    kind = LegKind.TAIL
+                else:
+                    lower_priority(nice, (os.getpid(),))
+                    profile = Profile.of_catch_up(offsets)
             session = ending.enter_context(
-                Session(settings, build, profile, store.path(f"{folder(build)}/spark"))
+                LegSession(settings, build, profile, store.path(f"{folder(build)}/spark"))
             )
-            if at_once:
-                session.begin()
+            session.begin()
             from kappa.engine.job.legwork import Legwork  # noqa: PLC0415  # see above
 
             Legwork(store, settings, bootstrap_servers, build, session, stop).run(kind)
@@ -98,11 +109,11 @@ def main(arguments: list[str] | None = None) -> int:
 
     def work(given: argparse.Namespace) -> ExitCode:
         settings = load_settings(given.project, root=given.root)
-        run(settings, given.bootstrap, given.build, given.leg, stop)
+        run(settings, given.bootstrap, given.build, given.leg, stop, nice=given.nice)
         return ExitCode.OK
 
     return run_program(
-        "kappa.engine.job.job", work, arguments, bootstrap=str, build=str, leg=LegKind
+        "kappa.engine.job.job", work, arguments, bootstrap=str, build=str, leg=LegKind, nice=int
     )
 
 

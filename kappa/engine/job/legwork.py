@@ -36,7 +36,7 @@ from kappa.tables.branch import keep_base
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kappa.engine.spark.session import Session
+    from kappa.engine.spark.leg_session import LegSession
 
 
 class Legwork:
@@ -48,7 +48,7 @@ class Legwork:
         settings: Settings,
         bootstrap_servers: str,
         build: str,
-        session: Session,
+        session: LegSession,
         stop: threading.Event,
     ) -> None:
         self._store = store

@@ -2,7 +2,8 @@
 
 The room knows no slices and no tables. Read in this order:
 
-- `session.py`: the session of this process, its JVM, and a leg's. The only door to SparkSession.
+- `session.py`: the session of this process and its JVM. The only door to SparkSession.
+- `leg_session.py`: the session of one leg of a job, which starts while the job does other things.
 - `jvm.py`, `spark_settings.py`: the JVM's command line, and Spark's settings.
 - `workers.py`: where Spark's Python workers start, and which modules they import.
 - `cds.py`: the class archives of a quick start; `recording.py` lists what they contain.

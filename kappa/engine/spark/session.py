@@ -9,21 +9,20 @@ docs/design.md.
 from __future__ import annotations
 
 import os
-import shutil
 import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import TYPE_CHECKING, NoReturn
 
 from kappa.base.errors import KappaError
+from kappa.base.process import lower_priority
 from kappa.engine.spark.jvm import Profile, command
 from kappa.engine.spark.spark_settings import spark_settings
 from kappa.java.jars import Jars, ensure_jars
@@ -76,13 +75,21 @@ class Machine:
     name: str
     memory: str
     settings: Mapping[str, str]
+    profile: Profile
 
     def session(self) -> SparkSession:
-        """Waits for the JVM, and begins its session. Raises KappaError if the JVM has ended."""
+        """Waits for the JVM, and begins its session. Raises KappaError if the JVM has ended.
+
+        One that was booted ahead gives each task a session that knows nothing of the one before.
+        """
         # It is imported while the JVM boots, which takes as long as the rest of a process's start.
         from pyspark.sql import SparkSession  # noqa: PLC0415
 
         try:
+            begun = SparkSession._instantiatedSession  # noqa: SLF001  # a session of its own has no other door
+            if begun is not None and self in _ahead:
+                spark = SparkSession._instantiatedSession = begun.newSession()  # noqa: SLF001
+                return spark
             return self._begun(SparkSession.builder, *self._gateway())
         except BaseException:
             self.kill()
@@ -99,6 +106,13 @@ class Machine:
             Context._gateway.shutdown()  # type: ignore[union-attr]  # noqa: SLF001
         Context._active_spark_context = Context._gateway = Context._jvm = None  # noqa: SLF001
         self.kill()
+        # The next one is a session of another JVM.
+        if self in _ahead:
+            _ahead.remove(self)
+
+    def lower_priority(self, nice: int) -> None:
+        """Leaves the machine to others first: this process and its JVM, whatever they do next."""
+        lower_priority(nice, (os.getpid(), self.process.pid))
 
     def kill(self) -> None:
         """Ends the JVM, whatever it is doing."""
@@ -134,6 +148,10 @@ class Machine:
         return port, written[8 : 8 + length].decode()
 
 
+# The JVM that this process has booted before it knew what for (`boot_ahead`).
+_ahead: list[Machine] = []
+
+
 def boot(
     *,
     profile: Profile,
@@ -144,13 +162,21 @@ def boot(
     cores: int = 0,
     worker_memory: str = "4g",
     list_classes: Path | None = None,
+    output: int | None = None,
 ) -> Machine:
     """Starts the JVM of this process's session, and does not wait for it.
 
     `memory` is its heap (`2g`), `worker_memory` that of a Python worker; `cores` of 0 are all.
     `local_dir` takes what Spark spills and leaves; it belongs to this process alone. `list_classes`
-    is a path for the list of the JVM's classes (only recording.py asks for it).
+    is a path for the list of the JVM's classes (only recording.py asks for it). The JVM's output
+    goes to the file `output`, or where this process's own goes.
+
+    One that was booted ahead for this profile is taken as it is.
     """
+    for machine in tuple(_ahead):
+        if machine.profile is profile:
+            return machine
+        machine.end()
     cores = cores or _cores_here()
     for folder in (local_dir / "tmp", local_dir / "spark"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -169,14 +195,25 @@ def boot(
     process = subprocess.Popen(
         [*_WITHOUT_INTERRUPTS, *command(profile, memory, jars, local_dir, list_classes)],
         stdin=subprocess.PIPE,
+        stdout=output,
+        stderr=output,
         env=environment,
     )
     # Another thread may change a variable while it is read, but not add or remove one (getenv(3)).
     os.environ.update(_SET_BY_PYSPARK)
-    return Machine(process, gateway, name, memory, spark_settings(local_dir, cores, worker_memory))
+    return Machine(
+        process, gateway, name, memory, spark_settings(local_dir, cores, worker_memory), profile
+    )
 
 
-def boot_for(settings: Settings, *, profile: Profile, name: str, local_dir: Path) -> Machine:
+def boot_for(
+    settings: Settings,
+    *,
+    profile: Profile,
+    name: str,
+    local_dir: Path,
+    output: int | None = None,
+) -> Machine:
     """Starts the JVM of this process's session by a project's settings, with its jars."""
     jars = ensure_jars(find_java(), cache=settings.jars.cache, repository=settings.jars.repository)
     return boot(
@@ -187,57 +224,37 @@ def boot_for(settings: Settings, *, profile: Profile, name: str, local_dir: Path
         local_dir=local_dir,
         cores=settings.engine.cores,
         worker_memory=settings.engine.worker_memory,
+        output=output,
     )
 
 
-class Session:
-    """Spark for one leg: it starts while the job does other things, and ends with the leg."""
+def boot_ahead(settings: Settings, *, profile: Profile, local_dir: Path) -> Machine:
+    """Starts a JVM for whatever this process is given to do: the next `boot` returns it.
 
-    def __init__(self, settings: Settings, build: str, profile: Profile, local_dir: Path) -> None:
-        """Takes the job's own `local_dir`: it may contain what a killed job has left."""
-        self._settings = settings
-        self._build = build
-        self._profile = profile
-        self._folder = local_dir
-        self._machine: Machine | None = None
-        self._beginning: Future[SparkSession] | None = None
-        self._beside = ThreadPoolExecutor(max_workers=1, thread_name_prefix="session")
+    What it says goes where this process's own output goes by then.
+    """
+    says, output = os.pipe()
+    try:
+        machine = boot_for(
+            settings, profile=profile, name="spare", local_dir=local_dir, output=output
+        )
+    finally:
+        os.close(output)
+    threading.Thread(target=_relay, args=(says,), name="relay", daemon=True).start()
+    _ahead.append(machine)
+    return machine
 
-    def begin(self) -> Future[SparkSession]:
-        """Starts the JVM, and begins the session in another thread, if that was not done yet."""
-        if self._beginning is None:
-            self._machine = boot_for(
-                self._settings, profile=self._profile, name=self._build, local_dir=self._folder
-            )
-            # Its modules import each other in circles: of two threads that import them at once, one
-            # may find half of a module.
-            import_module("pyspark.sql")
-            self._beginning = self._beside.submit(self._machine.session)
-        return self._beginning
 
-    def __call__(self) -> SparkSession:
-        """Returns the session, active in this thread. Raises KappaError if its JVM has ended."""
-        spark = self.begin().result()
-        activate(spark)
-        return spark
+def booted_ahead() -> Machine:
+    """Returns the JVM that this process has booted ahead; there is one in a spare."""
+    (machine,) = _ahead
+    return machine
 
-    def __enter__(self) -> Self:
-        """Returns itself, with a clean folder."""
-        shutil.rmtree(self._folder, ignore_errors=True)
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        """Ends both, in order where they were in use."""
-        if self._machine is not None:
-            if (
-                self._beginning is not None
-                and self._beginning.done()
-                and self._beginning.exception() is None
-            ):
-                self._machine.end()
-            else:
-                self._machine.kill()
-        shutil.rmtree(self._folder, ignore_errors=True)
+def _relay(says: int) -> None:
+    while said := os.read(says, 1 << 16):
+        with suppress(OSError):
+            os.write(2, said)
 
 
 def activate(spark: SparkSession) -> None:

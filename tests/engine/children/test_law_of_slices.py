@@ -252,7 +252,12 @@ def test_a_pipeline_without_enough_time_is_not_tried_to_the_end() -> None:
     from kappa.engine.children.law import tried_in_time
 
     pages = of_rows(lambda events: events)
-    request = {"seconds": 0.0, "slices": 8, "records": {"p": [("events", 0, 0, None, "e30=")] * 3}}
+    request = {
+        "seconds": 0.0,
+        "slices": 8,
+        "by_spark": ["p"],
+        "records": {"p": [("events", 0, 0, None, "e30=")] * 3},
+    }
 
     answer = tried_in_time(request, {"p": pages})["p"]
 

@@ -38,6 +38,8 @@ from replay.children.pulse import Pulse
 from replay.rollout.fold import fold
 from replay.status.underway import Deaths
 
+# test_spares.py has the processes that wait.
+WITHOUT_SPARES = "[engine]\nspares = 0\n"
 FAILPOINTS = [
     "child.before_start",
     "child.after_start",
@@ -113,7 +115,7 @@ def test_the_end_of_a_job_decides_when_it_starts_again(end: JobEnd, after: Cours
 
 def verified_by_a_process(folder: Path, settings: str) -> tuple[list[str], Verified | None]:
     """Returns the supervisor's messages for a verification with these settings, and the verdict."""
-    (folder / "kappa.toml").write_text(settings)
+    (folder / "kappa.toml").write_text(WITHOUT_SPARES + settings)
     loaded = load_settings(folder)
     store = Store(loaded.root_url)
     for build, count in (("a", 1), ("b", 2)):
@@ -177,13 +179,13 @@ BRANCH = replace(birth("b", declared()), base=Base("a", "v0", {"orders": {"0": 7
 def test_a_catch_up_and_the_base_of_a_branch_give_way_where_something_serves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serves: bool, nice: int, born: Birth, leg: str
 ) -> None:
-    (tmp_path / "kappa.toml").touch()
+    (tmp_path / "kappa.toml").write_text(WITHOUT_SPARES)
     settings = load_settings(tmp_path)
     put_birth(Store(settings.root_url), born)
-    begun: list[tuple[int, str]] = []
+    begun: list[list[str]] = []
 
-    def start(command: list[str], *, nice: int, **_: object) -> subprocess.Popen[bytes]:
-        begun.append((nice, command[-1]))
+    def start(command: list[str], **_: object) -> subprocess.Popen[bytes]:
+        begun.append(command[-4:])
         return subprocess.Popen(["true"], start_new_session=True)
 
     monkeypatch.setattr("replay.children.child.start_tied", start)
@@ -192,7 +194,8 @@ def test_a_catch_up_and_the_base_of_a_branch_give_way_where_something_serves(
     processes.ensure_jobs(frozenset(["b"]), "127.0.0.1:1", serves=serves)
     processes.end_all()
 
-    assert begun == [(nice, leg)]
+    # It takes its niceness itself, once it knows that it will take long.
+    assert begun == [["--leg", leg, "--nice", str(nice)]]
 
 
 def test_deaths_are_told_until_the_job_runs_well_again() -> None:
@@ -263,7 +266,7 @@ def test_a_nice_process_gives_way_to_other_sessions_too(tmp_path: Path) -> None:
 def test_a_supervisor_killed_at_any_step_leaves_no_job_and_the_next_starts_one(
     point: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "kappa.toml").touch()
+    (tmp_path / "kappa.toml").write_text(WITHOUT_SPARES)
     command = [
         sys.executable,
         "-c",
@@ -294,7 +297,7 @@ def test_a_supervisor_killed_at_any_step_leaves_no_job_and_the_next_starts_one(
 
 @pytest.mark.slow
 def test_a_job_that_is_stopped_is_told_ended_and_started_again(tmp_path: Path) -> None:
-    (tmp_path / "kappa.toml").write_text("[engine]\nhung_seconds = 4\n")
+    (tmp_path / "kappa.toml").write_text(f"{WITHOUT_SPARES}hung_seconds = 4\n")
     settings, said = load_settings(tmp_path), []
     store = Store(settings.root_url)
     put_birth(store, birth("b", declared()))
@@ -378,7 +381,7 @@ def _is_job_of(process: Path, folder: Path) -> bool:
 def test_a_job_that_ignores_sigterm_after_the_broker_moved_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "kappa.toml").touch()
+    (tmp_path / "kappa.toml").write_text(WITHOUT_SPARES)
     settings = load_settings(tmp_path)
     put_birth(Store(settings.root_url), birth("b", declared()))
     deaf = (

@@ -1,0 +1,100 @@
+"""A task for a spare: a program that it runs in its own process, with its own Spark.
+
+A task is a line of JSON on the spare's input. A spare that was given a task by a command answers
+with a line on its output once the program has ended, and waits for the command's next task.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+# The folder of a root that has the spares' folders and doors.
+SPARES = "spares"
+# unix(7): 108 bytes on Linux, with the end; 104 on macOS.
+_MOST_SOCKET_BYTES = 104
+# The line that follows a program's own output: it ends with the program's exit code.
+ENDED = "kappa task ended: "
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A program with its arguments. Its output is appended to `log`, or stays where it is.
+
+    The process ends with a task that has a log: that is a job. `environment` has variables that
+    the program gets besides, and `folder` is its working directory.
+    """
+
+    program: str
+    arguments: tuple[str, ...]
+    log: str = ""
+    environment: tuple[tuple[str, str], ...] = ()
+    folder: str = ""
+
+    @property
+    def line(self) -> bytes:
+        """The line that hands it over."""
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+    @classmethod
+    def of_line(cls, line: bytes) -> Task:
+        """Returns the task of a line."""
+        given = json.loads(line)
+        return cls(
+            given["program"],
+            tuple(given["arguments"]),
+            given["log"],
+            tuple((name, value) for name, value in given["environment"]),
+            given["folder"],
+        )
+
+
+@contextmanager
+def socket_name(path: Path) -> Iterator[str]:
+    """Yields a name of a socket that is short enough for the system, whatever its folder's is."""
+    if len(os.fsencode(path)) < _MOST_SOCKET_BYTES:
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
+def door(spares: Path, pid: int) -> Path:
+    """Returns the socket of the spare with this process id and this process's libraries."""
+    return spares / f"{pid}-{libraries()}.door"
+
+
+def taken(spares: Path, pid: int) -> Path:
+    """Returns what the door of a spare becomes once somebody has come."""
+    return spares / f"{pid}.taken"
+
+
+def doors(spares: Path) -> Iterator[Path]:
+    """Yields the sockets of spares that have this process's libraries."""
+    yield from spares.glob(f"*-{libraries()}.door")
+
+
+def libraries() -> str:
+    """Returns what changes when a package is installed, changed or removed, or this one is moved.
+
+    A process that has imported libraries earlier may have others than a new one would.
+    """
+    places = {__file__, *(place for place in sys.path if place.endswith("-packages"))}
+    found = [sys.executable, *(f"{place} {_changed_at(place)}" for place in sorted(places))]
+    return hashlib.sha256("\n".join(found).encode()).hexdigest()[:12]
+
+
+def _changed_at(place: str) -> int:
+    try:
+        return Path(place).stat().st_mtime_ns
+    except OSError:
+        return 0

@@ -1,0 +1,27 @@
+"""A spare without Spark: it is ready at once. Its tasks, its door and its end are a spare's own."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from kappa.base.errors import ExitCode
+from kappa.base.program import run_program
+from kappa.code.task import door
+from kappa.engine.spare.spare import run_tasks
+from kappa.engine.spare.tasks import Tasks
+
+
+def main(arguments: list[str] | None = None) -> int:
+    def work(given: argparse.Namespace) -> ExitCode:
+        tasks = Tasks(door(Path(given.folder).parent, os.getpid()))
+        if not tasks.is_there():
+            tasks.open_door()
+        return ExitCode(run_tasks(tasks))
+
+    return run_program("plain_spare", work, arguments, folder=str, door=str)
+
+
+if __name__ == "__main__":
+    os._exit(main())
