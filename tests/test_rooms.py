@@ -111,7 +111,7 @@ DOORS = {
         "kappa/setup.py",
         "demo/",
     ),
-    "setproctitle": ("kappa/engine/spare/spare.py",),
+    "setproctitle": ("kappa/base/process.py",),
     "pandas": ("kappa/engine/fold/step_loop.py", "demo/producer/events.py"),
     # Whole columns at a time.
     "numpy": (

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -107,6 +107,19 @@ def start_apart(command: Sequence[str], *, output: IO[bytes]) -> subprocess.Pope
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
+
+
+def name_process(name: Callable[[str], str]) -> None:
+    """Changes this process's command line, for `ps` and for people; it takes the former one.
+
+    It is cut where the first one ended.
+    """
+    # Else the environment, which follows in memory, would be written over.
+    os.environ["SPT_NOENV"] = "1"
+    # Only a process that does something else than it was started for needs it.
+    from setproctitle import getproctitle, setproctitle  # noqa: PLC0415
+
+    setproctitle(name(getproctitle()))
 
 
 def lower_priority(nice: int, pids: Sequence[int]) -> None:

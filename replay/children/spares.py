@@ -104,7 +104,8 @@ class Spares:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _started(self) -> _Spare:
-        folder = self._folder / secrets.token_hex(4)
+        # Its length leaves room for the name of the task in the process's command line.
+        folder = self._folder / secrets.token_hex(40)
         folder.mkdir(parents=True)
         child = ChildProcess(
             "a spare",

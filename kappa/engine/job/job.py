@@ -23,7 +23,7 @@ import threading
 from contextlib import ExitStack
 
 from kappa.base.errors import Broken, ExitCode, KappaError, UsageError
-from kappa.base.process import lower_priority, set_by_sigterm
+from kappa.base.process import lower_priority, name_process, set_by_sigterm
 from kappa.base.program import run_program
 from kappa.base.settings import Settings, load_settings
 from kappa.engine.legs.legs import LegKind
@@ -59,10 +59,13 @@ def run(
         ExitStack() as ending,
     ):
         try:
-            profile = Profile.TAIL
+            profile, offsets = Profile.TAIL, 0
             if kind in {LegKind.BASE, LegKind.CATCH_UP}:
                 offsets = _left_to_fold(store, settings, bootstrap_servers, build, kind)
                 if kind is LegKind.CATCH_UP and offsets <= settings.engine.tail_records:
+                    name_process(
+                        lambda name: name.replace(f"--leg {kind}", f"--leg {LegKind.TAIL}")
+                    )
                     kind = LegKind.TAIL
                 else:
                     lower_priority(nice, (os.getpid(),))
@@ -70,7 +73,8 @@ def run(
             session = ending.enter_context(
                 LegSession(settings, build, profile, store.path(f"{folder(build)}/spark"))
             )
-            session.begin()
+            if kind is not LegKind.BASE or offsets:
+                session.begin()
             from kappa.engine.job.legwork import Legwork  # noqa: PLC0415  # see above
 
             Legwork(store, settings, bootstrap_servers, build, session, stop).run(kind)

@@ -18,9 +18,8 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from setproctitle import setproctitle
-
 from kappa.base.errors import ExitCode
+from kappa.base.process import name_process
 from kappa.base.program import command_of, run_program
 from kappa.base.settings import load_settings
 from kappa.code.task import ENDED, Task, door
@@ -52,7 +51,7 @@ def _run(task: Task) -> int:
     os.environ.update(task.environment)
     if task.folder:
         os.chdir(task.folder)
-    setproctitle(" ".join(command_of(task.program, *task.arguments)))
+    name_process(lambda _spare: " ".join(command_of(task.program, *task.arguments)))
     code: int = import_module(task.program).main(list(task.arguments))
     return code
 

@@ -27,14 +27,15 @@ class Process:
         self.project = project
         (project / "kappa.toml").touch()
         self.spares = project / "spares"
-        (self.spares / "own").mkdir(parents=True)
+        self.own = self.spares / ("own" * 40)
+        self.own.mkdir(parents=True)
         self.log = project / "spare.log"
         self.guest = socket.socket(socket.AF_UNIX)
         with self.log.open("ab") as output:
             self.process = start_tied(
                 [
                     *(sys.executable, "-P", "-m", module, "--project", str(project)),
-                    *("--root", str(project / "root"), "--folder", str(self.spares / "own")),
+                    *("--root", str(project / "root"), "--folder", str(self.own)),
                     *("--door", with_door),
                 ],
                 output=output,
@@ -190,4 +191,4 @@ def test_of_one_task_no_trace_is_in_the_session_of_the_next(
     assert (first["views"], first["functions"]) == ([], False)
     assert (first["ansi"], first["utc"]) == ("true", "UTC")
     # What warmed it up has left nothing either.
-    assert not (spare.spares / "own" / "warm-up").exists()
+    assert not (spare.own / "warm-up").exists()
