@@ -230,12 +230,16 @@ class Simulation:
             if waiting is not None and waiting.waits:
                 with suppress(KappaError):
                     ask_promote(world.store, "ships")
-            if waiting is None and (
-                "ships" not in state.serving or world.shown[1].equals(world.log.end(["ships"]))
-            ):
-                break
             world.round()
             world.look()
+            if (
+                waiting is None
+                and world.state().last == state.last
+                and (
+                    "ships" not in state.serving or world.shown[1].equals(world.log.end(["ships"]))
+                )
+            ):
+                break
         else:
             raise AssertionError(f"it does not come to rest: {world.controller.waits}")
         world.end()
