@@ -9,11 +9,13 @@ from pathlib import Path
 from kappa.base.disk import delete_file
 from kappa.base.errors import Damaged
 from kappa.base.failpoint import failpoint
+from kappa.state.store import Store
 from kappa.tables.delta import LOG_FILE, LOG_FOLDER
 from kappa.tables.versions import files
 
 
 def delete_unneeded(
+    store: Store,
     path: str,
     newest: int,
     pinned: Iterable[int],
@@ -25,7 +27,13 @@ def delete_unneeded(
     No commit may be under way.
     """
     deleted = 0
-    for file in unneeded(path, newest, pinned, listed=listed):
+    found = unneeded(path, newest, pinned, listed=listed)
+    log = Path(path) / LOG_FOLDER
+    if any(file.parent == log for file in found):
+        # Who has written a checkpoint may have died before its name was on the disk: it is read in
+        # place of what goes.
+        store.sync(sorted({*log.glob("*.checkpoint.parquet")} - {*found}))
+    for file in found:
         failpoint("table.before_delete")
         delete_file(file)
         failpoint("table.after_delete")

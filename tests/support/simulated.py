@@ -111,8 +111,12 @@ class Simulation:
                 self._step(number)
             self.fate.at = set()
             for act in tuple(self.fate.acts):
-                with suppress(KappaError):
+                try:
                     self._act(act)
+                except KappaError:
+                    self.fate.dead |= act == "_round"
+            if self.fate.dead:
+                self._begin_anew(power=False)
             self._come_to_rest()
 
     def _step(self, number: int) -> None:
@@ -136,16 +140,16 @@ class Simulation:
         except KappaError as error:
             # Its message is for people; any other error than this would end the simulation.
             said = error.message
-            if fails == "disk":
-                # A process that meets it ends.
-                self.fate.dead = True
+            # A process that meets it ends. So does a job whose file was collected while it stood
+            # still.
+            self.fate.dead |= fails == "disk" or act == "_round"
         self.faults.on = False
         stands = " ".join(sorted(self.fate.acts))
         self.tell(
             f"{number:3} {act[1:]:8} {fails:5} {said} {stands and f'({stands[1:]} stand still)'}"
         )
         if self.fate.dead:
-            self.happened[fails] += 1
+            self.happened[fails or "error"] += 1
             self._begin_anew(power=fails == "power")
         self.world.look()
 
