@@ -113,6 +113,9 @@ class Simulation:
             for act in tuple(self.fate.acts):
                 try:
                     self._act(act)
+                except Died:
+                    # What was beside it has ended.
+                    continue
                 except KappaError:
                     self.fate.dead |= act == "_round"
             if self.fate.dead:
