@@ -159,7 +159,7 @@ class StoredArchive:
             ensure_checkpoint(store, self.path, self.version)
             # A handle that has read the log would read its older files again.
             self._table = open_newest(self.path)
-        for file in unneeded(self.path, self.version, ()):
+        for file in unneeded(store, self.path, self.version, ()):
             delete_file(file)
 
 

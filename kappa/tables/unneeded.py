@@ -9,11 +9,13 @@ from pathlib import Path
 from kappa.base.disk import delete_file
 from kappa.base.errors import Damaged
 from kappa.base.failpoint import failpoint
+from kappa.state.store import Store
 from kappa.tables.delta import LOG_FILE, LOG_FOLDER
 from kappa.tables.versions import files
 
 
 def delete_unneeded(
+    store: Store,
     path: str,
     newest: int,
     pinned: Iterable[int],
@@ -25,7 +27,7 @@ def delete_unneeded(
     No commit may be under way.
     """
     deleted = 0
-    for file in unneeded(path, newest, pinned, listed=listed):
+    for file in unneeded(store, path, newest, pinned, listed=listed):
         failpoint("table.before_delete")
         delete_file(file)
         failpoint("table.after_delete")
@@ -34,6 +36,7 @@ def delete_unneeded(
 
 
 def unneeded(
+    store: Store,
     path: str,
     newest: int,
     pinned: Iterable[int],
@@ -42,8 +45,8 @@ def unneeded(
 ) -> tuple[Path, ...]:
     """Lists the files that neither the newest version nor a pinned one needs.
 
-    A version needs its data files, and its log from the newest checkpoint before it. No version
-    is behind the newest: what is left there was taken back. A pinned
+    A version needs its data files, and its log from the newest checkpoint before it, which is on
+    the disk by then. No version is behind the newest: what is left there was taken back. A pinned
     version that is not whole any more was deleted before it was pinned, and is passed over: its
     reader notices, and starts over. `listed` keeps the files of pinned versions from one call to
     the next: they never change, and each version costs some milliseconds to list. Raises Damaged if
@@ -68,10 +71,13 @@ def unneeded(
         )
     needed = {name for names in kept.values() for name in names}
     data = [Path(name) for name in sorted(there) if name not in needed]
-    return (
-        *(file for file in data if str(_subject(file)) not in needed),
-        *_unneeded_log(Path(path) / LOG_FOLDER, kept),
-    )
+    log = Path(path) / LOG_FOLDER
+    in_log = _unneeded_log(log, kept)
+    if in_log:
+        # Who has written a checkpoint may have died before its name was on the disk: it is read in
+        # place of what goes.
+        store.sync(sorted({*log.glob("*.checkpoint.parquet")} - {*in_log}))
+    return (*(file for file in data if str(_subject(file)) not in needed), *in_log)
 
 
 def _files_if_whole(

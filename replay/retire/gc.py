@@ -201,7 +201,8 @@ def _unneeded(
         path = table_path(store, birth.build, name)
         # A table that is gone is no garbage: kappa doctor tells of it.
         if Path(path).exists():
-            yield from unneeded(path, version, {each[name] for each in versions if name in each})
+            pinned = {each[name] for each in versions if name in each}
+            yield from unneeded(store, path, version, pinned)
 
 
 def _described(store: Store, state: State, now: float) -> Iterator[Path]:

@@ -118,7 +118,9 @@ def check(bed: Testbed) -> str:
         bed.must("replay", "shop", "--yes")
     # Nobody brings a rollout on meanwhile: neither can be done before the other begins.
     said = two_undos(bed, stopped=bed.supervisor_pid)
-    assert sorted(each.code for each in said) == [ExitCode.OK, ExitCode.CONFLICT], said
+    assert sorted(each.code for each in said) == [ExitCode.OK, ExitCode.CONFLICT], "\n".join(
+        map(str, said)
+    )
     assert [each.code for each in overtaken_undo(bed)] == [ExitCode.OK, ExitCode.OK]
     bed.must("doctor")
     bed.must("scrub")

@@ -15,16 +15,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 from crashing_job import FakeLog, Job, declared
 from plans import log as log_facts
 
-from kappa.base.errors import Broken
+from kappa.base.errors import Broken, Conflict
 from kappa.base.failpoint import acting
 from kappa.base.sections import RolloutSettings
 from kappa.state.build import folder, read_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.job.stopped import Stopped, read_stopped
 from kappa.state.kept import kept_of
+from kappa.state.lock import Lock
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables.branch import shown_of
@@ -279,6 +281,17 @@ class World:
         self.doom.spares = True
         try:
             self.shown = self.read()
+        finally:
+            self.doom.spares = False
+
+    def check_writers(self) -> None:
+        """Asserts that nobody else can begin to write a build whose job runs (I8)."""
+        self.doom.spares = True
+        try:
+            for build in self.jobs:
+                other = Lock(self.store.path(f"{folder(build)}/lock"), what=build)
+                with pytest.raises(Conflict):
+                    other.acquire()
         finally:
             self.doom.spares = False
 

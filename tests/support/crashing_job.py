@@ -49,6 +49,18 @@ class Patience(threading.Event):
         raise AssertionError(f"it would wait for ever (in naps of {timeout} s)")
 
 
+class Waiting(threading.Event):
+    """A stop that is never asked for: a second passes for all while one job waits for it."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002  # an event's form
+        self._world.steady += 1
+        return False
+
+
 class FakeLog:
     """A topic of two partitions: even keys in one, odd keys in the other, rubbish in both.
 
@@ -162,6 +174,7 @@ class Job:
                 birth,
                 hold_seconds=10,
                 keep_every_seconds=world.keep_every_seconds,
+                stop=Waiting(world),
                 clock=lambda: world.steady,
             )
             self.publisher.take_over()

@@ -79,11 +79,17 @@ class Disk:
             self.lost += there[1] is not None and found != there[1]
             if found is None:
                 continue
-            if found in self.lasting_names or (found in self._now and self._now[found].is_dir()):
+            if found in self.lasting_names or self._is_folder(found):
                 (into / name).mkdir()
                 self._make(found, into / name)
             else:
                 (into / name).write_bytes(self._bytes(found))
+
+    def _is_folder(self, inode: Inode) -> bool:
+        # One that was deleted is known by its handle alone.
+        if inode in self._handles:
+            return stat.S_ISDIR(os.fstat(self._handles[inode]).st_mode)
+        return inode in self._now and self._now[inode].is_dir()
 
     def _names_now(self, folder: Inode) -> dict[str, Inode]:
         path = self._now.get(folder)

@@ -5,9 +5,11 @@ happens to them: a process dies at any of its effects (failpoints, syncs), power
 was not synced is lost, torn or reordered (power.py), calls of the operating system fail
 (faulty.py), clocks jump, a second supervisor decides beside the first, and any of them stands still
 in mid-step while the others act (paused.py). A reader that never dies looks after each step, and
-another one stands still while it reads: nothing goes back, rows are those of the log, and each
-offset has one fate (I1, I2, I3, I6, I13). When faults end, all comes to rest at the log's end (I9),
-and files on disk are those that are referenced (I5).
+another one stands still while it reads: nothing goes back, no switch is an error, rows are those of
+the log, and each offset has one fate (I1 to I4, I6, I13). A build that is written has no second
+writer (I8), and an error says what to do (I10). When faults end, commands that were interrupted are
+typed again (I7), all comes to rest at the log's end (I9), and files on disk are those that are
+referenced (I5).
 
     python tests/support/simulated.py SEED [SEED ...]    runs these seeds again, and tells each step
 """
@@ -22,6 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -105,14 +108,22 @@ class Simulation:
             ending.enter_context(self.faults.injected())
             self.world = World(Store(root), self.fate, keep_every_seconds=0.0, keep_seconds=60.0)
             self.second: Controller | None = None
+            self.interrupted: list[Callable[[], object]] = []
             self.world.log.ensure(self.draw.randrange(6, 16))
             self.world.stage("one")
             for number in range(STEPS):
                 self._step(number)
             self.fate.at = set()
             for act in tuple(self.fate.acts):
-                with suppress(KappaError):
+                try:
                     self._act(act)
+                except Died:
+                    # What was beside it has ended.
+                    continue
+                except KappaError:
+                    self.fate.dead |= act == "_round"
+            if self.fate.dead:
+                self._begin_anew(power=False)
             self._come_to_rest()
 
     def _step(self, number: int) -> None:
@@ -131,23 +142,28 @@ class Simulation:
             self._act(act)
         except Died:
             said = "died"
+            if act == "_operate":
+                self.interrupted.append(self.typed)
         except Broken:
             raise
         except KappaError as error:
-            # Its message is for people; any other error than this would end the simulation.
+            # Its message is for people; any other error than this would end the simulation (I10).
             said = error.message
-            if fails == "disk":
-                # A process that meets it ends.
-                self.fate.dead = True
+            if not error.hint:
+                raise AssertionError(f"it does not say what to do: {said}") from error
+            # A process that meets it ends. So does a job whose file was collected while it stood
+            # still.
+            self.fate.dead |= fails == "disk" or act == "_round"
         self.faults.on = False
         stands = " ".join(sorted(self.fate.acts))
         self.tell(
             f"{number:3} {act[1:]:8} {fails:5} {said} {stands and f'({stands[1:]} stand still)'}"
         )
         if self.fate.dead:
-            self.happened[fails] += 1
+            self.happened[fails or "error"] += 1
             self._begin_anew(power=fails == "power")
         self.world.look()
+        self.world.check_writers()
 
     def _act(self, name: str) -> None:
         """Lets one act, to its end or to where it stands still; who stood still goes on."""
@@ -207,21 +223,26 @@ class Simulation:
 
     def _operate(self) -> None:
         store = self.world.store
-        intents: list[Callable[[], object]] = [
-            lambda: self.world.stage(self.draw.choice(VERSIONS), auto_promote=True),
-            lambda: self.world.stage(self.draw.choice(VERSIONS), auto_promote=False),
-            lambda: ask_promote(store, "ships"),
-            lambda: ask_verify(store, "ships"),
-            lambda: ask_undo(store, "ships"),
-            lambda: abandon(store, "ships"),
-            lambda: ask_pause(store, "ships"),
-            lambda: ask_resume(store, "ships"),
+        intents: list[Callable[[], Callable[[], object]]] = [
+            lambda: partial(self.world.stage, self.draw.choice(VERSIONS), auto_promote=True),
+            lambda: partial(self.world.stage, self.draw.choice(VERSIONS), auto_promote=False),
+            *(
+                lambda ask=ask: partial(ask, store, "ships")  # type: ignore[misc]
+                for ask in (ask_promote, ask_verify, ask_undo, abandon, ask_pause, ask_resume)
+            ),
         ]
-        self.draw.choices(intents, [6, 3, 3, 1, 2, 1, 1, 3])[0]()
+        self.typed = self.draw.choices(intents, [6, 3, 3, 1, 2, 1, 1, 3])[0]()
+        self.typed()
 
     def _come_to_rest(self) -> None:
-        """Asserts that all that was begun ends, and that readers see the whole log (I9)."""
+        """Asserts that all that was begun ends, and that readers see the whole log (I9).
+
+        Commands that were interrupted are typed again: they are done, or refused (I7).
+        """
         world = self.world
+        for command in self.interrupted:
+            with suppress(KappaError):
+                command()
         with suppress(KappaError):
             ask_resume(world.store, "ships")
         for _ in range(REST):
@@ -230,12 +251,16 @@ class Simulation:
             if waiting is not None and waiting.waits:
                 with suppress(KappaError):
                     ask_promote(world.store, "ships")
-            if waiting is None and (
-                "ships" not in state.serving or world.shown[1].equals(world.log.end(["ships"]))
-            ):
-                break
             world.round()
             world.look()
+            if (
+                waiting is None
+                and world.state().last == state.last
+                and (
+                    "ships" not in state.serving or world.shown[1].equals(world.log.end(["ships"]))
+                )
+            ):
+                break
         else:
             raise AssertionError(f"it does not come to rest: {world.controller.waits}")
         world.end()

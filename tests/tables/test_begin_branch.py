@@ -137,7 +137,7 @@ def test_its_tables_are_those_of_the_frontier_whatever_becomes_of_the_other_buil
     begin_from(store, birth("b"), store, there)
     for table in build.tables.values():
         table.compact(mark("a", "log", 9), target_bytes=1 << 20)
-        delete_unneeded(table.path, table.version, ())
+        delete_unneeded(store, table.path, table.version, ())
 
     first = Frontiers(store, "b").newest()
     assert first is not None
@@ -172,7 +172,7 @@ def test_it_goes_on_by_itself_and_the_other_build_never_sees_it(store: Store) ->
     mine = ensure_table(table_path(store, "b", "log"), TABLES[0].columns, mark("b", "log", 0))
     mine.append(pa.table({"n": [7]}), mark("b", "log", 2), Guard("b/log/1", 2))
     mine.compact(mark("b", "log", 2), target_bytes=1 << 20)
-    delete_unneeded(mine.path, mine.version, ())
+    delete_unneeded(store, mine.path, mine.version, ())
 
     assert rows(store, "b", "log", mine.version) == [0, 7]
     assert rows(store, "a", "log", build.tables["log"].version) == [0]
@@ -186,7 +186,7 @@ def test_a_version_that_is_not_there_any_more_is_damage_and_publishes_nothing(st
     for table in build.tables.values():
         table.compact(mark("a", "log", 2), target_bytes=1 << 20)
         ensure_checkpoint(store, table.path, table.version)
-        delete_unneeded(table.path, table.version, ())
+        delete_unneeded(store, table.path, table.version, ())
 
     with pytest.raises(Damaged):
         begin_from(store, birth("b"), store, there)

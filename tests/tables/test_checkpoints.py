@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from power import Disk
 from kappa.state.build import table_path
 from kappa.state.store import Store
 from kappa.tables.checkpoint import ensure_checkpoint
+from kappa.tables.unneeded import delete_unneeded
 from kappa.tables.versions import files
 
 SEEDS = 10
@@ -46,3 +48,31 @@ def test_wherever_power_is_lost_the_table_can_be_opened(tmp_path: Path, sync: in
 
         for version in (2, 3):
             assert len(files(path, version)) == 1
+
+
+@pytest.mark.parametrize("sync", range(8, 13))
+def test_one_that_a_killed_process_has_left_lasts_before_what_it_replaces_is_deleted(
+    tmp_path: Path, sync: int
+) -> None:
+    for seed in range(SEEDS):
+        root = tmp_path / str(seed)
+        make_commits(Store(root, syncs=False), "b", "t", 3)
+        syncs = 0
+
+        def kill() -> None:
+            nonlocal syncs
+            syncs += 1
+            if syncs == sync:  # called within this round
+                raise CutError
+
+        disk = Disk(root, random.Random(seed), kill)
+        path = table_path(Store(root), "b", "t")
+        with disk.watching():
+            with suppress(CutError):
+                ensure_checkpoint(Store(root), path, 3)
+            disk.before_sync = lambda: None
+            # The next process, which knows nothing of the first.
+            delete_unneeded(Store(root), path, 3, ())
+            disk.cut()
+
+        assert len(files(path, 3)) == 1

@@ -117,6 +117,7 @@ class Maintenance:
         for name, stored in (each for writer in self._writers for each in writer.at_rest()):
             in_history, listed = kept_versions(kept, name), self._listed.setdefault(name, {})
             delete_unneeded(
+                self._store,
                 stored.path,
                 stored.version,
                 pinned_versions(leases, self._build, name) | in_history,

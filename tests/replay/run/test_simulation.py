@@ -1,4 +1,4 @@
-"""Seeds of the simulation: whatever fails, no invariant does (I1, I2, I3, I5, I6, I9, I13)."""
+"""Seeds of the simulation: whatever fails, no invariant does (I1 to I10, I13)."""
 
 from __future__ import annotations
 
