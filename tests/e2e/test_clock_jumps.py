@@ -12,7 +12,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from pathlib import Path
 import jumping_clock
 import pytest
 from e2e_shop import ASKED, V1, V2, order
+from meanwhile import Beside, beside
 from reading import assert_right
 from testbed import Testbed, platform
 
@@ -128,30 +128,22 @@ def reading(bed: Testbed, script: Path) -> Iterator[list[object]]:
     seen += [json.loads(each) for each in said]
 
 
-@contextmanager
-def producing(bed: Testbed) -> Iterator[None]:
+class Ordering(Beside):
     """Produces orders all the time, each lot by a process whose clock jumps, too."""
-    stop = threading.Event()
 
-    def go_on() -> None:
-        for turn in itertools.count():
-            if stop.wait(1.0):
-                return
-            lines = "".join(
-                (order(number).value or b"").decode() + "\n"
-                for number in range(100 * turn, 100 * turn + 100)
-            )
-            # The broker refuses a record that is an hour ahead of it: one that the jump overtook.
-            said = bed.kappa("produce", "orders", "-", given=lines)
-            assert said.code == 0 or "failed to validate record" in said.err, said
+    def __init__(self, bed: Testbed) -> None:
+        super().__init__()
+        self._bed = bed
+        self._lots = itertools.count()
 
-    thread = threading.Thread(target=go_on)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+    def go_on(self) -> None:
+        first = 100 * next(self._lots)
+        lines = "".join(
+            (order(number).value or b"").decode() + "\n" for number in range(first, first + 100)
+        )
+        # The broker refuses a record that is an hour ahead of it: one that the jump overtook.
+        said = self._bed.kappa("produce", "orders", "-", given=lines)
+        assert said.code == 0 or "failed to validate record" in said.err, said
 
 
 def answers(bed: Testbed, pinned: PinnedSnapshot) -> list[tuple[object, ...]]:
@@ -181,7 +173,7 @@ def test_whenever_the_clock_jumps_nothing_is_wrong_and_all_goes_on(
         bed.must("deploy", "--yes")
         with (
             reading(bed, tmp_path / "reader.py") as seen,
-            producing(bed),
+            beside(Ordering(bed)),
             # Good for longer than any jump: collection keeps what it names.
             pin(bed.store, lease_seconds=3 * DAY) as pinned,
         ):

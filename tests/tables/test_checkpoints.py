@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,8 +21,19 @@ from kappa.tables.versions import files
 SEEDS = 10
 
 
-class CutError(Exception):
-    """Power is lost."""
+class EndedError(Exception):
+    """The process ends: it is killed, or power is lost."""
+
+
+def ending_at(sync: int) -> Callable[[], None]:
+    """Returns what is called before each sync, and ends the process at the sync of this number."""
+    numbers = itertools.count(1)
+
+    def end() -> None:
+        if next(numbers) == sync:
+            raise EndedError
+
+    return end
 
 
 # From the first folder that is made to the last name that is synced.
@@ -29,21 +42,13 @@ def test_wherever_power_is_lost_the_table_can_be_opened(tmp_path: Path, sync: in
     for seed in range(SEEDS):
         root = tmp_path / str(seed)
         make_commits(Store(root, syncs=False), "b", "t", 3)
-        syncs = 0
-
-        def cut() -> None:
-            nonlocal syncs
-            syncs += 1
-            if syncs == sync:  # called within this round
-                raise CutError
-
-        disk = Disk(root, random.Random(seed), cut)
+        disk = Disk(root, random.Random(seed), ending_at(sync))
         store = Store(root)
         path = table_path(store, "b", "t")
         with disk.watching():
             try:
                 ensure_checkpoint(store, path, 2)
-            except CutError:
+            except EndedError:
                 disk.cut()
 
         for version in (2, 3):
@@ -57,18 +62,10 @@ def test_one_that_a_killed_process_has_left_lasts_before_what_it_replaces_is_del
     for seed in range(SEEDS):
         root = tmp_path / str(seed)
         make_commits(Store(root, syncs=False), "b", "t", 3)
-        syncs = 0
-
-        def kill() -> None:
-            nonlocal syncs
-            syncs += 1
-            if syncs == sync:  # called within this round
-                raise CutError
-
-        disk = Disk(root, random.Random(seed), kill)
+        disk = Disk(root, random.Random(seed), ending_at(sync))
         path = table_path(Store(root), "b", "t")
         with disk.watching():
-            with suppress(CutError):
+            with suppress(EndedError):
                 ensure_checkpoint(Store(root), path, 3)
             disk.before_sync = lambda: None
             # The next process, which knows nothing of the first.
