@@ -23,8 +23,6 @@ from replay.plan.plan import Plan, PlanStep
 from replay.preflight.sample import Sampled, sample
 
 _FORMAT = 1
-# More slices find a breaking cut more likely; each takes the time of a small slice.
-_SLICES = 8
 _MOST_BYTES = 4 << 20
 # The JVM's start, and a slice that is folded when the time is over, on a busy machine.
 _SPARE_SECONDS = 480.0
@@ -79,7 +77,6 @@ def ensure_lawful(
         too_long=too_long,
         say=lambda line: say(f"law of slices: {line}"),
         seconds=seconds,
-        slices=_SLICES,
         by_spark=[name for name in tried if _is_large(settings, steps[name])],
         # Without headers: offsets differ here, so a redriven record is tried as any other.
         records={

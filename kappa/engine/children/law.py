@@ -27,7 +27,10 @@ from kappa.engine.children.slicings import LawBroken, hold_to_law
 from kappa.engine.spark.session import booted_ahead
 from kappa.engine.spark.workers import tell_workers
 
-# Other processes have priority: what serves meanwhile keeps its freshness.
+# A person waits, and each takes the time of a small slice. Slices that are empty, or folded once
+# more, are no matter of a pipeline's code.
+_SLICES = 4
+# Where slices are large, others have priority: what serves meanwhile keeps its freshness.
 _NICE = 5
 
 
@@ -37,7 +40,8 @@ def main(arguments: list[str]) -> int:
     request = json.loads((scratch / "request.json").read_text(encoding="utf-8"))
     sources = Sources(Path(request["folder"]))
     machine = booted_ahead()
-    machine.lower_priority(_NICE)
+    if request["by_spark"]:
+        machine.lower_priority(_NICE)
     open_sources(sources)
     pipelines = {
         name: next(
@@ -70,8 +74,8 @@ def tried_in_time(
                 held = hold_to_law(
                     local,
                     log,
-                    cuts=1,
-                    most_slices=request["slices"],
+                    cuts=0,
+                    most_slices=_SLICES,
                     by_spark=name in request["by_spark"],
                     say=partial(_say, name, began),
                     is_over=partial(_is_past, share_ends_at),

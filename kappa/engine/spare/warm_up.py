@@ -1,6 +1,6 @@
 """What a spare runs once, so that its first task meets code that has run before.
 
-It describes a pipeline of its own, folds a few records of it and streams a few rows. All of that
+It folds a few records of a pipeline of its own, streams a few rows and describes the pipeline. All of that
 has the warm-up's own session and folder, and no task sees any of it.
 """
 
@@ -26,6 +26,11 @@ from kappa.folds.kinds.sum import sum_
 from kappa.values.columns import parse_type
 
 _RECORDS = 20
+# What the function returns, as `describe` would say it.
+_OUTPUTS = {
+    "by_kind": {"kind": "string", "n": "bigint", "day": "date"},
+    "kept": {"id": "string", "kind": "string", "n": "bigint"},
+}
 _EVENTS = Topic("warm_up", key="id", event="id string not null, kind string not null, n bigint")
 
 
@@ -46,29 +51,27 @@ def warm_up(events: DataFrame) -> dict[str, DataFrame]:
 
 
 def steps(spark: SparkSession, folder: Path) -> Iterator[Callable[[], object]]:
-    """Yields what is to be run, in short steps: a task that comes meanwhile waits for one."""
-    local: list[LocalPipeline] = []
-    yield lambda: local.append(_described(spark, warm_up))
-    yield partial(_fold, local, folder / "warm-up")
+    """Yields what is to be run, in short steps: a task that comes meanwhile waits for one.
+
+    What jobs need is first: a command that took the last spare is followed by one.
+    """
+    yield partial(_fold, spark, folder / "warm-up")
     yield partial(_stream, spark, folder / "warm-up")
+    yield partial(describe, spark, warm_up, Watch(Path(__file__).parent))
     yield partial(shutil.rmtree, folder / "warm-up", ignore_errors=True)
 
 
-def _described(spark: SparkSession, example: Pipeline) -> LocalPipeline:
-    found = describe(spark, example, Watch(Path(__file__).parent))
-    tables = {
-        table: {name: parse_type(kind) for name, kind in columns}
-        for table, columns in found.tables.items()
-    }
-    return LocalPipeline(example, spark, tables)
-
-
-def _fold(local: list[LocalPipeline], folder: Path) -> None:
+def _fold(spark: SparkSession, folder: Path) -> None:
     log = MemoryLog()
     for number in range(_RECORDS):
         event = {"id": str(number), "kind": "ab"[number % 2], "n": number}
         log.add(_EVENTS.name, 0, json.dumps(event).encode(), key=str(number).encode())
-    rehearsal = Rehearsal(folder / "here", local[0], log, driver_rows=_RECORDS)
+    outputs = {
+        table: {name: parse_type(kind) for name, kind in columns.items()}
+        for table, columns in _OUTPUTS.items()
+    }
+    local = LocalPipeline(warm_up, spark, outputs)
+    rehearsal = Rehearsal(folder / "here", local, log, driver_rows=_RECORDS)
     try:
         rehearsal.fold(log.end)
     finally:

@@ -254,7 +254,6 @@ def test_a_pipeline_without_enough_time_is_not_tried_to_the_end() -> None:
     pages = of_rows(lambda events: events)
     request = {
         "seconds": 0.0,
-        "slices": 8,
         "by_spark": ["p"],
         "records": {"p": [("events", 0, 0, None, "e30=")] * 3},
     }
