@@ -73,7 +73,7 @@ def ask(
                 return json.loads(answer.read_text(encoding="utf-8"))
             # A spare ends with its supervisor, whatever it is doing.
             if not children.give_up_spare():
-                last = (last_lines or ["it ended and said nothing"])[-1]
+                last = (last_lines or [f"it ended{child.exit_code()} and said nothing"])[-1]
                 raise KappaError(
                     f"Spark gave no answer about {', '.join(pipelines)}: {last}",
                     hint="see whether Spark starts here: python -m kappa.setup",
@@ -168,6 +168,10 @@ class _Child:
             timer.cancel()
         return None if late.is_set() else list(lines)
 
+    def exit_code(self) -> str:
+        """Returns ` with CODE` of one that has ended, if that is known here."""
+        return ""
+
     def kill(self) -> None:
         """Ends it, whatever it is doing; its output ends, too."""
         raise NotImplementedError
@@ -205,6 +209,9 @@ class _Started(_Child):
         assert self._process.stderr is not None
         says = TextIOWrapper(self._process.stderr, encoding="utf-8", errors="replace")
         super().__init__(self._process.stdin, says, folder)
+
+    def exit_code(self) -> str:
+        return f" with {self._process.wait()}"
 
     def kill(self) -> None:
         self._process.kill()

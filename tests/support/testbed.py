@@ -84,17 +84,23 @@ class Testbed:
     # Who types the commands that a test waits for; None: each has a start of its own.
     typist: Typist | None = Typist()
 
-    def __init__(self, folder: Path, settings: str = "", *, listen: str = "") -> None:
-        """Makes the project; HTTP is served at `listen`, or nowhere by default."""
+    def __init__(
+        self, folder: Path, settings: str = "", *, listen: str = "", whole: bool = False
+    ) -> None:
+        """Makes the project; HTTP is served at `listen`, or nowhere by default.
+
+        A `whole` one has a spare and tries the law of slices, as users' do.
+        """
         self.folder = folder
         self._mark = secrets.token_hex(8)
-        # The law of slices takes a JVM: tests/replay/stage/test_law.py tests it.
+        # Each takes a JVM. tests/replay/stage/test_law.py has the law, test_spares.py spares.
+        without = {"KAPPA__VERIFY__LAW_RECORDS": "0", "KAPPA__ENGINE__SPARES": "0"}
         self.environment = {
             **os.environ,
             MARK: self._mark,
             "PYTHONPATH": str(TREE),
-            "KAPPA__VERIFY__LAW_RECORDS": "0",
             "KAPPA__SERVE__LISTEN": listen,
+            **({} if whole else without),
         }
         (folder / "pipelines").mkdir(parents=True)
         (folder / "kappa.toml").write_text(settings, encoding="utf-8")
@@ -232,13 +238,13 @@ _described: dict[str, bytes] = {}
 
 @contextmanager
 def platform(
-    folder: Path, settings: str = "", *, listen: str = "", **files: str
+    folder: Path, settings: str = "", *, listen: str = "", whole: bool = False, **files: str
 ) -> Iterator[Testbed]:
     """Makes a project with these pipelines, up and with its topics made; at the end it is gone.
 
     Asserts that nothing is left running.
     """
-    bed = Testbed(folder, settings, listen=listen)
+    bed = Testbed(folder, settings, listen=listen, whole=whole)
     try:
         for name, text in files.items():
             bed.declare(name, text)

@@ -1,7 +1,7 @@
 """What a spare runs once, so that its first task meets code that has run before.
 
-It folds a few records of a pipeline of its own, streams a few rows and describes the pipeline. All of that
-has the warm-up's own session and folder, and no task sees any of it.
+It folds a few records of a pipeline of its own, streams a few rows and describes the pipeline. All
+of that has the warm-up's own session and folder, and no task sees any of it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from kappa.declare.pipeline import Pipeline, pipeline
+from kappa.declare.pipeline import pipeline
 from kappa.declare.table import Table
 from kappa.declare.topic import Topic
 from kappa.engine.children.describe import describe

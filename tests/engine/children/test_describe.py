@@ -343,6 +343,7 @@ def test_a_child_process_answers_once_per_version_and_keeps_no_refusal(
     """It prints nothing, and a refusal is the user's error; another format is asked again."""
     file, wrong = (tmp_path / "pipelines" / name for name in ("web.py", "wrong.py"))
     file.parent.mkdir()
+    (tmp_path / "kappa.toml").touch()
     file.write_text(
         HEAD + body('print("talk")\nreturn {"rows": hits.select("id", plus("n").alias("m"))}'),
         encoding="utf-8",
@@ -378,6 +379,7 @@ def test_a_child_process_that_dies_is_one_sentence(
     """Its own end needs no JVM: `make faults` has a function that ends the real one."""
     file, dying = tmp_path / "pipelines" / "web.py", tmp_path / "dying"
     file.parent.mkdir()
+    (tmp_path / "kappa.toml").touch()
     file.write_text(HEAD + body('return {"rows": hits}'), encoding="utf-8")
     dying.write_text("#!/bin/sh\nexit 3\n", encoding="utf-8")
     dying.chmod(0o755)
@@ -393,6 +395,7 @@ def test_a_child_process_that_dies_is_one_sentence(
 def test_a_function_that_ends_its_child_process_is_one_sentence(tmp_path: Path) -> None:
     file = tmp_path / "pipelines" / "web.py"
     file.parent.mkdir()
+    (tmp_path / "kappa.toml").touch()
     file.write_text(HEAD + body("import os\nos._exit(3)"), encoding="utf-8")
 
     with pytest.raises(KappaError, match="Spark gave no answer about web"):

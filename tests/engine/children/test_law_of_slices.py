@@ -260,7 +260,7 @@ def test_a_pipeline_without_enough_time_is_not_tried_to_the_end() -> None:
 
     answer = tried_in_time(request, {"p": pages})["p"]
 
-    assert (answer["tried"], answer["of"]) == (0, 4)
+    assert (answer["tried"], answer["of"]) == (0, 3)
 
 
 def test_random_events_are_mostly_valid_and_the_same_each_time() -> None:

@@ -1,0 +1,71 @@
+"""Laws of a platform with a spare: commands and jobs use it, and nobody sees a difference."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from e2e_shop import LEAN_1, LEAN_2, order
+from testbed import Testbed, platform
+
+from kappa.code.task import SPARES, doors
+
+pytestmark = pytest.mark.jvm
+
+
+@pytest.fixture(scope="module")
+def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
+    folder = tmp_path_factory.mktemp("spares") / "shop"
+    with platform(folder, whole=True, shop=LEAN_1) as bed:
+        bed.log.produce((order(number) for number in range(50)), "orders")
+        yield bed
+
+
+def spare_of(bed: Testbed) -> int:
+    """Waits for a spare that is warm, and returns its process id."""
+    folder = bed.store.path(SPARES)
+    bed.wait(lambda: any(doors(folder)), "a spare with a door")
+    return int(next(iter(doors(folder))).name.partition("-")[0])
+
+
+def test_a_deploy_has_the_spare_describe_and_the_next_one_become_the_job(bed: Testbed) -> None:
+    spare = spare_of(bed)
+
+    said = bed.must("deploy", "--yes")
+
+    assert "law of slices: shop: 2 of 2 slicings" in said.err + said.out
+    assert not Path(f"/proc/{spare}").exists()
+    live = bed.live("shop")
+    (job,) = bed.pids("kappa.engine.job.job", live)
+    # One process was the catch-up and is the tail: there was nothing to boot a second time.
+    begun = (bed.store.folder / "logs" / "supervisor.log").read_text(encoding="utf-8")
+    assert begun.count(f"the job of build {live}") == 1
+    assert f"begins, process {job}" in begun
+    # It is at a normal priority: it serves.
+    assert os.getpriority(os.PRIO_PROCESS, job) == 0
+    assert bed.rows("select count(*) as n from by_customer")[0]["n"] > 0
+
+
+def test_a_job_that_is_killed_is_followed_by_the_spare(bed: Testbed) -> None:
+    spare = spare_of(bed)
+    live = bed.live("shop")
+    (job,) = bed.pids("kappa.engine.job.job", live)
+
+    os.kill(job, signal.SIGKILL)
+    acknowledged = bed.log.produce((order(number) for number in range(50, 60)), "orders")
+    bed.wait_until_folded("shop", acknowledged.offsets)
+
+    assert bed.pids("kappa.engine.job.job", live) == [spare]
+    assert spare_of(bed) != spare
+
+
+def test_a_spare_that_is_killed_costs_a_command_nothing_but_time(bed: Testbed) -> None:
+    spare = spare_of(bed)
+    os.kill(spare, signal.SIGSTOP)
+    os.kill(spare, signal.SIGKILL)
+    bed.declare("shop", LEAN_2)
+
+    assert "shop: changed" in bed.must("plan").out
