@@ -71,6 +71,15 @@ class EngineSettings(_Section):
             "each of half a gigabyte; 0: every start boots its own"
         ),
     )
+    rest_after: float = Field(
+        default=300.0,
+        ge=0,
+        description=(
+            "seconds without a new record after which a build has no job until the next one comes; "
+            "a build that is only kept for an undo folds now and then; 0: all have jobs all the "
+            "time"
+        ),
+    )
     slice_records: int = Field(
         default=2_000_000, ge=1, description="most offsets in one slice of a catch-up"
     )

@@ -84,7 +84,9 @@ def doors(spares: Path) -> Iterator[Path]:
 
 
 def libraries() -> str:
-    """Returns what changes when a package is installed, changed or removed, or this one is moved.
+    """Returns a text that changes when a package is installed, changed or removed.
+
+    So it does when this package is moved.
 
     A process that has imported libraries earlier may have others than a new one would.
     """

@@ -7,6 +7,8 @@ child             one child process: started, asked to end, killed, reaped
 back_off          the wait after a death
 pulse             how long a child has shown no sign of life
 spares            processes with Spark ready, for the next job or command
+rest              when a build needs no job, and when it is woken: pure
+rests             the builds that rest, by looks at the ends of the log
 processes         the jobs of builds and the verifications
 course            what the ends of a job's processes come to
 http_process      the keeper of HTTP as a child, and an earlier one

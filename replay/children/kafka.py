@@ -7,7 +7,7 @@ that is free.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from kappa.base.errors import Unreachable
 from kappa.base.settings import Settings
@@ -79,6 +79,11 @@ class Kafka:
         """Returns one topic. None if the broker has none of that name."""
         assert self._log is not None, "it was started"
         return self._log.facts(name)
+
+    def config(self, name: str) -> Mapping[str, str]:
+        """Returns all settings of a topic that are in force."""
+        assert self._log is not None, "it was started"
+        return self._log.config(name)
 
     def _ensure_own(self, *, has_space: bool) -> None:
         if self._broker is not None and (self._broker.alive() or not has_space):

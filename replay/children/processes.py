@@ -113,6 +113,16 @@ class Processes:
         if job is None or job.leg is not LegKind.ALIGNMENT or job.last_alignment != last:
             self._aligning.add(build)
 
+    @property
+    def jobs(self) -> frozenset[str]:
+        """The builds whose jobs run."""
+        return frozenset(self._jobs)
+
+    @property
+    def aligning(self) -> frozenset[str]:
+        """The builds that are to be aligned before their tail goes on."""
+        return frozenset(self._aligning)
+
     def job_runs(self, build: str) -> bool:
         """Returns True while a process of the build's job exists, also an older supervisor's."""
         return build in self._jobs or is_held(self._store.path(f"{folder(build)}/lock"))

@@ -1,4 +1,4 @@
-"""The supervisor's spares: processes with Spark booted and warm, for the next job or command.
+"""The supervisor's spares: processes with Spark booted and warm, for jobs and commands.
 
 They are `engine.spares`; one that is taken is replaced. A job is handed over by the spare's input,
 also while Spark boots: that is ahead of any other start. A command takes one by its door
@@ -125,16 +125,17 @@ class Spares:
 
     def _reap(self) -> None:
         for spare in tuple(self._free):
-            if spare.child.ended() is not None:
+            # First: a command may be done with it by now.
+            if spare.taken:
+                self._free.remove(spare)
+                self._taken.append(spare)
+            elif spare.child.ended() is not None:
                 self._free.remove(spare)
                 self._ended(spare)
             elif spare.libraries != libraries():
                 spare.child.kill()
                 self._free.remove(spare)
                 spare.forget()
-            elif spare.taken:
-                self._free.remove(spare)
-                self._taken.append(spare)
         for spare in tuple(self._taken):
             if spare.child.ended() is not None:
                 self._taken.remove(spare)

@@ -90,6 +90,11 @@ class State:
         } - {rollout.build for rollout in self.active_rollouts}
         return frozenset(map(self.folded_by, self.wanted_builds() - at_rest))
 
+    def kept_jobs(self) -> frozenset[str]:
+        """Returns those of the wanted jobs that only an undo would need."""
+        needed = frozenset(self.serving.values()) | {each.build for each in self.active_rollouts}
+        return self.wanted_jobs() - frozenset(map(self.folded_by, needed))
+
     def overlaid(self) -> frozenset[str]:
         """Returns the builds whose tables an overlay serves that is needed."""
         return frozenset(

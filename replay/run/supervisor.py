@@ -34,6 +34,7 @@ from replay.children.http_process import HttpProcess, ensure_no_keeper
 from replay.children.kafka import Kafka
 from replay.children.processes import Processes
 from replay.children.reserve import Reserve
+from replay.children.rests import Rests
 from replay.children.stop_request import StopRequest, StopRequested
 from replay.run.controller import Controller
 from replay.run.messages import Reported, named_errors, news, saying
@@ -169,6 +170,12 @@ def _run(settings: Settings, say: Callable[[str], None]) -> None:
     stop = StopRequest()
     kafka = Kafka(settings, store, say, stop)
     processes = Processes(store, settings, say=say)
+    rests = Rests(
+        store,
+        rest_after=settings.engine.rest_after,
+        many=settings.engine.tail_records,
+        say=say,
+    )
     http = HttpProcess(store, settings, say=say)
     archiver = ArchiverProcess(store, settings, say=say)
     reporter = Reporter(store, processes.deaths, clock=time.monotonic)
@@ -184,6 +191,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> None:
                     store, log=kafka, processes=processes, rules=settings.rollout, clock=time.time
                 ),
                 processes,
+                rests,
                 (http, archiver),
                 reserve,
                 reporter,
@@ -212,6 +220,7 @@ def _loop(
     kafka: Kafka,
     controller: Controller,
     processes: Processes,
+    rests: Rests,
     beside: tuple[HttpProcess, ArchiverProcess],
     reserve: Reserve,
     reporter: Reporter,
@@ -226,8 +235,15 @@ def _loop(
             has_space = reserve.ensure_space()
             http.ensure_running()
             kafka.ensure_running(has_space=has_space)
+            wanted = controller.state.wanted_jobs()
+            resting = rests.resting(
+                wanted - processes.aligning,
+                controller.state.kept_jobs(),
+                processes.jobs,
+                kafka,
+            )
             processes.ensure_jobs(
-                controller.state.wanted_jobs() if has_space else frozenset(),
+                wanted - resting if has_space else frozenset(),
                 kafka.bootstrap_servers,
                 serves=bool(controller.state.serving),
             )

@@ -1,4 +1,4 @@
-"""A spare without Spark: it is ready at once. Its tasks, its door and its end are a spare's own."""
+"""A spare without Spark, which is ready at once: tasks, door and end are a spare's own."""
 
 from __future__ import annotations
 

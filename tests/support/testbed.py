@@ -93,8 +93,13 @@ class Testbed:
         """
         self.folder = folder
         self._mark = secrets.token_hex(8)
-        # Each takes a JVM. tests/replay/stage/test_law.py has the law, test_spares.py spares.
-        without = {"KAPPA__VERIFY__LAW_RECORDS": "0", "KAPPA__ENGINE__SPARES": "0"}
+        # Each takes a JVM. tests/replay/stage/test_law.py has the law, test_warm_spares.py spares
+        # and rests.
+        without = {
+            "KAPPA__VERIFY__LAW_RECORDS": "0",
+            "KAPPA__ENGINE__SPARES": "0",
+            "KAPPA__ENGINE__REST_AFTER": "0",
+        }
         self.environment = {
             **os.environ,
             MARK: self._mark,

@@ -39,7 +39,7 @@ _REST = 0.5
 _LONGEST_REST_SECONDS = 0.25
 # How often a tail at its end looks whether it shall stop, and asks the broker for all ends: a topic
 # may have more partitions. A broker that is away is asked as seldom.
-_STOP_SECONDS = 0.1
+_STOP_SECONDS = 0.25
 _ASK_SECONDS = 2.0
 # The time between two lines in the log; one per slice would fill a disk.
 _REPORT_SECONDS = 10.0
@@ -109,9 +109,10 @@ class Tail:
             .option("checkpointLocation", str(self._checkpoint))
             .start()
         )
+        ended = _end_of(query)
         on_started()
         try:
-            while query.isActive and not stop.wait(_LOOK_SECONDS):
+            while not ended.is_set() and not stop.wait(_LOOK_SECONDS):
                 self._publisher.look()
                 self._upkeep()
         finally:
@@ -223,6 +224,20 @@ class Tail:
             if error is None
             else translated(error, self._pipeline)
         )
+
+
+def _end_of(query: StreamingQuery) -> threading.Event:
+    """Returns what is set once the stream has ended; to ask it again and again costs more."""
+    ended = threading.Event()
+
+    def wait() -> None:
+        # Its reason is asked for later.
+        with suppress(Exception):
+            query.awaitTermination()
+        ended.set()
+
+    threading.Thread(target=wait, name="stream", daemon=True).start()
+    return ended
 
 
 class _Report:

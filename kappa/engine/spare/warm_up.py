@@ -1,4 +1,4 @@
-"""What a spare runs once, so that its first task meets code that has run before.
+"""The warm-up of a spare: it runs what tasks run, so the first task meets warm code.
 
 It folds a few records of a pipeline of its own, streams a few rows and describes the pipeline. All
 of that has the warm-up's own session and folder, and no task sees any of it.

@@ -1,4 +1,4 @@
-"""Spark for one leg of a job: it starts while the job does other things, and ends with the leg."""
+"""Spark for one leg of a job: it starts beside other work, and ends with the leg."""
 
 from __future__ import annotations
 

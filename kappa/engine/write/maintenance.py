@@ -87,6 +87,8 @@ class Maintenance:
             and not waits
             and not self._has_past()
         ):
+            # A build at rest would list its folders at every look.
+            self._last = self._clock()
             return False
         self.run()
         self._settled = (self._publisher.newest.number, leases)

@@ -154,6 +154,18 @@ def test_one_that_a_command_has_taken_is_replaced_and_is_no_jobs(desk: Desk) -> 
     assert len([*desk.at.glob("*/")]) == 2
 
 
+def test_one_that_a_command_is_done_with_at_the_next_look_has_not_died(desk: Desk) -> None:
+    (first,) = desk.wait_ready()
+
+    with one_child(desk.settings):
+        assert desk.asks() == first
+    desk.wait(lambda: process_id(first) is None)
+    desk.spares.ensure_ready()
+
+    assert desk.said == []
+    assert desk.wait_ready() != [first]
+
+
 def test_one_that_dies_is_replaced_later_each_time(desk: Desk) -> None:
     for seconds in (0.5, 1.0):
         (pid,) = desk.wait_ready()

@@ -1,0 +1,169 @@
+"""The builds that rest: the supervisor looks at the ends of the log in their place."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Protocol
+
+from kappa.base.errors import KappaError, Unreachable
+from kappa.engine.legs.legs import has_tail
+from kappa.state.build import read_birth
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from replay.children.rest import Promise, Repose, Seen, after_look
+
+# The first record after a rest waits for a look.
+_LOOK_SECONDS = 0.25
+# What a topic keeps may be changed.
+_PROMISE_SECONDS = 60.0
+
+
+class LogEnds(Protocol):
+    """The part of Kafka that this needs (kappa/log has it)."""
+
+    def end(self, topics: Iterable[str]) -> Offsets:
+        """Returns the end of these topics for readers of committed records."""
+
+    def config(self, name: str) -> Mapping[str, str]:
+        """Returns all settings of a topic that are in force."""
+
+
+class Rests:
+    """All builds of one supervisor, at rest or not."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        rest_after: float,
+        many: int,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """Builds rest after `rest_after` seconds (0: never); `many` records wake any.
+
+        `say` gets what the operator should read. `clock` gives seconds that only go forward,
+        `wall` those since 1970.
+        """
+        self._store = store
+        self._rest_after = rest_after
+        self._many = many
+        self._say = say
+        self._clock = clock
+        self._wall = wall
+        self._known: dict[str, Repose] = {}
+        self._promises: dict[str, tuple[float, Promise]] = {}
+        self._topics: dict[str, frozenset[str]] = {}
+        self._wanted = frozenset[str]()
+        self._look_at = 0.0
+
+    def resting(
+        self, wanted: frozenset[str], kept: frozenset[str], runs: frozenset[str], log: LogEnds
+    ) -> frozenset[str]:
+        """Returns those of the `wanted` builds that are to have no job now.
+
+        Those that `runs` have one. `kept` are only for an undo. If the broker does not answer, all
+        stays as it was.
+        """
+        if self._rest_after == 0:
+            return frozenset()
+        if self._clock() >= self._look_at or wanted != self._wanted:
+            self._wanted = wanted
+            self._look_at = self._clock() + _LOOK_SECONDS
+            before = self._at_rest()
+            with suppress(Unreachable):
+                self._look(wanted, kept, runs, log)
+            for build in sorted(self._at_rest() - before):
+                self._say(f"build {build} rests until there is something to fold")
+            for build in sorted((before & wanted) - self._at_rest()):
+                self._say(f"build {build} wakes")
+        return self._at_rest() & wanted
+
+    def _at_rest(self) -> frozenset[str]:
+        return frozenset(build for build, each in self._known.items() if each.rests)
+
+    def _look(
+        self, wanted: frozenset[str], kept: frozenset[str], runs: frozenset[str], log: LogEnds
+    ) -> None:
+        now = self._clock()
+        self._known = {build: each for build, each in self._known.items() if build in wanted}
+        frontiers = {
+            build: newest
+            for build in sorted(wanted)
+            if has_tail(self._store, build)
+            and (newest := Frontiers(self._store, build).newest()) is not None
+        }
+        asked = [
+            build for build, newest in frontiers.items() if self._is_due(build, newest, kept, now)
+        ]
+        ends = self._ends(asked, log)
+        for build in asked:
+            newest, before = frontiers[build], self._known.get(build)
+            end, promise = ends.get(build), self._promise(build, log)
+            if end is None or promise is None:
+                # Its topic is gone: its job says so.
+                self._known[build] = Repose(rests=False, since=now, offsets=newest.offsets)
+                continue
+            seen = Seen(
+                newest.offsets,
+                end,
+                self._wall() - datetime.fromisoformat(newest.heard).astimezone(UTC).timestamp(),
+                build in kept,
+                build in runs,
+            )
+            self._known[build] = after_look(
+                before,
+                seen,
+                promise,
+                now=now,
+                rest_after=self._rest_after,
+                many=self._many,
+            )
+
+    def _is_due(self, build: str, newest: Frontier, kept: frozenset[str], now: float) -> bool:
+        """Returns False for a build that folds, of which the log's end says nothing new."""
+        known = self._known.get(build)
+        if known is None or known.rests or build in kept or known.kept:
+            return True
+        if known.offsets != newest.offsets:
+            self._known[build] = Repose(rests=False, since=now, offsets=newest.offsets)
+            return False
+        return now - known.since >= self._rest_after
+
+    def _topics_of(self, build: str) -> frozenset[str]:
+        if build not in self._topics:
+            self._topics[build] = frozenset(read_birth(self._store, build).topic_ids)
+        return self._topics[build]
+
+    def _ends(self, builds: list[str], log: LogEnds) -> dict[str, Offsets]:
+        """Returns the log's end for each build, but for those whose topics are not all there."""
+        topics = {build: self._topics_of(build) for build in builds}
+        try:
+            end = log.end(frozenset().union(*topics.values())) if builds else Offsets()
+        except Unreachable:
+            raise
+        except KappaError:
+            found = {}
+            for build in builds:
+                with suppress(KappaError):
+                    found[build] = log.end(topics[build])
+            return found
+        return {build: end.only(topics[build]) for build in builds}
+
+    def _promise(self, build: str, log: LogEnds) -> Promise | None:
+        read_at, promise = self._promises.get(build, (-math.inf, None))
+        if self._clock() - read_at >= _PROMISE_SECONDS:
+            try:
+                promise = Promise.of(log.config(topic) for topic in sorted(self._topics_of(build)))
+            except Unreachable:
+                raise
+            except KappaError:
+                return None
+            self._promises[build] = self._clock(), promise
+        return promise
