@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
@@ -51,7 +52,7 @@ def moving(text: str, *, console: Console | None = None) -> Iterator[Callable[[s
 
     Yields a function that changes its text.
     """
-    step = _Step(text, talk() if console is None else console)
+    step = _Step(text, console)
     thread = Thread(target=step.run, name="moving", daemon=True)
     thread.start()
     try:
@@ -62,11 +63,16 @@ def moving(text: str, *, console: Console | None = None) -> Iterator[Callable[[s
 
 
 class _Step:
-    def __init__(self, text: str, console: Console) -> None:
+    def __init__(self, text: str, console: Console | None) -> None:
         self.over = Event()
         self._text = text
-        self._console = console
+        self._given = console
         self._began = time.monotonic()
+
+    @cached_property
+    def _console(self) -> Console:
+        # A step that is over at once needs none.
+        return talk() if self._given is None else self._given
 
     def update(self, text: str) -> None:
         self._text = text

@@ -12,10 +12,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
-from pydantic_settings import SettingsError as Unparsed
 
 from kappa.base.errors import SettingsError
 from kappa.base.sections import (
@@ -36,12 +34,10 @@ FILE = "kappa.toml"
 _PREFIX = "KAPPA__"
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """All settings of one project; `project` is the folder of kappa.toml."""
 
-    model_config = SettingsConfigDict(
-        extra="forbid", frozen=True, env_prefix=_PREFIX, env_nested_delimiter="__"
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     project: Path = Path()
     root: str = Field(default=".kappa", description="folder of everything; relative to the project")
@@ -69,18 +65,6 @@ class Settings(BaseSettings):
     plan: PlanSettings = PlanSettings()
     verify: VerifySettings = VerifySettings()
     serve: ServeSettings = ServeSettings()
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003  # pydantic's signature
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # pydantic's signature
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # pydantic's signature
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Puts the environment before the file that `load_settings` read."""
-        return env_settings, init_settings
 
     @property
     def root_url(self) -> str:
@@ -132,20 +116,46 @@ def load_settings(start: Path, **flags: Any) -> Settings:
         raise SettingsError(
             f"{project / FILE}: project is no setting: it is the folder of the file"
         )
+    variables = sorted(name.upper() for name in os.environ if name.upper().startswith(_PREFIX))
     # Pydantic passes over variables of the environment that it does not know.
-    for first in sorted(
-        name.upper().removeprefix(_PREFIX).split("__")[0].lower()
-        for name in os.environ
-        if name.upper().startswith(_PREFIX)
-    ):
+    for name in variables:
+        first = name.removeprefix(_PREFIX).split("__")[0].lower()
         if first not in _setting_names(Settings):
             raise _unknown([first], project)
     given = {flag: value for flag, value in flags.items() if value is not None}
+    read = _beaten_by_environment if variables else Settings
     try:
         # Not by the constructor, in which the environment beats arguments. Flags have their types.
-        return Settings(**in_file, project=project).model_copy(update=given)
+        return read(**in_file, project=project).model_copy(update=given)
     except ValidationError as error:
         raise _explained(error, project) from None
+
+
+def _beaten_by_environment(**in_file: Any) -> Settings:
+    # It takes longer to load than a small query takes.
+    from pydantic_settings import (  # noqa: PLC0415
+        BaseSettings,
+        PydanticBaseSettingsSource,
+        SettingsConfigDict,
+    )
+    from pydantic_settings import SettingsError as Unparsed  # noqa: PLC0415
+
+    class Beaten(Settings, BaseSettings):
+        model_config = SettingsConfigDict(env_prefix=_PREFIX, env_nested_delimiter="__")
+
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],  # noqa: ARG003  # pydantic's signature
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # pydantic's signature
+            file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # pydantic's signature
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            return env_settings, init_settings
+
+    try:
+        found = Beaten(**in_file)
     except Unparsed as error:
         raise SettingsError(
             f"the environment cannot be read: {error}",
@@ -154,6 +164,7 @@ def load_settings(start: Path, **flags: Any) -> Settings:
                 f"{_PREFIX}KAFKA__HEAP=1g, {_PREFIX}KAFKA__OPTIONS='{{...}}'"
             ),
         ) from error
+    return Settings(**{name: getattr(found, name) for name in Settings.model_fields})
 
 
 def _explained(error: ValidationError, project: Path) -> SettingsError:

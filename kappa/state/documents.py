@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Generic, TypeVar
 
@@ -44,9 +45,14 @@ class Documents(Generic[_Record]):
         may be lost or torn after a power loss, so it is derived.
         """
         assert synced or derived, f"{kind.__name__} would be lost for good"
-        self._adapter = TypeAdapter(kind)
+        self._kind = kind
         self._derived = derived
         self._synced = synced
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[_Record]:
+        # Each takes milliseconds to make, and most commands need few.
+        return TypeAdapter(self._kind)
 
     def put(self, store: Store, name: str, record: _Record) -> None:
         """Puts a record, in place of an earlier one of that name."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -42,7 +43,7 @@ class Mark:
 
     def to_json(self) -> str:
         """Returns the mark as the commit carries it."""
-        return _MARK.dump_json(self, by_alias=True).decode()
+        return _adapter().dump_json(self, by_alias=True).decode()
 
     @property
     def place(self) -> tuple[int, int, int]:
@@ -54,7 +55,9 @@ class Mark:
         return replace(self, table=table)
 
 
-_MARK: TypeAdapter[Mark] = TypeAdapter(Mark)
+@cache
+def _adapter() -> TypeAdapter[Mark]:
+    return TypeAdapter(Mark)
 
 
 def origin_mark(build: str, at: Offsets) -> Mark:
@@ -70,6 +73,6 @@ def parse_mark(text: Any, *, where: str) -> Mark:
             hint="another program has written to the table; kappa replay makes a new build of it",
         )
     try:
-        return _MARK.validate_python(json.loads(text))
+        return _adapter().validate_python(json.loads(text))
     except (ValueError, ValidationError) as error:
         raise Damaged(f"{where} carries a mark that cannot be read: {text[:200]}") from error

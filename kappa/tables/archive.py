@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Protocol
 
 from pydantic import TypeAdapter, ValidationError
@@ -53,7 +54,7 @@ class ArchiveMark:
 
     def to_json(self) -> str:
         """Returns the mark as the commit carries it."""
-        return _MARK.dump_json(self).decode()
+        return _adapter().dump_json(self).decode()
 
     def then(
         self,
@@ -94,7 +95,9 @@ def _with(ranges: tuple[tuple[int, int], ...], start: int, end: int) -> tuple[tu
     )
 
 
-_MARK = TypeAdapter(ArchiveMark)
+@cache
+def _adapter() -> TypeAdapter[ArchiveMark]:
+    return TypeAdapter(ArchiveMark)
 
 
 def folder(topic: str, fingerprint: str) -> str:
@@ -105,7 +108,7 @@ def folder(topic: str, fingerprint: str) -> str:
 def parse_archive_mark(text: Any, *, where: str) -> ArchiveMark:
     """Reads a mark; `where` names the commit in errors. Raises Damaged if the text is no mark."""
     try:
-        return _MARK.validate_python(json.loads(text))
+        return _adapter().validate_python(json.loads(text))
     except (TypeError, ValueError, ValidationError) as error:
         raise Damaged(
             f"{where} carries no mark of an archive: {str(text)[:200]}", hint=HINT

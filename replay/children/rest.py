@@ -20,7 +20,7 @@ _LONGEST_TURN_SECONDS = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What a build's topics promise to one that is away.
+    """The promise of a build's topics to one that is away.
 
     They keep all that it has not read for more than `turn_seconds`. `hears` is true if it has to
     hear of deletions in that time; `by_size`, if a topic may delete what has not been read at once.
@@ -46,7 +46,7 @@ class Promise:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Looked:
     """A look at a build: what it has folded, and what the log has of its topics.
 
     `heard_seconds` is how long ago it heard of all deletions. A build that is `kept` neither serves
@@ -62,7 +62,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Repose:
-    """What is remembered of a build: whether it `rests`, and since when nothing has changed.
+    """The memory of a build: whether it `rests`, and since when nothing has changed.
 
     `target` is what a kept build folds before it rests again.
     """
@@ -76,7 +76,7 @@ class Repose:
 
 def after_look(
     before: Repose | None,
-    seen: Seen,
+    seen: Looked,
     promise: Promise,
     *,
     now: float,

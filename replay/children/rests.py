@@ -15,7 +15,7 @@ from kappa.state.build import read_birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from replay.children.rest import Promise, Repose, Seen, after_look
+from replay.children.rest import Looked, Promise, Repose, after_look
 
 # The first record after a rest waits for a look.
 _LOOK_SECONDS = 0.25
@@ -23,7 +23,7 @@ _LOOK_SECONDS = 0.25
 _PROMISE_SECONDS = 60.0
 
 
-class LogEnds(Protocol):
+class TopicEnds(Protocol):
     """The part of Kafka that this needs (kappa/log has it)."""
 
     def end(self, topics: Iterable[str]) -> Offsets:
@@ -64,7 +64,7 @@ class Rests:
         self._look_at = 0.0
 
     def resting(
-        self, wanted: frozenset[str], kept: frozenset[str], runs: frozenset[str], log: LogEnds
+        self, wanted: frozenset[str], kept: frozenset[str], runs: frozenset[str], log: TopicEnds
     ) -> frozenset[str]:
         """Returns those of the `wanted` builds that are to have no job now.
 
@@ -89,7 +89,7 @@ class Rests:
         return frozenset(build for build, each in self._known.items() if each.rests)
 
     def _look(
-        self, wanted: frozenset[str], kept: frozenset[str], runs: frozenset[str], log: LogEnds
+        self, wanted: frozenset[str], kept: frozenset[str], runs: frozenset[str], log: TopicEnds
     ) -> None:
         now = self._clock()
         self._known = {build: each for build, each in self._known.items() if build in wanted}
@@ -110,7 +110,7 @@ class Rests:
                 # Its topic is gone: its job says so.
                 self._known[build] = Repose(rests=False, since=now, offsets=newest.offsets)
                 continue
-            seen = Seen(
+            seen = Looked(
                 newest.offsets,
                 end,
                 self._wall() - datetime.fromisoformat(newest.heard).astimezone(UTC).timestamp(),
@@ -141,7 +141,7 @@ class Rests:
             self._topics[build] = frozenset(read_birth(self._store, build).topic_ids)
         return self._topics[build]
 
-    def _ends(self, builds: list[str], log: LogEnds) -> dict[str, Offsets]:
+    def _ends(self, builds: list[str], log: TopicEnds) -> dict[str, Offsets]:
         """Returns the log's end for each build, but for those whose topics are not all there."""
         topics = {build: self._topics_of(build) for build in builds}
         try:
@@ -156,7 +156,7 @@ class Rests:
             return found
         return {build: end.only(topics[build]) for build in builds}
 
-    def _promise(self, build: str, log: LogEnds) -> Promise | None:
+    def _promise(self, build: str, log: TopicEnds) -> Promise | None:
         read_at, promise = self._promises.get(build, (-math.inf, None))
         if self._clock() - read_at >= _PROMISE_SECONDS:
             try:

@@ -84,7 +84,10 @@ class Tasks:
 
 def _listening(path: Path) -> socket.socket:
     listens = socket.socket(socket.AF_UNIX)
-    with socket_name(path) as name:
+    # One that has a name and does not listen yet refuses whoever comes.
+    named = path.with_suffix(".part")
+    with socket_name(named) as name:
         listens.bind(name)
     listens.listen(1)
+    named.rename(path)
     return listens

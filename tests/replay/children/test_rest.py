@@ -1,4 +1,4 @@
-"""Laws of rest: nothing is left unread for longer than a topic promises, and no build rests early.
+"""Laws of rest: nothing is unread for longer than a topic promises, and none rests early.
 
 A build is simulated second by second: records come, a job folds while there is one.
 """
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa.state.offsets import Offsets
-from replay.children.rest import Promise, Repose, Seen, after_look
+from replay.children.rest import Looked, Promise, Repose, after_look
 
 REST_AFTER = 5.0
 MANY = 20
@@ -42,7 +42,7 @@ class World:
             self.folded, self.came, self.heard_at = self.end, [], self.now
         self.repose = after_look(
             self.repose,
-            Seen(
+            Looked(
                 at(self.folded), at(self.end), self.now - self.heard_at, kept=kept, runs=self.runs
             ),
             self.promise,
