@@ -1,13 +1,26 @@
-"""Parquet files that are read as one dataset, in this process."""
+"""Parquet files that are read as one dataset, in this process: by Arrow, or by DuckDB."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kappa.base.errors import DeclarationError
+from kappa.base.sql import quoted, text
+from kappa.values.columns import HEADERS, Array, Scalar, Struct, Type, parse_type
+
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
+
+_SPELLINGS = {
+    "string": "varchar",
+    "binary": "blob",
+    HEADERS: 'struct("key" varchar, "value" blob)[]',
+    "timestamp": "timestamptz",
+    "timestamp_ntz": "timestamp",
+}
 
 
 def parquet_dataset(source: Path | Sequence[str]) -> ds.Dataset:
@@ -18,3 +31,48 @@ def parquet_dataset(source: Path | Sequence[str]) -> ds.Dataset:
     return pyarrow.dataset.dataset(
         source if isinstance(source, Path) else list(source), format="parquet"
     )
+
+
+def parquet_sql(columns: Sequence[tuple[str, str]], paths: Iterable[str], where: str = "") -> str:
+    """Returns DuckDB's query for the rows of these files, each column in its declared type.
+
+    `where` is a condition, with the word. Delta's writers spell times in two ways, and the first
+    file would decide.
+    """
+    selected = ", ".join(
+        f"cast({quoted(name)} as {_duck_type(kind)}) as {quoted(name)}" for name, kind in columns
+    )
+    listed = ", ".join(text(literal(path)) for path in paths)
+    if not listed:
+        nothing = ", ".join(f"null as {quoted(name)}" for name, _ in columns)
+        return f"select {selected} from (select {nothing}) where false"
+    return f"select {selected} from read_parquet([{listed}], hive_partitioning = false){where}"
+
+
+def literal(path: str) -> str:
+    """Returns a path as DuckDB takes it for that path alone: a path may be a pattern, too.
+
+    Source: https://duckdb.org/docs/data/multiple_files/overview#list-parameter.
+    """
+    return re.sub(r"([\[*?])", r"[\1]", path)
+
+
+def _duck_type(kind: str) -> str:
+    try:
+        return _spelled(parse_type(kind))
+    except DeclarationError:
+        # No event has bytes or headers, but the rejects do.
+        return _SPELLINGS.get(kind, kind)
+
+
+def _spelled(kind: Type) -> str:
+    match kind:
+        case Scalar(name):
+            return _SPELLINGS.get(name, name)
+        case Array(element):
+            return f"{_spelled(element)}[]"
+        case Struct(fields):
+            inside = (f"{quoted(field.name)} {_spelled(field.type)}" for field in fields)
+            return f"struct({', '.join(inside)})"
+        case _:
+            return str(kind)

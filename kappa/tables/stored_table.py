@@ -113,6 +113,21 @@ class StoredTable:
         if self.version == before:
             self.commit_nothing(mark, guard)
 
+    def replace(self, rows: pa.RecordBatchReader, mark: Mark, guard: Guard) -> None:
+        """Writes the table anew: these rows in place of all that it has."""
+        refuse_repeated(self.path, self._table, guard)
+        attempted(
+            lambda: write_deltalake(
+                self._table,
+                rows,
+                mode="overwrite",
+                writer_properties=_PACKED,
+                commit_properties=commit_properties(mark, guard),
+                post_commithook_properties=NO_HOOKS,
+            ),
+            f"{self.path} could not be written anew",
+        )
+
     def commit_nothing(self, mark: Mark, guard: Guard | None) -> None:
         """Commits a slice that contributes no rows: the table has folded it all the same.
 

@@ -24,7 +24,7 @@ from replay.prove.provable import ProofLog, ensure_provable
 from replay.status.underway import Pace
 
 # Others are scheduled before it: the live job keeps its freshness.
-_NICE = 5
+_NICE = 10
 _LOOK_SECONDS = 0.2
 
 

@@ -31,13 +31,14 @@ from kappa.base.duck import (
 )
 from kappa.base.errors import Damaged, KappaError, UsageError
 from kappa.base.sql import text
+from kappa.tables.parquet import literal
 from serving.reader.allowed import ensure_allowed
 from serving.reader.broken import damage_of
 from serving.reader.checked import tables_read
 from serving.reader.explained import Left
 from serving.reader.reader import Reader
 from serving.reader.relations import Relations, TableFiles, files_of, put_relations
-from serving.reader.table_sql import literal, schema_of
+from serving.reader.table_sql import schema_of
 from serving.sandbox import confine
 from serving.sandbox.frames import ACCEPTED, ENDED, NAMED, REFUSED, put, take
 from serving.sandbox.pieces import ARROW_ERRORS, Pieces, write_answer

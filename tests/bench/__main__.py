@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import change
 import day
 import freshness
 import queries
@@ -53,6 +54,7 @@ _MARGIN_SECONDS = 600.0
 # The rounds of the day are minutes.
 _OWN: Mapping[str, tuple[Callable[[Path, int], Report | None], str, int]] = {
     "queries": (queries.main, "rounds", 9),
+    "change": (change.main, "rounds", 2),
     "startup": (startup.main, "rounds", startup.CELL.rounds),
     "freshness": (freshness.main, "events", 5_000_000),
     "day": (day.main, "rounds", 20),

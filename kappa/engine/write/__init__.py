@@ -2,7 +2,8 @@
 
 This room folds nothing and decides no slice. A build has one writer: the holder of its lock.
 
-- commit.py: a slice's rows in one commit, by delta-rs or by delta-spark
+- commit.py: a slice's rows in one commit, by delta-rs, by delta-spark or by DuckDB
+- rewritten.py: many contributions, folded into a table that is written anew
 - recent.py, recent_part.py: contributions that wait beside a large table
 - restored.py: a frontier made of the tables' marks, where its records are lost
 - publisher.py: the frontier, the hold, and the frontiers of the past that are kept

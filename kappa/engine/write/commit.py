@@ -1,8 +1,9 @@
-"""The commit of a slice to one table, by one of two writers with equal results.
+"""The commit of a slice to one table, by one of three writers with equal results.
 
 Rows in Arrow are committed from the driver by delta-rs, in some ten milliseconds. Rows of Spark are
-committed by delta-spark, unless they turn out to be few or, of contributions by key, small. There
-is one process, and a table's commits follow one another. Law 2 is decided here: a slice that does
+committed by delta-spark, unless they turn out to be few or, of contributions by key, small; many
+contributions by key are folded by DuckDB beside a table not much larger (rewritten.py). There is
+one process, and a table's commits follow one another. Law 2 is decided here: a slice that does
 not begin where the frontier ends stops the job.
 """
 
@@ -24,6 +25,7 @@ from kappa.engine.function.failure import unfit_in
 from kappa.engine.function.trouble import SPARK_ERRORS
 from kappa.engine.read.rows import Rows
 from kappa.engine.write.recent import RecentRows
+from kappa.engine.write.rewritten import Rewriting
 from kappa.state.build import TableBirth, folder, recent_names, table_path
 from kappa.state.frontier import Frontier
 from kappa.state.mark import Mark
@@ -55,6 +57,8 @@ AT_ONCE = Merging()
 _APPLICATION = "spark.databricks.delta.write.txnAppId"
 _NUMBER = "spark.databricks.delta.write.txnVersion"
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+# A merge in this process may take so many times the bytes of what is merged.
+_MEMORY = 20
 _REPLAY = "kappa replay makes a new build from offset zero"
 
 
@@ -102,6 +106,16 @@ class TableWriter:
             self.path, birth.columns, origin.of_table(birth.name)
         )
         recent = {name: table_path(store, build, name) for name in recent_names(birth.name)}
+        self._rewriting = (
+            Rewriting(
+                birth,
+                self.stored,
+                store.path(f"{folder(build)}/slice/merged/{birth.name}"),
+                _MEMORY * self._merge_bytes,
+            )
+            if is_mergeable(birth) and self._merge_bytes
+            else None
+        )
         self.recent = (
             RecentRows(birth, self.stored, recent, large_rows=merging.large_rows)
             if is_mergeable(birth)
@@ -138,7 +152,7 @@ class TableWriter:
     def commit(self, rows: Rows, mark: Mark) -> str:
         """Commits a slice's rows with its mark.
 
-        Returns the writer: `delta-rs`, `spark`, or `mark` without rows.
+        Returns the writer: `delta-rs`, `spark`, `duckdb`, or `mark` without rows.
         """
         mark = mark.of_table(self.birth.name)
         # Within a leg it rises from each (sub-)slice to the next, be it empty.
@@ -192,6 +206,12 @@ class TableWriter:
             ):
                 return self.commit(kept.toArrow() if count else None, mark)
             self._drain()
+            if self._rewriting is not None and self._rewriting.takes(count):
+                failpoint("table.before_commit")
+                kept.write.mode("overwrite").parquet(str(self._rewriting.contributed))
+                self._rewriting.fold(mark, guard)
+                failpoint("table.after_commit")
+                return "duckdb"
             before = self.version
             failpoint("table.before_spark_commit")
             self._spark_merge(kept, mark, guard) if self.birth.keys else self._spark_append(

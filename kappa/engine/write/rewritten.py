@@ -1,0 +1,96 @@
+"""A merge that writes a table anew: many contributions by key, beside a table not much larger.
+
+DuckDB folds them in as readers fold in those that wait (kappa/tables/merge.py), and spills to disk
+what exceeds its memory. Delta-rs's merge takes ten to forty times the contributions' bytes, and
+Spark's ten times as long.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from kappa.base.duck import DuckError, open_connection
+from kappa.base.errors import Broken, KappaError
+from kappa.state.build import TableBirth
+from kappa.tables.delta import OVERFLOW_HINT, Guard
+from kappa.tables.merge import contribution_columns, merged_sql
+from kappa.tables.parquet import parquet_sql
+from kappa.tables.versions import files
+from kappa.values.arrow import arrow_schema
+
+if TYPE_CHECKING:
+    from kappa.state.mark import Mark
+    from kappa.tables.stored_table import StoredTable
+
+# A table of so many rows per contribution is written anew: Spark's merge may leave files alone.
+_MOST_ROWS = 4
+# It needs some for each of its threads.
+_LEAST_BYTES = 256 << 20
+# DuckDB's errors about a value that does not fit.
+_UNFIT = ("Conversion Error", "Out of Range Error")
+# Rows that the table is written in.
+_BATCH_ROWS = 100_000
+
+
+class Rewriting:
+    """The rewrites of one table; its `folder` is for what a slice contributes, and for spills."""
+
+    def __init__(self, birth: TableBirth, stored: StoredTable, folder: Path, memory: int) -> None:
+        """DuckDB takes at most about `memory` bytes."""
+        self._birth = birth
+        self._stored = stored
+        # A folder of Parquet files.
+        self.contributed = folder / "contributed"
+        self._folder = folder
+        self._memory = max(memory, _LEAST_BYTES)
+
+    def takes(self, contributions: int) -> bool:
+        """Returns True if so many contributions are a reason to write the table anew."""
+        return self._stored.rows() <= _MOST_ROWS * contributions
+
+    def fold(self, mark: Mark, guard: Guard) -> None:
+        """Folds what is `contributed`, one row per key, into the table; deletes it.
+
+        Raises Broken if a value overflows.
+        """
+        try:
+            with open_connection(
+                {
+                    "memory_limit": f"{self._memory}B",
+                    "temp_directory": str(self._folder / "spilled"),
+                    "preserve_insertion_order": False,
+                }
+            ) as duck:
+                merged = duck.execute(self._sql()).to_arrow_reader(_BATCH_ROWS)
+                schema = arrow_schema(self._birth.columns)
+                self._stored.replace(
+                    pa.RecordBatchReader.from_batches(schema, _typed(merged, schema)), mark, guard
+                )
+        except DuckError as error:
+            raise self._explained(str(error)) from error
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _sql(self) -> str:
+        paths = sorted(map(str, self.contributed.glob("*.parquet")))
+        return merged_sql(
+            self._birth,
+            parquet_sql(self._birth.columns, files(self._stored.path, self._stored.version)),
+            [parquet_sql(contribution_columns(self._birth), paths)],
+        )
+
+    def _explained(self, told: str) -> KappaError:
+        why = f"contributions could not be folded into table {self._birth.name}: {told}"
+        if any(word in told for word in _UNFIT):
+            return Broken(why, hint=OVERFLOW_HINT)
+        return KappaError(why, hint="see whether the disk is full; the slice is folded again")
+
+
+def _typed(merged: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for batch in merged:
+        yield from pa.Table.from_batches([batch]).select(schema.names).cast(schema).to_batches()

@@ -1,0 +1,237 @@
+"""The time that a change takes a person, and the cost of what rests meanwhile.
+
+    python tests/bench --cell change
+
+Commands are typed on a platform as users have it, with its defaults. Each is measured in rounds, in
+turns with an empty session of Spark. What serves after each must equal DuckDB over the events.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+
+from ground import say, under
+from project import Project, empty_session, private_and_shared
+from screen import Report, spread_of
+
+from demo.processes.family import members
+from kappa.base.errors import KappaError
+
+_EVENTS = 1_000
+# The platform is up for so long before a person types.
+_UP_SECONDS = 20.0
+_RESTING = 10
+_MEASURED_SECONDS = 30.0
+_TICK = os.sysconf("SC_CLK_TCK")
+# Rows of the table, in order: the target in seconds, or in sessions of Spark where it has some.
+_TARGETS = {
+    "deploy of a new pipeline": "6, or 1.5 sessions",
+    "deploy of a one-line change": "6",
+    "plan after a change": "1.5",
+    "plan after a change, without a spare": "4",
+    "plan of what is unchanged": "0.5",
+    "kill -9 of a live job, to the sight of the next event": "2.5",
+    "a record wakes a build at rest, to its sight": "2.5",
+    "up of an existing project, to the sight of the first event": "6",
+}
+
+
+def main(home: Path, rounds: int) -> Report | None:
+    """Measures all of it; None where what served was not DuckDB's."""
+    load = os.getloadavg()[0]
+    took: dict[str, list[float]] = defaultdict(list)
+    empty_session()
+    for number in range(rounds):
+        session = empty_session()
+        found = _round(home / "change")
+        if found is None:
+            return None
+        for name, seconds in {"an empty session of Spark": session, **found}.items():
+            took[name].append(seconds)
+        say(f"round {number + 1}: " + ", ".join(f"{n} {s:.2f}" for n, s in found.items()))
+    spare = _spare(home / "change")
+    rest = _rest(home / "change")
+    return None if rest is None else _report(took, {**spare, **rest}, load)
+
+
+def _round(folder: Path) -> Mapping[str, float] | None:
+    took: dict[str, float] = {}
+    at = Project(folder, "[engine]\nrest_after = 3\n")
+    with at.ended():
+        at.declare("web")
+        at.kappa("up", "-d")
+        at.kappa("topics", "create")
+        at.send("web", _EVENTS)
+        time.sleep(_UP_SECONDS)
+        took["deploy of a new pipeline"] = at.kappa("deploy", "--yes")
+        wrong = at.wrong("web")
+        at.wait_for_spare()
+        took["plan of what is unchanged"] = at.kappa("plan")
+        at.declare("web", least=10)
+        took["plan after a change"] = at.kappa("plan")
+        at.declare("web", least=20)
+        at.wait_for_spare()
+        took["deploy of a one-line change"] = at.kappa("deploy", "--yes")
+        wrong = wrong or at.wrong("web")
+        at.wait_for_spare()
+        at.seconds_until_seen("web")
+        os.kill(_job(at), signal.SIGKILL)
+        took["kill -9 of a live job, to the sight of the next event"] = at.seconds_until_seen("web")
+        at.wait_for_spare()
+        at.wait(lambda: not _jobs(at), "rest")
+        took["a record wakes a build at rest, to its sight"] = at.seconds_until_seen("web")
+        at.kappa("down")
+        up = at.kappa("up", "-d")
+        seen = at.seconds_until_seen("web")
+        took["up of an existing project, to the sight of the first event"] = up + seen
+        wrong = wrong or at.wrong("web")
+        at.kappa("down")
+        at.environment["KAPPA__ENGINE__SPARES"] = "0"
+        at.kappa("up", "-d")
+        at.declare("web", least=30)
+        took["plan after a change, without a spare"] = at.kappa("plan")
+    if wrong is not None:
+        say(f"no figure: what serves is not DuckDB's: {wrong}")
+        return None
+    return {name: took[name] for name in _TARGETS}
+
+
+def _spare(folder: Path) -> Mapping[str, str]:
+    at = Project(folder)
+    with at.ended():
+        at.kappa("up", "-d")
+        at.wait_for_spare()
+        pids = [each.pid for each in members(at.mark) if _of_spare(each.command)]
+        private, shared = private_and_shared(pids)
+    return {
+        "memory of a spare": f"{private / 2**20:.0f} MiB, and {shared / 2**20:.0f} MiB shared "
+        "(700 MiB)"
+    }
+
+
+def _rest(folder: Path) -> Mapping[str, str] | None:
+    """Has ten pipelines without traffic, first with jobs and then at rest."""
+    at = Project(folder, "[verify]\nlaw_records = 0\n")
+    names = [f"web{number}" for number in range(_RESTING)]
+    with at.ended():
+        for name in names:
+            at.declare(name)
+        at.kappa("up", "-d")
+        at.kappa("topics", "create")
+        for name in names:
+            at.send(name, _EVENTS)
+        at.kappa("deploy", "--yes")
+        at.wait_for_spare()
+        time.sleep(_UP_SECONDS)
+        if len(_jobs(at)) != _RESTING:
+            raise KappaError(f"{len(_jobs(at))} jobs run, and not {_RESTING}")
+        awake = _cores(at)
+        at.environment["KAPPA__ENGINE__REST_AFTER"] = "1"
+        at.kappa("down")
+        at.kappa("up", "-d")
+        at.wait_for_spare()
+        if _jobs(at):
+            raise KappaError("jobs run that have nothing to do")
+        time.sleep(_UP_SECONDS)
+        asleep = _cores(at)
+        private, shared = private_and_shared([each.pid for each in members(at.mark)])
+        wrong = next(filter(None, map(at.wrong, names)), None)
+    if wrong is not None:
+        say(f"no figure: what serves is not DuckDB's: {wrong}")
+        return None
+    return {
+        f"a job to which nothing comes, of {_RESTING}": (
+            f"{awake['job'] / _RESTING:.2%} of a core (1 %)"
+        ),
+        "the broker beside them": f"{awake['broker']:.1%} of a core (5 %)",
+        f"all of a platform with {_RESTING} pipelines at rest": (
+            f"{(private + shared) / 2**30:.2f} GiB (3), {sum(asleep.values()):.1%} of a core, "
+            f"of it the broker {asleep['broker']:.1%}"
+        ),
+    }
+
+
+def _jobs(at: Project) -> list[int]:
+    return [
+        each.pid for each in members(at.mark) if " -m kappa.engine.job.job " in f"{each.command} "
+    ]
+
+
+def _job(at: Project) -> int:
+    (pid,) = _jobs(at)
+    return pid
+
+
+def _of_spare(command: str) -> bool:
+    return "kappa.engine.spare.spare" in command or "PythonGatewayServer" in command
+
+
+def _cores(at: Project) -> Mapping[str, float]:
+    """Returns the shares of a core that jobs, the broker and all others take for a while."""
+    before = _ticks(at)
+    time.sleep(_MEASURED_SECONDS)
+    shares: dict[str, float] = {"job": 0.0, "broker": 0.0, "others": 0.0}
+    for (pid, role), ticks in _ticks(at).items():
+        shares[role] += (ticks - before.get((pid, role), 0)) / _TICK / _MEASURED_SECONDS
+    return shares
+
+
+def _ticks(at: Project) -> Mapping[tuple[int, str], int]:
+    jobs, found = set(_jobs(at)), {}
+    for each in members(at.mark):
+        try:
+            stat = Path(f"/proc/{each.pid}/stat").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+        fields = stat.rpartition(")")[2].split()
+        # A job's JVM is its child (proc_pid_stat(5)).
+        role = (
+            "job"
+            if each.pid in jobs or int(fields[1]) in jobs
+            else "broker"
+            if "kafka.Kafka" in each.command
+            else "others"
+        )
+        found[each.pid, role] = int(fields[11]) + int(fields[12])
+    return found
+
+
+def _report(took: Mapping[str, Sequence[float]], rest: Mapping[str, str], load: float) -> Report:
+    sessions = took["an empty session of Spark"]
+    page = [
+        "| what | seconds | sessions of Spark | target, s |",
+        "|---|---:|---:|---:|",
+        *(
+            f"| {name} | {spread_of(seconds, '{:.2f}')} | {_ratio(seconds, sessions)} | "
+            f"{_TARGETS.get(name, '')} |"
+            for name, seconds in took.items()
+        ),
+        "",
+        "| what it keeps | measured (target) |",
+        "|---|---|",
+        *(f"| {name} | {text} |" for name, text in rest.items()),
+        "",
+        under(load),
+    ]
+    line = "; ".join(
+        f"{name} {median(seconds):.2f} s ({_ratio(seconds, sessions)} sessions)"
+        for name, seconds in took.items()
+    )
+    return Report(
+        f"bench change, {len(sessions)} rounds: {line}; "
+        + "; ".join(f"{name}: {text}" for name, text in rest.items())
+        + f"; load {load:.1f}",
+        json.dumps({"took": took, "rest": rest, "load": load}, indent=1),
+        "\n".join(page),
+    )
+
+
+def _ratio(seconds: Sequence[float], sessions: Sequence[float]) -> str:
+    return spread_of([one / other for one, other in zip(seconds, sessions, strict=True)], "{:.2f}")

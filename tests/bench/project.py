@@ -1,0 +1,191 @@
+"""A small project under a whole platform, as users have it: commands, events and their sight."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+
+from demo.processes.family import MARK, ensure_gone
+from kappa.base.errors import KappaError
+from kappa.base.settings import load_settings
+from kappa.code.task import SPARES, doors
+from kappa.log.client import Log
+from kappa.log.producer import ProducedRecord
+from kappa.state.store import Store
+from replay.status.running import running
+from serving.query.query import answer
+
+TREE = Path(__file__).resolve().parents[2]
+_PATIENCE_SECONDS = 300.0
+_NAP_SECONDS = 0.01
+_EMPTY_SESSION = """
+from pyspark.sql import SparkSession
+SparkSession.builder.master("local[*]").config("spark.ui.enabled", "false").getOrCreate()
+"""
+_PIPELINE = """
+from kappa import Table, Topic, count, pipeline, sum_
+
+VISITS = Topic("{name}", key="path", event="path string not null, ms int")
+FOLD = {{"visits": count(), "ms": sum_("ms")}}
+
+
+@pipeline(reads={{"visits": VISITS}}, writes=[Table("hits_{name}", keys=("path",), fold=FOLD)])
+def {name}(visits):
+    return {{"hits_{name}": visits.where("ms >= {least}")}}
+"""
+
+
+class Project:
+    """A project of pipelines that count visits of 50 pages, and of those that took long enough."""
+
+    def __init__(self, folder: Path, settings: str = "", **environment: str) -> None:
+        """Makes it anew; nothing runs yet."""
+        shutil.rmtree(folder, ignore_errors=True)
+        (folder / "pipelines").mkdir(parents=True)
+        (folder / "kappa.toml").write_text(f'[serve]\nlisten = ""\n{settings}', encoding="utf-8")
+        self.folder = folder
+        self.mark = secrets.token_hex(8)
+        self.environment = {
+            **os.environ,
+            MARK: self.mark,
+            "PYTHONPATH": str(TREE),
+            **environment,
+        }
+        self.store = Store(load_settings(folder).root_url)
+        self._sent: list[tuple[str, str, int]] = []
+        self._least: dict[str, int] = {}
+
+    def declare(self, name: str, *, least: int = 0) -> None:
+        """Writes a pipeline; of each `least` it is another version."""
+        self._least[name] = least
+        (self.folder / "pipelines" / f"{name}.py").write_text(
+            _PIPELINE.format(name=name, least=least), encoding="utf-8"
+        )
+
+    def send(self, name: str, events: int) -> None:
+        """Sends so many events, acknowledged."""
+        begun = len(self._sent)
+        sent = [(name, f"/{number % 50}", number) for number in range(begun, begun + events)]
+        self.log.produce(
+            (
+                ProducedRecord(f'{{"path":"{path}","ms":{ms}}}'.encode(), key=path.encode())
+                for _, path, ms in sent
+            ),
+            name,
+        )
+        self._sent += sent
+
+    def kappa(self, *arguments: str) -> float:
+        """Runs a command, which must succeed; returns its seconds."""
+        begun = time.monotonic()
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "cli", *arguments],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            timeout=_PATIENCE_SECONDS,
+        )
+        if done.returncode != 0:
+            raise KappaError(
+                f"kappa {' '.join(arguments)} ended with {done.returncode}: {done.stdout} "
+                f"{done.stderr}"
+            )
+        return time.monotonic() - begun
+
+    @property
+    def log(self) -> Log:
+        """A client of the broker."""
+        found = running(load_settings(self.folder))
+        if found is None:
+            raise KappaError("the platform has ended", hint=f"see {self.folder}/.kappa/logs")
+        return Log(found.bootstrap_servers)
+
+    @contextmanager
+    def ended(self) -> Iterator[None]:
+        """Ends all that runs of it, after the block."""
+        try:
+            yield
+            self.kappa("down")
+        finally:
+            ensure_gone(self.mark)
+
+    def wait(self, until: Callable[[], bool], what: str) -> None:
+        """Waits for a state of the world."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while not until():
+            if time.monotonic() > deadline:
+                raise KappaError(f"{what} did not come", hint=f"see {self.folder}/.kappa/logs")
+            time.sleep(_NAP_SECONDS)
+
+    def wait_for_spare(self) -> None:
+        """Waits until a spare is warm."""
+        self.wait(lambda: any(doors(self.store.path(SPARES))), "a spare")
+
+    def seconds_until_seen(self, name: str) -> float:
+        """Sends an event, and returns the seconds until a query's answer has it."""
+        before, begun = self._visits(name), time.monotonic()
+        self.send(name, 1)
+        self.wait(lambda: self._visits(name) > before, "the event's sight")
+        return time.monotonic() - begun
+
+    def wrong(self, name: str) -> str | None:
+        """Returns how the served rows differ from DuckDB's over the events; None if equal."""
+        columns = f"select path, visits::bigint as visits, ms::bigint as ms from hits_{name}"
+        served = sorted(answer(self.store, columns).rows)
+        with duckdb.connect() as oracle:
+            oracle.execute("create table sent (name text, path text, ms bigint)")
+            oracle.executemany("insert into sent values (?, ?, ?)", self._sent)
+            wanted = oracle.execute(
+                "select path, count(*), sum(ms)::bigint from sent where name = ? and ms >= ?"
+                " group by path order by path",
+                [name, self._least[name]],
+            ).fetchall()
+        return None if served == wanted else f"{len(served)} rows for {len(wanted)}"
+
+    def _visits(self, name: str) -> int:
+        (row,) = answer(self.store, f"select sum(visits)::bigint from hits_{name}").rows
+        return int(row[0])
+
+
+def empty_session() -> float:
+    """Starts an empty session of Spark, as PySpark does; returns its seconds."""
+    begun = time.monotonic()
+    subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            _EMPTY_SESSION,
+        ],
+        check=True,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+    )
+    return time.monotonic() - begun
+
+
+def private_and_shared(pids: Sequence[int]) -> tuple[int, int]:
+    """Returns the bytes that these processes have for themselves, and those that they share.
+
+    See proc_pid_smaps(5).
+    """
+    private = shared = 0
+    for pid in pids:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8").splitlines():
+            name, _, size = line.partition(":")
+            if name == "Pss":
+                shared += int(size.split()[0]) * 1024
+            elif name.startswith("Private_") and name != "Private_Hugetlb":
+                private += int(size.split()[0]) * 1024
+    return private, shared - private

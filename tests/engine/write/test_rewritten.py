@@ -1,0 +1,133 @@
+"""Laws of a table that is written anew: its rows are those that a merge leaves, or none change."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from waiting import COUNTED, FOLDED, LATEST, commit, contributions
+
+from kappa.base.errors import Broken, KappaError
+from kappa.engine.write.commit import TableWriter
+from kappa.engine.write.rewritten import Rewriting
+from kappa.state.build import TableBirth
+from kappa.state.mark import Mark, origin_mark
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.tables.delta import Guard
+from kappa.tables.merge import contribution_columns
+from kappa.tables.versions import files
+from kappa.values.arrow import arrow_schema
+
+BYTES = 1 << 26
+
+
+def at(place: int) -> Mark:
+    return Mark("b", "t", 1, place, Offsets({"x": {0: place}}), Offsets({"x": {0: place + 1}}))
+
+
+class Pair:
+    """Two tables of one kind: delta-rs merges into one, and the other is written anew."""
+
+    def __init__(self, folder: Path, table: TableBirth) -> None:
+        self.table, self.folder = table, folder
+        self.merged, self.anew = (
+            TableWriter(
+                Store(folder / name),
+                "b",
+                table,
+                origin=origin_mark("b", Offsets()),
+                driver_rows=1_000_000,
+            )
+            for name in ("merged", "anew")
+        )
+        self.rewriting = Rewriting(table, self.anew.stored, folder / "scratch", BYTES)
+        self.place = 0
+
+    def fold(self, rows: pa.Table) -> None:
+        commit(self.merged, "b", self.place, rows)
+        self.write_anew(rows)
+
+    def write_anew(self, rows: pa.Table) -> None:
+        self.rewriting.contributed.mkdir(parents=True)
+        half = rows.num_rows // 2
+        for number, part in enumerate([rows.slice(0, half), rows.slice(half)]):
+            pq.write_table(part, self.rewriting.contributed / f"{number}.parquet")
+        self.rewriting.fold(at(self.place), Guard("b/t/1", self.place + 1))
+        assert not (self.folder / "scratch").exists()
+        self.place += 1
+
+    def rows(self, writer: TableWriter) -> list[dict[str, object]]:
+        schema = arrow_schema(self.table.columns)
+        found = [
+            pq.ParquetFile(path).read().select(schema.names).cast(schema)
+            for path in files(writer.path, writer.version)
+        ]
+        return sorted(pa.concat_tables([schema.empty_table(), *found]).to_pylist(), key=repr)
+
+
+@pytest.mark.law
+@examples(8)
+@given(st.sampled_from([FOLDED, COUNTED, LATEST]), st.integers(0, 10_000), st.integers(1, 4))
+def test_it_leaves_the_rows_that_a_merge_leaves(
+    tmp_path_factory: pytest.TempPathFactory, table: TableBirth, seed: int, slices: int
+) -> None:
+    pair = Pair(tmp_path_factory.mktemp("pair"), table)
+    draw = random.Random(seed)
+    for place in range(slices):
+        pair.fold(contributions(table, draw, place))
+
+        assert pair.rows(pair.anew) == pair.rows(pair.merged)
+        assert pair.anew.stored.mark() == at(place)
+
+
+def test_a_sum_that_does_not_fit_stops_it_and_changes_nothing(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, COUNTED)
+    types = arrow_schema(contribution_columns(COUNTED))
+    most = pa.Table.from_pylist([{"k": "a", "bids": 1, "total": 2**63 - 1}], types)
+    pair.write_anew(most)
+    before = pair.rows(pair.anew)
+
+    with pytest.raises(Broken, match="contributions could not be folded into table counted"):
+        pair.write_anew(pa.Table.from_pylist([{"k": "a", "bids": 1, "total": 1}], types))
+
+    assert pair.rows(pair.anew) == before
+    assert not (tmp_path / "scratch").exists()
+
+
+def test_the_same_slice_is_not_folded_twice(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, COUNTED)
+    rows = contributions(COUNTED, random.Random(3), 0)
+    pair.write_anew(rows)
+    before, pair.place = pair.rows(pair.anew), 0
+
+    with pytest.raises(Broken, match="is in"):
+        pair.write_anew(rows)
+
+    assert pair.rows(pair.anew) == before
+
+
+def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, COUNTED)
+    pair.rewriting.contributed.mkdir(parents=True)
+    (pair.rewriting.contributed / "0.parquet").write_bytes(b"no file of Parquet")
+
+    with pytest.raises(KappaError, match="could not be folded into table counted"):
+        pair.rewriting.fold(at(0), Guard("b/t/1", 1))
+
+
+def test_it_is_for_many_contributions_beside_a_table_not_much_larger(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, COUNTED)
+    types = arrow_schema(contribution_columns(COUNTED))
+    pair.write_anew(
+        pa.Table.from_pylist([{"k": str(each), "bids": 1} for each in range(100)], types)
+    )
+
+    assert pair.rewriting.takes(25)
+    assert not pair.rewriting.takes(24)
