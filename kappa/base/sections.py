@@ -99,8 +99,8 @@ class EngineSettings(_Section):
         ge=0,
         description=(
             "contributions by key are merged in the job's own process, however many, while they "
-            "have at most so many bytes; more by Spark. A merge takes ten to forty times as much "
-            "memory"
+            "have at most so many bytes; more by DuckDB, which writes a table anew that is not "
+            "much larger, or by Spark. A merge takes ten to forty times as much memory"
         ),
     )
     large_rows: int = Field(

@@ -81,7 +81,9 @@ class CatchUp:
         """
         little = small
         while not stop.is_set():
-            leg = self._begun() or self._catch_up_leg(slice_records=slice_records, small=little)
+            leg = self._begun() or self._catch_up_leg(
+                slice_records=slice_records, small=little, first=tiny
+            )
             if leg is None or leg.kind is not LegKind.CATCH_UP:
                 return
             self._take(leg, session, stop)
@@ -166,8 +168,11 @@ class CatchUp:
         last = self._legs.last()
         return 1 if last is None else last.number + 1
 
-    def _catch_up_leg(self, *, slice_records: int, small: int) -> Leg | None:
-        """Writes the next leg of large slices down. Returns None if little is left."""
+    def _catch_up_leg(self, *, slice_records: int, small: int, first: int = 0) -> Leg | None:
+        """Writes the next leg of large slices down. Returns None if little is left.
+
+        The build's very first slice is of about `first` offsets, if the leg is long.
+        """
         done = self._publisher.newest.offsets
         found = self._aligner.live()
         end = (
@@ -188,6 +193,7 @@ class CatchUp:
                 at_most=at_most,
                 archived=archived,
                 slice_records=slice_records,
+                first=first if self._publisher.newest.slice < 0 else 0,
             )
         )
 

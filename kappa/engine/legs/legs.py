@@ -15,7 +15,7 @@ from kappa.state.build import folder
 from kappa.state.documents import Documents, NumberedRecords, Taken
 from kappa.state.frontier import Frontier, OffsetsField
 from kappa.state.offsets import Offsets
-from kappa.state.slices import Slice, cut
+from kappa.state.slices import Slice, cut, even_ends
 from kappa.state.store import Store
 
 # A catch-up has at least this many slices, unless they would be smaller than the small step.
@@ -23,6 +23,8 @@ _STEPS = 4
 _SMALL_STEP = 250_000
 # Archived records are not decoded: slices of this size take no longer than others.
 _SMALL_ARCHIVED_STEP = 1_000_000
+# A leg of so many times the first, small slice is long: what that costs is not felt.
+_LONG_STEPS = 40
 _NOWHERE = Offsets()
 
 
@@ -126,17 +128,24 @@ def catch_up(
     kind: LegKind = LegKind.CATCH_UP,
     archived: Offsets = _NOWHERE,
     slice_records: int = 0,
+    first: int = 0,
 ) -> Leg:
     """Plans a bounded leg from `start` to `end`, in slices of about `at_most` offsets. Pure.
 
     Slices are larger, of at most `slice_records`, up to the offsets before which all is `archived`.
+    The first slice of a long leg has about `first` offsets, if that is given: people see soon that
+    the code works.
     """
-    middle = end.lowest(archived).highest(start)
+    distance = end.distance(start)
+    is_long = first > 0 and distance >= _LONG_STEPS * first
+    begun = even_ends(start, end, distance // first)[0] if is_long else start
+    middle = end.lowest(archived).highest(begun)
     at_most_archived = max(
-        at_most, slice_size(middle.distance(start), slice_records, small=_SMALL_ARCHIVED_STEP)
+        at_most, slice_size(middle.distance(begun), slice_records, small=_SMALL_ARCHIVED_STEP)
     )
     ends = (
-        *(piece.end for piece in cut(number, start, middle, at_most=at_most_archived)),
+        *([begun] if is_long else []),
+        *(piece.end for piece in cut(number, begun, middle, at_most=at_most_archived)),
         *(piece.end for piece in cut(number, middle, end, at_most=at_most)),
     )
     return Leg(number, kind, start, ends)

@@ -95,6 +95,21 @@ def test_what_is_archived_is_folded_in_slices_of_its_own_that_are_larger() -> No
     )
 
 
+def test_a_long_leg_begins_with_a_small_slice() -> None:
+    end = Offsets({"t": {0: 1_500_000, 1: 500_000}})
+
+    ends = catch_up(1, Offsets(), end, at_most=500_000, first=25_000).ends
+
+    assert ends[0] == Offsets({"t": {0: 18_750, 1: 6_250}})
+    assert ends[-1] == end
+    sizes = [each.distance(before) for before, each in zip((Offsets(), *ends), ends, strict=False)]
+    assert sizes[0] == 25_000
+    assert len(sizes) == 5
+    assert max(sizes[1:]) - min(sizes[1:]) <= 2
+    # For a short one it would be felt.
+    assert catch_up(1, Offsets(), end, at_most=500_000, first=51_000).ends[0].at("t", 0) == 375_000
+
+
 def test_two_processes_do_not_begin_the_same_leg(tmp_path: Path) -> None:
     legs = Legs(Store(tmp_path), "b")
     legs.begin(tail(1, END))
