@@ -1,4 +1,4 @@
-"""A small project under a whole platform, as users have it: commands, events and their sight."""
+"""A small project under a whole platform: commands, events, and the rows that are served."""
 
 from __future__ import annotations
 

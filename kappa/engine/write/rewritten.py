@@ -1,4 +1,4 @@
-"""A merge that writes a table anew: many contributions by key, beside a table not much larger.
+"""A merge that writes a table anew: many contributions, beside a table not much larger.
 
 DuckDB folds them in as readers fold in those that wait (kappa/tables/merge.py), and spills to disk
 what exceeds its memory. Delta-rs's merge takes ten to forty times the contributions' bytes, and

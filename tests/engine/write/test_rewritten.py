@@ -1,4 +1,4 @@
-"""Laws of a table that is written anew: its rows are those that a merge leaves, or none change."""
+"""Laws of a table that is written anew: it has the rows that a merge leaves, or its own."""
 
 from __future__ import annotations
 

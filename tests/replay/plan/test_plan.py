@@ -474,6 +474,7 @@ def test_a_project_is_observed_with_a_real_log(tmp_path: Path, log: Log, topic_n
         'keys=("id",), fold={"n": count()})])\ndef orders(o):\n    return {"t": o}\n'
     )
     (tmp_path / "pipelines" / "orders.py").write_text(text, encoding="utf-8")
+    (tmp_path / "kappa.toml").touch()
     settings = Settings(project=tmp_path)
     store = Store(settings.root_url)
 
@@ -505,6 +506,7 @@ def test_what_gives_another_value_each_time_is_found_in_code_or_in_sparks_plan(
         'F.current_timestamp()).withColumn("x", getattr(F, "ra" + "nd")())}\n'
     )
     (tmp_path / "pipelines" / "orders.py").write_text(text, encoding="utf-8")
+    (tmp_path / "kappa.toml").touch()
     settings = Settings(project=tmp_path)
 
     in_code, in_plan = observe(settings, Store(settings.root_url), log).declared["orders"].doubtful

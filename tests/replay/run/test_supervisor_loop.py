@@ -42,8 +42,14 @@ def run_loop(folder: Path, ticks: Ticks) -> list[str]:
         ensure_jobs=lambda *_, **__: None,
         report=lambda *_: None,
         ensure_space=lambda: True,
+        resting=lambda *_: frozenset(),
+        aligning=frozenset(),
+        jobs=frozenset(),
     )
-    _loop(Store(folder.as_uri()), well, ticks, well, (well, well), well, well, said.append, ticks)
+    _loop(
+        *(Store(folder.as_uri()), well, ticks, well, well, (well, well)),
+        *(well, well, said.append, ticks),
+    )
     return said
 
 
@@ -67,8 +73,11 @@ def test_on_a_full_disk_jobs_and_archiver_rest(
         end=lambda: did.append("ended"),
         report=lambda *_: None,
         ensure_space=lambda: has_space,
+        resting=lambda *_: frozenset({"shop-2"}),
+        aligning=frozenset(),
+        jobs=frozenset(),
     )
-    monkeypatch.setattr(State, "wanted_jobs", lambda _state: {"shop-1"})
+    monkeypatch.setattr(State, "wanted_jobs", lambda _state: {"shop-1", "shop-2"})
     http = SimpleNamespace(ensure_running=lambda: None)
 
     ticks = Ticks()
@@ -76,6 +85,7 @@ def test_on_a_full_disk_jobs_and_archiver_rest(
         Store(tmp_path),
         platform,
         ticks,
+        platform,
         platform,
         (http, platform),
         platform,
