@@ -69,11 +69,14 @@ class CatchUp:
         session: Callable[[], SparkSession],
         stop: Event,
         *,
+        at_hand: Callable[[], SparkSession],
         slice_records: int,
         small: int,
         tiny: int,
     ) -> None:
         """Folds until little is left, or until asked to stop.
+
+        `at_hand` is for first slices of at most `tiny` offsets.
 
         At most `small` offsets are little if nothing was folded here: they are no reason to start a
         JVM. One that runs goes on until at most `tiny` are left. It is warm, and more arrive while
@@ -86,7 +89,7 @@ class CatchUp:
             )
             if leg is None or leg.kind is not LegKind.CATCH_UP:
                 return
-            self._take(leg, session, stop)
+            self._take(leg, session, stop, at_hand=at_hand, tiny=tiny)
             little = tiny
 
     def to_base(
@@ -132,12 +135,21 @@ class CatchUp:
             self._take(leg, session, stop)
         return None
 
-    def _take(self, leg: Leg, session: Callable[[], SparkSession], stop: Event) -> None:
+    def _take(
+        self,
+        leg: Leg,
+        session: Callable[[], SparkSession],
+        stop: Event,
+        *,
+        at_hand: Callable[[], SparkSession] | None = None,
+        tiny: int = 0,
+    ) -> None:
         for piece in leg.slices_after(self._publisher.newest.offsets):
             if stop.is_set():
                 return
             self._folder.guard.check_heard(self._publisher.newest, datetime.now(UTC))
-            self._fold(piece, len(leg.ends), session())
+            spark = at_hand() if at_hand is not None and piece.distance <= tiny else session()
+            self._fold(piece, len(leg.ends), spark)
             self._ensure_within(self._publisher.newest, leg.end)
             if leg.aim is not None:
                 self._aligner.keep(leg.aim)

@@ -15,6 +15,7 @@ from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 from kappa.declare.pipeline import Pipeline
@@ -40,6 +41,8 @@ class FunctionRows:
         self._tables = tables
         self._function = Function(pipeline, tables)
         self._prepared: Prepared | None = None
+        # Whose plan it is: a long catch-up begins in another JVM than it goes on in.
+        self._context: SparkContext | None = None
         # By topic, from its first large slice on, the columns of its events that the function does
         # not use.
         self._unused: dict[str, frozenset[str]] = {}
@@ -168,7 +171,8 @@ class FunctionRows:
 
     def _plan(self, spark: SparkSession) -> Prepared:
         with self._planning:
-            if self._prepared is None:
+            if self._prepared is None or self._context is not spark.sparkContext:
+                self._context = spark.sparkContext
                 self._prepared = Prepared(
                     spark, self._pipeline, self._function, self._tables, self._scratch
                 )

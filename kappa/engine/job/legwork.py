@@ -55,7 +55,7 @@ class Legwork:
         self._settings = settings
         self._build = build
         self._kafka = KafkaAccess(bootstrap_servers, settings.kafka.options)
-        self._ahead = session
+        self._leg_session = session
         self._stop = stop
 
     def run(self, kind: LegKind) -> None:
@@ -118,7 +118,7 @@ class Legwork:
                     self._base(birth, runner)
                     keep_base(self._store, birth, publisher.newest)
                 case LegKind.CATCH_UP:
-                    self._catch_up(runner)
+                    self._catch_up(birth, runner)
                 case LegKind.ALIGNMENT | LegKind.TAIL:
                     # A tail whose topic has lost what is next goes on by way of the archive, too.
                     again = kind is LegKind.ALIGNMENT or slices.guard.wants_archive(
@@ -166,12 +166,15 @@ class Legwork:
             slice_records=self._settings.engine.slice_records,
         )
 
-    def _catch_up(self, runner: CatchUp) -> None:
+    def _catch_up(self, birth: Birth, runner: CatchUp) -> None:
         engine = self._settings.engine
         ensure_not_stopped(self._store, self._build)
+        # Their plans stay with the session that they were made with.
+        plans_stay = any(table.is_combined or table.steps_over for table in birth.tables)
         runner.run(
             self._session,
             self._stop,
+            at_hand=self._session if plans_stay else self._at_hand,
             slice_records=engine.slice_records,
             small=engine.tail_records,
             tiny=min(engine.driver_rows // 2, engine.tail_records),
@@ -211,7 +214,13 @@ class Legwork:
         )
 
     def _session(self) -> SparkSession:
-        spark = self._ahead()
+        return self._told(self._leg_session())
+
+    def _at_hand(self) -> SparkSession:
+        """Returns a session for the first few records of a long catch-up."""
+        return self._told(self._leg_session.at_hand())
+
+    def _told(self, spark: SparkSession) -> SparkSession:
         if self._stop.is_set():
             raise Stopping
         # Its JVM was started before the build's code was loaded.

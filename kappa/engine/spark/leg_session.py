@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from kappa.engine.spark.jvm import Profile
-from kappa.engine.spark.session import Machine, activate, boot_for
+from kappa.engine.spark.session import Machine, activate, boot_for, warm_ahead
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,26 +27,54 @@ class LegSession:
         self._profile = profile
         self._folder = local_dir
         self._machine: Machine | None = None
+        # The spare's own JVM, if it is warm and not of this profile, and its session.
+        self._warm: Machine | None = None
+        self._at_hand: SparkSession | None = None
         self._beginning: Future[SparkSession] | None = None
         self._beside = ThreadPoolExecutor(max_workers=1, thread_name_prefix="session")
 
-    def begin(self) -> Future[SparkSession]:
-        """Starts the JVM, and begins the session in another thread, if that was not done yet."""
-        if self._beginning is None:
-            self._machine = boot_for(
-                self._settings, profile=self._profile, name=self._build, local_dir=self._folder
-            )
-            # Its modules import each other in circles: of two threads that import them at once, one
-            # may find half of a module.
-            import_module("pyspark.sql")
+    def begin(self) -> None:
+        """Starts the JVM, and begins the session in another thread, if that was not done yet.
+
+        Where a spare's JVM is at hand, the session begins when it is asked for.
+        """
+        if self._machine is not None:
+            return
+        self._warm = warm_ahead(other_than=self._profile)
+        self._machine = boot_for(
+            self._settings, profile=self._profile, name=self._build, local_dir=self._folder
+        )
+        # Its modules import each other in circles: of two threads that import them at once, one may
+        # find half of a module.
+        import_module("pyspark.sql")
+        if self._warm is None:
             self._beginning = self._beside.submit(self._machine.session)
-        return self._beginning
 
     def __call__(self) -> SparkSession:
         """Returns the session, active in this thread. Raises KappaError if its JVM has ended."""
-        spark = self.begin().result()
+        self.begin()
+        assert self._machine is not None, "it was started"
+        if self._beginning is None:
+            # A process has one session at a time.
+            self._at_hand = self._warm = None
+            self._beginning = self._beside.submit(self._machine.session)
+        spark = self._beginning.result()
         activate(spark)
         return spark
+
+    def at_hand(self) -> SparkSession:
+        """Returns a session for few rows, active in this thread.
+
+        That is one of the spare's own JVM, which is warm, until the leg's own was asked for. What
+        was made with it is worth nothing then.
+        """
+        self.begin()
+        if self._warm is None:
+            return self()
+        if self._at_hand is None:
+            self._at_hand = self._warm.session()
+        activate(self._at_hand)
+        return self._at_hand
 
     def __enter__(self) -> Self:
         """Returns itself, with a clean folder."""

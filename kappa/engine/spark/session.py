@@ -90,6 +90,9 @@ class Machine:
             if begun is not None and self in _ahead:
                 spark = SparkSession._instantiatedSession = begun.newSession()  # noqa: SLF001
                 return spark
+            for other in tuple(_ahead):
+                if other is not self:
+                    other.end()
             return self._begun(SparkSession.builder, *self._gateway())
         except BaseException:
             self.kill()
@@ -171,12 +174,12 @@ def boot(
     is a path for the list of the JVM's classes (only recording.py asks for it). The JVM's output
     goes to the file `output`, or where this process's own goes.
 
-    One that was booted ahead for this profile is taken as it is.
+    One that was booted ahead for this profile is taken as it is; any other ends when the session of
+    this one begins.
     """
-    for machine in tuple(_ahead):
+    for machine in _ahead:
         if machine.profile is profile:
             return machine
-        machine.end()
     cores = cores or _cores_here()
     for folder in (local_dir / "tmp", local_dir / "spark"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -249,6 +252,15 @@ def booted_ahead() -> Machine:
     """Returns the JVM that this process has booted ahead; there is one in a spare."""
     (machine,) = _ahead
     return machine
+
+
+def warm_ahead(*, other_than: Profile) -> Machine | None:
+    """Returns a JVM that this process has booted ahead for another profile, and has warmed up."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # it is imported by now
+
+    if SparkSession._instantiatedSession is None:  # noqa: SLF001  # as above
+        return None
+    return next((each for each in _ahead if each.profile is not other_than), None)
 
 
 def _relay(says: int) -> None:
