@@ -80,6 +80,8 @@ def health_of(build: BuildStatus, now: datetime, *, supervised: bool = True) -> 
         return Health("Held back", "warn", "by a transaction that is open")
     if build.lag <= 0:
         return Health("Up to date", "ok")
+    if build.rests:
+        return Health("At rest", "ok", "it folds in turns, and at once for an undo")
     return (
         Health("Following", "ok")
         if age is not None and age < _AT_WORK_SECONDS

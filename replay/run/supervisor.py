@@ -229,7 +229,7 @@ def _loop(
 ) -> None:
     http, archiver = beside
     ticking, announcing = Reported(say), Reported(say)
-    ready_at = ""
+    ready_at, resting = "", frozenset[str]()
     while not stop.requested:
         with ticking.reported_once():
             has_space = reserve.ensure_space()
@@ -256,7 +256,7 @@ def _loop(
                 say(line)
         # For people to read, and nothing else: a full disk was reported above.
         with contextlib.suppress(KappaError, OSError):
-            reporter.report(controller.state, controller.waits)
+            reporter.report(controller.state, controller.waits, resting)
         if kafka.bootstrap_servers != ready_at:
             with announcing.reported_once():
                 me = process_id(os.getpid())

@@ -58,8 +58,7 @@ class BuildStatus:
     version than at its birth. It reads `topics` from `reads_from` on; `base` is that of a branch,
     `tables_of` the build whose tables an overlay serves. `slice` is how far its job is in the slice
     that comes next, if it is replayed. `broken` are the live build's tables and views that cannot
-    be read, a sentence each. `pause` is that of its pipeline; `retirement` is its pipeline's, and
-    it is kept for an undo of that.
+    be read, a sentence each. Its job `rests`, or not. `pause`, `retirement`: of its pipeline.
     """
 
     pipeline: str
@@ -89,6 +88,7 @@ class BuildStatus:
     reads_from: Offsets = field(default_factory=Offsets)
     broken: tuple[str, ...] = ()
     slice: SliceProgress | None = None
+    rests: bool = False
     pause: Pause | None = None
     retirement: Retirement | None = None
 
@@ -153,9 +153,8 @@ def observe_status(
 ) -> Status:
     """Looks at journal, frontiers and the log's end; `log` is None if there is no broker.
 
-    A broker that does not answer leaves the lags open. `underway` is the supervisor's report (None:
-    there is none), `reserve` the bytes that a
-    supervisor which is up keeps of the disk.
+    A broker that does not answer leaves the lags open. `underway` is the supervisor's report, if
+    there is one, `reserve` the bytes that it keeps of the disk.
     """
     state = current_state(store)
     births = {build: read_birth(store, build) for build in state.wanted_builds()}
@@ -227,6 +226,7 @@ def _with_state(
         waits_for=waiting.waits_for,
         rate=waiting.rate,
         trouble=underway.trouble(build.build),
+        rests=build.build in underway.resting,
         pause=state.paused.get(build.pipeline),
         retirement=state.retirements.get(build.pipeline),
     )

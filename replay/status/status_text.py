@@ -187,6 +187,8 @@ def _note(build: BuildStatus) -> str:
         f"transaction that is open since offset {each.offset}"
         for each in build.held_back
     ]
+    if build.rests:
+        parts.append("rests until there is something to fold")
     if build.kept_until is not None and build.rollout is None:
         parts.append(
             f"kept until {build.kept_until.isoformat(timespec='seconds').replace('+00:00', 'Z')}"

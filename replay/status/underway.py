@@ -58,10 +58,11 @@ class Deaths:
 
 @dataclass(frozen=True, slots=True)
 class Underway:
-    """All of it: waits by the rollout's number, deaths by build."""
+    """All of it: waits by the rollout's number, deaths by build, and the builds that rest."""
 
     rollouts: Mapping[int, Waiting] = field(default_factory=dict)
     deaths: Mapping[str, Deaths] = field(default_factory=dict)
+    resting: tuple[str, ...] = ()
 
     def trouble(self, build: str) -> str:
         """Returns what is wrong with a build's job, or ""."""
@@ -111,8 +112,13 @@ class Reporter:
         self._waits: Mapping[int, str] = {}
         self._due = 0.0
 
-    def report(self, state: State, waits: Mapping[int, str]) -> None:
-        """Writes the report if it has changed; `waits` is what each active rollout waits for."""
+    def report(
+        self, state: State, waits: Mapping[int, str], resting: frozenset[str] = frozenset()
+    ) -> None:
+        """Writes the report if it has changed.
+
+        `waits` is what each active rollout waits for. The jobs of `resting` builds are not to run.
+        """
         if waits == self._waits and self._clock() < self._due:
             return
         self._waits, self._due = dict(waits), self._clock() + _REPORT_SECONDS
@@ -128,7 +134,10 @@ class Reporter:
             if state.folded_by(build) in jobs
             and (found := self._deaths(state.folded_by(build))) is not None
         }
-        now = Underway(rollouts, deaths)
+        at_rest = tuple(
+            build for build in sorted(state.wanted_builds()) if state.folded_by(build) in resting
+        )
+        now = Underway(rollouts, deaths, at_rest)
         if now != self._reported:
             _UNDERWAY.put(self._store, _NAME, now)
             self._reported = now

@@ -72,6 +72,7 @@ def test_what_rests_can_be_replaced_and_what_was_kept_has_all_after_an_undo(bed:
     status = {each["build"]: each for each in bed.must("status", "-o", "json").json()["builds"]}
     assert status[first]["role"] == "idle"
     assert not status[first]["trouble"]
+    assert "rests until there is something to fold" in status[first]["note"]
 
     bed.must("undo", "--yes")
 

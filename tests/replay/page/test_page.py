@@ -667,6 +667,8 @@ def build(**changes: Any) -> BuildStatus:
         ({}, "Up to date"),
         ({"lag": 5}, "Behind"),
         ({"lag": 5, "fresh_at": NOW}, "Following"),
+        ({"lag": 5, "rests": True}, "At rest"),
+        ({"rests": True}, "Up to date"),
         ({"lag": None}, "Lag unknown"),
         ({"trouble": "its job died"}, "In trouble"),
         ({"lag": 5, "pause": Pause("then", "ada")}, "Paused"),

@@ -75,10 +75,10 @@ def test_what_is_said_is_read_and_taken_back(store: Counting) -> None:
     reporter = Reporter(store, deaths.get, clock=clock)
     state = fold(numbered(staged("a")))
 
-    reporter.report(state, {1: "build a to catch up"})
+    reporter.report(state, {1: "build a to catch up"}, frozenset({"a", "of another"}))
 
     found = read_underway(store)
-    assert found == Underway({1: Waiting("build a to catch up")}, deaths)
+    assert found == Underway({1: Waiting("build a to catch up")}, deaths, ("a",))
     assert found.trouble("a") == "its job died 3 times, last: exit code 1; see kappa logs a"
     assert found.trouble("b") == ""
     ensure_no_report(store)
