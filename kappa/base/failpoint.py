@@ -52,6 +52,7 @@ _EFFECTS = {
         "adopt",
         "commit",
         "spark_commit",
+        "rewriting",
         "compact",
         "checkpoint",
         "take_back",

@@ -69,10 +69,10 @@ class CatchUp:
         session: Callable[[], SparkSession],
         stop: Event,
         *,
-        at_hand: Callable[[], SparkSession],
         slice_records: int,
         small: int,
         tiny: int,
+        at_hand: Callable[[], SparkSession] | None = None,
     ) -> None:
         """Folds until little is left, or until asked to stop.
 

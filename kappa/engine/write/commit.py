@@ -207,10 +207,10 @@ class TableWriter:
                 return self.commit(kept.toArrow() if count else None, mark)
             self._drain()
             if self._rewriting is not None and self._rewriting.takes(count):
-                failpoint("table.before_commit")
+                failpoint("table.before_rewriting")
                 kept.write.mode("overwrite").parquet(str(self._rewriting.contributed))
                 self._rewriting.fold(mark, guard)
-                failpoint("table.after_commit")
+                failpoint("table.after_rewriting")
                 return "duckdb"
             before = self.version
             failpoint("table.before_spark_commit")

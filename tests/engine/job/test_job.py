@@ -37,6 +37,8 @@ FAILPOINTS = {
     ],
     # Where more rows come together than the driver commits.
     "large": ["table.before_spark_commit", "table.after_spark_commit"],
+    # Where those are contributions by key, beside a table not much larger.
+    "anew": ["table.before_rewriting", "table.after_rewriting"],
 }
 
 
@@ -150,9 +152,10 @@ def test_killed_around_a_commit_that_spark_makes_it_folds_each_record_once(
 ) -> None:
     project.bear("b-1", source(topic_name), OUTPUTS)
     story = Story(log, topic_name, seed=8)
-    # By Spark, and what Spark has computed by delta-rs.
+    # By Spark, and what Spark has computed by DuckDB and by delta-rs.
     for merge_bytes, point in [
         *((0, point) for point in FAILPOINTS["large"]),
+        *((1, point) for point in FAILPOINTS["anew"]),
         (1_000_000, "table.before_commit"),
         (1_000_000, "table.after_commit"),
     ]:

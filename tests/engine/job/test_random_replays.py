@@ -64,6 +64,8 @@ _DEADLY = (
     "table.after_commit",
     "table.before_spark_commit",
     "table.after_spark_commit",
+    "table.before_rewriting",
+    "table.after_rewriting",
 )
 # The kills of each run, each at another place and within so many slices of the one before.
 _SURELY = 2
