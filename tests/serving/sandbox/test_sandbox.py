@@ -447,7 +447,8 @@ def test_values_are_told_as_everywhere_and_in_each_form(
 def test_a_message_that_is_cut_within_a_character_is_told(
     sandbox: Sandbox, platform: Platform, odd: int
 ) -> None:
-    with pytest.raises(UsageError, match="Malformed JSON"):
+    # Python 3.11.2 loses such a message, and DuckDB's name of the error is left.
+    with pytest.raises(UsageError, match="Malformed JSON|InvalidInputException"):
         asked(
             sandbox,
             platform,
