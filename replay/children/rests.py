@@ -18,7 +18,7 @@ from kappa.state.store import Store
 from replay.children.rest import Looked, Promise, Repose, after_look
 
 # The first record after a rest waits for a look.
-_LOOK_SECONDS = 0.25
+_LOOK_SECONDS = 0.5
 # What a topic keeps may be changed.
 _PROMISE_SECONDS = 60.0
 
