@@ -1,4 +1,4 @@
-"""Laws of a leg's session in a spare: few rows are folded by the JVM that is warm, then it ends."""
+"""Laws of a leg in a spare: the JVM that is warm folds a few rows, and ends then."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def test_one_that_has_begun_rests_after_a_while_and_the_next_record_wakes_it(des
 
     desk.log.ends[FLIGHTS.name] += 1
 
-    assert desk.rest(0.3) == ""
+    assert desk.rest(0.6) == ""
     assert desk.said[-2:] == ["build a wakes", "build b wakes"]
     desk.fold("a")
     # The other one has not folded it, so it is at work.
