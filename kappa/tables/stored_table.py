@@ -62,18 +62,7 @@ class StoredTable:
 
     def append(self, rows: pa.Table, mark: Mark, guard: Guard) -> None:
         """Appends rows, whose columns are the table's in its order."""
-        refuse_repeated(self.path, self._table, guard)
-        attempted(
-            lambda: write_deltalake(
-                self._table,
-                rows,
-                mode="append",
-                writer_properties=_PACKED,
-                commit_properties=commit_properties(mark, guard),
-                post_commithook_properties=NO_HOOKS,
-            ),
-            f"rows could not be appended to {self.path}",
-        )
+        self._write(rows, "append", mark, guard, f"rows could not be appended to {self.path}")
 
     def merge(
         self,
@@ -115,18 +104,7 @@ class StoredTable:
 
     def replace(self, rows: pa.RecordBatchReader, mark: Mark, guard: Guard) -> None:
         """Writes the table anew: these rows in place of all that it has."""
-        refuse_repeated(self.path, self._table, guard)
-        attempted(
-            lambda: write_deltalake(
-                self._table,
-                rows,
-                mode="overwrite",
-                writer_properties=_PACKED,
-                commit_properties=commit_properties(mark, guard),
-                post_commithook_properties=NO_HOOKS,
-            ),
-            f"{self.path} could not be written anew",
-        )
+        self._write(rows, "overwrite", mark, guard, f"{self.path} could not be written anew")
 
     def commit_nothing(self, mark: Mark, guard: Guard | None) -> None:
         """Commits a slice that contributes no rows: the table has folded it all the same.
@@ -207,6 +185,27 @@ class StoredTable:
         import pyarrow as pa  # noqa: PLC0415
 
         return pa.table(self._table.get_add_actions(flatten=True))
+
+    def _write(
+        self,
+        rows: pa.Table | pa.RecordBatchReader,
+        mode: Literal["append", "overwrite"],
+        mark: Mark,
+        guard: Guard,
+        otherwise: str,
+    ) -> None:
+        refuse_repeated(self.path, self._table, guard)
+        attempted(
+            lambda: write_deltalake(
+                self._table,
+                rows,
+                mode=mode,
+                writer_properties=_PACKED,
+                commit_properties=commit_properties(mark, guard),
+                post_commithook_properties=NO_HOOKS,
+            ),
+            otherwise,
+        )
 
     def _commit_no_rows(
         self, mode: Literal["append", "overwrite"], properties: CommitProperties, otherwise: str

@@ -23,6 +23,7 @@ from pathlib import Path
 from bids import Input, bids
 from cells import PARTITIONS, TASKS, Cell
 from oracle import Oracle
+from project import log_of, typed
 
 from demo.processes.family import MARK, ensure_gone, members
 from kappa.base.errors import KappaError
@@ -35,7 +36,6 @@ from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from replay.rollout.fold import fold
-from replay.status.running import running
 from serving.reader.relations import tables_of
 
 TREE = Path(__file__).resolve().parents[2]
@@ -109,30 +109,11 @@ class Platform:
 
     def kappa(self, *arguments: str) -> str:
         """Runs a command, which must succeed; gives what it prints."""
-        command = [sys.executable, "-P", "-m", "cli", *arguments]
-        done = subprocess.run(
-            command,
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            timeout=_PATIENCE_SECONDS,
-        )
-        if done.returncode != 0:
-            raise KappaError(
-                f"kappa {' '.join(arguments)} ended with {done.returncode}: {done.stdout} "
-                f"{done.stderr}"
-            )
-        return done.stdout
+        return typed(self.folder, self.environment, *arguments)
 
     @property
     def log(self) -> Log:
-        found = running(load_settings(self.folder))
-        if found is None:
-            raise KappaError("the platform has ended", hint=f"see {self.folder}/.kappa/logs")
-        return Log(found.bootstrap_servers)
+        return log_of(self.folder)
 
     @property
     def live(self) -> str:

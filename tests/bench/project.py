@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,6 +26,8 @@ from serving.query.query import answer
 
 TREE = Path(__file__).resolve().parents[2]
 _PATIENCE_SECONDS = 300.0
+# A deploy replays all of a large log.
+_COMMAND_SECONDS = 900.0
 _NAP_SECONDS = 0.01
 _EMPTY_SESSION = """
 from pyspark.sql import SparkSession
@@ -47,19 +49,14 @@ def {name}(visits):
 class Project:
     """A project of pipelines that count visits of 50 pages, and of those that took long enough."""
 
-    def __init__(self, folder: Path, settings: str = "", **environment: str) -> None:
+    def __init__(self, folder: Path, settings: str = "") -> None:
         """Makes it anew; nothing runs yet."""
         shutil.rmtree(folder, ignore_errors=True)
         (folder / "pipelines").mkdir(parents=True)
         (folder / "kappa.toml").write_text(f'[serve]\nlisten = ""\n{settings}', encoding="utf-8")
         self.folder = folder
         self.mark = secrets.token_hex(8)
-        self.environment = {
-            **os.environ,
-            MARK: self.mark,
-            "PYTHONPATH": str(TREE),
-            **environment,
-        }
+        self.environment = {**os.environ, MARK: self.mark, "PYTHONPATH": str(TREE)}
         self.store = Store(load_settings(folder).root_url)
         self._sent: list[tuple[str, str, int]] = []
         self._least: dict[str, int] = {}
@@ -87,30 +84,13 @@ class Project:
     def kappa(self, *arguments: str) -> float:
         """Runs a command, which must succeed; returns its seconds."""
         begun = time.monotonic()
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "cli", *arguments],
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            timeout=_PATIENCE_SECONDS,
-        )
-        if done.returncode != 0:
-            raise KappaError(
-                f"kappa {' '.join(arguments)} ended with {done.returncode}: {done.stdout} "
-                f"{done.stderr}"
-            )
+        typed(self.folder, self.environment, *arguments)
         return time.monotonic() - begun
 
     @property
     def log(self) -> Log:
         """A client of the broker."""
-        found = running(load_settings(self.folder))
-        if found is None:
-            raise KappaError("the platform has ended", hint=f"see {self.folder}/.kappa/logs")
-        return Log(found.bootstrap_servers)
+        return log_of(self.folder)
 
     @contextmanager
     def ended(self) -> Iterator[None]:
@@ -159,15 +139,38 @@ class Project:
         return int(row[0])
 
 
+def typed(folder: Path, environment: Mapping[str, str], *arguments: str) -> str:
+    """Runs a command of a project, which must succeed; returns what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "cli", *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        timeout=_COMMAND_SECONDS,
+    )
+    if done.returncode != 0:
+        raise KappaError(
+            f"kappa {' '.join(arguments)} ended with {done.returncode}: {done.stdout} {done.stderr}"
+        )
+    return done.stdout
+
+
+def log_of(folder: Path) -> Log:
+    """Returns a client of the broker of a project's platform, which must be up."""
+    found = running(load_settings(folder))
+    if found is None:
+        raise KappaError("the platform has ended", hint=f"see {folder}/.kappa/logs")
+    return Log(found.bootstrap_servers)
+
+
 def empty_session() -> float:
     """Starts an empty session of Spark, as PySpark does; returns its seconds."""
     begun = time.monotonic()
     subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            _EMPTY_SESSION,
-        ],
+        [sys.executable, "-c", _EMPTY_SESSION],
         check=True,
         capture_output=True,
         stdin=subprocess.DEVNULL,

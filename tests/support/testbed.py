@@ -89,12 +89,12 @@ class Testbed:
     ) -> None:
         """Makes the project; HTTP is served at `listen`, or nowhere by default.
 
-        A `whole` one has a spare and tries the law of slices, as users' do.
+        A `whole` one has a spare, lets builds rest and tries the law of slices, as users' do.
         """
         self.folder = folder
         self._mark = secrets.token_hex(8)
-        # Each takes a JVM. tests/replay/stage/test_law.py has the law, test_warm_spares.py spares
-        # and rests.
+        # Each takes a JVM: tests/replay/stage/test_law.py has the law, test_warm_spares.py spares,
+        # and test_resting.py builds at rest.
         without = {
             "KAPPA__VERIFY__LAW_RECORDS": "0",
             "KAPPA__ENGINE__SPARES": "0",

@@ -76,11 +76,9 @@ class CatchUp:
     ) -> None:
         """Folds until little is left, or until asked to stop.
 
-        `at_hand` is for first slices of at most `tiny` offsets.
-
         At most `small` offsets are little if nothing was folded here: they are no reason to start a
         JVM. One that runs goes on until at most `tiny` are left. It is warm, and more arrive while
-        the tail's process starts.
+        the tail's process starts. `at_hand` gives the session for slices of at most `tiny` offsets.
         """
         little = small
         while not stop.is_set():

@@ -174,7 +174,7 @@ class Legwork:
         runner.run(
             self._session,
             self._stop,
-            at_hand=self._session if plans_stay else self._at_hand,
+            at_hand=None if plans_stay else self._at_hand,
             slice_records=engine.slice_records,
             small=engine.tail_records,
             tiny=min(engine.driver_rows // 2, engine.tail_records),
