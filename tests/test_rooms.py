@@ -80,7 +80,7 @@ DOORS = {
         "kappa/tables/stored_archive.py",
         "kappa/tables/stored_table.py",
     ),
-    "delta": ("kappa/engine/write/commit.py", "kappa/engine/spark/recording.py"),
+    "delta": ("kappa/engine/write/spark_commit.py", "kappa/engine/spark/recording.py"),
     # A user's code is Spark's; types of a step's state are written as Spark's DDL.
     "pyspark": ("kappa/engine/", "kappa/code/ddl.py", "kappa/declare/windows.py", "pipelines/"),
     "py4j": ("kappa/engine/",),

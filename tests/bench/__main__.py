@@ -22,7 +22,7 @@ import freshness
 import queries
 import startup
 import tables
-from bids import ensure_input, warm_page_cache
+from bids import ensure_input, topic_files, warm_page_cache
 from cells import CELLS, FEWEST_EVENTS, GROUPS, KAPPA, TASKS, Cell
 from figures import Round, comparable
 from ground import Ground, ground, heed_signals, last_line, machine, now, say, take
@@ -129,8 +129,9 @@ def _run(cell: Cell, run: Run, runs: Runs, rivals: Mapping[str, Rival], here: Gr
         return
     given = ensure_input(here.log, cell, here.home / "inputs", here.home, say)
     oracle = Oracle(here.log.bootstrap_servers, given, cell, here.home / "inputs", say)
-    warm_page_cache(here.home, cell.topic)
     for number, name in due:
+        # A machine may take pages back meanwhile.
+        warm_page_cache(topic_files(here.home, cell.topic))
         folder = here.home / "run" / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -138,11 +138,16 @@ def ensure_input(
     return made
 
 
-def warm_page_cache(root: Path, topic: str) -> None:
-    """Reads a topic's files once, so that the first rival does not pay for the disk."""
-    for file in sorted((root / "broker" / "data").glob(f"{topic}-*/*.log")):
-        with file.open("rb") as segment:
-            while segment.read(1 << 24):
+def topic_files(root: Path, topic: str) -> list[Path]:
+    """Lists the files of a topic's records."""
+    return sorted((root / "broker" / "data").glob(f"{topic}-*/*.log"))
+
+
+def warm_page_cache(files: Iterable[Path]) -> None:
+    """Reads files once, so that the rival who reads them next does not pay for the disk."""
+    for each in files:
+        with each.open("rb") as file:
+            while file.read(1 << 24):
                 pass
 
 

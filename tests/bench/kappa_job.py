@@ -15,6 +15,7 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from bids import warm_page_cache
 from cells import TASKS
 from figures import Warm
 from oracle import Rows
@@ -172,6 +173,7 @@ class FromArchive(KappaJob):
             _archive(attempt, topic, made)
             made.replace(kept)
         shutil.copytree(kept / FOLDER, store.path(FOLDER), copy_function=os.link)
+        warm_page_cache(kept.rglob("*.parquet"))
         if (
             not Archives(store, [topic], {topic.name: attempt.given.id})
             .end()

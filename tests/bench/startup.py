@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
-from bids import ensure_input, warm_page_cache
+from bids import ensure_input, topic_files, warm_page_cache
 from cells import Cell
 from ground import ground, say, under
 from kappa_job import BUILD, KappaJob
@@ -48,7 +48,7 @@ def main(home: Path, rounds: int) -> Report | None:
     with ground(home) as here:
         given = ensure_input(here.log, CELL, home / "inputs", home, say)
         oracle = Oracle(here.log.bootstrap_servers, given, CELL, home / "inputs", say)
-        warm_page_cache(home, CELL.topic)
+        warm_page_cache(topic_files(home, CELL.topic))
         # The first fills the disk's cache.
         for number in range(rounds + 1):
             folder = home / "run" / "startup"

@@ -38,7 +38,7 @@ from kappa.base.sql import quoted, spark_quote
 from kappa.code.declaration import declarations
 from kappa.engine.fold.combine import combinations, combined_columns
 from kappa.engine.fold.fold import aggregates
-from kappa.engine.fold.latest import latest_aggregate
+from kappa.engine.fold.latest import latest_input, latest_sql
 from kappa.engine.write.recent_part import sum_limits
 from kappa.folds.order import FOLD_ORDER_COLUMNS
 from kappa.state.build import TableBirth
@@ -142,7 +142,7 @@ def plans_of(table: TableBirth) -> dict[str, Any]:
         "merge": merge(quoted),
         "aggregates": aggregates(table, {name: str(kind) for name, kind in OUTPUT.items()})
         if folded
-        else latest_aggregate(table),
+        else [latest_sql(table, "select 1"), latest_input(table)],
         "combinations": combinations(table) if table.is_combined else None,
         "combined columns": combined_columns(table) if table.is_combined else None,
         "sums that may overflow": {

@@ -1,4 +1,4 @@
-"""The rows of a latest table: the newest decoded record per key, here and at Spark.
+"""The rows of a latest table: the newest decoded record per key, here and in files.
 
 A tombstone leaves a hidden row, so that an older record that arrives later stays behind it (law 4).
 The table's columns and the condition of its merge are in kappa/tables/latest.py.
@@ -7,16 +7,16 @@ The table's columns and the condition of its merge are in kappa/tables/latest.py
 from __future__ import annotations
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
-from kappa.base.sql import spark_quote
+from kappa.base.sql import quoted
 from kappa.declare.table import DELETED
 from kappa.engine.decode.fate import Fate
 from kappa.folds.order import ORDER_COLUMNS
 from kappa.state.build import TableBirth
 
 _ORDER = tuple(name for name, _ in ORDER_COLUMNS)
+# They name one record of a topic.
+_PLACE = ("_partition", "_offset")
 # The fates of records that become latest rows.
 _KEPT = frozenset({Fate.DECODED, Fate.TOMBSTONE})
 
@@ -36,18 +36,27 @@ def latest_table(decoded: pa.Table, table: TableBirth) -> pa.Table:
     return kept.append_column(DELETED, deleted).select([name for name, _ in table.columns])
 
 
-def latest_frame(decoded: DataFrame, table: TableBirth) -> DataFrame:
-    """Returns a frame that finds the newest decoded record per key."""
-    kept = decoded.where(f"_fate in ({', '.join(str(int(fate)) for fate in sorted(_KEPT))})")
+def latest_sql(table: TableBirth, decoded: str) -> str:
+    """Returns DuckDB's query that finds the newest decoded record per key.
+
+    `decoded` is a query for decoded records of one topic. A record's place is found by key, and
+    then the record by its place: so its other columns are read once, and of the newest alone.
+    """
+    key, deleted = quoted(table.keys[0]), quoted(DELETED)
+    fates = ", ".join(str(int(fate)) for fate in sorted(_KEPT))
+    kept = f"from ({decoded}) where _fate in ({fates})"
+    columns = ", ".join(
+        f"_fate = {int(Fate.TOMBSTONE)} as {deleted}" if name == DELETED else quoted(name)
+        for name, _ in table.columns
+    )
+    newest = f"select max(struct_pack({', '.join(_ORDER)})) as _newest {kept} group by {key}"
     return (
-        kept.withColumn(DELETED, F.expr(f"_fate = {int(Fate.TOMBSTONE)}"))
-        .groupBy(F.col(spark_quote(table.keys[0])))
-        .agg(F.expr(latest_aggregate(table)).alias("_newest"))
-        .selectExpr("_newest.*")
+        f"select {columns} from (select * {kept}) semi join (select unnest(_newest) from"
+        f" ({newest})) using ({', '.join(_PLACE)})"
     )
 
 
-def latest_aggregate(table: TableBirth) -> str:
-    """Returns Spark's SQL for the newest of one key's records, as a struct of the columns."""
-    values = ", ".join(spark_quote(name) for name, _ in table.columns)
-    return f"max_by(struct({values}), struct({', '.join(_ORDER)}))"
+def latest_input(table: TableBirth) -> tuple[tuple[str, str], ...]:
+    """Returns the columns of decoded records that the query reads."""
+    of_events = (column for column in table.columns if column[0] != DELETED)
+    return *of_events, ("_fate", "tinyint")

@@ -18,7 +18,7 @@ from kappa.engine.decode.decoder import Clock
 from kappa.engine.decode.fate import Counts, Fate, decoded_columns
 from kappa.engine.decode.raw import RawRange
 from kappa.engine.decode.to_files import Remembering, decode_to_files
-from kappa.engine.fold.latest import latest_frame
+from kappa.engine.fold.latest import latest_input, latest_sql
 from kappa.engine.function.decoded import Columns, CountsOf, Decoded, Details
 from kappa.engine.function.decoded_files import DecodedFiles
 from kappa.engine.function.decoded_rows import (
@@ -34,7 +34,7 @@ from kappa.engine.function.decoded_rows import (
     without_places,
 )
 from kappa.engine.read.archived import ArchivedRange, Ranges
-from kappa.engine.read.rows import Rows
+from kappa.engine.read.rows import Rows, RowsInFiles
 from kappa.records.redrive import Attempt, Position, Settled
 from kappa.state.build import TableBirth
 from kappa.state.job.slice_progress import counting
@@ -190,9 +190,12 @@ class DecodedAtSpark(Decoded):
         self._seen = with_rejects_counted(self._seen, refusals)
 
     def latest(self, topic: Topic, table: TableBirth) -> Rows:
-        """Returns a frame that finds the newest record per key."""
-        frame = self._frames.get(topic.name)
-        return None if frame is None else latest_frame(frame, table)
+        """Returns a query that finds the newest record per key in the topic's files."""
+        files = self._files.get(topic.name)
+        if files is None:
+            return None
+        decoded = files.sql(latest_input(table), self._duplicates)
+        return RowsInFiles(latest_sql(table, decoded), self._spark)
 
     def rejects(self, table: TableBirth) -> Rows:
         """Returns a frame of the topics that have rejects; None if no row exists at all."""

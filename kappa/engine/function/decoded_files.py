@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -23,7 +23,8 @@ from kappa.engine.function.decoded import Columns
 from kappa.engine.function.decoded_rows import PLACE_AND_FATE, Refusals, rejected_rows, with_fate
 from kappa.engine.function.trouble import raised_at_spark
 from kappa.engine.read.archived import Ranges
-from kappa.tables.parquet import parquet_dataset
+from kappa.records.redrive import Position
+from kappa.tables.parquet import parquet_dataset, parquet_sql
 from kappa.values.arrow import arrow_schema
 
 
@@ -55,6 +56,19 @@ class DecodedFiles:
                 )
             )
         return frame if self.within is None else frame.where(_sql_within(self.within))
+
+    def sql(self, columns: Columns, without: Iterable[Position]) -> str:
+        """Returns DuckDB's query for the records, except those at some places."""
+        conditions = [
+            *([] if self.within is None else [f"({_sql_within(self.within)})"]),
+            *(
+                f"not (_partition = {each.partition} and _offset = {each.offset})"
+                for each in without
+                if each.topic == self.topic
+            ),
+        ]
+        where = f" where {' and '.join(conditions)}" if conditions else ""
+        return parquet_sql(tuple(columns), map(str, self._parts()), where)
 
     def places(self, where: pc.Expression) -> pa.Table:
         """Reads place and fate of the records that meet a condition, in this process."""

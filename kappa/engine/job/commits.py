@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from pyspark.sql import DataFrame
 
-from kappa.engine.read.rows import Rows
+from kappa.engine.read.rows import Rows, RowsInFiles
 from kappa.engine.write.commit import TableWriter
 from kappa.state.mark import Mark
 
@@ -25,13 +25,13 @@ class Commits:
     ) -> Iterator[None]:
         """Commits a slice to these tables beside the block, and is done when the block ends.
 
-        Rows of Spark are committed before the block begins.
+        Rows of Spark, or that it may have to merge, are committed before the block begins.
         """
         beside: list[Future[str]] = []
         try:
             for writer in writers:
                 own = rows.get(writer.birth.name)
-                if isinstance(own, DataFrame):
+                if isinstance(own, DataFrame | RowsInFiles):
                     writer.commit(own, mark)
                 else:
                     beside.append(self._threads.submit(writer.commit, own, mark))

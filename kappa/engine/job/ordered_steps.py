@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from kappa.base.errors import KappaError
@@ -56,7 +57,7 @@ class OrderedSteps:
             # A crash has left some; those of other steps are this slice's.
             shutil.rmtree(folder, ignore_errors=True)
             return fold.at_spark(spark, rows, stored_frame(spark, path, version, columns), folder)
-        assert rows is not None
+        assert isinstance(rows, pa.Table), "the function gives rows here or at Spark"
         held = touched_rows(path, version, columns, rows.select(fold.table.keys))
         try:
             return fold.here(rows, held)

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
-# Rows to append, or one row per key: here in Arrow, at Spark, or none.
-Rows: TypeAlias = pa.Table | DataFrame | None
+
+@dataclass(frozen=True, slots=True)
+class RowsInFiles:
+    """Rows that DuckDB's query `sql` finds in files of this machine.
+
+    `spark` is for those that DuckDB cannot fold into their table.
+    """
+
+    sql: str
+    spark: SparkSession
+
+
+# Rows to append, or one row per key: here in Arrow, at Spark, in files, or none.
+Rows: TypeAlias = pa.Table | DataFrame | RowsInFiles | None

@@ -3,6 +3,7 @@
 This room folds nothing and decides no slice. A build has one writer: the holder of its lock.
 
 - commit.py: a slice's rows in one commit, by delta-rs, by delta-spark or by DuckDB
+- spark_commit.py: what delta-spark appends and merges
 - rewritten.py: many contributions, folded into a table that is written anew
 - recent.py, recent_part.py: contributions that wait beside a large table
 - restored.py: a frontier made of the tables' marks, where its records are lost

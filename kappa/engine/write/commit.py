@@ -1,38 +1,35 @@
 """The commit of a slice to one table, by one of three writers with equal results.
 
-Rows in Arrow are committed from the driver by delta-rs, in some ten milliseconds. Rows of Spark are
-committed by delta-spark, unless they turn out to be few or, of contributions by key, small; many
-contributions by key are folded by DuckDB beside a table not much larger (rewritten.py). There is
-one process, and a table's commits follow one another. Law 2 is decided here: a slice that does
-not begin where the frontier ends stops the job.
+Rows in Arrow are committed from the driver by delta-rs, in some ten milliseconds. Rows of Spark, or
+in files, are committed by delta-spark, unless they turn out to be few or, of contributions by key,
+small; many contributions by key are folded by DuckDB beside a table not much larger (rewritten.py).
+There is one process, and a table's commits follow one another. Law 2 is decided here: a slice that
+does not begin where the frontier ends stops the job.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
-from delta.tables import DeltaTable as SparkTable
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
-from kappa.base.sql import quoted, spark_quote
+from kappa.base.sql import quoted
 from kappa.engine.fold.combine import Combiner
-from kappa.engine.function.failure import unfit_in
-from kappa.engine.function.trouble import SPARK_ERRORS
-from kappa.engine.read.rows import Rows
+from kappa.engine.read.rows import Rows, RowsInFiles
 from kappa.engine.write.recent import RecentRows
 from kappa.engine.write.rewritten import Rewriting
+from kappa.engine.write.spark_commit import folding, spark_append, spark_merge
 from kappa.state.build import TableBirth, folder, recent_names, table_path
 from kappa.state.frontier import Frontier
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store
-from kappa.tables.delta import OVERFLOW_HINT, Guard
+from kappa.tables.delta import Guard
 from kappa.tables.merge import committed_columns, contribution_columns, is_mergeable, merge_for
 from kappa.tables.stored_table import StoredTable, ensure_table
 from kappa.values.arrow import arrow_schema
@@ -54,9 +51,6 @@ class Merging:
 AT_ONCE = Merging()
 
 
-_APPLICATION = "spark.databricks.delta.write.txnAppId"
-_NUMBER = "spark.databricks.delta.write.txnVersion"
-_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 # A merge in this process may take so many times the bytes of what is merged.
 _MEMORY = 20
 _REPLAY = "kappa replay makes a new build from offset zero"
@@ -113,7 +107,7 @@ class TableWriter:
                 store.path(f"{folder(build)}/slice/merged/{birth.name}"),
                 _MEMORY * self._merge_bytes,
             )
-            if is_mergeable(birth) and self._merge_bytes
+            if is_mergeable(birth)
             else None
         )
         self.recent = (
@@ -159,6 +153,8 @@ class TableWriter:
         guard = Guard(
             f"{self._build}/{self.birth.name}/{mark.leg}", mark.end.distance(Offsets()) + mark.slice
         )
+        if isinstance(rows, RowsInFiles):
+            return self._commit_found(rows, mark, guard)
         if isinstance(rows, DataFrame):
             return self._commit_frame(rows, mark, guard)
         failpoint("table.before_commit")
@@ -182,7 +178,7 @@ class TableWriter:
         if self._combiner is not None:
             # The table has not folded this slice, so its newest version is that of the slice before
             # (law 1).
-            with self._folding():
+            with folding(self.birth):
                 rows = self._combiner.here(rows, self.version)
         rows = rows.cast(self._schema)
         if self.recent is not None and self.recent.takes(rows):
@@ -205,18 +201,16 @@ class TableWriter:
                 self._merge_bytes and _bytes_kept(kept) <= self._merge_bytes
             ):
                 return self.commit(kept.toArrow() if count else None, mark)
-            self._drain()
-            if self._rewriting is not None and self._rewriting.takes(count):
-                failpoint("table.before_rewriting")
+            if self._merge_bytes and self._rewriting is not None and self._rewriting.takes(count):
                 kept.write.mode("overwrite").parquet(str(self._rewriting.contributed))
-                self._rewriting.fold(mark, guard)
-                failpoint("table.after_rewriting")
-                return "duckdb"
+                return self._rewrite(self._rewriting, mark, guard)
+            self._drain()
             before = self.version
             failpoint("table.before_spark_commit")
-            self._spark_merge(kept, mark, guard) if self.birth.keys else self._spark_append(
-                kept, mark, guard
-            )
+            if self.birth.keys:
+                self._merge_at_spark(kept, mark, guard)
+            else:
+                spark_append(kept, self.path, mark, guard)
             failpoint("table.after_spark_commit")
         finally:
             if self.birth.keys:
@@ -231,64 +225,40 @@ class TableWriter:
             )
         return "spark"
 
+    def _commit_found(self, rows: RowsInFiles, mark: Mark, guard: Guard) -> str:
+        rewriting = self._rewriting
+        assert rewriting is not None, "only a mergeable table is filled from files"
+        count, size = rewriting.find(rows.sql)
+        try:
+            if count <= self._driver_rows or size <= self._merge_bytes:
+                return self.commit(rewriting.found() if count else None, mark)
+            if self._merge_bytes and rewriting.takes(count):
+                return self._rewrite(rewriting, mark, guard)
+            return self._commit_frame(rewriting.found_at(rows.spark), mark, guard)
+        finally:
+            rewriting.clear()
+
+    def _rewrite(self, rewriting: Rewriting, mark: Mark, guard: Guard) -> str:
+        self._drain()
+        failpoint("table.before_rewriting")
+        rewriting.fold(mark, guard)
+        failpoint("table.after_rewriting")
+        return "duckdb"
+
     def _drain(self) -> None:
         if self.recent is not None:
             self.recent.drain()
 
-    def _spark_append(self, rows: DataFrame, mark: Mark, guard: Guard) -> None:
-        options = {
-            "txnAppId": guard.application,
-            "txnVersion": str(guard.number),
-            "userMetadata": mark.to_json(),
-        }
-        rows.write.format("delta").mode("append").options(**options).save(self.path)
-
-    def _spark_merge(self, rows: DataFrame, mark: Mark, guard: Guard) -> None:
+    def _merge_at_spark(self, rows: DataFrame, mark: Mark, guard: Guard) -> None:
         if self._combiner is None:
-            self._spark_merge_rows(rows, mark, guard)
+            spark_merge(rows, self.birth, self.path, mark, guard)
             return
         # A merge reads its rows twice, and a KLL sketch would be another each time.
         combined = self._combiner.at_spark(rows, self.version).persist()
         try:
-            self._spark_merge_rows(combined, mark, guard)
+            spark_merge(combined, self.birth, self.path, mark, guard)
         finally:
             combined.unpersist()
-
-    def _spark_merge_rows(self, rows: DataFrame, mark: Mark, guard: Guard) -> None:
-        session: SparkSession = rows.sparkSession
-        how = merge_for(self.birth, spark_quote)
-        into = SparkTable.forPath(session, self.path).alias("t").merge(rows.alias("s"), how.match)
-        update, insert = dict(how.update), dict(how.insert)
-        # Delta's stubs want an invariant dict.
-        matched = into.whenMatchedUpdate(how.update_when, set=update)  # type: ignore[arg-type]
-        settings = {
-            _APPLICATION: guard.application,
-            _NUMBER: str(guard.number),
-            _METADATA: mark.to_json(),
-        }
-        for name, value in settings.items():
-            session.conf.set(name, value)
-        try:
-            with self._folding():
-                matched.whenNotMatchedInsert(values=insert).execute()  # type: ignore[arg-type]  # as above
-        finally:
-            # Left set, they would make Delta skip the session's next write.
-            for name in settings:
-                session.conf.unset(name)
-
-    @contextmanager
-    def _folding(self) -> Iterator[None]:
-        """Reports a value that does not fit as the fold's, not as one record's fault."""
-        try:
-            yield
-        except SPARK_ERRORS as error:
-            unfit = unfit_in(str(error))
-            if unfit is None:
-                raise
-            raise Broken(
-                f"contributions could not be folded into table {self.birth.name}: {unfit}",
-                hint=OVERFLOW_HINT,
-            ) from error
 
 
 def _bytes_kept(rows: DataFrame) -> int:

@@ -2,20 +2,24 @@
 
 DuckDB folds them in as readers fold in those that wait (kappa/tables/merge.py), and spills to disk
 what exceeds its memory. Delta-rs's merge takes ten to forty times the contributions' bytes, and
-Spark's ten times as long.
+Spark's ten times as long. DuckDB also finds contributions in a slice's decoded files.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from kappa.base.duck import DuckError, open_connection
+from kappa.base.duck import Connection, DuckError, open_connection
 from kappa.base.errors import Broken, KappaError
+from kappa.base.sql import text
+from kappa.engine.fold.fold import spark_ddl
 from kappa.state.build import TableBirth
 from kappa.tables.delta import OVERFLOW_HINT, Guard
 from kappa.tables.merge import contribution_columns, merged_sql
@@ -24,6 +28,8 @@ from kappa.tables.versions import files
 from kappa.values.arrow import arrow_schema
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
     from kappa.state.mark import Mark
     from kappa.tables.stored_table import StoredTable
 
@@ -46,8 +52,34 @@ class Rewriting:
         self._stored = stored
         # A folder of Parquet files.
         self.contributed = folder / "contributed"
+        self._found = self.contributed / "found.parquet"
+        self._contributions = arrow_schema(contribution_columns(birth))
         self._folder = folder
         self._memory = max(memory, _LEAST_BYTES)
+
+    def find(self, sql: str) -> tuple[int, int]:
+        """Makes the rows of a query what is `contributed`. Returns how many, and their bytes."""
+        self.clear()
+        self.contributed.mkdir(parents=True)
+        path = self._found
+        with self._duck() as duck:
+            duck.execute(f"copy ({sql}) to {text(str(path))} (format parquet, compression lz4)")
+        found = pq.read_metadata(path)
+        groups = (found.row_group(number) for number in range(found.num_row_groups))
+        return found.num_rows, sum(group.total_byte_size for group in groups)
+
+    def found(self) -> pa.Table:
+        """Returns what was found, here."""
+        return pq.ParquetFile(self._found).read().cast(self._contributions)
+
+    def found_at(self, spark: SparkSession) -> DataFrame:
+        """Returns what was found, at Spark."""
+        ddl = spark_ddl(contribution_columns(self._birth))
+        return spark.read.schema(ddl).parquet(str(self.contributed))
+
+    def clear(self) -> None:
+        """Deletes what is contributed, and spilled."""
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def takes(self, contributions: int) -> bool:
         """Returns True if so many contributions are a reason to write the table anew."""
@@ -59,6 +91,18 @@ class Rewriting:
         Raises Broken if a value overflows.
         """
         try:
+            with self._duck() as duck:
+                merged = duck.execute(self._sql()).to_arrow_reader(_BATCH_ROWS)
+                schema = arrow_schema(self._birth.columns)
+                self._stored.replace(
+                    pa.RecordBatchReader.from_batches(schema, _typed(merged, schema)), mark, guard
+                )
+        finally:
+            self.clear()
+
+    @contextmanager
+    def _duck(self) -> Iterator[Connection]:
+        try:
             with open_connection(
                 {
                     "memory_limit": f"{self._memory}B",
@@ -66,15 +110,9 @@ class Rewriting:
                     "preserve_insertion_order": False,
                 }
             ) as duck:
-                merged = duck.execute(self._sql()).to_arrow_reader(_BATCH_ROWS)
-                schema = arrow_schema(self._birth.columns)
-                self._stored.replace(
-                    pa.RecordBatchReader.from_batches(schema, _typed(merged, schema)), mark, guard
-                )
+                yield duck
         except DuckError as error:
             raise self._explained(str(error)) from error
-        finally:
-            shutil.rmtree(self._folder, ignore_errors=True)
 
     def _sql(self) -> str:
         paths = sorted(map(str, self.contributed.glob("*.parquet")))

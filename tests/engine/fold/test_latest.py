@@ -1,0 +1,97 @@
+"""Law of latest rows: those that DuckDB finds in files are those that Arrow finds here (law 4)."""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kappa import Table, Topic
+from kappa.base.duck import open_connection
+from kappa.engine.decode.fate import Fate, decoded_columns
+from kappa.engine.fold.latest import latest_input, latest_sql, latest_table
+from kappa.engine.function.decoded_files import DecodedFiles
+from kappa.records.redrive import Position
+from kappa.tables.latest import latest_birth
+from kappa.values.arrow import arrow_schema
+
+TOPIC = Topic(
+    "things",
+    kind="compacted",
+    partitions=2,
+    key="k",
+    event="k string, n bigint, d decimal(20,3), at timestamp, parts array<struct<a: int>>",
+)
+TABLE = latest_birth(Table("t", latest=TOPIC))
+SCHEMA = arrow_schema(decoded_columns(TOPIC))
+
+
+def decoded(draw: random.Random, partition: int, rows: int) -> pa.Table:
+    """Returns records of one partition, with few keys and many equal times."""
+    clock = 0
+    made = []
+    for offset in range(rows):
+        clock += draw.choice([0, 0, 1])
+        fate = draw.choice(list(Fate))
+        valid = fate is Fate.DECODED
+        made.append(
+            {
+                "k": draw.choice(["a", "ß", "", None, "it's"]),
+                "n": draw.choice([None, offset]) if valid else None,
+                "d": offset if valid else None,
+                "at": offset if valid else None,
+                "parts": [{"a": offset}, None] if valid else None,
+                "_partition": partition,
+                "_offset": offset,
+                "_log_time": clock,
+                "_fate": fate,
+            }
+        )
+    return pa.Table.from_pylist(made, SCHEMA)
+
+
+@pytest.mark.law
+@examples(30)
+@given(
+    st.integers(0, 10_000),
+    st.integers(0, 30),
+    st.sampled_from([None, {0: (2, 9), 1: (0, 5)}]),
+    st.sets(st.integers(0, 9)),
+)
+def test_files_have_the_latest_rows_that_their_records_have(
+    tmp_path_factory: pytest.TempPathFactory,
+    seed: int,
+    rows: int,
+    within: dict[int, tuple[int, int]] | None,
+    duplicates: set[int],
+) -> None:
+    folder, draw = tmp_path_factory.mktemp("it's [1]"), random.Random(seed)
+    parts = [decoded(draw, partition, rows) for partition in range(2)]
+    for number, part in enumerate(parts):
+        pq.write_table(part, folder / f"{number}.parquet")
+    left_out = {Position(TOPIC.name, 1, offset) for offset in duplicates}
+    files = DecodedFiles(TOPIC.name, folder, within, frozenset())
+
+    elsewhere = Position("another", 0, 0)
+    query = latest_sql(TABLE, files.sql(latest_input(TABLE), {*left_out, elsewhere}))
+    with open_connection() as duck:
+        found = duck.execute(query).to_arrow_table()
+
+    kept = [
+        row
+        for row in pa.concat_tables(parts).to_pylist()
+        if (
+            within is None
+            or within[row["_partition"]][0] <= row["_offset"] < within[row["_partition"]][1]
+        )
+        and Position(TOPIC.name, row["_partition"], row["_offset"]) not in left_out
+    ]
+    wanted = latest_table(pa.Table.from_pylist(kept, SCHEMA), TABLE)
+    assert sorted(found.cast(wanted.schema).to_pylist(), key=repr) == sorted(
+        wanted.to_pylist(), key=repr
+    )
