@@ -81,7 +81,7 @@ class EngineSettings(_Section):
         ),
     )
     slice_records: int = Field(
-        default=2_000_000, ge=1, description="most offsets in one slice of a catch-up"
+        default=4_000_000, ge=1, description="about the most offsets in one slice of a catch-up"
     )
     tail_records: int = Field(
         default=100_000, ge=1, description="most offsets in one micro-batch of the tail"

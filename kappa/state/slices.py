@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from kappa.state.offsets import Offsets
+
+# Offsets at which something begins, per topic and partition.
+BoundsOf = Mapping[str, Mapping[int, Sequence[int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,33 @@ def even_ends(start: Offsets, end: Offsets, pieces: int) -> tuple[Offsets, ...]:
     Some slices are empty if there are more slices than offsets.
     """
     return tuple(_part_way(start, end, number + 1, pieces) for number in range(pieces))
+
+
+def snapped_ends(start: Offsets, ends: Sequence[Offsets], bounds: BoundsOf) -> tuple[Offsets, ...]:
+    """Moves the ends of slices to bounds that are near: at most half a slice away. Pure.
+
+    The last end stays as it is. No partition goes back from one end to the next.
+    """
+    moved = [
+        _vector(
+            {
+                (topic, partition): _nearest(
+                    bounds.get(topic, {}).get(partition, ()),
+                    last,
+                    (last - before.at(topic, partition)) // 2,
+                )
+                for topic, partition, last in end.items()
+            }
+        )
+        for before, end in pairwise([start, *ends[:-1]])
+    ]
+    return (*moved, *ends[-1:])
+
+
+def _nearest(bounds: Sequence[int], to: int, reach: int) -> int:
+    """Returns the bound that is nearest to an offset, or the offset if none is within reach."""
+    found = min(bounds, key=lambda bound: abs(bound - to), default=to)
+    return found if abs(found - to) <= reach else to
 
 
 def random_ends(

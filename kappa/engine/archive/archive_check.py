@@ -21,7 +21,7 @@ from kappa.declare.topic import Topic
 from kappa.engine.archive.archive_writer import Read
 from kappa.engine.decode.decode import decoded_batches
 from kappa.engine.decode.fate import decoded_columns
-from kappa.engine.read.archived import log_time_before, rows_of
+from kappa.engine.read.block_rows import log_time_before, rows_of
 from kappa.state.witness import LostEnd
 from kappa.tables.adopt import link_file
 from kappa.tables.archive import ArchiveMark

@@ -19,6 +19,7 @@ from kappa.declare.topic import Archive, Topic
 from kappa.engine.decode.decode import decoded_batches
 from kappa.engine.decode.fate import Counts, counts_in, decoded_columns
 from kappa.engine.read.archived import archive_fingerprint
+from kappa.engine.read.block_rows import STATISTICS
 from kappa.state.store import Store
 from kappa.state.witness import NO_EPOCH, Witness, digest_of
 from kappa.tables.archive import ArchiveMark, folder
@@ -264,5 +265,5 @@ def _file(into: object, schema: pa.Schema) -> pq.ParquetWriter:
         compression="zstd",
         use_dictionary=others,
         column_encoding=dict.fromkeys(rising, "DELTA_BINARY_PACKED"),
-        write_statistics=["_partition", "_offset"],
+        write_statistics=list(STATISTICS),
     )

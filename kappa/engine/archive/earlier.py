@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kappa.base.errors import Damaged
 from kappa.engine.decode.raw import RAW_SCHEMA
-from kappa.engine.read.archived import rows_of
+from kappa.engine.read.block_rows import rows_of
 from kappa.state.store import Store
 from kappa.tables.archive import FOLDER, ArchiveMark, folder
 from kappa.tables.stored_archive import Block, open_archive

@@ -91,8 +91,9 @@ class DecodedAtSpark(Decoded):
             counting(path, "archived")(
                 sum(one.end - ranges[partition][0] for partition, one in taken.items())
             )
+            is_whole = all(one.is_whole for one in taken.values())
             files = DecodedFiles(
-                name, path, ranges if taken else None, left_out.get(name, frozenset())
+                name, path, None if is_whole else ranges, left_out.get(name, frozenset())
             )
             seen = {partition: one.seen for partition, one in taken.items() if one.seen is not None}
             # The log is read from exactly the archive's end, in its log time too.

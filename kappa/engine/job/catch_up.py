@@ -106,6 +106,7 @@ class CatchUp:
                     at_most=at_most,
                     kind=LegKind.BASE,
                     archived=archived,
+                    bounds=self._folder.archives.bounds(),
                     slice_records=slice_records,
                 )
             )
@@ -202,6 +203,7 @@ class CatchUp:
                 end,
                 at_most=at_most,
                 archived=archived,
+                bounds=self._folder.archives.bounds(),
                 slice_records=slice_records,
                 first=first if self._publisher.newest.slice < 0 else 0,
             )

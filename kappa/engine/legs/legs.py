@@ -15,7 +15,7 @@ from kappa.state.build import folder
 from kappa.state.documents import Documents, NumberedRecords, Taken
 from kappa.state.frontier import Frontier, OffsetsField
 from kappa.state.offsets import Offsets
-from kappa.state.slices import Slice, cut, even_ends
+from kappa.state.slices import BoundsOf, Slice, cut, even_ends, snapped_ends
 from kappa.state.store import Store
 
 # A catch-up has at least this many slices, unless they would be smaller than the small step.
@@ -26,6 +26,7 @@ _SMALL_ARCHIVED_STEP = 1_000_000
 # A leg of so many times the first, small slice is long: what that costs is not felt.
 _LONG_STEPS = 40
 _NOWHERE = Offsets()
+_NO_BOUNDS: BoundsOf = {}
 
 
 class LegKind(StrEnum):
@@ -127,12 +128,14 @@ def catch_up(
     at_most: int,
     kind: LegKind = LegKind.CATCH_UP,
     archived: Offsets = _NOWHERE,
+    bounds: BoundsOf = _NO_BOUNDS,
     slice_records: int = 0,
     first: int = 0,
 ) -> Leg:
     """Plans a bounded leg from `start` to `end`, in slices of about `at_most` offsets. Pure.
 
-    Slices are larger, of at most `slice_records`, up to the offsets before which all is `archived`.
+    Slices are larger, of about `slice_records`, up to the offsets before which all is `archived`.
+    They end where the archive's files do (`bounds`) if those are near: whole files need no filter.
     The first slice of a long leg has about `first` offsets, if that is given: people see soon that
     the code works.
     """
@@ -145,7 +148,11 @@ def catch_up(
     )
     ends = (
         *([begun] if is_long else []),
-        *(piece.end for piece in cut(number, begun, middle, at_most=at_most_archived)),
+        *snapped_ends(
+            begun,
+            [piece.end for piece in cut(number, begun, middle, at_most=at_most_archived)],
+            bounds,
+        ),
         *(piece.end for piece in cut(number, middle, end, at_most=at_most)),
     )
     return Leg(number, kind, start, ends)

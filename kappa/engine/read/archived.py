@@ -19,8 +19,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from kappa.base.disk import delete_file
 from kappa.base.errors import KappaError
@@ -28,8 +26,10 @@ from kappa.code.semantics import SEMANTICS
 from kappa.declare.topic import Topic
 from kappa.declare.topic_kind import TopicKind
 from kappa.engine.decode.decoder import Clock
-from kappa.engine.decode.fate import Counts, counts_in, decoded_columns
+from kappa.engine.decode.fate import Counts, decoded_columns
+from kappa.engine.read.block_rows import counts_of, log_time_before
 from kappa.state.offsets import Offsets
+from kappa.state.slices import BoundsOf
 from kappa.state.store import Store
 from kappa.tables.adopt import link_file
 from kappa.tables.archive import ArchiveMark, LogEnds, folder, why_cut
@@ -40,7 +40,6 @@ _DIGITS = 10
 _FORMAT = 1
 # The archiver commits seconds apart, so a second look nearly always finds the files.
 _LOOKS = 5
-_COUNTED_COLUMNS = ["_partition", "_offset", "_fate", "_reason", "_redrives", "_log_time"]
 
 # The errors of a file or a log that is gone, broken, or of a full disk.
 _TROUBLE = (OSError, pa.ArrowException, KappaError)
@@ -54,11 +53,13 @@ Ranges = Mapping[int, tuple[int, int]]
 class ArchivedRange:
     """The part of a partition's range that an archive has: all of it up to `end`.
 
-    `seen` are the counts there, or None if no record was.
+    `seen` are the counts there, or None if no record was. `is_whole`: its files have no record
+    beside the range.
     """
 
     end: int
     seen: Counts | None
+    is_whole: bool
 
 
 def archive_fingerprint(topic: Topic) -> str:
@@ -119,6 +120,15 @@ class Archives:
         """Returns the end of each partition in the archives."""
         return Offsets({mark.topic: dict(mark.end) for mark in self.marks()})
 
+    def bounds(self) -> BoundsOf:
+        """Returns the offsets at which the files of each partition begin."""
+        found: dict[str, dict[int, list[int]]] = {}
+        for topic in self._paths:
+            opened = self._looked(topic, partial(self._open, topic))
+            for block in () if opened is None else opened[0].blocks():
+                found.setdefault(topic, {}).setdefault(block.partition, []).append(block.first)
+        return found
+
     def take(
         self, topic: Topic, ranges: Ranges, clock: Clock, into: Path
     ) -> dict[int, ArchivedRange]:
@@ -158,15 +168,15 @@ class Archives:
             ) != clock.get(partition):
                 continue
             seen: Counts | None = None
+            is_whole = True
             for block in own:
                 if block.least < reached and block.greatest >= start:
+                    is_whole &= start <= block.least and block.greatest < reached
                     link_file(Path(block.path), into / f"{number}.parquet")
                     number += 1
-                    more = counts_in(rows_of(block, _COUNTED_COLUMNS, start, reached)).get(
-                        partition
-                    )
+                    more = counts_of(block, start, reached)
                     seen = more if seen is None or more is None else seen.then(more)
-            taken[partition] = ArchivedRange(reached, seen)
+            taken[partition] = ArchivedRange(reached, seen, is_whole)
         return taken
 
     def _open(self, topic: str) -> tuple[StoredArchive, ArchiveMark] | None:
@@ -219,23 +229,3 @@ def _needed(blocks: Sequence[Block], ranges: Ranges) -> Iterator[Block]:
 def _unlink(folder: Path) -> None:
     for left in folder.glob("*.parquet"):
         delete_file(left)
-
-
-def log_time_before(offset: int, blocks: Sequence[Block]) -> int | None:
-    """Returns a partition's log time at an offset, by its blocks in order; None at the first."""
-    before = [block for block in blocks if block.least < offset]
-    return (
-        pc.max(rows_of(before[-1], ["_log_time"], before[-1].least, offset)["_log_time"]).as_py()
-        if before
-        else None
-    )
-
-
-def rows_of(block: Block, columns: list[str], start: int, end: int) -> pq.Table:
-    """Reads a block's rows of `[start, end)`, without the row groups that have none of them."""
-    return pq.read_table(
-        block.path,
-        columns=columns,
-        filters=(pc.field("_offset") >= start) & (pc.field("_offset") < end),
-        partitioning=None,
-    )
