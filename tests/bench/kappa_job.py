@@ -215,8 +215,14 @@ def _output(attempt: Attempt) -> str:
 
 
 def warm_of(slices: Iterable[tuple[int, int]]) -> Warm | None:
-    """Sums all slices but the first, given as offsets and offsets a second. Pure."""
-    later = list(slices)[1:]
+    """Sums all slices after the first large one, given as offsets and offsets a second. Pure.
+
+    A long catch-up begins with a small one.
+    """
+    found = list(slices)
+    most = max((offsets for offsets, _ in found), default=0)
+    first = next((place for place, (offsets, _) in enumerate(found) if 2 * offsets >= most), 0)
+    later = found[first + 1 :]
     return (
         Warm(sum(offsets for offsets, _ in later), sum(offsets / rate for offsets, rate in later))
         if later

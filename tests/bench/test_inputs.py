@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from bids import Input, bids
 from cells import CELLS, CONSUMED, GROUPS, PARTITIONS, TASKS, WINDOW_MS, Cell
+from figures import Warm
 from kappa_job import BUILD, KappaJob, warm_of
 from oracle import Oracle
 from rivals import Attempt, every_rival, read_parquet
@@ -268,6 +269,8 @@ def test_the_first_slice_is_not_warm() -> None:
 
     assert warm is not None
     assert (warm.events, warm.seconds) == (200, 3.0)
+    # A small slice at the beginning is not the first large one.
+    assert warm_of([(3, 1), (100, 1), (90, 45), (100, 100)]) == Warm(190, 3.0)
     assert warm_of([(100, 1)]) is None
     assert warm_of([]) is None
 

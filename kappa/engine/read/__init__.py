@@ -4,6 +4,7 @@ It decides nothing about records: decoding is `kappa/engine/decode`. Read in thi
 
 - `source.py`: exact ranges of the log, and the stream of the tail with its bounds.
 - `archived.py`: a slice's records from the archive of their topic.
+- `block_rows.py`: the records of one file of an archive, and their counts.
 - `identities.py`: the memory of identities that a slice is decoded with.
 - `rows.py`: the type of rows that a slice contributes to a table.
 """

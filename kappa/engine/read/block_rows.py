@@ -5,6 +5,7 @@ The file's statistics have the counts if all records are valid, as nearly always
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow.compute as pc

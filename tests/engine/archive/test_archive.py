@@ -70,8 +70,11 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "ünder")
 
 
-def some_log(records: int, seed: int = 7) -> MemoryLog:
-    """Puts events in two partitions: holes, rejects, tombstones, redriven, times going back."""
+def some_log(records: int, seed: int = 7, *, is_valid: bool = False) -> MemoryLog:
+    """Puts events in two partitions, with holes, redriven ones, and times going back.
+
+    Rejects and tombstones are among them, unless it `is_valid`.
+    """
     draw, log = random.Random(seed), MemoryLog()
     clock = 1_700_000_000_000
     for number in range(records):
@@ -91,7 +94,7 @@ def some_log(records: int, seed: int = 7) -> MemoryLog:
         log.add(
             "visits",
             part,
-            draw.choice([value] * 8 + [None, b"{"]),
+            value if is_valid else draw.choice([value] * 8 + [None, b"{"]),
             key=who.encode(),
             ms=clock,
             headers=headers,
@@ -421,11 +424,12 @@ def test_what_does_not_follow_is_refused(store: Store) -> None:
     assert rows(store).equals(decoded(log, Offsets({"visits": {0: 30}})))
 
 
+@pytest.mark.parametrize("is_valid", [False, True])
 @pytest.mark.parametrize("cut", [0, 1, 57, 200])
 def test_what_is_taken_of_a_range_is_what_decoding_it_gives(
-    store: Store, tmp_path: Path, cut: int
+    store: Store, tmp_path: Path, cut: int, *, is_valid: bool
 ) -> None:
-    log = some_log(500)
+    log = some_log(500, is_valid=is_valid)
     writer = archived(store, log, steps(log, 45), block_bytes=5_000)
     before = decoded(log, Offsets({"visits": {0: cut, 1: cut}}))
     clock = {partition: seen.log_time for partition, seen in counts_in(before).items()}
@@ -448,6 +452,9 @@ def test_what_is_taken_of_a_range_is_what_decoding_it_gives(
         for file in sorted((tmp_path / "slice").glob("*.parquet"), key=lambda file: int(file.stem))
     )
     assert linked.filter(within).select(own.schema.names).equals(own)
+    for partition, one in taken.items():
+        held = linked.filter(place == partition)
+        assert one.is_whole is (held.num_rows == held.filter(within).num_rows)
 
 
 def test_a_build_of_another_origin_topic_or_declaration_reads_the_log(

@@ -1,4 +1,4 @@
-"""Law of latest rows: those that DuckDB finds in files are those that Arrow finds here (law 4)."""
+"""Law of latest rows: DuckDB finds in files those that Arrow finds here (law 4)."""
 
 from __future__ import annotations
 

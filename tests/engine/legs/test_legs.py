@@ -83,6 +83,13 @@ def test_what_is_archived_is_folded_in_slices_of_its_own_that_are_larger() -> No
         (50, 7),
     ]
     assert catch_up(1, end, end, at_most=10, archived=archived).ends == ()
+    # They end where files of the archive begin, if those are near.
+    bounds = {"t": {0: [0, 900_000, 2_600_000, 4_200_000]}}
+    whole = Offsets({"t": {0: 4_000_000}})
+    near = catch_up(
+        1, Offsets(), whole, at_most=1, archived=whole, bounds=bounds, slice_records=1_000_000
+    )
+    assert [each.at("t", 0) for each in near.ends] == [900_000, 2_000_000, 2_600_000, 4_000_000]
     # None is larger than the user wants any to be.
     assert (
         max(
