@@ -225,4 +225,5 @@ class Legwork:
             raise Stopping
         # Its JVM was started before the build's code was loaded.
         tell_workers(spark)
+        self._leg_session.begin_workers()
         return spark

@@ -31,6 +31,7 @@ class LegSession:
         self._warm: Machine | None = None
         self._at_hand: SparkSession | None = None
         self._beginning: Future[SparkSession] | None = None
+        self._has_workers = False
         self._beside = ThreadPoolExecutor(max_workers=1, thread_name_prefix="session")
 
     def begin(self) -> None:
@@ -75,6 +76,15 @@ class LegSession:
             self._at_hand = self._warm.session()
         activate(self._at_hand)
         return self._at_hand
+
+    def begin_workers(self) -> None:
+        """Starts the Python workers of the leg's own session, once, if they are to decode."""
+        if self._beginning is None or self._profile is Profile.TAIL or self._has_workers:
+            return
+        from kappa.engine.spark.workers import begin_workers  # noqa: PLC0415  # it imports PySpark
+
+        self._has_workers = True
+        begin_workers(self._beginning.result())
 
     def __enter__(self) -> Self:
         """Returns itself, with a clean folder."""

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NoReturn
 from kappa.base.errors import KappaError
 from kappa.base.process import lower_priority
 from kappa.engine.spark.jvm import Profile, command
-from kappa.engine.spark.spark_settings import spark_settings
+from kappa.engine.spark.spark_settings import DECODING, spark_settings
 from kappa.java.jars import Jars, ensure_jars
 from kappa.java.java import find_java
 
@@ -192,6 +192,7 @@ def boot(
     environment = {
         **os.environ,
         "PYTHONHASHSEED": "0",
+        DECODING: "" if profile is Profile.TAIL else "1",
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(gateway),
     }
     # It ends when its input does.

@@ -7,6 +7,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+# A variable of a JVM whose Python workers are to decode (workers.py).
+DECODING = "KAPPA_DECODING"
 # The system's limit (104 on macOS, 108 on Linux) without `/.`, a UUID, `.sock` and an end.
 _SOCKET_FOLDER_BYTES = 104 - 44
 

@@ -1,4 +1,4 @@
-"""The daemon of Spark's Python workers: PySpark's own, with two differences.
+"""The daemon of Spark's Python workers: PySpark's own, with three differences.
 
 - Workers import the project's modules as the driver does. `spark.python.daemon.module` names this
   module, and `KAPPA_SOURCES` the folder (importer.py sets it). So a worker finds a function that a
@@ -7,12 +7,18 @@
 - A worker ends in silence if the JVM has closed its socket. PySpark prints a traceback then, and a
   healthy job's log would be full of them. The JVM closes workers that rest, and those of tasks that
   need no more rows.
+- Where they are to decode, the daemon imports the decoder before it forks them. Each would take a
+  second for it.
 """
 
 from __future__ import annotations
 
 import os
 import socket
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,13 +26,21 @@ from pyspark import daemon
 
 from kappa.code.importer import FOLDER_VARIABLE, open_sources
 from kappa.code.static.sources import Sources
+from kappa.engine.spark.spark_settings import DECODING
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 # PySpark raises what it would print. (pyspark/daemon.py, `worker`)
 _RAISES = "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"
 _worker = daemon.worker
+_DECODER = (
+    "kappa.engine.decode.plain_events",
+    "kappa.engine.decode.to_files",
+    "kappa.engine.read.source",
+    "kappa.log.bulk",
+)
 
 
 def tell_workers(spark: SparkSession) -> None:
@@ -35,6 +49,24 @@ def tell_workers(spark: SparkSession) -> None:
     They have the environment of the JVM.
     """
     spark.sparkContext.environment[FOLDER_VARIABLE] = os.environ[FOLDER_VARIABLE]
+
+
+def begin_workers(spark: SparkSession) -> None:
+    """Starts the daemon of a session in a thread: it imports while Spark makes its first plan.
+
+    They have been told what to import (`tell_workers`): the environment is part of a daemon.
+    """
+    threading.Thread(target=_begin, args=(spark,), name="workers", daemon=True).start()
+
+
+def _begin(spark: SparkSession) -> None:
+    # The first task of a slice reports what is wrong with it.
+    with suppress(Exception):
+        spark.range(0, 1, 1, 1).mapInArrow(_as_they_are, "id bigint").collect()
+
+
+def _as_they_are(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return batches
 
 
 def worker(sock: socket.socket, authenticated: bool) -> int:
@@ -49,6 +81,9 @@ if __name__ == "__main__":
     folder = os.environ.get(FOLDER_VARIABLE)
     if folder is not None:
         open_sources(Sources(Path(folder)))
+    if os.environ.get(DECODING):
+        for name in _DECODER:
+            import_module(name)
     os.environ[_RAISES] = "1"
     daemon.worker = worker
     daemon.manager()

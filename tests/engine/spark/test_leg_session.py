@@ -10,6 +10,7 @@ import pytest
 
 _LEG = """
 import sys, threading
+import pyarrow as pa
 from pathlib import Path
 from kappa.base.settings import load_settings
 from kappa.engine.spark.jvm import Profile
@@ -21,6 +22,13 @@ settings = load_settings(project)
 spare = boot_ahead(settings, profile=Profile.TAIL, local_dir=project / "spare")
 if "warm" in sys.argv:
     assert spare.session().range(2).count() == 2
+
+
+def decoder(batches):
+    for batch in batches:
+        yield pa.RecordBatch.from_pydict({"is_there": ["kappa.log.message_loops" in sys.modules]})
+
+
 with LegSession(settings, "b", Profile.CATCH_UP, project / "leg") as leg:
     leg.begin()
     first = leg.at_hand()
@@ -33,6 +41,13 @@ with LegSession(settings, "b", Profile.CATCH_UP, project / "leg") as leg:
     assert own.range(4).count() == 4
     assert (own.sparkContext is first.sparkContext) != is_spares
     assert spare.process.poll() is not None
+    leg.begin_workers()
+    leg.begin_workers()
+    workers = [thread for thread in threading.enumerate() if thread.name == "workers"]
+    assert len(workers) == 1, "they are started once"
+    workers[0].join()
+    there = own.range(0, 1, 1, 1).mapInArrow(decoder, "is_there boolean").collect()
+    assert there[0].is_there, "the daemon has imported the decoder"
 print("well", flush=True)
 end_process(0)
 """
