@@ -251,7 +251,7 @@ class Job:
         number = newest.slice + 1 if newest.leg == self._tail else 0
         self._slices.fold(
             Slice(self._tail, number, newest.offsets, end),
-            None,
+            lambda: None,
             self._source,
             self.publisher,
             Stopwatch(),

@@ -78,7 +78,7 @@ def refold(
             piece = Slice(REFOLDED, number, publisher.newest.offsets, cuts.ends[number])
             slices.fold(
                 piece,
-                spark,
+                lambda: spark,
                 source,
                 publisher,
                 watch_slice(folder, build, piece, len(cuts.ends)),

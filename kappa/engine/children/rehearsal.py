@@ -220,7 +220,7 @@ class Rehearsal:
         )
 
     def _fold(self, piece: Slice, publisher: Publisher) -> None:
-        self.slices.fold(piece, self._spark, self._log, publisher, Stopwatch())  # type: ignore[arg-type]  # what a source gives, from memory
+        self.slices.fold(piece, lambda: self._spark, self._log, publisher, Stopwatch())  # type: ignore[arg-type]  # what a source gives, from memory
 
     def table(self, name: str) -> pa.Table:
         """Reads the rows of a table at the frontier, with the platform's own columns."""

@@ -141,8 +141,8 @@ def decode_to_file(
             if time.monotonic() >= due:
                 count(read)
                 due = time.monotonic() + _COUNT_SECONDS
-            batch = decoder.decode(raw).select(schema.names)
-            file.write_batch(batch)
+            batch = decoder.decode(raw)
+            file.write_batch(batch.select(schema.names))
             for partition, more in counts_in(batch).items():
                 before = seen.get(partition)
                 seen[partition] = more if before is None else before.then(more)

@@ -147,8 +147,8 @@ class CatchUp:
             if stop.is_set():
                 return
             self._folder.guard.check_heard(self._publisher.newest, datetime.now(UTC))
-            spark = at_hand() if at_hand is not None and piece.distance <= tiny else session()
-            self._fold(piece, len(leg.ends), spark)
+            is_tiny = at_hand is not None and piece.distance <= tiny
+            self._fold(piece, len(leg.ends), at_hand if at_hand and is_tiny else session)
             self._ensure_within(self._publisher.newest, leg.end)
             if leg.aim is not None:
                 self._aligner.keep(leg.aim)
@@ -260,10 +260,10 @@ class CatchUp:
                 return False
         return True
 
-    def _fold(self, piece: Slice, of: int, spark: SparkSession) -> None:
+    def _fold(self, piece: Slice, of: int, session: Callable[[], SparkSession]) -> None:
         watch = self._watch(piece, of)
         heard_at = self._folder.guard.heard_with(self._publisher.newest, piece.end)
-        self._folder.fold(piece, spark, self._source, self._publisher, watch, heard_at=heard_at)
+        self._folder.fold(piece, session, self._source, self._publisher, watch, heard_at=heard_at)
         rate = piece.distance / watch.total
         print(
             f"slice {piece.number + 1} of {of}: {piece.distance} offsets in {watch.total:.1f} s, "

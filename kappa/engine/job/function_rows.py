@@ -153,11 +153,13 @@ class FunctionRows:
         }
         for topic in topics:
             columns = {name for name, _ in decoded_columns(topic)}
+            # These two are written for the function alone.
+            beside = frozenset({"_key", "_log_time"})
             # A plan does not name the topic of its files: any that may be this topic's count as its
             # own.
             used = [names for there, names in read if there <= columns]
             self._unused[topic.name] = (
-                frozenset(column.name for column in topic.columns).difference(*used)
+                beside.union(column.name for column in topic.columns).difference(*used)
                 if used and topic.name not in whole
                 else frozenset()
             )

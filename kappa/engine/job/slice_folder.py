@@ -8,7 +8,7 @@ folding it in parts (law 12). A slice that does not follow the frontier stops th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from pyspark.sql import SparkSession
@@ -124,7 +124,7 @@ class SliceFolder:
     def fold(
         self,
         piece: Slice,
-        spark: SparkSession,
+        session: Callable[[], SparkSession],
         source: LogSource,
         publisher: Publisher,
         watch: Stopwatch,
@@ -133,15 +133,15 @@ class SliceFolder:
     ) -> None:
         """Folds a slice into all tables, and publishes its frontier; of each part, if it is split.
 
-        `heard_at` is published with the last one. Raises Broken, and then nothing more is
-        published.
+        A small slice is read before `session` is asked for, which may wait for it. `heard_at` is
+        published with the last one. Raises Broken, and then nothing more is published.
         """
         for part in self.splits.parts(piece):
             last = publisher.newest
             ensure_follows(last, part)
             self.splits.begin(part)
             with self._limit.over(part):
-                mark = self._fold(part, spark, source, last, watch)
+                mark = self._fold(part, session, source, last, watch)
             failpoint("job.before_frontier")
             with watch.step("frontier"):
                 publisher.publish(
@@ -161,7 +161,7 @@ class SliceFolder:
     def _fold(
         self,
         piece: Slice,
-        spark: SparkSession,
+        session: Callable[[], SparkSession],
         source: LogSource,
         last: Frontier,
         watch: Stopwatch,
@@ -171,7 +171,8 @@ class SliceFolder:
         try:
             try:
                 with watch.step("read"):
-                    decoded = self._decoded(piece, spark, source, last)
+                    decoded = self._decoded(piece, session, source, last)
+                    spark = session()
                     found = self.guard.witnessed(last, source.witnesses())
             except (Broken, *SPARK_ERRORS):
                 # A reader's own error does not name how much is lost.
@@ -222,7 +223,11 @@ class SliceFolder:
             raise translated(error, self._pipeline) from error
 
     def _decoded(
-        self, piece: Slice, spark: SparkSession, source: LogSource, last: Frontier
+        self,
+        piece: Slice,
+        session: Callable[[], SparkSession],
+        source: LogSource,
+        last: Frontier,
     ) -> DecodedHere | DecodedAtSpark:
         topics: Sequence[Topic] = [
             topic
@@ -243,7 +248,7 @@ class SliceFolder:
             for name, path in folders.items()
         }
         return DecodedAtSpark(
-            spark,
+            session(),
             topics,
             piece,
             source.ranges,

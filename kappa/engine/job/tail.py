@@ -138,7 +138,7 @@ class Tail:
                 heard_at = self._folder.guard.heard_with(self._publisher.newest, end)
                 self._folder.fold(
                     piece,
-                    frame.sparkSession,
+                    lambda: frame.sparkSession,
                     self._source,
                     self._publisher,
                     watch,

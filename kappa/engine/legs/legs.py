@@ -19,7 +19,7 @@ from kappa.state.slices import BoundsOf, Slice, cut, even_ends, snapped_ends
 from kappa.state.store import Store
 
 # A catch-up has at least this many slices, unless they would be smaller than the small step.
-_STEPS = 4
+_STEPS = 2
 _SMALL_STEP = 250_000
 # Archived records are not decoded: slices of this size take no longer than others.
 _SMALL_ARCHIVED_STEP = 1_000_000
