@@ -5,8 +5,8 @@
 The whole platform runs as users run it, with totals by key: `kappa up`, `kappa deploy`. A producer
 sends at a steady rate, and a probe asks a query again and again, each in a process of its own. The
 cell runs each rate alone, the lowest beside a candidate that replays the whole log, and the highest
-while the topic is archived. A replay alone gives the replay's own rate, and an empty stream the
-cost of a micro-batch. What is served in the end must equal the oracle.
+while the topic is archived. A replay alone gives the replay's own rate. What is served in the end
+must equal the oracle.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ import json
 import os
 import secrets
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -26,7 +24,7 @@ import pyarrow.parquet as pq
 from cells import Cell
 from ground import say, under
 from kappa_job import warm_in
-from living import SCRIPTS, Platform
+from living import Platform
 from screen import Report
 
 from demo.judgement.freshness import Freshness, measure
@@ -59,13 +57,9 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """All that was measured.
-
-    `empty` is seconds of an empty micro-batch; replays are warm, in events a second.
-    """
+    """All that was measured; replays are warm, in events a second."""
 
     events: int
-    empty: float
     stretches: tuple[Stretch, ...]
     replay_alone: float
     replay_beside: float
@@ -76,8 +70,6 @@ def main(home: Path, events: int) -> Report | None:
     """Measures all of it; None where the result was not the oracle's."""
     platform = Platform(home, Cell("freshness", "totals", events, KEYS, 1, ()))
     load = os.getloadavg()[0]
-    empty = _empty_batch(platform)
-    say(f"an empty micro-batch takes {empty * 1000:.0f} ms")
     rates: list[float] = []
     with platform.up():
         say(f"{events:,} events serve")
@@ -97,22 +89,8 @@ def main(home: Path, events: int) -> Report | None:
         say(f"no figure: what serves is not the oracle's: {wrong}")
         return None
     shutil.rmtree(platform.folder)
-    found = Found(events, empty, tuple(stretches), alone, rates[0], load)
+    found = Found(events, tuple(stretches), alone, rates[0], load)
     return Report(_line(found), json.dumps(asdict(found), indent=1), _page(found))
-
-
-def _empty_batch(platform: Platform) -> float:
-    folder = platform.folder / "empty"
-    folder.mkdir()
-    with (platform.folder / "empty.log").open("wb") as said:
-        done = subprocess.run(
-            [sys.executable, str(SCRIPTS / "empty_batches.py"), str(folder)],
-            env=platform.environment,
-            stdout=subprocess.PIPE,
-            stderr=said,
-            check=True,
-        )
-    return float(json.loads(done.stdout)["median"])
 
 
 def _stretch(
@@ -170,8 +148,7 @@ def _line(found: Found) -> str:
     )
     parts = [
         (
-            f"{each.rate}/s beside {each.beside}: p50 {each.freshness.p50:.2f} s "
-            f"({each.freshness.p50 / found.empty:.1f} empty batches), p99 "
+            f"{each.rate}/s beside {each.beside}: p50 {each.freshness.p50:.2f} s, p99 "
             f"{each.freshness.p99:.2f} s"
         )
         for each in found.stretches
@@ -194,7 +171,6 @@ def _page(found: Found) -> str:
         "p50, s",
         "p95, s",
         "p99, s",
-        "p50 in empty micro-batches",
         "answers/s",
         "CPU us/event, job",
         "CPU us/event, archiver",
@@ -206,7 +182,6 @@ def _page(found: Found) -> str:
             f"{fresh.p50:.2f}",
             f"{fresh.p95:.2f}",
             f"{fresh.p99:.2f}",
-            f"{fresh.p50 / found.empty:.1f}",
             f"{each.answers:.1f}",
             f"{each.job * 1e6:.0f}",
             f"{each.archiver * 1e6:.0f}",
@@ -218,9 +193,8 @@ def _page(found: Found) -> str:
     lines += [
         "",
         (
-            f"An empty micro-batch takes {found.empty * 1000:.0f} ms here. A replay of the whole "
-            f"log, warm: {alone:,.0f} events a second alone, {beside:,.0f} beside live events "
-            f"({beside / alone:.2f})."
+            f"A replay of the whole log, warm: {alone:,.0f} events a second alone, {beside:,.0f} "
+            f"beside live events ({beside / alone:.2f})."
         ),
         under(found.load),
     ]

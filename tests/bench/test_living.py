@@ -19,25 +19,25 @@ DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "performance.md").rea
 )
 
 
-def test_freshness_is_reported_in_seconds_in_empty_batches_and_beside_a_replay() -> None:
+def test_freshness_is_reported_in_seconds_and_beside_a_replay() -> None:
     fresh, fresher = Freshness(60_000, 0.5, 0.9, 2.0), Freshness(6_000, 0.2, 0.3, 1.0)
     stretches = (
         Stretch(1_000, "nothing", fresher, 40e-6, 0.0, 9.5),
         Stretch(1_000, "a replay", fresh, 90e-6, 0.0, 4.0),
         Stretch(9_000, "the archiver", fresher, 40e-6, 10e-6, 8.0),
     )
-    found = Found(5_000_000, 0.1, stretches, 200_000, 150_000, 0.2)
+    found = Found(5_000_000, stretches, 200_000, 150_000, 0.2)
 
     assert freshness._line(found) == (
         "bench freshness, 5000000 events: "
-        "1000/s beside nothing: p50 0.20 s (2.0 empty batches), p99 1.00 s; "
-        "1000/s beside a replay: p50 0.50 s (5.0 empty batches), p99 2.00 s; "
-        "9000/s beside the archiver: p50 0.20 s (2.0 empty batches), p99 1.00 s; "
+        "1000/s beside nothing: p50 0.20 s, p99 1.00 s; "
+        "1000/s beside a replay: p50 0.50 s, p99 2.00 s; "
+        "9000/s beside the archiver: p50 0.20 s, p99 1.00 s; "
         "p99 beside a replay 2.00x; the replay keeps 0.75 of its rate; "
         "CPU with the archiver 1.25x; load 0.2"
     )
     page = freshness._page(found)
-    assert "| 9,000 | the archiver | 6,000 | 0.20 | 0.30 | 1.00 | 2.0 | 8.0 | 40 | 10 |" in page
+    assert "| 9,000 | the archiver | 6,000 | 0.20 | 0.30 | 1.00 | 8.0 | 40 | 10 |" in page
     assert "150,000 beside live events (0.75)" in page
 
 
