@@ -120,12 +120,14 @@ DOORS = {
         "kappa/log/bulk.py",
         "kappa/log/message_loops.py",
     ),
-    # Records are read and upgraded by it; it is no system and may be used wherever a record is.
-    "pydantic": ("kappa/", "serving/http/queries.py", "replay/http/intent.py"),
+    # FastAPI reads bodies by it, and documents them.
+    "pydantic": ("kappa/base/", "serving/http/queries.py", "replay/http/intent.py"),
+    # Records are values of it; it is no system and may be used wherever a record is.
+    "msgspec": ("kappa/", "serving/", "replay/"),
 }
 
 # What a pure module may not touch: outside systems, and our doors to them. Plain values of a
-# library (Arrow's types, pydantic's adapters, widths of characters) are no door.
+# library (Arrow's types, msgspec's structs, widths of characters) are no door.
 OUTSIDE = {"obstore", "confluent_kafka", "deltalake", "delta", "pyspark", "py4j", "duckdb", "typer"}
 DOOR_MODULES = {
     "kappa.state.store",

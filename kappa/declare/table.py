@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import Parameter, isfunction, signature
 
+from msgspec import Struct
+
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
 from kappa.declare.described import described, shown, texts
@@ -27,8 +29,7 @@ REJECTS = "rejects"
 DELETED = "_deleted"
 
 
-@dataclass(frozen=True, slots=True)
-class Thresholds:
+class Thresholds(Struct, frozen=True):
     """The shares of the live build's rows that may differ in a candidate; None is no limit."""
 
     max_added: float | None = None

@@ -9,9 +9,11 @@ its lease first and then checks that the record still exists (law 11, as for flo
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kappa.base.failpoint import failpoint
 from kappa.state.build import folded_by, folder
@@ -20,8 +22,7 @@ from kappa.state.frontier import Frontier
 from kappa.state.store import Store
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(Struct, frozen=True):
     """One frontier that is kept.
 
     `generations` are those that began while readers saw it. In them it is the first that readers

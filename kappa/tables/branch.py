@@ -8,7 +8,7 @@ replay/plan/branch.py decides at which frontier a branch may begin.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kappa.base.clock import now
 from kappa.base.errors import Broken, Damaged

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kappa.base.clock import now
 from kappa.base.errors import Conflict, KappaError
