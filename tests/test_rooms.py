@@ -66,7 +66,6 @@ PROGRAMS = ("pipelines",)
 # Third-party system -> the files that may import it; a folder means all in it.
 DOORS = {
     "obstore": ("kappa/state/store.py",),
-    "pydantic_settings": ("kappa/base/settings.py",),
     "confluent_kafka": ("kappa/log/",),
     # Loops over each record of a replay.
     "numba": (
@@ -121,7 +120,7 @@ DOORS = {
         "kappa/log/message_loops.py",
     ),
     # FastAPI reads bodies by it, and documents them.
-    "pydantic": ("kappa/base/", "serving/http/queries.py", "replay/http/intent.py"),
+    "pydantic": ("serving/http/queries.py", "replay/http/intent.py"),
     # Records are values of it; it is no system and may be used wherever a record is.
     "msgspec": ("kappa/", "serving/", "replay/"),
 }
