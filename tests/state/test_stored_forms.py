@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from kappa.base.errors import Damaged
+from kappa.declare.table import Table, Thresholds
 from kappa.journal.journal import JournalRecord
 from kappa.state.build import TableBirth
 from kappa.state.documents import Documents
@@ -72,6 +73,10 @@ def test_whole_numbers_are_read_where_a_share_or_a_time_is_meant() -> None:
 
     assert (lease.expires_at, type(lease.expires_at)) == (5.0, float)
     assert type(table.thresholds.max_added) is float
+    declared = Table("t", checks=(), max_added=0).thresholds
+    assert encoded(Documents(Thresholds).plain(declared)) == (
+        b'{"max_added":0.0,"max_changed":null,"max_removed":null}'
+    )
 
 
 def test_values_of_other_libraries_are_written_as_plain_ones() -> None:
