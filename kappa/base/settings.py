@@ -156,10 +156,10 @@ def _beaten(given: Any, other: Any) -> Any:
 def _read(kind: Any, given: Any, path: list[str], project: Path) -> Any:
     """Returns the value of a setting, or of a section, from what is given for it."""
     if isinstance(given, dict) and _is_section(kind):
-        for name in given:
-            if name not in _setting_names(kind):
-                raise _unknown([*path, name], project)
         kinds = kind.kinds()
+        for name in given:
+            if name not in kinds or name == "project":
+                raise _unknown([*path, name], project)
         return kind(
             **{
                 name: _read(kinds[name], each, [*path, name], project)
