@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import signal
 import sys
@@ -12,6 +14,10 @@ from kappa.base.program import keep_private
 
 def main() -> None:
     """Runs the command that was typed, and exits with its code."""
+    # Libraries make many objects, none of which is garbage: to look through them while they are
+    # imported, and at the end, takes longer than to answer a small query.
+    gc.set_threshold(100_000, 20, 20)
+    atexit.register(gc.freeze)
     keep_private()
     # Whoever ends a command by these two, it removes its files first, as after Ctrl-C.
     for number in (signal.SIGTERM, signal.SIGHUP):

@@ -18,37 +18,51 @@ from commands.terminal.output import say, show_failure
 from kappa.base.errors import ExitCode, KappaError
 from replay.look.here import Here
 
-app = typer.Typer(
-    name="kappa",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    help="A replayable event platform: the log, the fold, the table, the query.",
-)
-for _command in (
-    *(run.up, run.down, run.serve, topics.produce),
-    *(
-        deploy.validate,
-        deploy.plan,
-        deploy.deploy,
-        deploy.replay,
-        deploy.branch,
-        deploy.retry,
-        deploy.stage,
-    ),
-    *(promote.wait, promote.verify, promote.promote),
-    *(look.status, promote.undo, promote.abandon, look.history, look.show),
-    *(service.retire, service.pause, service.resume),
-    *(look.diff, look.prove, look.logs, query.query, query.tables, run.gc),
-    *(doctor.doctor, doctor.scrub),
-):
-    app.command()(_command)
-app.add_typer(topics.app, name="topics")
-app.add_typer(rejects.app, name="rejects")
-app.add_typer(archive.app, name="archive")
+_COMMANDS = {
+    each.__name__: each
+    for each in (
+        *(run.up, run.down, run.serve, topics.produce),
+        *(
+            deploy.validate,
+            deploy.plan,
+            deploy.deploy,
+            deploy.replay,
+            deploy.branch,
+            deploy.retry,
+            deploy.stage,
+        ),
+        *(promote.wait, promote.verify, promote.promote),
+        *(look.status, promote.undo, promote.abandon, look.history, look.show),
+        *(service.retire, service.pause, service.resume),
+        *(look.diff, look.prove, look.logs, query.query, query.tables, run.gc),
+        *(doctor.doctor, doctor.scrub),
+    )
+}
+_GROUPS = {"topics": topics.app, "rejects": rejects.app, "archive": archive.app}
 
 
-@app.callback()
+def app_of(typed: str | None = None) -> typer.Typer:
+    """Returns the app with the command that was typed, or with all.
+
+    To make all takes as long as to answer a small query.
+    """
+    app = typer.Typer(
+        name="kappa",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        help="A replayable event platform: the log, the fold, the table, the query.",
+    )
+    for name, command in _COMMANDS.items():
+        if typed in {None, name}:
+            app.command()(command)
+    for name, group in _GROUPS.items():
+        if typed in {None, name}:
+            app.add_typer(group, name=name)
+    app.callback()(everywhere)
+    return app
+
+
 def everywhere(
     context: typer.Context,
     project: Annotated[
@@ -84,7 +98,7 @@ def run_command(arguments: list[str]) -> int:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
         # Typer's own main has other exit codes for an interrupt and a broken pipe.
-        with _command_line().make_context("kappa", arguments) as context:
+        with _command_line(_typed(arguments)).make_context("kappa", arguments) as context:
             context.command.invoke(context)
         sys.stdout.flush()
     except Exit as ended:
@@ -121,9 +135,19 @@ def run_command(arguments: list[str]) -> int:
     return ExitCode.OK
 
 
+def _typed(arguments: list[str]) -> str | None:
+    """Returns the command that is typed, or None if it is not plain which one that is."""
+    match arguments:
+        case ["--project" | "--root", _, *rest]:
+            return _typed(rest)
+        case [word, *_] if word in _COMMANDS or word in _GROUPS:
+            return word
+    return None
+
+
 @cache
-def _command_line() -> TyperGroup:
-    return typer.main.get_group(app)
+def _command_line(typed: str | None) -> TyperGroup:
+    return typer.main.get_group(app_of(typed))
 
 
 def _write_no_more() -> None:

@@ -66,7 +66,6 @@ PROGRAMS = ("pipelines",)
 # Third-party system -> the files that may import it; a folder means all in it.
 DOORS = {
     "obstore": ("kappa/state/store.py",),
-    "pydantic_settings": ("kappa/base/settings.py",),
     "confluent_kafka": ("kappa/log/",),
     # Loops over each record of a replay.
     "numba": (
@@ -120,12 +119,14 @@ DOORS = {
         "kappa/log/bulk.py",
         "kappa/log/message_loops.py",
     ),
-    # Records are read and upgraded by it; it is no system and may be used wherever a record is.
-    "pydantic": ("kappa/", "serving/http/queries.py", "replay/http/intent.py"),
+    # FastAPI reads bodies by it, and documents them.
+    "pydantic": ("serving/http/queries.py", "replay/http/intent.py"),
+    # Records are values of it; it is no system and may be used wherever a record is.
+    "msgspec": ("kappa/", "serving/", "replay/"),
 }
 
 # What a pure module may not touch: outside systems, and our doors to them. Plain values of a
-# library (Arrow's types, pydantic's adapters, widths of characters) are no door.
+# library (Arrow's types, msgspec's structs, widths of characters) are no door.
 OUTSIDE = {"obstore", "confluent_kafka", "deltalake", "delta", "pyspark", "py4j", "duckdb", "typer"}
 DOOR_MODULES = {
     "kappa.state.store",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from kappa.base.errors import KappaError
 
 if TYPE_CHECKING:
-    # A program that needs no settings takes half the memory without pydantic.
+    # A program that needs no settings is smaller without them.
     from kappa.base.settings import Settings
 
 # The user's own umask, once a command has replaced it.

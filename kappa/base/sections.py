@@ -1,15 +1,16 @@
 """The sections of kappa.toml: each setting with its default, its bounds and its use. Values.
 
-An error about a setting shows its description to the user. `repr=False` marks a secret: nothing
-shows its value.
+An error about a setting shows its description to the user. `SECRET` marks a secret: nothing shows
+its value.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
+from typing import Annotated, Any, get_args, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field
+from msgspec import Meta, Struct, field
 
 from kappa.base.units import parse_duration
 
@@ -21,143 +22,138 @@ class Durability(StrEnum):
     PROCESS = "process"
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+# The type of a setting has its bounds, its description and whether it is a secret.
+SECRET = object()
+Count = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(gt=0)]
+# Such as 512m and 4g; 90s, 30m, 1h and 2d.
+Size = Annotated[str, Meta(pattern=r"^\d+[mg]\Z")]
+Duration = Annotated[str, Meta(pattern=r"^\d{1,12}[smhd]\Z")]
 
 
-class KafkaSettings(_Section):
+class Section(Struct, frozen=True):
+    """A table of kappa.toml, or all of it."""
+
+    @classmethod
+    def kinds(cls) -> dict[str, Any]:
+        """Returns the type of each setting."""
+        return get_type_hints(cls, include_extras=True)
+
+    def __repr__(self) -> str:
+        shown = [name for name, kind in self.kinds().items() if not is_secret(kind)]
+        return f"{type(self).__name__}({', '.join(f'{n}={getattr(self, n)!r}' for n in shown)})"
+
+
+def is_secret(kind: Any) -> bool:
+    """Returns True if nothing may show the value of a setting of this type."""
+    return SECRET in get_args(kind)
+
+
+def description(kind: Any) -> str:
+    """Returns the description in the type of a setting; that of a section has none."""
+    return next((each for each in get_args(kind) if isinstance(each, str)), "")
+
+
+class KafkaSettings(Section, frozen=True):
     """`[kafka]`: which broker, and how clients talk to it."""
 
-    bootstrap_servers: str | None = Field(
-        default=None, description="an existing cluster; none: Kappa runs its own broker"
-    )
-    options: dict[str, str] = Field(
-        default_factory=dict,
-        description="any client setting, passed through to every client",
+    bootstrap_servers: Annotated[
+        str | None,
+        "an existing cluster; none: Kappa runs its own broker",
+    ] = None
+    options: Annotated[
+        dict[str, str],
+        "any client setting, passed through to every client",
         # Passwords are among them.
-        repr=False,
-    )
-    heap: str = Field(
-        default="512m", description="heap of the embedded broker", pattern=r"^\d+[mg]$"
-    )
+        SECRET,
+    ] = field(default_factory=dict)
+    heap: Annotated[Size, "heap of the embedded broker"] = "512m"
 
 
-class JarsSettings(_Section):
+class JarsSettings(Section, frozen=True):
     """`[jars]`: the source of jars."""
 
-    repository: str | None = Field(
-        default=None, description="another Maven repository than the default one"
-    )
-    cache: Path | None = Field(default=None, description="another folder than the user's cache")
+    repository: Annotated[str | None, "another Maven repository than the default one"] = None
+    cache: Annotated[Path | None, "another folder than the user's cache"] = None
 
 
-class EngineSettings(_Section):
+class EngineSettings(Section, frozen=True):
     """`[engine]`: how a job folds."""
 
-    memory: str = Field(default="2g", description="heap of a job's JVM", pattern=r"^\d+[mg]$")
-    worker_memory: str = Field(
-        default="4g",
-        description="address space of each of Spark's Python workers, which run the function; "
-        "one that takes more ends its job, and the slice is folded in parts after two such ends",
-        pattern=r"^\d+[mg]$",
-    )
-    cores: int = Field(default=0, ge=0, description="cores a job may use; 0: all")
-    spares: int = Field(
-        default=1,
-        ge=0,
-        le=8,
-        description=(
-            "processes with Spark booted and warm that wait for the next job or command, "
-            "each of half a gigabyte; 0: every start boots its own"
-        ),
-    )
-    rest_after: float = Field(
-        default=300.0,
-        ge=0,
-        description=(
-            "seconds without a new record after which a build has no job until the next one comes; "
-            "a build that is only kept for an undo folds now and then; 0: all have jobs all the "
-            "time"
-        ),
-    )
-    slice_records: int = Field(
-        default=4_000_000, ge=1, description="about the most offsets in one slice of a catch-up"
-    )
-    tail_records: int = Field(
-        default=100_000, ge=1, description="most offsets in one micro-batch of the tail"
-    )
-    driver_rows: int = Field(
-        default=50_000,
-        ge=0,
-        description=(
-            "slices of at most so many offsets are decoded, and contributions of so many rows "
-            "committed, in the job's own process; larger ones by Spark"
-        ),
-    )
-    merge_bytes: int = Field(
-        default=32 * 2**20,
-        ge=0,
-        description=(
-            "contributions by key are merged in the job's own process, however many, while they "
-            "have at most so many bytes; more by DuckDB, which writes a table anew that is not "
-            "much larger, or by Spark. A merge takes ten to forty times as much memory"
-        ),
-    )
-    large_rows: int = Field(
-        default=500_000,
-        ge=0,
-        description=(
-            "beside a table of so many rows, contributions by key wait until they are some part "
-            "of that, so that no slice costs as much as the whole table; readers fold them in"
-        ),
-    )
-    slice_seconds: float = Field(
-        default=900.0,
-        gt=0,
-        description=(
-            "how long a slice may take: then its job ends and is started again, "
-            "and a slice in which two jobs ended is folded in parts"
-        ),
-    )
-    hung_seconds: float = Field(
-        default=15.0,
-        ge=3,
-        description=(
-            "how long a job may show no sign of life (a start has 45 s besides); then it is ended "
-            "and started again"
-        ),
-    )
-    maintenance_seconds: float = Field(
-        default=30.0,
-        gt=0,
-        description="how often a job compacts its tables and drops what nobody needs",
-    )
+    memory: Annotated[Size, "heap of a job's JVM"] = "2g"
+    worker_memory: Annotated[
+        Size,
+        "address space of each of Spark's Python workers, which run the function; one that takes "
+        "more ends its job, and the slice is folded in parts after two such ends",
+    ] = "4g"
+    cores: Annotated[Count, "cores a job may use; 0: all"] = 0
+    spares: Annotated[
+        int,
+        Meta(ge=0, le=8),
+        "processes with Spark booted and warm that wait for the next job or command, each of half "
+        "a gigabyte; 0: every start boots its own",
+    ] = 1
+    rest_after: Annotated[
+        float,
+        Meta(ge=0),
+        "seconds without a new record after which a build has no job until the next one comes; a "
+        "build that is only kept for an undo folds now and then; 0: all have jobs all the time",
+    ] = 300.0
+    slice_records: Annotated[
+        Positive, "about the most offsets in one slice of a catch-up"
+    ] = 4_000_000
+    tail_records: Annotated[Positive, "most offsets in one micro-batch of the tail"] = 100_000
+    driver_rows: Annotated[
+        Count,
+        "slices of at most so many offsets are decoded, and contributions of so many rows "
+        "committed, in the job's own process; larger ones by Spark",
+    ] = 50_000
+    merge_bytes: Annotated[
+        Count,
+        "contributions by key are merged in the job's own process, however many, while they have "
+        "at most so many bytes; more by DuckDB, which writes a table anew that is not much "
+        "larger, or by Spark. A merge takes ten to forty times as much memory",
+    ] = 32 * 2**20
+    large_rows: Annotated[
+        Count,
+        "beside a table of so many rows, contributions by key wait until they are some part of "
+        "that, so that no slice costs as much as the whole table; readers fold them in",
+    ] = 500_000
+    slice_seconds: Annotated[
+        Seconds,
+        "how long a slice may take: then its job ends and is started again, and a slice in which "
+        "two jobs ended is folded in parts",
+    ] = 900.0
+    hung_seconds: Annotated[
+        float,
+        Meta(ge=3),
+        "how long a job may show no sign of life (a start has 45 s besides); then it is ended and "
+        "started again",
+    ] = 15.0
+    maintenance_seconds: Annotated[
+        Seconds,
+        "how often a job compacts its tables and drops what nobody needs",
+    ] = 30.0
 
 
-class RolloutSettings(_Section):
+class RolloutSettings(Section, frozen=True):
     """`[rollout]`: how a switch is made."""
 
-    hold_seconds: float = Field(
-        default=10.0,
-        gt=0,
-        description="how long the live job keeps its frontier still for a promote",
-    )
-    hold_attempts: int = Field(
-        default=3, ge=1, description="how often a promote tries to get there"
-    )
-    lease_seconds: float = Field(
-        default=60.0,
-        gt=0,
-        description="how long a reader's pinned versions are kept if it does not renew",
-    )
-    soak: str = Field(
-        default="1h",
-        description=(
-            "how long the build that served before is kept consuming after a promote or "
-            "`kappa retire`, so that it can be undone: 90s, 30m, 1h, 2d"
-        ),
-        pattern=r"^\d{1,12}[smhd]$",
-    )
+    hold_seconds: Annotated[
+        Seconds,
+        "how long the live job keeps its frontier still for a promote",
+    ] = 10.0
+    hold_attempts: Annotated[Positive, "how often a promote tries to get there"] = 3
+    lease_seconds: Annotated[
+        Seconds,
+        "how long a reader's pinned versions are kept if it does not renew",
+    ] = 60.0
+    soak: Annotated[
+        Duration,
+        "how long the build that served before is kept consuming after a promote or `kappa "
+        "retire`, so that it can be undone: 90s, 30m, 1h, 2d",
+    ] = "1h"
 
     @property
     def soak_seconds(self) -> float:
@@ -167,124 +163,93 @@ class RolloutSettings(_Section):
         return milliseconds / 1000
 
 
-class HistorySettings(_Section):
+class HistorySettings(Section, frozen=True):
     """`[history]`: how far back a query can look."""
 
-    every_seconds: float = Field(
-        default=60.0,
-        gt=0,
-        description="how often the live job keeps what readers see, for kappa query --at",
-    )
-    keep_seconds: float = Field(
-        default=3600.0,
-        ge=0,
-        description="how long that is kept; what was seen at a switch stays as long as its build",
-    )
+    every_seconds: Annotated[
+        Seconds,
+        "how often the live job keeps what readers see, for kappa query --at",
+    ] = 60.0
+    keep_seconds: Annotated[
+        float,
+        Meta(ge=0),
+        "how long that is kept; what was seen at a switch stays as long as its build",
+    ] = 3600.0
 
 
-class ArchiveSettings(_Section):
+class ArchiveSettings(Section, frozen=True):
     """`[archive]`: how topics that declare an archive are copied."""
 
-    every_seconds: float = Field(
-        default=60.0,
-        gt=0,
-        description="how long at most records wait to be archived; many do not wait",
-    )
+    every_seconds: Annotated[
+        Seconds,
+        "how long at most records wait to be archived; many do not wait",
+    ] = 60.0
 
 
-class PlanSettings(_Section):
+class PlanSettings(Section, frozen=True):
     """`[plan]`: what a plan tries before it promises a replay."""
 
-    sample_records: int = Field(
-        default=20,
-        ge=0,
-        description=(
-            "so many records at the beginning, in the middle and at the end of each partition "
-            "are read to see whether a replay could; 0: none"
-        ),
-    )
-    max_unreadable: float = Field(
-        default=0.5,
-        ge=0,
-        le=1,
-        description=(
-            "a plan refuses if more than this share of them, in all or at one place, "
-            "would be rejected"
-        ),
-    )
+    sample_records: Annotated[
+        Count,
+        "so many records at the beginning, in the middle and at the end of each partition are "
+        "read to see whether a replay could; 0: none",
+    ] = 20
+    max_unreadable: Annotated[
+        float,
+        Meta(ge=0, le=1),
+        "a plan refuses if more than this share of them, in all or at one place, would be rejected",
+    ] = 0.5
 
 
-class VerifySettings(_Section):
+class VerifySettings(Section, frozen=True):
     """`[verify]`: what a verification and a diff may take."""
 
-    memory: str = Field(
-        default="1g",
-        description="memory for checks and for the diff of two builds; the rest is spilled",
-        pattern=r"^\d+[mg]$",
-    )
-    threads: int = Field(default=0, ge=0, description="threads for them; 0: one a core")
-    temp: str = Field(default="tmp", description="folder for what is spilled; relative to the root")
-    temp_size: str = Field(
-        default="20g", description="most that may be spilled", pattern=r"^\d+[mg]$"
-    )
-    law_records: int = Field(
-        default=200,
-        ge=0,
-        description=(
-            "on so many records of each topic a new version is held to the law of slices "
-            "before it is replayed; 0: on none"
-        ),
-    )
-    law_seconds: float = Field(
-        default=120.0,
-        gt=0,
-        description="how long that may take for all pipelines of a deploy;"
-        " then it goes on, and says how much was tried",
-    )
-    timeout_seconds: float = Field(
-        default=3600.0,
-        gt=0,
-        description=(
-            "how long a verification may take; then nothing is concluded, and nothing swapped"
-        ),
-    )
+    memory: Annotated[
+        Size,
+        "memory for checks and for the diff of two builds; the rest is spilled",
+    ] = "1g"
+    threads: Annotated[Count, "threads for them; 0: one a core"] = 0
+    temp: Annotated[str, "folder for what is spilled; relative to the root"] = "tmp"
+    temp_size: Annotated[Size, "most that may be spilled"] = "20g"
+    law_records: Annotated[
+        Count,
+        "on so many records of each topic a new version is held to the law of slices before it is "
+        "replayed; 0: on none",
+    ] = 200
+    law_seconds: Annotated[
+        Seconds,
+        "how long that may take for all pipelines of a deploy; then it goes on, and says how much "
+        "was tried",
+    ] = 120.0
+    timeout_seconds: Annotated[
+        Seconds,
+        "how long a verification may take; then nothing is concluded, and nothing swapped",
+    ] = 3600.0
 
 
-class ServeSettings(_Section):
+class ServeSettings(Section, frozen=True):
     """`[serve]`: the address of HTTP, and the limits of one query of a stranger."""
 
-    listen: str = Field(
-        default="127.0.0.1:8717",
-        description=(
-            'where kappa up serves HTTP, as HOST:PORT; nothing (`""`): nowhere; '
-            "if the port is taken, at another one"
-        ),
-    )
-    token: str = Field(
-        default="",
-        description="a client has to send it; needed if other machines can connect",
-        repr=False,
-    )
-    query_memory: str = Field(
-        default="512m",
-        description="memory of one query over HTTP; one that needs more is ended",
-        pattern=r"^\d+[mg]$",
-    )
-    query_seconds: float = Field(
-        default=30.0, gt=0, description="how long one may take; then it is ended"
-    )
-    query_rows: int = Field(
-        default=100_000, ge=1, description="most rows of its answer; one that is cut says so"
-    )
-    query_bytes: str = Field(
-        default="32m", description="most bytes of its answer, likewise", pattern=r"^\d+[mg]$"
-    )
-    queries: int = Field(default=4, ge=1, description="how many are answered at once; others wait")
-    compare_seconds: float = Field(
-        default=120.0,
-        gt=0,
-        description=(
-            "how long the page may compare two builds to show the rows that differ; "
-            "then that is ended; kappa diff has no limit"
-        ),
-    )
+    listen: Annotated[
+        str,
+        'where kappa up serves HTTP, as HOST:PORT; nothing (`""`): nowhere; if the port is taken, '
+        "at another one",
+    ] = "127.0.0.1:8717"
+    token: Annotated[
+        str,
+        "a client has to send it; needed if other machines can connect",
+        SECRET,
+    ] = ""
+    query_memory: Annotated[
+        Size,
+        "memory of one query over HTTP; one that needs more is ended",
+    ] = "512m"
+    query_seconds: Annotated[Seconds, "how long one may take; then it is ended"] = 30.0
+    query_rows: Annotated[Positive, "most rows of its answer; one that is cut says so"] = 100_000
+    query_bytes: Annotated[Size, "most bytes of its answer, likewise"] = "32m"
+    queries: Annotated[Positive, "how many are answered at once; others wait"] = 4
+    compare_seconds: Annotated[
+        Seconds,
+        "how long the page may compare two builds to show the rows that differ; then that is "
+        "ended; kappa diff has no limit",
+    ] = 120.0

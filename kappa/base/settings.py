@@ -10,13 +10,14 @@ import difflib
 import os
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic.fields import FieldInfo
+import msgspec
+from msgspec.structs import replace
 
 from kappa.base.errors import SettingsError
 from kappa.base.sections import (
+    SECRET,
     ArchiveSettings,
     Durability,
     EngineSettings,
@@ -25,8 +26,12 @@ from kappa.base.sections import (
     KafkaSettings,
     PlanSettings,
     RolloutSettings,
+    Section,
     ServeSettings,
+    Size,
     VerifySettings,
+    description,
+    is_secret,
 )
 from kappa.base.units import parse_memory
 
@@ -34,28 +39,21 @@ FILE = "kappa.toml"
 _PREFIX = "KAPPA__"
 
 
-class Settings(BaseModel):
+class Settings(Section, frozen=True):
     """All settings of one project; `project` is the folder of kappa.toml."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     project: Path = Path()
-    root: str = Field(default=".kappa", description="folder of everything; relative to the project")
-    durability: Durability = Field(
-        default=Durability.DISK,
-        description=(
-            "disk: what is acknowledged is on the disk, and survives a power loss; "
-            "process: it survives the death of processes alone, and costs less"
-        ),
-    )
-    reserve: str = Field(
-        default="32m",
-        description=(
-            "space of the root's disk that is kept for when it is full: then jobs rest until twice "
-            "as much is free, and queries are answered; 0m: none"
-        ),
-        pattern=r"^\d+[mg]$",
-    )
+    root: Annotated[str, "folder of everything; relative to the project"] = ".kappa"
+    durability: Annotated[
+        Durability,
+        "disk: what is acknowledged is on the disk, and survives a power loss; "
+        "process: it survives the death of processes alone, and costs less",
+    ] = Durability.DISK
+    reserve: Annotated[
+        Size,
+        "space of the root's disk that is kept for when it is full: then jobs rest until twice "
+        "as much is free, and queries are answered; 0m: none",
+    ] = "32m"
     kafka: KafkaSettings = KafkaSettings()
     jars: JarsSettings = JarsSettings()
     engine: EngineSettings = EngineSettings()
@@ -116,95 +114,114 @@ def load_settings(start: Path, **flags: Any) -> Settings:
         raise SettingsError(
             f"{project / FILE}: project is no setting: it is the folder of the file"
         )
-    variables = sorted(name.upper() for name in os.environ if name.upper().startswith(_PREFIX))
-    # Pydantic passes over variables of the environment that it does not know.
-    for name in variables:
-        first = name.removeprefix(_PREFIX).split("__")[0].lower()
-        if first not in _setting_names(Settings):
-            raise _unknown([first], project)
+    settings: Settings = _read(Settings, _beaten(in_file, _in_environment()), [], project)
     given = {flag: value for flag, value in flags.items() if value is not None}
-    read = _beaten_by_environment if variables else Settings
+    return replace(settings, project=project, **given)
+
+
+def _in_environment() -> dict[str, Any]:
+    """Returns what the environment sets, in the form of the file; a setting's value is text."""
+    found: dict[str, Any] = {}
+    for name in sorted(os.environ, key=str.upper):
+        if not name.upper().startswith(_PREFIX):
+            continue
+        path = name.upper().removeprefix(_PREFIX).lower().split("__")
+        given: Any = os.environ[name]
+        if _has_parts(_kind_at(path)):
+            try:
+                given = msgspec.json.decode(given)
+            except ValueError:
+                # The reason may show a secret.
+                raise SettingsError(
+                    f"the environment cannot be read: {name} is not JSON",
+                    hint=(
+                        "a section is given as JSON, or part by part: "
+                        f"{_PREFIX}KAFKA__HEAP=1g, {_PREFIX}KAFKA__OPTIONS='{{...}}'"
+                    ),
+                ) from None
+        for part in reversed(path):
+            given = {part: given}
+        found = _beaten(found, given)
+    return found
+
+
+def _beaten(given: Any, other: Any) -> Any:
+    """Returns what is given with what the other has in its place, setting by setting."""
+    if not (isinstance(given, dict) and isinstance(other, dict)):
+        return other
+    beaten = {name: _beaten(given[name], other[name]) for name in given.keys() & other.keys()}
+    return {**given, **other, **beaten}
+
+
+def _read(kind: Any, given: Any, path: list[str], project: Path) -> Any:
+    """Returns the value of a setting, or of a section, from what is given for it."""
+    if isinstance(given, dict) and _is_section(kind):
+        kinds = kind.kinds()
+        for name in given:
+            if name not in kinds or name == "project":
+                raise _unknown([*path, name], project)
+        return kind(
+            **{
+                name: _read(kinds[name], each, [*path, name], project)
+                for name, each in given.items()
+            }
+        )
+    if isinstance(given, dict) and _has_parts(kind):
+        part = get_args(get_args(kind)[0])[1]
+        # Passwords are among options.
+        return {
+            name: _read(Annotated[part, SECRET], each, [*path, name], project)
+            for name, each in given.items()
+        }
     try:
-        # Not by the constructor, in which the environment beats arguments. Flags have their types.
-        return read(**in_file, project=project).model_copy(update=given)
-    except ValidationError as error:
-        raise _explained(error, project) from None
+        return msgspec.convert(given, kind, strict=False, dec_hook=_path_of)
+    except msgspec.ValidationError as error:
+        raise _wrong(kind, given, path, project, str(error)) from None
 
 
-def _beaten_by_environment(**in_file: Any) -> Settings:
-    # It takes longer to load than a small query takes.
-    from pydantic_settings import (  # noqa: PLC0415
-        BaseSettings,
-        PydanticBaseSettingsSource,
-        SettingsConfigDict,
-    )
-    from pydantic_settings import SettingsError as Unparsed  # noqa: PLC0415
-
-    class Beaten(Settings, BaseSettings):
-        model_config = SettingsConfigDict(env_prefix=_PREFIX, env_nested_delimiter="__")
-
-        @classmethod
-        def settings_customise_sources(
-            cls,
-            settings_cls: type[BaseSettings],  # noqa: ARG003  # pydantic's signature
-            init_settings: PydanticBaseSettingsSource,
-            env_settings: PydanticBaseSettingsSource,
-            dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # pydantic's signature
-            file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # pydantic's signature
-        ) -> tuple[PydanticBaseSettingsSource, ...]:
-            return env_settings, init_settings
-
-    try:
-        found = Beaten(**in_file)
-    except Unparsed as error:
-        raise SettingsError(
-            f"the environment cannot be read: {error}",
-            hint=(
-                "a section is given as JSON, or part by part: "
-                f"{_PREFIX}KAFKA__HEAP=1g, {_PREFIX}KAFKA__OPTIONS='{{...}}'"
-            ),
-        ) from error
-    return Settings(**{name: getattr(found, name) for name in Settings.model_fields})
+def _path_of(kind: type, given: Any) -> Path:
+    if kind is not Path:
+        raise NotImplementedError
+    return Path(given)
 
 
-def _explained(error: ValidationError, project: Path) -> SettingsError:
-    first = error.errors()[0]
-    path = [str(part) for part in first["loc"]]
-    if first["type"] == "extra_forbidden":
-        return _unknown(path, project)
+def _wrong(kind: Any, given: Any, path: list[str], project: Path, why: str) -> SettingsError:
     hint = f"mend it in {project / FILE} or in {_PREFIX}{'__'.join(path).upper()}"
-    field, given = _field(path), first.get("input")
     # A whole section, in whatever form it was given, has its secrets in it.
-    is_shown = field is not None and field.repr and not hasattr(field.annotation, "model_fields")
-    value = repr(given) if is_shown else f"of the type {type(given).__name__}"
+    hidden = is_secret(kind) or _is_section(kind)
+    value = f"of the type {type(given).__name__}" if hidden else repr(given)
     return SettingsError(
-        f"setting {'.'.join(path)} is {value}: {first['msg']}",
-        hint="; ".join(filter(None, (hint, field and field.description))),
+        f"setting {'.'.join(path)} is {value}: {why}",
+        hint="; ".join(filter(None, (hint, description(kind)))),
     )
-
-
-def _field(path: list[str]) -> FieldInfo | None:
-    """Returns the field of a setting; that of an option of Kafka's is None."""
-    section: Any = Settings
-    field = None
-    for part in path:
-        field = getattr(section, "model_fields", {}).get(part)
-        section = None if field is None else field.annotation
-    return field
 
 
 def _unknown(path: list[str], project: Path) -> SettingsError:
-    section: Any = Settings
-    for part in path[:-1]:
-        section = section.model_fields[part].annotation
-    near = difflib.get_close_matches(path[-1], _setting_names(section), n=1)
+    names = _setting_names(_kind_at(path[:-1]))
+    near = difflib.get_close_matches(path[-1], names, n=1)
     return SettingsError(
         f"{'.'.join(path)} is no setting ({project / FILE} or {_PREFIX}{'__'.join(path).upper()})",
         hint=f"did you mean {'.'.join([*path[:-1], *near])}?"
         if near
-        else f"there are {', '.join(_setting_names(section))}",
+        else f"there are {', '.join(names)}",
     )
 
 
-def _setting_names(section: type[BaseModel]) -> list[str]:
-    return [field for field in section.model_fields if field != "project"]
+def _kind_at(path: list[str]) -> Any:
+    """Returns the type of the setting or section at a path, or None if none is there."""
+    kind: Any = Settings
+    for part in path:
+        kind = kind.kinds().get(part) if _is_section(kind) else None
+    return kind
+
+
+def _is_section(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Section)
+
+
+def _has_parts(kind: Any) -> bool:
+    return _is_section(kind) or any(get_origin(each) is dict for each in get_args(kind))
+
+
+def _setting_names(section: type[Section]) -> list[str]:
+    return [name for name in section.kinds() if name != "project"]

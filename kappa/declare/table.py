@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import Parameter, isfunction, signature
 
+from msgspec import Struct
+
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
 from kappa.declare.described import described, shown, texts
@@ -27,8 +29,7 @@ REJECTS = "rejects"
 DELETED = "_deleted"
 
 
-@dataclass(frozen=True, slots=True)
-class Thresholds:
+class Thresholds(Struct, frozen=True):
     """The shares of the live build's rows that may differ in a candidate; None is no limit."""
 
     max_added: float | None = None
@@ -138,12 +139,11 @@ class Table:
         twice = sorted({c for c in served if served.count(c) > 1})
         if twice:
             raise DeclarationError(f"{source}: table {name} has column {twice[0]} twice")
-        for threshold, share in (
-            ("max_added", max_added),
-            ("max_removed", max_removed),
-            ("max_changed", max_changed),
-        ):
-            _check_share(source, name, threshold, share)
+        thresholds = Thresholds(
+            _share(source, name, "max_added", max_added),
+            _share(source, name, "max_removed", max_removed),
+            _share(source, name, "max_changed", max_changed),
+        )
         if max_changed is not None and not keys and latest is None:
             raise DeclarationError(
                 f"{source}: table {name} has max_changed and no keys, "
@@ -162,7 +162,7 @@ class Table:
             () if emitted is None else plain_columns(source, f"table {name}", emitted),
         )
         set_field(self, "checks", checks)
-        set_field(self, "thresholds", Thresholds(max_added, max_removed, max_changed))
+        set_field(self, "thresholds", thresholds)
         set_field(self, "source", source)
 
     @property
@@ -219,9 +219,9 @@ def _check_name(source: Source, what: str, name: object) -> None:
         )
 
 
-def _check_share(source: Source, table: str, threshold: str, share: object) -> None:
+def _share(source: Source, table: str, threshold: str, share: object) -> float | None:
     if share is None:
-        return
+        return None
     # True is a number to Python. NaN is between no two numbers, and would never be exceeded.
     if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
         raise DeclarationError(
@@ -229,6 +229,8 @@ def _check_share(source: Source, table: str, threshold: str, share: object) -> N
             "which is no share of its rows",
             hint=f"give a number from 0 to 1: {threshold}=0.05 is 5 %",
         )
+    # The birth certificate has it with a point.
+    return float(share)
 
 
 def _folds(source: Source, table: str, given: object) -> dict[str, Fold]:

@@ -3,7 +3,7 @@
 The room decides nothing: a rollout's state is a fold of its records (replay/rollout). Read its
 files in this order:
 
-- events: what each kind of record says
+- kinds, events: what each kind of record says
 - verification, receipt: what a verification finds, and what a switch proves by it
 - journal: a numbered record, and how one is appended
 - begun: the numbers of rollouts, as the records count them

@@ -6,20 +6,19 @@ The names of their fields are those of the records on disk.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field
+from msgspec import field
 
+from kappa.journal.kinds import JournalEvent
 from kappa.journal.receipt import Receipt, Switched
 from kappa.journal.service import Paused, PipelineRetired, Resumed
 from kappa.journal.verification import Check, Difference, OutcomeCount
 from kappa.state.build import Base
-from kappa.state.frontier import OffsetsField
+from kappa.state.offsets import Offsets
 
 
-@dataclass(frozen=True, slots=True)
-class Staged:
+class Staged(JournalEvent, frozen=True, tag="staged"):
     """A build was accepted as a candidate: a rollout begins, named by this record's number.
 
     `auto_promote`: once its verification has passed it is promoted; otherwise it then waits for a
@@ -35,11 +34,9 @@ class Staged:
     auto_promote: bool = True
     base: Base | None = None
     tables_of: str | None = None
-    kind: Literal["staged"] = "staged"
 
 
-@dataclass(frozen=True, slots=True)
-class SwitchAsked:
+class SwitchAsked(JournalEvent, frozen=True, tag="switch_asked"):
     """A request that a kept build shall serve (again): undo, redo, or a deploy of its version.
 
     A rollout begins here too.
@@ -49,11 +46,9 @@ class SwitchAsked:
     build: str
     reason: str
     accepted: tuple[str, ...] = ()
-    kind: Literal["switch_asked"] = "switch_asked"
 
 
-@dataclass(frozen=True, slots=True)
-class CaughtUp:
+class CaughtUp(JournalEvent, frozen=True, tag="caught_up"):
     """The end of a catch-up: the candidate was aligned with the live build, or its log ended.
 
     Without an alignment (`alignment` is None) it has reached the end that the log had when its tail
@@ -61,13 +56,11 @@ class CaughtUp:
     """
 
     rollout: int
-    offsets: OffsetsField
+    offsets: Offsets
     alignment: int | None = None
-    kind: Literal["caught_up"] = "caught_up"
 
 
-@dataclass(frozen=True, slots=True)
-class Verified:
+class Verified(JournalEvent, frozen=True, tag="verified"):
     """A verification: the candidate was checked at one of its frontiers.
 
     It was also compared with the live build, if one existed: `live_build`, at equal offsets of all
@@ -77,7 +70,7 @@ class Verified:
 
     rollout: int
     verdict: Literal["passed", "failed", "inconclusive"]
-    offsets: OffsetsField
+    offsets: Offsets
     checks: tuple[Check, ...] = ()
     reason: str = ""
     live_build: str | None = None
@@ -86,11 +79,9 @@ class Verified:
     incomparable_topics: tuple[str, ...] = ()
     rejected: int | None = None
     records: int | None = None
-    kind: Literal["verified"] = "verified"
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyAsked:
+class VerifyAsked(JournalEvent, frozen=True, tag="verify_asked"):
     """A request to verify a ready candidate once more.
 
     The alignment must be later than number `alignment_after`.
@@ -98,11 +89,9 @@ class VerifyAsked:
 
     rollout: int
     alignment_after: int
-    kind: Literal["verify_asked"] = "verify_asked"
 
 
-@dataclass(frozen=True, slots=True)
-class PromoteAsked:
+class PromoteAsked(JournalEvent, frozen=True, tag="promote_asked"):
     """A person's request that a ready candidate shall serve, after reading its verification.
 
     `together`: the other rollouts that the same yes is for. All of them switch in one Served
@@ -111,11 +100,9 @@ class PromoteAsked:
 
     rollout: int
     together: tuple[int, ...] = ()
-    kind: Literal["promote_asked"] = "promote_asked"
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(JournalEvent, frozen=True, tag="held"):
     """A hold: the live build `build` publishes no frontier until a Served or Released follows.
 
     Of an overlay, it is the build that folds its tables.
@@ -128,22 +115,18 @@ class Held:
     build: str
     attempt: int
     together: tuple[int, ...] = ()
-    kind: Literal["held"] = "held"
 
 
-@dataclass(frozen=True, slots=True)
-class Released:
+class Released(JournalEvent, frozen=True, tag="released"):
     """The end of hold number `hold` without a switch: the live job itself had waited too long."""
 
     rollout: int
     build: str
     hold: int
     reason: str
-    kind: Literal["released"] = "released"
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
+class Served(JournalEvent, frozen=True, tag="served"):
     """The whole serving map of a new generation: pipeline -> build that answers for its tables.
 
     It ends the holds. `others` are the rollouts that were promoted together with the first, each
@@ -157,7 +140,6 @@ class Served:
     receipt: Receipt
     others: tuple[Switched, ...] = ()
     previous_generation: int | None = None
-    kind: Literal["served"] = "served"
 
     @property
     def switched(self) -> tuple[Switched, ...]:
@@ -165,8 +147,7 @@ class Served:
         return Switched(self.rollout, self.receipt), *self.others
 
 
-@dataclass(frozen=True, slots=True)
-class Abandoned:
+class Abandoned(JournalEvent, frozen=True, tag="abandoned"):
     """The end of a rollout that was given up before it served.
 
     Its build will be retired, unless it is one that is kept.
@@ -174,11 +155,9 @@ class Abandoned:
 
     rollout: int
     reason: str
-    kind: Literal["abandoned"] = "abandoned"
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(JournalEvent, frozen=True, tag="failed"):
     """The end of a rollout by itself without serving.
 
     The job stopped, a check failed, or no hold was kept. `together`: the others of its group, if
@@ -189,19 +168,15 @@ class Failed:
     reason: str
     hint: str = ""
     together: tuple[int, ...] = ()
-    kind: Literal["failed"] = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class Retired:
+class Retired(JournalEvent, frozen=True, tag="retired"):
     """The end of a build: it no longer runs and its data may be deleted."""
 
     build: str
-    kind: Literal["retired"] = "retired"
 
 
-@dataclass(frozen=True, slots=True)
-class Proved:
+class Proved(JournalEvent, frozen=True, tag="proved"):
     """A proof: a build's log was folded again in other slices, and compared with its tables.
 
     It was folded from the build's origin, or a branch's `base`, to `offsets`. It was cut as `how`
@@ -214,7 +189,7 @@ class Proved:
 
     pipeline: str
     build: str
-    offsets: OffsetsField
+    offsets: Offsets
     how: Literal["random", "even", "one"]
     slices: int
     seed: int | None
@@ -226,10 +201,9 @@ class Proved:
     left_out: Mapping[str, str] = field(default_factory=dict)
     causes: tuple[str, ...] = ()
     base: Base | None = None
-    kind: Literal["proved"] = "proved"
 
 
-Event = Annotated[
+Event = (
     Staged
     | SwitchAsked
     | CaughtUp
@@ -245,8 +219,7 @@ Event = Annotated[
     | Proved
     | PipelineRetired
     | Paused
-    | Resumed,
-    Field(discriminator="kind"),
-]
+    | Resumed
+)
 # The records that make a generation: each has the whole serving map of it.
 GenerationMade = Served | PipelineRetired

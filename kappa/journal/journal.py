@@ -15,8 +15,9 @@ import os
 import secrets
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from kappa.base.clock import now
 from kappa.base.errors import KappaError
@@ -26,8 +27,7 @@ from kappa.state.documents import Documents, NumberedRecords
 from kappa.state.store import Store
 
 
-@dataclass(frozen=True, slots=True)
-class JournalRecord:
+class JournalRecord(Struct, frozen=True):
     """One line of the journal."""
 
     number: int

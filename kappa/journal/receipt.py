@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from kappa.journal.verification import Check, Difference, OutcomeCount
 from kappa.state.build import Base
-from kappa.state.frontier import OffsetsField
+from kappa.state.offsets import Offsets
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(Struct, frozen=True):
     """The proof in a promote's record.
 
     `live_offsets` is None for the first build of a pipeline, which had nothing to hold. `code` and
@@ -22,9 +21,9 @@ class Receipt:
     pipeline: str
     build: str
     version: str
-    candidate_offsets: OffsetsField
+    candidate_offsets: Offsets
     live_build: str | None
-    live_offsets: OffsetsField | None
+    live_offsets: Offsets | None
     checks: tuple[Check, ...] = ()
     reasons: tuple[str, ...] = ()
     first: bool = False
@@ -37,8 +36,7 @@ class Receipt:
     tables_of: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Switched:
+class Switched(Struct, frozen=True):
     """One pipeline's part in a switch: the rollout that ends with it, and its receipt."""
 
     rollout: int

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
 
-from kappa.state.frontier import OffsetsField
+from kappa.journal.kinds import JournalEvent
+from kappa.state.offsets import Offsets
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineRetired:
+class PipelineRetired(JournalEvent, frozen=True, tag="pipeline_retired"):
     """The end of a pipeline's service: a new generation whose serving map is without it.
 
     `build` served it last. It is kept for `kept_seconds`, so that an undo is a switch to it.
@@ -22,10 +20,9 @@ class PipelineRetired:
     generation: int
     serving: Mapping[str, str]
     names: tuple[str, ...]
-    offsets: OffsetsField
+    offsets: Offsets
     kept_seconds: float
     previous_generation: int | None = None
-    kind: Literal["pipeline_retired"] = "pipeline_retired"
 
     @property
     def switched(self) -> tuple[()]:
@@ -33,17 +30,13 @@ class PipelineRetired:
         return ()
 
 
-@dataclass(frozen=True, slots=True)
-class Paused:
+class Paused(JournalEvent, frozen=True, tag="paused"):
     """A pause: no job of the pipeline runs, and its tables serve as they are."""
 
     pipeline: str
-    kind: Literal["paused"] = "paused"
 
 
-@dataclass(frozen=True, slots=True)
-class Resumed:
+class Resumed(JournalEvent, frozen=True, tag="resumed"):
     """The end of a pause: the pipeline's jobs go on from their frontiers."""
 
     pipeline: str
-    kind: Literal["resumed"] = "resumed"

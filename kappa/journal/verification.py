@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     """One declared check and its result: the number of rows that fail it.
 
     `failing` is None if the check could not be run; `error` then gives the reason.
@@ -25,8 +25,7 @@ class Check:
         return self.failing == 0
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """The difference of a table's served rows between two builds at equal offsets.
 
     `rows_before` and `rows_after` count the rows compared; None: that side has no such table. They
@@ -79,8 +78,7 @@ class Difference:
         return rows / self.rows_before if self.rows_before else float(rows > 0)
 
 
-@dataclass(frozen=True, slots=True)
-class OutcomeCount:
+class OutcomeCount(Struct, frozen=True):
     """The records of a topic with one outcome, counted on both sides.
 
     `what` is duplicate, rejected, or rejected for one reason.

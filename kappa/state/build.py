@@ -10,8 +10,9 @@ import hashlib
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
+
+from msgspec import Struct, field
 
 from kappa.base.errors import Damaged
 from kappa.base.failpoint import failpoint
@@ -25,8 +26,7 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 
 
-@dataclass(frozen=True, slots=True)
-class TableBirth:
+class TableBirth(Struct, frozen=True):
     """A table as a build makes it.
 
     Columns are (name, Spark's simple type), with the hidden ones (leading underscore) included.
@@ -87,8 +87,7 @@ class TableBirth:
         return Exactness.EXACT if fold is None else fold.exactness(column, dict(self.columns))
 
 
-@dataclass(frozen=True, slots=True)
-class TopicBirth:
+class TopicBirth(Struct, frozen=True):
     """A topic as it was when the build was born.
 
     A topic that is re-created under the same name has another id.
@@ -100,8 +99,7 @@ class TopicBirth:
     partitions: int
 
 
-@dataclass(frozen=True, slots=True)
-class Base:
+class Base(Struct, frozen=True):
     """The base of a branch: up to `offsets`, its rows are those of another build and version.
 
     `frontier` is the number of that build's frontier whose tables the branch began with. The range
@@ -123,8 +121,7 @@ class Base:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Birth:
+class Birth(Struct, frozen=True):
     """The parts that a build is made of.
 
     `parts` are the fingerprints that make up the version (`function pipelines/flights.py:on_time`

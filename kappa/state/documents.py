@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Iterator, Mapping
-from functools import cached_property
 from itertools import pairwise
 from typing import Any, Generic, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+import msgspec
 
 from kappa.base.errors import Broken, Damaged
+from kappa.state.offsets import Offsets
 from kappa.state.store import Store, encoded
 
 _Record = TypeVar("_Record")
@@ -49,11 +49,6 @@ class Documents(Generic[_Record]):
         self._derived = derived
         self._synced = synced
 
-    @cached_property
-    def _adapter(self) -> TypeAdapter[_Record]:
-        # Each takes milliseconds to make, and most commands need few.
-        return TypeAdapter(self._kind)
-
     def put(self, store: Store, name: str, record: _Record) -> None:
         """Puts a record, in place of an earlier one of that name."""
         store.put_json(name, self.plain(record), synced=self._synced)
@@ -78,7 +73,7 @@ class Documents(Generic[_Record]):
 
     def plain(self, record: _Record) -> Any:
         """Returns a record as a document: objects, arrays, text and numbers only."""
-        return self._adapter.dump_python(record, mode="json")
+        return msgspec.to_builtins(record, str_keys=True, enc_hook=plain_value)
 
     def parse(self, document: object, what: str, *, hint: str = "") -> _Record:
         """Returns the record of a document.
@@ -86,11 +81,34 @@ class Documents(Generic[_Record]):
         Raises Damaged, naming it as `what`, if it is no record.
         """
         try:
-            return self._adapter.validate_python(document)
-        except ValidationError as error:
-            raise Damaged(
-                f"{what} cannot be read: {error.errors()[0]['msg']}", hint=hint
-            ) from error
+            return msgspec.convert(document, self._kind, str_keys=True, dec_hook=value_of_plain)
+        except msgspec.ValidationError as error:
+            raise Damaged(f"{what} cannot be read: {error}", hint=hint) from error
+
+
+def plain_value(value: object) -> object:
+    """Returns the plain form of a value in a record that msgspec does not know, as it asks."""
+    match value:
+        case Offsets():
+            return value.plain()
+        case Mapping():
+            return dict(value)
+        # Subclasses, such as numpy's floats.
+        case str():
+            return str(value)
+        case float():
+            return float(value)
+    raise NotImplementedError
+
+
+def value_of_plain(kind: type, plain: object) -> object:
+    """Returns a value that `plain_value` made plain, as msgspec asks. Raises ValueError if none."""
+    if kind is not Offsets:
+        raise NotImplementedError
+    try:
+        return Offsets.parse(plain)
+    except Damaged as error:
+        raise ValueError(error.message) from error
 
 
 def tell_aside(store: Store, name: str, error: Damaged) -> None:

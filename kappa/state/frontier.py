@@ -10,10 +10,8 @@ under its own epoch. A late put of a dead holder then finds its number taken.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Annotated
 
-from pydantic import BeforeValidator, PlainSerializer
+from msgspec import Struct, field
 
 from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
@@ -27,11 +25,9 @@ from kappa.values.tally import Tally
 # The bytes of a file and their CRC; and those of a build's files, as `TABLE/FILE`.
 Sum = tuple[int, int]
 Sums = Mapping[str, Sum]
-OffsetsField = Annotated[Offsets, BeforeValidator(Offsets.parse), PlainSerializer(Offsets.plain)]
 
 
-@dataclass(frozen=True, slots=True)
-class Frontier:
+class Frontier(Struct, frozen=True):
     """One published frontier of a build.
 
     `versions` maps a table's name to its Delta version. It includes the rejects table, and a large
@@ -56,7 +52,7 @@ class Frontier:
     number: int
     build: str
     epoch: int
-    offsets: OffsetsField
+    offsets: Offsets
     versions: Mapping[str, int]
     published_at: str
     leg: int = -1

@@ -9,19 +9,20 @@ its lease first and then checks that the record still exists (law 11, as for flo
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kappa.base.failpoint import failpoint
 from kappa.state.build import folded_by, folder
 from kappa.state.documents import Documents, numbered, numbers_in
-from kappa.state.frontier import Frontier
+from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.store import Store
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(Struct, frozen=True):
     """One frontier that is kept.
 
     `generations` are those that began while readers saw it. In them it is the first that readers
@@ -93,6 +94,13 @@ def with_newest(kept: Sequence[Kept], newest: Frontier | None) -> list[Kept]:
         if newest is None or (kept and kept[-1].frontier.number >= newest.number)
         else [*kept, Kept(newest)]
     )
+
+
+def shown_of(store: Store, build: str) -> tuple[Frontier, ...]:
+    """Lists the frontiers of a build that a branch can begin with, the newest last."""
+    # The newest is read first: a frontier published in between is kept, if at all, before the next.
+    newest = Frontiers(store, build).newest()
+    return tuple(each.frontier for each in with_newest(kept_of(store, build), newest))
 
 
 def past(

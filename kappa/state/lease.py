@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kappa.base.failpoint import failpoint
 from kappa.state.build import folded_by, folder
@@ -21,16 +23,14 @@ from kappa.state.store import Store
 GRACE_SECONDS = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Pin:
+class Pin(Struct, frozen=True):
     """The pin of one build: a frontier's number, and the Delta versions of its tables at it."""
 
     frontier: int
     versions: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(Struct, frozen=True):
     """One reader's claim on pinned versions.
 
     It is good until `expires_at` (seconds since 1970) unless it is renewed.
@@ -44,8 +44,7 @@ class Lease:
     format: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Floor:
+class Floor(Struct, frozen=True):
     """The floor of a build: collection has let go of all frontiers before `frontier`."""
 
     frontier: int

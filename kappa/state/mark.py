@@ -6,23 +6,21 @@ owner of that fact (law 3: every commit repeats it). A frontier is made of marks
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from functools import cache
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field, TypeAdapter, ValidationError
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kappa.base.errors import Damaged
-from kappa.state.frontier import OffsetsField
+from kappa.state.documents import plain_value, value_of_plain
 from kappa.state.offsets import Offsets
 from kappa.state.witness import Witnesses
 from kappa.values.tally import Tally
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(Struct, frozen=True, rename={"start": "from", "end": "to"}):
     """The slice that a table folded last; a new table is at its build's origin.
 
     Its leg and slice are then -1. `log_time` is the running maximum of the broker's timestamp, in
@@ -34,8 +32,8 @@ class Mark:
     table: str
     leg: int
     slice: int
-    start: Annotated[OffsetsField, Field(alias="from")]
-    end: Annotated[OffsetsField, Field(alias="to")]
+    start: Offsets
+    end: Offsets
     log_time: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     tally: Mapping[str, Mapping[int, Tally]] = field(default_factory=dict)
     witnesses: Witnesses = field(default_factory=dict)
@@ -43,7 +41,7 @@ class Mark:
 
     def to_json(self) -> str:
         """Returns the mark as the commit carries it."""
-        return _adapter().dump_json(self, by_alias=True).decode()
+        return msgspec.json.encode(self, enc_hook=plain_value).decode()
 
     @property
     def place(self) -> tuple[int, int, int]:
@@ -53,11 +51,6 @@ class Mark:
     def of_table(self, table: str) -> Mark:
         """Returns the mark of the same slice for another table of the build."""
         return replace(self, table=table)
-
-
-@cache
-def _adapter() -> TypeAdapter[Mark]:
-    return TypeAdapter(Mark)
 
 
 def origin_mark(build: str, at: Offsets) -> Mark:
@@ -73,6 +66,6 @@ def parse_mark(text: Any, *, where: str) -> Mark:
             hint="another program has written to the table; kappa replay makes a new build of it",
         )
     try:
-        return _adapter().validate_python(json.loads(text))
-    except (ValueError, ValidationError) as error:
+        return msgspec.json.decode(text, type=Mark, dec_hook=value_of_plain)
+    except ValueError as error:
         raise Damaged(f"{where} carries a mark that cannot be read: {text[:200]}") from error

@@ -8,20 +8,30 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Self
 
 from kappa.base.errors import Damaged
 
 
-@dataclass(frozen=True, slots=True)
 class Offsets:
     """A vector of next offsets, `{topic: {partition: offset}}`.
 
     It is immutable by convention, and equal by value.
     """
 
-    next: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    # Not by a dataclass: records would have it in msgspec's form (kappa/state/documents.py).
+    __slots__ = ("next",)
+    __hash__ = None  # type: ignore[assignment]  # mappings have none
+    next: Mapping[str, Mapping[int, int]]
+
+    def __init__(self, next_offsets: Mapping[str, Mapping[int, int]] | None = None, /) -> None:
+        self.next = next_offsets or {}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Offsets) and self.next == other.next
+
+    def __repr__(self) -> str:
+        return f"Offsets({self.next!r})"
 
     @classmethod
     def parse(cls, plain: Any) -> Self:

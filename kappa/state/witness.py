@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kappa.base.errors import Broken
 from kappa.state.offsets import Offsets
@@ -22,8 +23,7 @@ NO_EPOCH = -1
 _DIGITS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Witness:
+class Witness(Struct, frozen=True):
     """The last record before an offset: its own offset, its leader's epoch, and its digest."""
 
     offset: int
@@ -41,8 +41,7 @@ class Witness:
 Witnesses = Mapping[str, Mapping[int, Witness]]
 
 
-@dataclass(frozen=True, slots=True)
-class LostEnd:
+class LostEnd(Struct, frozen=True):
     """A partition whose offsets before `end` were read, and are not the same any more.
 
     They were the same before `first`, or it is None: only the last one is known to be another.

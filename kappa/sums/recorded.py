@@ -15,8 +15,9 @@ import zlib
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from kappa.base.errors import Damaged, unreadable
 from kappa.base.failpoint import failpoint
@@ -32,8 +33,7 @@ _ALONE = 4 << 20
 _THREADS = min(4, os.cpu_count() or 1)
 
 
-@dataclass(frozen=True, slots=True)
-class JoinedSums:
+class JoinedSums(Struct, frozen=True):
     """The sums of all files of a build that were on the disk when they were joined."""
 
     sums: Sums

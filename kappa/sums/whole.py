@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from weakref import WeakKeyDictionary
+
+from msgspec import Struct, field
 
 from kappa.base.errors import Damaged, KappaError, unreadable
 from kappa.state.build import read_birth
@@ -29,16 +30,14 @@ _MOST = 100_000
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
-@dataclass(frozen=True, slots=True)
-class RememberedFiles:
+class RememberedFiles(Struct, frozen=True):
     """The large files that were checked since the machine was started: size, time and CRC."""
 
     boot: str
     files: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class _Checked:
+class _Checked(Struct):
     """The paths that this process has checked below one root, and the sums of each build."""
 
     paths: set[str] = field(default_factory=set)

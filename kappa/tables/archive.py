@@ -7,13 +7,12 @@ kappa/state/mark.py does for a build's tables).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Any, Protocol
 
-from pydantic import TypeAdapter, ValidationError
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kappa.base.errors import Damaged
 from kappa.state.offsets import Offsets
@@ -30,8 +29,7 @@ class LogEnds(Protocol):
     def lost_ends(self, end: Offsets, witnesses: Witnesses) -> tuple[LostEnd, ...]: ...  # noqa: D102  # as in Log
 
 
-@dataclass(frozen=True, slots=True)
-class ArchiveMark:
+class ArchiveMark(Struct, frozen=True):
     """The content of an archive: `[start, end)` of each partition, holes included, and no more.
 
     `topic_id` identifies the topic that it was read from: a topic made anew has another. `log_time`
@@ -54,7 +52,7 @@ class ArchiveMark:
 
     def to_json(self) -> str:
         """Returns the mark as the commit carries it."""
-        return _adapter().dump_json(self).decode()
+        return msgspec.json.encode(self).decode()
 
     def then(
         self,
@@ -95,11 +93,6 @@ def _with(ranges: tuple[tuple[int, int], ...], start: int, end: int) -> tuple[tu
     )
 
 
-@cache
-def _adapter() -> TypeAdapter[ArchiveMark]:
-    return TypeAdapter(ArchiveMark)
-
-
 def folder(topic: str, fingerprint: str) -> str:
     """Returns the folder of an archive, below the root."""
     return f"{FOLDER}/{topic}/{fingerprint}"
@@ -108,8 +101,8 @@ def folder(topic: str, fingerprint: str) -> str:
 def parse_archive_mark(text: Any, *, where: str) -> ArchiveMark:
     """Reads a mark; `where` names the commit in errors. Raises Damaged if the text is no mark."""
     try:
-        return _adapter().validate_python(json.loads(text))
-    except (TypeError, ValueError, ValidationError) as error:
+        return msgspec.json.decode(text, type=ArchiveMark)
+    except (TypeError, ValueError) as error:
         raise Damaged(
             f"{where} carries no mark of an archive: {str(text)[:200]}", hint=HINT
         ) from error

@@ -8,13 +8,13 @@ replay/plan/branch.py decides at which frontier a branch may begin.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kappa.base.clock import now
 from kappa.base.errors import Broken, Damaged
 from kappa.state.build import Birth, read_birth, recent_names, table_path
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.kept import Kept, kept_of, put_kept, with_newest
+from kappa.state.kept import Kept, kept_of, put_kept
 from kappa.state.mark import origin_mark
 from kappa.state.store import Store
 from kappa.sums.recorded import RecordedSums
@@ -78,13 +78,6 @@ def keep_base(store: Store, birth: Birth, newest: Frontier) -> None:
         return
     # Readers never saw it, so it is the answer as of no time.
     put_kept(store, Kept(newest, stays=True, until=newest.published_at))
-
-
-def shown_of(store: Store, build: str) -> tuple[Frontier, ...]:
-    """Lists the frontiers of a build that a branch can begin with, the newest last."""
-    # The newest is read first: a frontier published in between is kept, if at all, before the next.
-    newest = Frontiers(store, build).newest()
-    return tuple(each.frontier for each in with_newest(kept_of(store, build), newest))
 
 
 def stands_before_base(store: Store, build: str) -> bool:

@@ -8,8 +8,10 @@ if the result does not fit; delta-rs would wrap a plain sum silently.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
+
+from msgspec.structs import replace
 
 from kappa.base.sql import quoted
 from kappa.folds.fold import MergedFold, Quote

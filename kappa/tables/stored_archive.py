@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from deltalake.transaction import AddAction
+from msgspec import Struct, field
 
 from kappa.base.disk import delete_file
 from kappa.base.failpoint import failpoint
@@ -163,8 +164,7 @@ class StoredArchive:
             delete_file(file)
 
 
-@dataclass(frozen=True, slots=True)
-class LastingVersion:
+class LastingVersion(Struct, frozen=True):
     """The newest version of an archive that is on the disk: what a frontier is to a table.
 
     `sums` are those of its files, but for files from before sums were recorded.

@@ -5,11 +5,10 @@ Frontiers, marks and archives keep it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(Struct, frozen=True):
     """The fate of one partition's offsets since the build's origin, as counts.
 
     The first five add up to the distance (I6). `late` are those of the rejected that were late.

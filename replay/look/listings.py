@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
+
+from msgspec import to_builtins
 
 from kappa.journal.service import PipelineRetired
 from replay.prove.proof_text import cut_line, proof_line, record_document
@@ -142,8 +143,8 @@ def _chapter_row(chapter: Chapter) -> tuple[Any, ...]:
         None if receipt is None else receipt.live_build,
         None if receipt is None or receipt.live_offsets is None else receipt.live_offsets.plain(),
         None if receipt is None else receipt.candidate_offsets.plain(),
-        [{**asdict(check), "passed": check.passed} for check in checks],
-        [asdict(difference) for difference in differences],
+        [{**to_builtins(check), "passed": check.passed} for check in checks],
+        [to_builtins(difference) for difference in differences],
         rollout.hint,
         rollout.accepted,
         None,
@@ -199,7 +200,7 @@ def _proof_row(kept: ProofRecord) -> tuple[Any, ...]:
         "; ".join([f"{proof_line(found)}, {cut_line(found)}, hash {found.hash}", *found.causes]),
         *(None,) * 4,
         (),
-        [asdict(difference) for difference in found.differences],
+        [to_builtins(difference) for difference in found.differences],
         "",
         (),
         record_document(record, found),

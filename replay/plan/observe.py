@@ -21,10 +21,10 @@ from kappa.declare.pipeline import Pipeline
 from kappa.journal.view import JournalView
 from kappa.state.build import Birth, read_birth, tables_folder
 from kappa.state.frontier import Frontiers
+from kappa.state.kept import shown_of
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables.archive import FOLDER, ArchiveMark, one_log
-from kappa.tables.branch import shown_of
 from replay.plan.overlay import has_its_rows
 from replay.preflight.cost import last_replays
 from replay.preflight.declared import declared_pipelines

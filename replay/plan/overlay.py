@@ -8,7 +8,8 @@ live build, or of the one below that.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kappa.code.rows_version import born_rows_version
 from kappa.declare.table import REJECTS

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from msgspec import to_builtins
+
 from replay.changes.code_diff import PartDiff
 from replay.plan.plan import Plan, PlanStep, Refusal
 from replay.preflight.cost import Cost
@@ -124,9 +126,9 @@ def _step(step: PlanStep) -> dict[str, Any]:
         "warnings": list(step.warnings),
         "notes": list(step.notes),
         "accepted": list(step.accepted),
-        "topics": [asdict(topic) for topic in step.topics],
+        "topics": [to_builtins(topic) for topic in step.topics],
         "origin": step.origin.plain(),
-        "base": None if step.branch is None else asdict(step.branch.base),
+        "base": None if step.branch is None else to_builtins(step.branch.base),
         "tables_of": step.tables_of,
         "rollout": None if step.rollout is None else step.rollout.number,
         "text": step.text,

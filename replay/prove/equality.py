@@ -9,7 +9,9 @@ counted: unsettled keys (law 5), and rejects of compacted topics.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from kappa.base.sql import quoted, text
 from kappa.declare.table import REJECTS

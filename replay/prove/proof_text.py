@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kappa.declare.table import REJECTS
 from kappa.journal.events import Proved
-from kappa.journal.journal import JournalRecord
+from kappa.journal.journal import JournalRecord, as_document
 from replay.prove.row_hash import within
 from replay.verify.diff_listing import count_line, difference_document, differing, table_lines
 from serving.query.render import Listing
@@ -89,7 +89,7 @@ def record_document(record: JournalRecord, found: Proved) -> dict[str, Any]:
     """Returns what the journal has of it, for machines."""
     fields = {
         name: value
-        for name, value in asdict(found).items()
+        for name, value in as_document(record)["event"].items()
         if name not in {"kind", "differences", "offsets"}
     }
     return {

@@ -22,7 +22,7 @@ true of each, since a record that takes the number breaks them all.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kappa.base.clock import now
 from kappa.base.errors import Broken, Damaged

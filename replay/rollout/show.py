@@ -6,8 +6,10 @@ Pure but for `code_of`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec import to_builtins
 
 from kappa.base.errors import UsageError
 from kappa.journal.events import GenerationMade
@@ -205,7 +207,7 @@ def _switch_document(rollout: Rollout, receipt: Receipt) -> dict[str, Any]:
         "reasons": receipt.reasons,
         "accepted": rollout.accepted,
         "first": receipt.first,
-        "base": None if receipt.base is None else asdict(receipt.base),
+        "base": None if receipt.base is None else to_builtins(receipt.base),
         "tables_of": receipt.tables_of,
         "checks": [
             {

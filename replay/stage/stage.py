@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kappa.base.clock import now
 from kappa.base.errors import Conflict, KappaError
@@ -20,10 +21,11 @@ from kappa.code.semantics import SEMANTICS
 from kappa.journal.events import Event, Staged, SwitchAsked
 from kappa.journal.journal import Journal, JournalRecord, whoami
 from kappa.state.build import Base, Birth, folder, new_build_id, put_birth, read_birth
+from kappa.state.kept import shown_of
 from kappa.state.lock import Lock
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from kappa.tables.branch import begin_from, shown_of
+from kappa.tables.branch import begin_from
 from replay.plan.branch import Branch, Branching, branch_of
 from replay.plan.overlay import overlay_birth
 from replay.plan.plan import Change, Plan, PlanStep

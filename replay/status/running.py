@@ -5,7 +5,7 @@ A record outlives a process that was killed, so each names its process.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from kappa.base.process import ProcessId, process_id
 from kappa.base.settings import Settings
@@ -19,8 +19,7 @@ SERVED = "run/http.json"
 KEEPER = "run/http.lock"
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
+class Running(Struct, frozen=True):
     """The supervisor that runs now and is ready, and where its jobs find Kafka."""
 
     pid: int
@@ -30,8 +29,7 @@ class Running:
     format: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class RunningServer:
+class RunningServer(Struct, frozen=True):
     """The HTTP server that runs now, or the keeper of its socket, and the address."""
 
     pid: int

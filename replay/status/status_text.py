@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
+
+from msgspec import to_builtins
 
 from replay.rollout.rollout import Phase
 from serving.query.render import Listing
@@ -136,7 +137,7 @@ def _build_row(build: BuildStatus, now: datetime) -> tuple[Any, ...]:
         None if verified is None else verified.verdict,
         []
         if verified is None
-        else [{**asdict(check), "passed": check.passed} for check in verified.checks],
+        else [{**to_builtins(check), "passed": check.passed} for check in verified.checks],
         build.libraries,
         build.late,
         build.duplicate,

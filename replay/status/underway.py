@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from kappa.state.documents import Documents
 from kappa.state.frontier import Frontiers
@@ -24,16 +25,14 @@ _LEAST_SECONDS = 1.0
 _WINDOW_SECONDS = 15.0
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(Struct, frozen=True):
     """The cause that one rollout waits for ("" for none), and its offsets a second."""
 
     waits_for: str = ""
     rate: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Deaths:
+class Deaths(Struct, frozen=True):
     """The deaths in a row of a build's job, and the reason of the last one.
 
     `silent_seconds` is for how long it has shown no sign of life; 0: it lives.
@@ -56,8 +55,7 @@ class Deaths:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Underway:
+class Underway(Struct, frozen=True):
     """All of it: waits by the rollout's number, deaths by build, and the builds that rest."""
 
     rollouts: Mapping[int, Waiting] = field(default_factory=dict)

@@ -10,7 +10,9 @@ unsettled.py sets keys aside. A proof compares by the same queries (replay/prove
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from kappa.base.errors import UsageError
 from kappa.base.sql import quoted, text

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from msgspec import to_builtins
+
 from kappa.journal.verification import Difference, OutcomeCount
 from serving.query.render import Form, Listing, cell, plain, rendered
 
@@ -100,7 +102,7 @@ def diff_document(pair: Pair, found: Comparison) -> dict[str, Any]:
             }
             for each in found.differences
         ],
-        "counts": [asdict(count) for count in found.counts],
+        "counts": [to_builtins(count) for count in found.counts],
     }
 
 
@@ -110,7 +112,7 @@ def difference_document(difference: Difference) -> dict[str, Any]:
         f"{what}_share": difference.share(rows) if difference.compared else None
         for what, rows in _kinds(difference)
     }
-    return {**asdict(difference), **shares}
+    return {**to_builtins(difference), **shares}
 
 
 def _kinds(difference: Difference) -> tuple[tuple[str, int], ...]:

@@ -6,7 +6,8 @@ Thresholds are declared: how much of a table a candidate may change.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kappa.declare.table import Thresholds
 from kappa.journal.events import Verified

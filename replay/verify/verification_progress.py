@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kappa.base.errors import KappaError
 from kappa.state.build import folder
@@ -15,8 +16,7 @@ from kappa.state.store import Store
 _NAME = "verification.json"
 
 
-@dataclass(frozen=True, slots=True)
-class VerificationProgress:
+class VerificationProgress(Struct, frozen=True):
     """The step of a verification that was begun last, as text."""
 
     text: str

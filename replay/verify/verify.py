@@ -15,7 +15,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from kappa.base.errors import Conflict, ExitCode, KappaError, Unreachable, UsageError
 from kappa.base.program import run_program

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from kappa.base.errors import Conflict, KappaError
 from kappa.journal.journal import whoami

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kappa.base.errors import SettingsError
+from kappa.base.sections import Durability, ServeSettings
 from kappa.base.settings import load_settings
 
 FILE = """
@@ -56,6 +57,68 @@ def test_a_flag_beats_both_and_one_that_was_not_given_beats_neither(
     assert load_settings(project, root=None).root == "by_environment"
 
 
+def test_a_section_in_the_environment_is_read_in_parts_and_as_a_whole(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (project / "kappa.toml").open("a") as file:
+        file.write('[kafka.options]\nacks = "1"\nlinger = "5"\n[engine]\ncores = 1\n')
+    monkeypatch.setenv("KAPPA__KAFKA", '{"heap": "1g", "options": {"acks": "2", "retries": "9"}}')
+    monkeypatch.setenv("kappa__kafka__options__acks", "all")
+    monkeypatch.setenv("KAPPA__ENGINE", '{"rest_after": "1e3", "cores": 2}')
+
+    settings = load_settings(project)
+
+    assert (settings.kafka.bootstrap_servers, settings.kafka.heap) == ("file:9092", "1g")
+    assert settings.kafka.options == {"acks": "all", "linger": "5", "retries": "9"}
+    assert (settings.engine.cores, settings.engine.rest_after) == (2, 1000.0)
+
+
+def test_values_have_the_types_of_their_settings(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "kappa.toml").write_text(
+        'durability = "process"\n[engine]\nrest_after = 5\ncores = "2"\n[jars]\ncache = "jars"\n'
+    )
+    monkeypatch.setenv("KAPPA__KAFKA__BOOTSTRAP_SERVERS", "null")
+    monkeypatch.setenv("KAPPA__VERIFY__THREADS", "3")
+
+    found = load_settings(project)
+
+    assert (found.durability, found.syncs) == (Durability.PROCESS, False)
+    assert (found.engine.rest_after, type(found.engine.rest_after)) == (5.0, float)
+    assert (found.engine.cores, found.verify.threads) == (2, 3)
+    assert (found.jars.cache, found.kafka.bootstrap_servers) == (Path("jars"), "null")
+    assert (found.project, found.serve) == (project, ServeSettings())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("root = 5", "setting root is 5: Expected `str`, got `int`"),
+        ("root = {a = 5}", "setting root is {'a': 5}: Expected `str`, got `object`"),
+        ('durability = "ssd"', "setting durability is 'ssd': Invalid enum value 'ssd'"),
+        ("[jars]\ncache = 5", "setting jars.cache is 5: "),
+        ("[engine]\ncores = 1.5", "setting engine.cores is 1.5: Expected `int`"),
+        ("[engine]\ncores = true", "setting engine.cores is True: Expected `int`, got `bool`"),
+        ("[engine]\nspares = 9", "setting engine.spares is 9: Expected `int` <= 8"),
+        ("[engine]\nhung_seconds = 2", "setting engine.hung_seconds is 2: Expected `float` >= 3"),
+        ("[engine]\nslice_seconds = nan", "setting engine.slice_seconds is nan: Expected `float`"),
+        ('[engine]\nmemory = "2g\\n"', "setting engine.memory is '2g\\n': Expected `str` matching"),
+        ('[serve]\nlisten = ["a"]', "setting serve.listen is ['a']: Expected `str`, got `array`"),
+    ],
+)
+def test_a_value_of_another_type_or_beyond_its_bounds_is_named(
+    project: Path, text: str, message: str
+) -> None:
+    (project / "kappa.toml").write_text(text)
+
+    with pytest.raises(SettingsError) as told:
+        load_settings(project)
+
+    assert told.value.message.startswith(message)
+    assert told.value.hint.startswith(f"mend it in {project / 'kappa.toml'} or in KAPPA__")
+
+
 @pytest.mark.parametrize(
     ("name", "value", "message", "hint"),
     [
@@ -84,13 +147,13 @@ def test_a_flag_beats_both_and_one_that_was_not_given_beats_neither(
         (
             "KAPPA__KAFKA",
             "{",
-            'the environment cannot be read: error parsing value for field "kafka"',
+            "the environment cannot be read: KAPPA__KAFKA is not JSON",
             "KAPPA__KAFKA__HEAP=1g",
         ),
         (
             "KAPPA__KAFKA__OPTIONS",
             "{",
-            'the environment cannot be read: error parsing value for field "kafka"',
+            "the environment cannot be read: KAPPA__KAFKA__OPTIONS is not JSON",
             "KAPPA__KAFKA__OPTIONS='{...}'",
         ),
     ],
@@ -154,4 +217,7 @@ def test_settings_that_are_printed_show_no_secret(project: Path) -> None:
         '[serve]\ntoken = "748159263"\n[kafka.options]\n"sasl.password" = "748159263"\n'
     )
 
-    assert "748159263" not in repr(load_settings(project))
+    shown = repr(load_settings(project))
+    assert "748159263" not in shown
+    assert "listen='127.0.0.1:8717'" in shown
+    assert "heap='512m'" in shown

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from asking import Server
 from browsing import Seen, ensure_accessible, ensure_good, opened, picture
+from msgspec.structs import replace
 from page_world import EVIL, World
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
@@ -349,9 +349,7 @@ def test_nothing_jumps_while_data_stream_in_nor_moves_for_who_wants_it_still(
         for number in range(41, 46):
             last = frontiers.newest()
             assert last is not None
-            grown = replace(
-                last.offsets, next={"visits": {0: last.offsets.at("visits", 0) * 4, 1: 617}}
-            )
+            grown = Offsets({"visits": {0: last.offsets.at("visits", 0) * 4, 1: 617}})
             frontiers.publish(replace(last, number=number, offsets=grown, published_at=now()))
             expect(folded).to_contain_text(f"{grown.at('visits', 0) + 617:,}")
 
@@ -364,7 +362,7 @@ def test_nothing_jumps_while_data_stream_in_nor_moves_for_who_wants_it_still(
         for number in range(41, 44):
             last = frontiers.newest()
             assert last is not None
-            grown = replace(last.offsets, next={"visits": {0: 1000 + 5 * number, 1: 617}})
+            grown = Offsets({"visits": {0: 1000 + 5 * number, 1: 617}})
             frontiers.publish(replace(last, number=number, offsets=grown, published_at=now()))
             expect(page.locator("#rollout .facts").first).to_contain_text(
                 f"{grown.at('visits', 0) + 617:,}"

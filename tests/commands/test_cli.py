@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +22,8 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from house import HOUSE
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 from commands.app import run_command
 from commands.terminal import moving
@@ -192,7 +194,9 @@ def pretend_up(store: Store) -> None:
 
     me = process_id(os.getpid())
     assert me is not None
-    store.put_json("run/supervisor.json", asdict(Running(me.pid, me.born, "127.0.0.1:1", now())))
+    store.put_json(
+        "run/supervisor.json", to_builtins(Running(me.pid, me.born, "127.0.0.1:1", now()))
+    )
 
 
 @pytest.mark.parametrize(
@@ -476,7 +480,8 @@ def test_status_shows_a_candidates_progress_and_each_builds_libraries(
     )
     birth = read_birth(two_builds, "web-2")
     two_builds.put_json(
-        "builds/web-2/birth.json", asdict(replace(birth, libraries={"duckdb": "1", "pyspark": "4"}))
+        "builds/web-2/birth.json",
+        to_builtins(replace(birth, libraries={"duckdb": "1", "pyspark": "4"})),
     )
     monkeypatch.setattr(
         "replay.status.status.installed_libraries", lambda: {"duckdb": "2", "pyspark": "4"}
@@ -764,7 +769,7 @@ def two_tables(two_builds: Store) -> Store:
     for build in ("web-1", "web-2"):
         birth = read_birth(two_builds, build)
         born_with = replace(birth, tables=(*birth.tables, REJECTS_BIRTH))
-        two_builds.put_json(f"builds/{build}/birth.json", asdict(born_with))
+        two_builds.put_json(f"builds/{build}/birth.json", to_builtins(born_with))
         newest = Frontiers(two_builds, build).newest()
         assert newest is not None
         versions = {"page_hits": 0, "rejects": 0}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from house import HOUSE
+from msgspec.structs import replace
 
 from kappa import Table, Topic, avg_, count, hll, kll, pipeline, sum_
 from kappa.base.errors import KappaError

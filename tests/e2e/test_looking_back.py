@@ -10,7 +10,6 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -20,6 +19,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, write_deltalake
 from e2e_shop import V1, V2, expected, item, order
+from msgspec.structs import replace
 from referenced import assert_files_are_those_referenced
 from testbed import PATIENCE_SECONDS, Testbed, platform
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from losing import Restarted, aborted_transaction
+from msgspec.structs import replace
 
 from kappa import Topic
 from kappa.state.offsets import Offsets

@@ -11,14 +11,13 @@ from power import Disk
 from kappa.base.disk import sync_files
 from kappa.base.errors import Damaged
 from kappa.state.documents import Documents, NumberedRecords
-from kappa.state.frontier import OffsetsField
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    seen: OffsetsField
+    seen: Offsets
     notes: tuple[str, ...] = ()
     format: int = 1
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from kappa.state.build import Birth, folded_by, folder, put_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from kappa.state.frontier import Frontier
 from kappa.state.mark import origin_mark, parse_mark

@@ -25,11 +25,10 @@ from kappa.base.sections import RolloutSettings
 from kappa.state.build import folder, read_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.job.stopped import Stopped, read_stopped
-from kappa.state.kept import kept_of
+from kappa.state.kept import kept_of, shown_of
 from kappa.state.lock import Lock
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from kappa.tables.branch import shown_of
 from kappa.tables.delta import open_newest
 from kappa.tables.versions import files
 from replay.doctor.scrub import scrub

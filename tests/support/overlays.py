@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace
 from plans import birth
 
 from kappa import Table, Topic, View, count, pipeline

@@ -8,12 +8,12 @@ from __future__ import annotations
 import errno
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
 from kappa.base.errors import Broken, Damaged, KappaError
 from kappa.engine.children.refold import REFOLDED

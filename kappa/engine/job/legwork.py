@@ -6,10 +6,11 @@ It imports everything that takes long to import, so job.py imports it while Spar
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from kappa.base.settings import Settings
 from kappa.code.artifact import load_snapshot

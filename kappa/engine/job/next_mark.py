@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from kappa.base.errors import Broken
 from kappa.engine.function.decoded import CountsOf

@@ -12,7 +12,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kappa.base.errors import KappaError
 from kappa.engine.legs.legs import Aim

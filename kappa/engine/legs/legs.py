@@ -7,13 +7,14 @@ same after a crash. The tail is unbounded, and its slices are the micro-batches 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from kappa.base.failpoint import failpoint
 from kappa.state.build import folder
 from kappa.state.documents import Documents, NumberedRecords, Taken
-from kappa.state.frontier import Frontier, OffsetsField
+from kappa.state.frontier import Frontier
 from kappa.state.offsets import Offsets
 from kappa.state.slices import BoundsOf, Slice, cut, even_ends, snapped_ends
 from kappa.state.store import Store
@@ -42,8 +43,7 @@ class LegKind(StrEnum):
     TAIL = "tail"
 
 
-@dataclass(frozen=True, slots=True)
-class Aim:
+class Aim(Struct, frozen=True):
     """The aim of an alignment: a leased frontier of the live build, on common topics."""
 
     live: Frontier
@@ -51,14 +51,13 @@ class Aim:
     lease: str
 
 
-@dataclass(frozen=True, slots=True)
-class Leg:
+class Leg(Struct, frozen=True):
     """One leg: its start, the ends of its planned slices, an alignment's aim."""
 
     number: int
     kind: LegKind
-    start: OffsetsField
-    ends: tuple[OffsetsField, ...] = ()
+    start: Offsets
+    ends: tuple[Offsets, ...] = ()
     aim: Aim | None = None
     format: int = 1
 

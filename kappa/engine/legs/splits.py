@@ -8,12 +8,13 @@ folded as a slice of its own, with a frontier, so the next job goes on behind it
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from msgspec import Struct
 
 from kappa.base.failpoint import failpoint
 from kappa.state.build import folder
 from kappa.state.documents import Documents
-from kappa.state.frontier import OffsetsField
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store
@@ -23,12 +24,11 @@ _TRIES = 2
 _PARTS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Begun:
+class Begun(Struct, frozen=True):
     """The slice or part that was begun last, and how many jobs in a row have begun it."""
 
-    start: OffsetsField
-    end: OffsetsField
+    start: Offsets
+    end: Offsets
     times: int
     format: int = 1
 
@@ -37,11 +37,10 @@ class Begun:
         return self.start.equals(piece.start) and piece.end.covers(self.end)
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(Struct, frozen=True):
     """The ends of a slice's parts, each of which begins where the one before ends."""
 
-    ends: tuple[OffsetsField, ...]
+    ends: tuple[Offsets, ...]
     format: int = 1
 
 

@@ -13,7 +13,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kappa.base.clock import now
 from kappa.base.errors import Broken

@@ -7,7 +7,7 @@ The live job is not touched.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
@@ -17,8 +17,7 @@ from kappa.state.frontier import Frontier
 from kappa.state.store import Store
 
 
-@dataclass(frozen=True, slots=True)
-class Alignment:
+class Alignment(Struct, frozen=True):
     """Two frontiers whose offsets are equal in every partition of the topics in `comparable`.
 
     Offsets of other topics cannot be compared. `lease` is the id of the lease that pins both

@@ -5,23 +5,22 @@ They are put into the folder that the proof folds into.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from kappa.state.documents import Documents
-from kappa.state.frontier import OffsetsField
+from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 
 _NAME = "cuts.json"
 
 
-@dataclass(frozen=True, slots=True)
-class Cuts:
+class Cuts(Struct, frozen=True):
     """The end of each slice, the first of which begins at the build's origin.
 
     Slices of at most `driver_rows` offsets take no Spark job to be read.
     """
 
-    ends: tuple[OffsetsField, ...]
+    ends: tuple[Offsets, ...]
     driver_rows: int
     format: int = 1
 

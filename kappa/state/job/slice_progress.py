@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kappa.base.clock import Stopwatch
 from kappa.state.build import folder
@@ -26,8 +28,7 @@ READING = "read"
 _STEPS = {READING: "reading", "function": "folding"}
 
 
-@dataclass(frozen=True, slots=True)
-class SliceProgress:
+class SliceProgress(Struct, frozen=True):
     """The slice that a job folds now: the `slice`-th, from 0, of the `of` that its leg has.
 
     `read` of its `offsets` records are read, so far or all of them; `step` is what the job does.

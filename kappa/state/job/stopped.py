@@ -7,7 +7,7 @@ once it has started well. A process that finds one does not start the job again 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from kappa.base.clock import now
 from kappa.base.errors import KappaError
@@ -18,8 +18,7 @@ from kappa.state.store import Store
 from kappa.state.witness import LogCut
 
 
-@dataclass(frozen=True, slots=True)
-class Stopped:
+class Stopped(Struct, frozen=True):
     """The error that a job ended with, and when.
 
     `cut` are the topics that have lost their ends, which the build has folded: its offsets of them

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from msgspec import structs
 
 from kappa import (
     Fold,
@@ -1254,11 +1255,11 @@ def test_a_build_born_before_top_k_could_overflow_goes_on_without_the_column(
 
     built = Rehearsal(tmp_path, gathering_few, log, driver_rows=10_000)
     built.close()
-    older = replace(
+    older = structs.replace(
         built.birth,
         build="older",
         tables=tuple(
-            replace(
+            structs.replace(
                 table, columns=tuple(c for c in table.columns if not c[0].endswith("top_overflow"))
             )
             for table in built.birth.tables

@@ -6,12 +6,12 @@ The rows that the rejects table has by now do not matter.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec.structs import replace
 
 from kappa.engine.function.redriven import settle_redriven
 from kappa.records.redrive import Attempt, Position, Settled

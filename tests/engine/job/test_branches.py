@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec import structs
 
 from kappa import Table, Topic, avg_, count, ordered, pipeline, sum_
 from kappa.base.failpoint import acting
@@ -214,7 +215,7 @@ def test_any_log_across_the_base_and_any_cut_of_the_hand_over(
         served.fold(log.end)
         base = at(*BASE.values())
         tables = table_births(new.pipeline, new.outputs)
-        birth = replace(
+        birth = structs.replace(
             served.birth,
             build="branch",
             tables=tables,
@@ -226,7 +227,7 @@ def test_any_log_across_the_base_and_any_cut_of_the_hand_over(
 
         def to_base() -> None:
             """As a job of the leg `base` does it (kappa/engine/job/job.py)."""
-            first = job(store.folder, old, birth=replace(birth, tables=served.birth.tables))
+            first = job(store.folder, old, birth=structs.replace(birth, tables=served.birth.tables))
             keep_base(store, birth, first.publisher.newest)
             if stands_before_base(store, "branch"):
                 first.fold(base)

@@ -5,7 +5,6 @@ The table's newest commit still has its mark (law 3).
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import ClassVar
@@ -15,6 +14,7 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kappa.base.errors import Damaged
 from kappa.engine.write.commit import TableWriter

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from commits import make_commits
+from msgspec.structs import replace
 
 from kappa.base.errors import Broken
 from kappa.engine.write.publisher import Publisher, Stopping

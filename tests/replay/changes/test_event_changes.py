@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from journals import NOWHERE, served, staged, verified
+from msgspec import structs
 from plans import birth, declared, observed
 
 from kappa import Topic
@@ -86,7 +87,7 @@ def test_a_plan_tells_it() -> None:
         declared(topic=Topic("orders", event="id string, n bigint", partitions=2, key="id")),
     )
     new = replace(new, parts={**new.parts, "topic orders": "2"}, version="2")
-    born = replace(birth("a", old), declarations=declarations(old.pipeline))
+    born = structs.replace(birth("a", old), declarations=declarations(old.pipeline))
 
     plan = make_plan(observed(new, journal=journal, births=(born,)))
 

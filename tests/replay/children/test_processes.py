@@ -17,6 +17,7 @@ from house import HOUSE
 from hypothesis import given
 from hypothesis import strategies as st
 from journals import served, staged, verified
+from msgspec import structs
 from plans import birth, declared
 from twins import align, folded, make_build
 
@@ -171,7 +172,7 @@ def test_a_verification_that_takes_too_long_concludes_nothing(tmp_path: Path) ->
     )
 
 
-BRANCH = replace(birth("b", declared()), base=Base("a", "v0", {"orders": {"0": 7}}))
+BRANCH = structs.replace(birth("b", declared()), base=Base("a", "v0", {"orders": {"0": 7}}))
 
 
 @pytest.mark.parametrize(("born", "leg"), [(birth("b", declared()), "catch-up"), (BRANCH, "base")])

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from asking import Answered, Server, problem
 from journals import frontier, held, numbered, served, staged, verified
+from msgspec import structs
 from plans import birth, declared
 from served import DELAYS, ROWS_OF_DELAYS, Platform
 
@@ -366,7 +367,7 @@ def test_metrics_have_the_names_and_labels_that_boards_know() -> None:
         1, (live, rested, candidate), end=Offsets({"flights": {0: 50, 1: 10}, "other": {0: 9}})
     )
     newest, before = (
-        replace(frontier("b1", 1), published_at=at)
+        structs.replace(frontier("b1", 1), published_at=at)
         for at in ("2026-01-01T11:59:58+00:00", "2026-01-01T11:59:57.250+00:00")
     )
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from journals import NOWHERE, frontier, held, numbered, served, staged, switch_asked, verified
+from msgspec.structs import replace
 from plans import birth, declared, log
 
 from kappa.base.errors import Conflict, ExitCode, KappaError, UsageError

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from journals import NOWHERE, at, numbered, staged, verified
+from msgspec import structs
 from rich.console import Console
 
 from kappa.base.errors import Unreachable
@@ -75,7 +76,7 @@ def test_a_verification_names_the_table_that_it_looks_at() -> None:
 
 
 def test_trouble_and_checks_are_told() -> None:
-    checked = replace(
+    checked = structs.replace(
         verified(1), checks=(Check("delays", "n > 0", 3, 0), Check("delays", "n < 9", 3, 0))
     )
     progress = Progress(
@@ -99,7 +100,9 @@ def test_trouble_and_checks_are_told() -> None:
 
 def test_a_branch_is_told_as_one_and_its_share_is_of_what_its_job_reads() -> None:
     branch = fold(
-        numbered(replace(staged("b"), base=Base("a", "v0", at(800).plain(), 3, at(600).plain())))
+        numbered(
+            structs.replace(staged("b"), base=Base("a", "v0", at(800).plain(), 3, at(600).plain()))
+        )
     ).rollout(1)
 
     assert news(None, branch) == (

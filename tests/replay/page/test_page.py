@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from asking import Answered, Server, problem
 from journals import READY, numbered, pipeline_retired, staged
+from msgspec import structs
 from page_world import EVIL, ROWS, World
 
 from kappa.base.errors import Conflict
@@ -608,7 +609,7 @@ def test_progress_events_come_on_request_only_and_have_no_id(
         # or so.
         for number in range(41, 45):
             frontiers.publish(
-                replace(
+                structs.replace(
                     newest,
                     number=number,
                     offsets=Offsets({"visits": {0: number * 100, 1: 500}}),

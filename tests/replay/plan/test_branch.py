@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from journals import NOWHERE, held, served, staged, verified
+from msgspec import structs
 from plans import birth, declared, log, observed
 
 from kappa import Topic
@@ -27,7 +28,7 @@ from replay.preflight.observed import Declared, Observed
 
 V1, V2 = declared(code="1"), declared(code="2")
 SERVES: tuple[Event, ...] = (
-    replace(staged("a"), version=V1.version),
+    structs.replace(staged("a"), version=V1.version),
     CaughtUp(1, NOWHERE),
     verified(1),
     served(1, 1, "a"),
@@ -48,7 +49,9 @@ SHOWN = shown(at(10, 10), at(40, 20), at(60, 60))
 
 
 def born(of: Declared = V1) -> Birth:
-    return replace(birth("a", of), semantics=SEMANTICS, declarations=declarations(of.pipeline))
+    return structs.replace(
+        birth("a", of), semantics=SEMANTICS, declarations=declarations(of.pipeline)
+    )
 
 
 def seen(
@@ -112,7 +115,7 @@ def test_offsets_at_which_the_build_never_stood_are_refused(start: Offsets, says
 
 
 def test_a_branch_of_a_branch_begins_no_earlier_than_that_one_does() -> None:
-    of = replace(born(), base=Base("z", "v0", at(40, 20).plain(), 3))
+    of = structs.replace(born(), base=Base("z", "v0", at(40, 20).plain(), 3))
 
     assert branch_of(of, SHOWN, Branching(at(40, 20))).frontier == SHOWN[1]
     with pytest.raises(
@@ -183,12 +186,22 @@ def test_what_the_log_has_lost_before_it_begins_is_no_gap_and_what_it_would_read
         planned(start=at(59, 60), beginning=41).ensure_possible()
 
 
-OTHER_KEYS = replace(V2, tables=(replace(V2.tables[0], keys=("n",)), *V2.tables[1:]))
-OTHER_FOLD = replace(V2, tables=(replace(V2.tables[0], fold={"n": ("sum", "n")}), *V2.tables[1:]))
-AVERAGED = replace(V2, tables=(replace(V2.tables[0], fold={"n": ("avg", "n")}), *V2.tables[1:]))
-OTHER_TYPE = replace(V2, tables=(replace(V2.tables[0], columns=(("n", "bigint"),)), *V2.tables[1:]))
+OTHER_KEYS = replace(V2, tables=(structs.replace(V2.tables[0], keys=("n",)), *V2.tables[1:]))
+OTHER_FOLD = replace(
+    V2, tables=(structs.replace(V2.tables[0], fold={"n": ("sum", "n")}), *V2.tables[1:])
+)
+AVERAGED = replace(
+    V2, tables=(structs.replace(V2.tables[0], fold={"n": ("avg", "n")}), *V2.tables[1:])
+)
+OTHER_TYPE = replace(
+    V2, tables=(structs.replace(V2.tables[0], columns=(("n", "bigint"),)), *V2.tables[1:])
+)
 OTHER_STATE = replace(
-    V2, tables=(replace(V2.tables[0], columns=(("n", "int"), ("_state", "int"))), *V2.tables[1:])
+    V2,
+    tables=(
+        structs.replace(V2.tables[0], columns=(("n", "int"), ("_state", "int"))),
+        *V2.tables[1:],
+    ),
 )
 
 
@@ -199,25 +212,25 @@ OTHER_STATE = replace(
         (OTHER_FOLD, born(), r"the fold of n of table delays changed: none to sum\(n\)"),
         (
             AVERAGED,
-            replace(born(), tables=OTHER_FOLD.tables),
+            structs.replace(born(), tables=OTHER_FOLD.tables),
             r"the fold of n of table delays changed: sum\(n\) to avg\(n\)",
         ),
         (OTHER_TYPE, born(), "the column n of table delays changed: int to bigint"),
         (OTHER_STATE, born(), "the column _state of table delays changed: none to int"),
         (replace(V2, tables=V2.tables[1:]), born(), "table delays is gone"),
-        (V2, replace(born(), tables=born().tables[1:]), "table delays is new"),
+        (V2, structs.replace(born(), tables=born().tables[1:]), "table delays is new"),
         (
             V2,
-            replace(born(), semantics=SEMANTICS - 1),
+            structs.replace(born(), semantics=SEMANTICS - 1),
             (
                 f"it was folded by Kappa's rules number {SEMANTICS - 1}, and they are number "
                 f"{SEMANTICS} now"
             ),
         ),
-        (V2, replace(born(), topics=()), "topic orders was not read, and is retained now"),
+        (V2, structs.replace(born(), topics=()), "topic orders was not read, and is retained now"),
         (
             V2,
-            replace(born(), topics=(replace(born().topics[0], kind="compacted"),)),
+            structs.replace(born(), topics=(structs.replace(born().topics[0], kind="compacted"),)),
             "topic orders was compacted, and is retained now",
         ),
     ],
@@ -233,7 +246,7 @@ def test_state_that_new_code_would_not_keep_itself_is_refused_by_name(
 def test_a_topic_made_anew_is_refused() -> None:
     with pytest.raises(KappaError, match="topic orders was deleted and made anew"):
         planned(
-            of=replace(born(), topics=(replace(born().topics[0], id="another"),))
+            of=structs.replace(born(), topics=(structs.replace(born().topics[0], id="another"),))
         ).ensure_possible()
 
 
@@ -266,7 +279,7 @@ def test_where_deletions_may_have_been_missed_it_is_refused() -> None:
         seen(
             pages,
             of=born(pages),
-            frontiers=tuple(replace(each, published_at=then.isoformat()) for each in SHOWN),
+            frontiers=tuple(structs.replace(each, published_at=then.isoformat()) for each in SHOWN),
         ),
         log=log(config={"delete.retention.ms": "86400000"}),
     )
@@ -291,23 +304,25 @@ def test_a_sketch_of_other_values_is_refused_and_one_of_before_they_were_kept_is
         return replace(
             V2,
             tables=(
-                replace(V2.tables[0], fold=fold, sketched={"n": kind} if kind else {}),
+                structs.replace(V2.tables[0], fold=fold, sketched={"n": kind} if kind else {}),
                 *V2.tables[1:],
             ),
         )
 
-    planned(of("int"), of=replace(born(), tables=of("int").tables)).ensure_possible()
-    planned(of("int"), of=replace(born(), tables=of("").tables)).ensure_possible()
+    planned(of("int"), of=structs.replace(born(), tables=of("int").tables)).ensure_possible()
+    planned(of("int"), of=structs.replace(born(), tables=of("").tables)).ensure_possible()
     with pytest.raises(
         KappaError, match="the type of what n counts of table delays changed: int to string"
     ):
-        planned(of("string"), of=replace(born(), tables=of("int").tables)).ensure_possible()
+        planned(of("string"), of=structs.replace(born(), tables=of("int").tables)).ensure_possible()
 
 
 def test_what_the_base_lacks_the_branch_lacks_and_says_so() -> None:
     gap = "gap: orders partition 0 begins at offset 41: a replay would miss what came before"
 
-    (step,) = planned(of=replace(born(), accepted=(gap, "rate: it was slow: never mind"))).steps
+    (step,) = planned(
+        of=structs.replace(born(), accepted=(gap, "rate: it was slow: never mind"))
+    ).steps
 
     assert step.accepted == (gap,)
 
@@ -330,13 +345,13 @@ def test_a_refusal_names_the_command_that_was_typed() -> None:
 
 
 def test_where_a_branch_serves_or_is_kept_the_plan_says_so() -> None:
-    branch = replace(birth("a", V2), base=Base("z", "v0", at(1, 1).plain()))
+    branch = structs.replace(birth("a", V2), base=Base("z", "v0", at(1, 1).plain()))
     (serving,) = make_plan(observed(V2, journal=SERVES, births=(branch,))).steps
     assert f"build a is {branch.base}" in serving.notes
 
     both = (
         *SERVES,
-        replace(staged("b"), version=V1.version),
+        structs.replace(staged("b"), version=V1.version),
         CaughtUp(5, NOWHERE),
         verified(5),
         held(5, "a"),
@@ -348,7 +363,7 @@ def test_where_a_branch_serves_or_is_kept_the_plan_says_so() -> None:
 
 
 def test_checks_thresholds_and_views_may_be_others() -> None:
-    now = replace(V2, tables=(replace(V2.tables[0], checks=("n > 0",)), *V2.tables[1:]))
+    now = replace(V2, tables=(structs.replace(V2.tables[0], checks=("n > 0",)), *V2.tables[1:]))
 
     planned(now).ensure_possible()
 

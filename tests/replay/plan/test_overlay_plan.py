@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from journals import NOWHERE, served, staged, verified
+from msgspec import structs
 from overlays import born, declared
 from plans import observed
 
@@ -34,7 +35,7 @@ B_SERVES = (
     verified(5),
     served(5, 2, "b", live="a"),
 )
-A, B = born("a", V1), replace(born("b", V2), tables_of="a")
+A, B = born("a", V1), structs.replace(born("b", V2), tables_of="a")
 
 
 def only_step(of: Declared, *, again: bool = False) -> PlanStep:
@@ -64,7 +65,7 @@ def test_a_change_of_views_and_checks_alone_replays_nothing() -> None:
         replace(
             V2,
             tables=tuple(
-                replace(table, columns=(*table.columns, ("more", "int")))
+                structs.replace(table, columns=(*table.columns, ("more", "int")))
                 if table.name == "delays"
                 else table
                 for table in V2.tables
@@ -82,7 +83,7 @@ def test_a_replay_that_is_asked_for_replays_it() -> None:
 
 
 def test_a_build_that_keeps_no_declarations_is_replayed() -> None:
-    old = replace(A, declarations={})
+    old = structs.replace(A, declarations={})
     (step,) = make_plan(observed(V2, journal=A_SERVES, births=(old,))).steps
 
     assert step.change is Change.CHANGED
@@ -115,7 +116,7 @@ def test_a_view_that_goes_is_refused_as_ever_until_it_is_let_through() -> None:
 def test_its_birth_has_what_is_shown_of_its_own_and_the_rows_of_the_build_below(
     tmp_path: Path,
 ) -> None:
-    store, below = Store(tmp_path), replace(A, base=Base("z", "v0", {"orders": {"0": 7}}))
+    store, below = Store(tmp_path), structs.replace(A, base=Base("z", "v0", {"orders": {"0": 7}}))
     journal = Journal(store)
     for number, event in enumerate(A_SERVES, start=1):
         assert journal.append(number, event)
@@ -145,7 +146,7 @@ def test_a_retry_of_an_overlay_replays_nothing_and_one_of_a_replay_replays() -> 
     for tables_of, change in (("a", Change.OVERLAY), (None, Change.CHANGED)):
         journal = (
             *A_SERVES,
-            replace(staged("b", tables_of=tables_of), version=V2.version),
+            structs.replace(staged("b", tables_of=tables_of), version=V2.version),
             Abandoned(5, "by hand"),
         )
         plan = plan_again(observed(V2, journal=journal, births=(A,)), "flights")
@@ -154,7 +155,7 @@ def test_a_retry_of_an_overlay_replays_nothing_and_one_of_a_replay_replays() -> 
 
 
 def test_an_unchanged_version_shows_nothing_though_a_library_makes_other_columns() -> None:
-    other = replace(V1, tables=tuple(replace(each, columns=()) for each in V1.tables))
+    other = replace(V1, tables=tuple(structs.replace(each, columns=()) for each in V1.tables))
     step = only_step(other)
 
     assert (step.change, step.readers, step.diffs, step.reasons) == (Change.SAME, (), (), ())

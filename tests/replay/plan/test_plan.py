@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from journals import NOWHERE, held, served, staged, switch_asked, verified
+from msgspec import structs
 from plans import birth, declared, observed
 from plans import log as facts_of
 
@@ -267,7 +268,9 @@ def test_a_change_of_one_pipeline_leaves_the_others_alone() -> None:
 
 
 def test_a_changed_library_is_told_and_changes_nothing() -> None:
-    born = replace(birth("a", V1), libraries={"duckdb": "1.5.4", "gone": "1", "pyspark": "4.2.0"})
+    born = structs.replace(
+        birth("a", V1), libraries={"duckdb": "1.5.4", "gone": "1", "pyspark": "4.2.0"}
+    )
     plan = make_plan(
         replace(
             observed(V1, journal=A_SERVES, births=(born,)),
@@ -570,5 +573,5 @@ def test_an_archive_and_its_topic_are_one_log_whose_parts_the_plan_names() -> No
     )
     # The offsets between archive and topic are in neither.
     assert "orders partition 1 begins at offset 40: a replay would miss" in refused(
-        make_plan(observed(V1, facts=facts(replace(mark, end={0: 90, 1: 39}))))
+        make_plan(observed(V1, facts=facts(structs.replace(mark, end={0: 90, 1: 39}))))
     )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from journals import NOWHERE, served, staged, switch_asked, verified
+from msgspec.structs import replace
 from plans import birth, declared, log, observed
 
 from kappa.base.errors import Conflict, KappaError, UsageError

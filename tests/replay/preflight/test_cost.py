@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from journals import NOWHERE, at, staged
+from msgspec import structs
 from plans import log
 
 from kappa.journal.events import CaughtUp, Event
@@ -122,5 +123,8 @@ def test_a_replay_whose_birth_or_times_cannot_be_read_is_not_measured() -> None:
 
     assert last_replays(records, lambda _: None) == {}
     assert (
-        last_replays([replace(record, at="then") for record in records], lambda _: Offsets()) == {}
+        last_replays(
+            [structs.replace(record, at="then") for record in records], lambda _: Offsets()
+        )
+        == {}
     )

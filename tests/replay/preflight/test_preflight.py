@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 from plans import ORDERS, birth, declared, log
 
 from kappa import Topic
@@ -88,7 +89,9 @@ def test_a_retention_takes_nothing_away_that_is_archived() -> None:
     for ends in ({0: 1_000_000, 1: 400_000}, {0: 1_000_000}):
         assert only(
             found(
-                replace(short, archived=(replace(mark, end=ends),)), topic=archived, seconds=3_600.0
+                replace(short, archived=(structs.replace(mark, end=ends),)),
+                topic=archived,
+                seconds=3_600.0,
             )
         ).refuses
     # A partition that is empty, or has few records yet, misses nothing.
@@ -96,7 +99,7 @@ def test_a_retention_takes_nothing_away_that_is_archived() -> None:
         young = replace(
             short,
             end=Offsets({"orders": {0: 1_000_000, 1: end}}),
-            archived=(replace(mark, end={0: 1_000_000}),),
+            archived=(structs.replace(mark, end={0: 1_000_000}),),
         )
         assert found(young, topic=archived, seconds=3_600.0) == []
     # An archive that is no longer declared is not continued.

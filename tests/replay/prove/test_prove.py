@@ -19,6 +19,7 @@ from house import HOUSE
 from hypothesis import given
 from hypothesis import strategies as st
 from journals import NOWHERE, CaughtUp, served, staged, verified
+from msgspec import structs
 from twins import FLIGHTS, PLANES, appended, folded, latest, make_build
 
 from kappa.base.errors import NotProvable, UsageError
@@ -348,7 +349,7 @@ def test_equal_rows_are_equal_with_one_hash_and_any_other_row_is_found(
 def test_sums_of_doubles_are_compared_loosely_named_and_not_in_the_hash(
     store: Store,
 ) -> None:
-    table = replace(
+    table = structs.replace(
         folded(columns="carrier string, mean double, n bigint"),
         fold={"mean": ("sum", "delay"), "n": ("sum", "n")},
     )
@@ -373,7 +374,9 @@ def test_sums_of_doubles_are_compared_loosely_named_and_not_in_the_hash(
 def test_sums_of_doubles_that_are_others_differ(
     store: Store, one: float | None, other: float | None
 ) -> None:
-    table = replace(folded(columns="carrier string, mean double"), fold={"mean": ("sum", "delay")})
+    table = structs.replace(
+        folded(columns="carrier string, mean double"), fold={"mean": ("sum", "delay")}
+    )
 
     found = compared(
         store, {table: ([{"carrier": "UA", "mean": one}], [{"carrier": "UA", "mean": other}])}
@@ -394,7 +397,9 @@ def test_only_averages_of_whole_numbers_are_in_the_hash(
     one, near = {"k": "a", "x": 0.1 + 0.2, "n": 0.5}, {"k": "a", "x": 0.3, "n": 0.5}
     apart = {**near, "n": math.nextafter(0.5, 1)}
 
-    found = compared(store, {table: ([one], [near]), replace(table, name="u"): ([one], [apart])})
+    found = compared(
+        store, {table: ([one], [near]), structs.replace(table, name="u"): ([one], [apart])}
+    )
 
     assert found["t"].equal
     assert found["t"].left_out == {"x": "a sum of doubles"}
@@ -420,7 +425,9 @@ def test_approximate_quantiles_are_equal_within_their_error_and_not_in_the_hash(
         for p, low, high in ((5, 1, 9), (7, 2, 11), (15, 10, 19))
     )
 
-    found = compared(store, {table: ([one], [near]), replace(table, name="u"): ([one], [apart])})
+    found = compared(
+        store, {table: ([one], [near]), structs.replace(table, name="u"): ([one], [apart])}
+    )
 
     assert found["t"].equal
     assert found["t"].left_out == {"p": "an approximate quantile"}
@@ -431,7 +438,9 @@ def test_approximate_quantiles_are_equal_within_their_error_and_not_in_the_hash(
 
 
 def test_doubles_that_no_sum_has_made_are_compared_to_the_last_digit(store: Store) -> None:
-    table = replace(folded(columns="carrier string, most double"), fold={"most": ("max", "delay")})
+    table = structs.replace(
+        folded(columns="carrier string, most double"), fold={"most": ("max", "delay")}
+    )
 
     found = compared(
         store, {table: ([{"carrier": "UA", "most": 0.1 + 0.2}], [{"carrier": "UA", "most": 0.3}])}
@@ -504,7 +513,7 @@ WITNESS = Witness(8, 3, "d")
 
 
 def birth(**other: Any) -> Birth:
-    return replace(
+    return structs.replace(
         Birth(
             "b",
             "web",
@@ -547,7 +556,7 @@ def facts(*topics: TopicBirth) -> dict[str, TopicFacts]:
         (birth(), facts(PLANES), Offsets(), "topic flights is gone"),
         (
             birth(),
-            facts(replace(FLIGHTS, id="another"), PLANES),
+            facts(structs.replace(FLIGHTS, id="another"), PLANES),
             Offsets(),
             (
                 "topic flights was re-created: its id is another, and the build has folded the "
@@ -751,7 +760,7 @@ def test_a_proof_is_kept_while_others_append(store: Store) -> None:
 def test_the_history_tells_proofs_among_the_rollouts(store: Store) -> None:
     append(store, *SERVED)
     keep_proof(store, FOUND)
-    state = append(store, replace(FOUND, equal=False, causes=("a clock",)), staged("b"))
+    state = append(store, structs.replace(FOUND, equal=False, causes=("a clock",)), staged("b"))
 
     rows = history_listing(chapters(state), proof_records(state)).objects()
 
@@ -774,10 +783,10 @@ def test_the_history_tells_proofs_among_the_rollouts(store: Store) -> None:
         7,
         None,
     )
-    assert proof_line(replace(FOUND, equal=False)).startswith("not equal: 1 table, 3 rows")
+    assert proof_line(structs.replace(FOUND, equal=False)).startswith("not equal: 1 table, 3 rows")
 
 
 def test_a_proof_of_a_branch_says_that_what_its_base_held_is_among_the_rows() -> None:
-    assert proof_line(replace(FOUND, base=Base("z", "v0", {"flights": {"0": 5}}, 3))).startswith(
-        "proved: 1 table, 3 rows and 1 reject, what its base held among them, equal at"
-    )
+    assert proof_line(
+        structs.replace(FOUND, base=Base("z", "v0", {"flights": {"0": 5}}, 3))
+    ).startswith("proved: 1 table, 3 rows and 1 reject, what its base held among them, equal at")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import ClassVar
@@ -12,6 +11,7 @@ from typing import ClassVar
 import pyarrow as pa
 import pytest
 from journals import NOWHERE, held, served, staged, verified
+from msgspec.structs import replace
 
 from kappa.base.scratch import PROVE, SPILL, make_folder
 from kappa.code.rows_version import born_rows_version

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 from journals import NOWHERE, at, frontier, held, numbered, served, staged, switch_asked, verified
+from msgspec.structs import replace
 
 from kappa.base.sections import RolloutSettings
 from kappa.journal.events import CaughtUp, Event, Held, Retired, Served

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Generator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from journals import at, frontier, held, numbered, served, staged, verified
+from msgspec.structs import replace
 
 from kappa.base.errors import Broken, Conflict, KappaError
 from kappa.base.sections import RolloutSettings

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -24,6 +23,7 @@ from journals import (
     together,
     verified,
 )
+from msgspec.structs import replace
 
 from kappa.journal.events import (
     Abandoned,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from journals import at, staged
+from msgspec.structs import replace
 
 from kappa.base.errors import Conflict, TimedOut, Unreachable, UsageError, VerificationFailed
 from kappa.base.sections import RolloutSettings

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
 
 import pytest
 from journals import NOWHERE, at, frontier, held, numbered, served, staged, switch_asked, verified
+from msgspec.structs import replace
 from plans import birth, declared, log
 from test_controller import Platform
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from house import HOUSE, SUPPORT
 from journals import NOWHERE, held, served, staged, switch_asked, verified
+from msgspec import structs
 from plans import birth, declared, log
 
 from kappa.base.errors import Conflict, KappaError
@@ -136,7 +137,7 @@ def test_what_was_let_through_stands_in_the_build_and_in_the_journal(store: Stor
 
 def test_what_was_let_through_for_a_kept_build_stands_in_the_journal(store: Store) -> None:
     append(store, *B_SERVES)
-    wide = replace(
+    wide = structs.replace(
         birth("b", V2), tables=(TableBirth("delays", (("n", "int"), ("m", "int"))), *V2.tables[1:])
     )
     seen = Observed(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from journals import staged
+from msgspec import structs
 
 from kappa.code.semantics import SEMANTICS
 from kappa.journal.journal import Journal
@@ -169,7 +170,7 @@ def test_a_branchs_share_is_of_its_jobs_records_and_its_count_of_its_tables(
             base=Base("a", "v0", start, 3, start),
         ),
     )
-    Journal(store).append(2, replace(staged("c"), pipeline="branched"))
+    Journal(store).append(2, structs.replace(staged("c"), pipeline="branched"))
     Frontiers(store, "c").publish(
         Frontier(
             number=1,

@@ -17,6 +17,7 @@ from deltalake import write_deltalake
 from examples import examples
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from msgspec import structs
 from twins import PLANES, appended, compared, folded, latest, make_build
 
 from kappa.base.errors import Broken, KappaError, UsageError
@@ -206,7 +207,7 @@ def test_averages_of_doubles_are_compared_as_their_sums_and_others_exactly(
     exactly = {} if one == other else {"n": 1}
     assert found.changed_by_column == ({} if equal else {"x": 1}) | exactly
     # If the fold was another one before, no tolerance is known.
-    as_max = replace(table, fold={**table.fold, "x": ("max", "x")})
+    as_max = structs.replace(table, fold={**table.fold, "x": ("max", "x")})
     sides = (
         make_build(store, "e", {as_max: [{"k": "a", "x": one}]}),
         make_build(store, "f", {table: [{"k": "a", "x": other}]}),
@@ -255,7 +256,7 @@ def test_approximate_values_are_equal_where_the_ranges_that_hold_the_true_one_me
     assert found.changed_by_column == {"p": 2}
     assert found.largest_relative_change == {"p": pytest.approx(2 / 3)}
     # If the fold was another one before, no tolerance is known.
-    as_max = replace(table, fold={"p": ("max", "n")}, options={})
+    as_max = structs.replace(table, fold={"p": ("max", "n")}, options={})
     sides = make_build(store, "e", {as_max: before}), make_build(store, "f", {table: after})
     assert compared(store, *sides).differences[0].changed_by_column == {"p": 4}
 
@@ -448,7 +449,7 @@ def test_deleted_rows_of_a_latest_table_are_no_rows(store: Store) -> None:
 
 
 def test_what_comes_from_a_topic_that_is_not_the_same_is_not_compared(store: Store) -> None:
-    other = replace(PLANES, id="another")
+    other = structs.replace(PLANES, id="another")
     before = make_build(store, "a", {folded(): delays(UA=1), latest(): []})
     after = make_build(
         store,

@@ -7,13 +7,13 @@ import io
 import json
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from journals import frontier, held, served, staged, verified
+from msgspec.structs import replace
 from twins import align, appended, folded, latest, make_build
 
 from commands.app import run_command

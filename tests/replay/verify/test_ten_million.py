@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from typing import Any
 
 import duckdb
 import pytest
 from deltalake import write_deltalake
 from house import HOUSE
+from msgspec.structs import replace
 from twins import appended, folded, make_build
 
 from kappa.state.build import table_path

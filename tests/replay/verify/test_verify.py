@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from journals import numbered, served, staged, verified
+from msgspec.structs import replace
 from twins import FLIGHTS, PLANES, align, appended, folded, latest, make_build
 
 from kappa.base.errors import Conflict, Unreachable, UsageError

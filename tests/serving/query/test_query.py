@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from msgspec.structs import replace
 from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
 from kappa.base.duck import open_connection
@@ -629,18 +629,28 @@ def test_nothing_served_makes_an_empty_reader(store: Store) -> None:
         assert reader.rows("show tables").rows == ()
 
 
-@pytest.mark.slow
-def test_a_query_needs_neither_spark_nor_a_broker_nor_a_jvm(platform: Platform) -> None:
+def test_a_query_needs_neither_spark_nor_a_broker_nor_a_jvm_nor_pydantic(
+    platform: Platform, tmp_path: Path
+) -> None:
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS, PLANES: ROWS_OF_PLANES})
+    (tmp_path / "kappa.toml").write_text('[kafka]\nheap = "512m"\n')
     code = (
-        "import sys; from kappa.state.store import Store; from serving.query.query import answer\n"
-        f"assert answer(Store({str(platform.store.folder)!r}), "
-        "'select count(*) from delays, planes').rows == ((3,),)\n"
-        "print([name for name in ('pyspark', 'py4j', 'pandas', 'confluent_kafka') "
-        "if name in sys.modules])"
+        "import sys, cli; print(cli.run_command(sys.argv[1:]))\n"
+        "print([name for name in ('pyspark', 'py4j', 'pandas', 'confluent_kafka', 'pydantic', "
+        "'pydantic_core') if name in sys.modules])"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+    typed = (
+        *("--project", str(tmp_path), "--root", str(platform.store.folder)),
+        *("query", "-o", "csv", "select count(*) as n from delays, planes"),
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code, *typed],
+        env={**os.environ, "KAPPA__KAFKA__OPTIONS": '{"acks": "all"}'},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.splitlines() == ["n", "3", "0", "[]"]
 
 
 def test_served_tables_tell_rows_columns_and_where_they_lie(platform: Platform) -> None:

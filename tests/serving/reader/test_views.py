@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from served import DELAYS, PLANES
 
 from kappa.base.duck import open_connection
