@@ -100,9 +100,9 @@ class EngineSettings(Section, frozen=True):
         "seconds without a new record after which a build has no job until the next one comes; a "
         "build that is only kept for an undo folds now and then; 0: all have jobs all the time",
     ] = 300.0
-    slice_records: Annotated[
-        Positive, "about the most offsets in one slice of a catch-up"
-    ] = 4_000_000
+    slice_records: Annotated[Positive, "about the most offsets in one slice of a catch-up"] = (
+        4_000_000
+    )
     tail_records: Annotated[Positive, "most offsets in one micro-batch of the tail"] = 100_000
     driver_rows: Annotated[
         Count,

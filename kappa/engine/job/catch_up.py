@@ -29,6 +29,8 @@ from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 
 _LOOK_SECONDS = 0.2
+# A catch-up of fewer offsets shows its first frontier soon.
+_FAR = 10_000_000
 
 
 class CatchUp:
@@ -73,17 +75,19 @@ class CatchUp:
         small: int,
         tiny: int,
         at_hand: Callable[[], SparkSession] | None = None,
+        is_warm: bool = False,
     ) -> None:
         """Folds until little is left, or until asked to stop.
 
         At most `small` offsets are little if nothing was folded here: they are no reason to start a
         JVM. One that runs goes on until at most `tiny` are left. It is warm, and more arrive while
-        the tail's process starts. `at_hand` gives the session for slices of at most `tiny` offsets.
+        the tail's process starts. `at_hand` gives the session for slices of at most `tiny` offsets,
+        which `is_warm` if it is not the leg's own: then a first, small slice costs nothing.
         """
         little = small
         while not stop.is_set():
             leg = self._begun() or self._catch_up_leg(
-                slice_records=slice_records, small=little, first=tiny
+                slice_records=slice_records, small=little, first=tiny, is_warm=is_warm
             )
             if leg is None or leg.kind is not LegKind.CATCH_UP:
                 return
@@ -179,10 +183,13 @@ class CatchUp:
         last = self._legs.last()
         return 1 if last is None else last.number + 1
 
-    def _catch_up_leg(self, *, slice_records: int, small: int, first: int = 0) -> Leg | None:
+    def _catch_up_leg(
+        self, *, slice_records: int, small: int, first: int = 0, is_warm: bool = False
+    ) -> Leg | None:
         """Writes the next leg of large slices down. Returns None if little is left.
 
-        The build's very first slice is of about `first` offsets, if the leg is long.
+        The build's very first slice is of about `first` offsets, if the leg is long: in a JVM that
+        is not warm it costs as much as a million offsets.
         """
         done = self._publisher.newest.offsets
         found = self._aligner.live()
@@ -205,7 +212,9 @@ class CatchUp:
                 archived=archived,
                 bounds=self._folder.archives.bounds(),
                 slice_records=slice_records,
-                first=first if self._publisher.newest.slice < 0 else 0,
+                first=first
+                if self._publisher.newest.slice < 0 and (is_warm or distance >= _FAR)
+                else 0,
             )
         )
 

@@ -176,6 +176,7 @@ class Legwork:
             self._session,
             self._stop,
             at_hand=None if plans_stay else self._at_hand,
+            is_warm=not plans_stay and self._leg_session.has_spare,
             slice_records=engine.slice_records,
             small=engine.tail_records,
             tiny=min(engine.driver_rows // 2, engine.tail_records),

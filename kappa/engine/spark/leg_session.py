@@ -51,6 +51,11 @@ class LegSession:
         if self._warm is None:
             self._beginning = self._beside.submit(self._machine.session)
 
+    @property
+    def has_spare(self) -> bool:
+        """True if a spare's JVM, which is warm, is at hand for few rows."""
+        return self._warm is not None
+
     def __call__(self) -> SparkSession:
         """Returns the session, active in this thread. Raises KappaError if its JVM has ended."""
         self.begin()

@@ -45,13 +45,18 @@ def store(tmp_path: Path) -> Store:
 
 
 class Log:
-    """A log whose every partition ends at 100."""
+    """A log whose every partition ends at one offset."""
+
+    def __init__(self, end: int) -> None:
+        self._end = end
 
     def end(self, topics: Iterable[str]) -> Offsets:
-        return Offsets({topic: {0: 100, 1: 100} for topic in topics})
+        return Offsets({topic: {0: self._end, 1: self._end} for topic in topics})
 
 
-def catch_up(store: Store, mine: Birth, *, lost: bool = False) -> CatchUp:
+def catch_up(
+    store: Store, mine: Birth, *, lost: bool = False, newest: Frontier = MINE, end: int = 100
+) -> CatchUp:
     aligner = Aligner(store, mine, lease_seconds=60, clock=lambda: 0.0)
     names = tuple(topic.name for topic in mine.topics)
     guard = SimpleNamespace(wants_archive=lambda _start: lost)
@@ -59,10 +64,10 @@ def catch_up(store: Store, mine: Birth, *, lost: bool = False) -> CatchUp:
     return CatchUp(
         Legs(store, "b"),
         folder,
-        SimpleNamespace(newest=MINE),
+        SimpleNamespace(newest=newest),
         None,
         aligner,
-        log=Log(),
+        log=Log(end),
         source=None,
         topics=names,
         ensure_within=lambda *_: None,
@@ -85,6 +90,29 @@ def test_a_topic_made_anew_is_another_one_and_is_read_to_its_end(store: Store) -
 
     assert leg is not None
     assert leg.end == Offsets({"orders": {0: 100, 1: 100}})
+
+
+@pytest.mark.parametrize(
+    ("end", "is_warm", "slice_", "first"),
+    [
+        (1_000_000, True, -1, 25_000),
+        (1_000_000, False, -1, 1_000_000),
+        (1_000_000, True, 0, 1_000_000),
+        (10_000, True, -1, 20_000),
+        (5_000_000, False, -1, 25_000),
+    ],
+)
+def test_a_new_builds_first_slice_is_small_where_that_costs_little(
+    store: Store, end: int, is_warm: bool, slice_: int, first: int
+) -> None:
+    newest = replace(MINE, offsets=Offsets(), slice=slice_)
+
+    leg = catch_up(store, birth("b", new="3"), newest=newest, end=end)._catch_up_leg(
+        slice_records=4_000_000, small=0, first=25_000, is_warm=is_warm
+    )
+
+    assert leg is not None
+    assert leg.ends[0].distance(Offsets()) == first
 
 
 def test_what_archives_alone_have_is_folded_here_however_little_it_is(store: Store) -> None:
