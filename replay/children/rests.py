@@ -17,8 +17,9 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from replay.children.rest import Looked, Promise, Repose, after_look
 
-# The first record after a rest waits for a look.
+# The first record after a rest waits for a look: for a short one at first, when people watch.
 _LOOK_SECONDS = 0.5
+_WATCHED_SECONDS = 10.0
 # What a topic keeps may be changed.
 _PROMISE_SECONDS = 60.0
 
@@ -62,6 +63,7 @@ class Rests:
         self._topics: dict[str, frozenset[str]] = {}
         self._wanted = frozenset[str]()
         self._look_at = 0.0
+        self._watched_until = 0.0
 
     def resting(
         self, wanted: frozenset[str], kept: frozenset[str], runs: frozenset[str], log: TopicEnds
@@ -74,8 +76,11 @@ class Rests:
         if self._rest_after == 0:
             return frozenset()
         if self._clock() >= self._look_at or wanted != self._wanted:
+            if wanted != self._wanted:
+                self._watched_until = self._clock() + _WATCHED_SECONDS
             self._wanted = wanted
-            self._look_at = self._clock() + _LOOK_SECONDS
+            is_watched = self._clock() < self._watched_until
+            self._look_at = self._clock() + (0 if is_watched else _LOOK_SECONDS)
             before = self._at_rest()
             with suppress(Unreachable):
                 self._look(wanted, kept, runs, log)

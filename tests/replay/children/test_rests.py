@@ -166,3 +166,17 @@ def test_zero_seconds_let_none_rest(desk: Desk) -> None:
 
     assert desk.rest(1e6) == ""
     assert desk.log.asked == 0
+
+
+def test_the_log_is_looked_at_often_at_first_and_then_twice_a_second(desk: Desk) -> None:
+    assert desk.rest() == "ab"
+
+    def asked(seconds: float) -> int:
+        before, until = desk.log.asked, desk.now + seconds
+        while desk.now < until:
+            assert desk.rest(after=0.1) == "ab"
+        return desk.log.asked - before
+
+    assert asked(5) == pytest.approx(50, abs=2)
+    desk.now = 20.0
+    assert asked(5) == pytest.approx(10, abs=2)
