@@ -24,8 +24,9 @@ The rooms, in the order to read them in; each may import only those before it
 
 from kappa.declare.ordered import Ordered, ordered
 from kappa.declare.pipeline import Pipeline, pipeline
-from kappa.declare.table import Table, View
+from kappa.declare.table import Table
 from kappa.declare.topic import Topic
+from kappa.declare.view import View
 from kappa.declare.windows import hop, session, tumble
 from kappa.folds.fold import Fold
 from kappa.folds.kinds.average import avg_

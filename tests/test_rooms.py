@@ -27,12 +27,13 @@ kappa/declare
 kappa/records           kappa/state          kappa/code/static
 kappa/sums
 kappa/code              kappa/journal        kappa/log            kappa/tables
-kappa/state/job
+kappa/state/job         kappa/views
 kappa/engine/decode     kappa/lines          kappa/broker
 kappa/engine/spark      kappa/engine/read    kappa/engine/legs    serving/pin
 kappa/engine/archive    kappa/engine/fold    serving/reader
 kappa/engine/function   serving/query
 kappa/engine/write      serving/page         serving/rejects      serving/sandbox
+kappa/engine/views
 kappa/engine/job        replay/rollout       serving/http
 kappa/engine/children   replay/changes       replay/intents       replay/retire
 kappa/engine/spare

@@ -13,6 +13,7 @@ from kappa.base.units import exact_duration
 from kappa.declare.pipeline import OnError, Pipeline
 from kappa.declare.table import Table
 from kappa.declare.topic import Topic
+from kappa.declare.view import View
 from kappa.folds.exactness import Exactness
 
 _IDENTITY = "identity "
@@ -24,7 +25,7 @@ def declarations(pipeline: Pipeline) -> Mapping[str, str]:
         f"topic {topic.name}": "\n".join(_topic(topic, pipeline)) for topic in pipeline.topics
     }
     tables = {f"table {table.name}": "\n".join(_table(table)) for table in pipeline.tables}
-    views = {f"view {view.name}": view.sql for view in pipeline.views}
+    views = {view.part: "\n".join(_view(view)) for view in pipeline.views}
     policy = (
         {}
         if pipeline.on_error is OnError.STOP
@@ -89,6 +90,15 @@ def _table(table: Table) -> Iterator[str]:
     if table.ordered is not None:
         yield str(table.ordered)
     yield from _checks(table.checks)
+
+
+def _view(view: View) -> Iterator[str]:
+    if view.keys:
+        yield f"keys {', '.join(view.keys)}"
+    if view.by != view.keys:
+        yield f"rows belong together by {', '.join(view.by)}"
+    yield view.sql
+    yield from _checks(view.checks)
 
 
 def _checks(checks: Sequence[str]) -> Iterator[str]:

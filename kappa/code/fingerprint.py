@@ -16,8 +16,9 @@ from kappa.code.semantics import SEMANTICS
 from kappa.code.static.reach import reach
 from kappa.code.static.sources import Find
 from kappa.declare.pipeline import OnError, Pipeline
-from kappa.declare.table import Table, View
+from kappa.declare.table import Table
 from kappa.declare.topic import Topic
+from kappa.declare.view import View
 
 # Ten hexadecimal digits: two versions of one pipeline are equal by chance once in 10^12.
 _VERSION_DIGITS = 10
@@ -51,7 +52,7 @@ def fingerprint(pipeline: Pipeline, module: str, attribute: str, find: Find) -> 
     tables = {
         f"table {table.name}": _hash(_table(table), _PART_DIGITS) for table in pipeline.tables
     }
-    views = {f"view {view.name}": _hash(_view(view), _PART_DIGITS) for view in pipeline.views}
+    views = {view.part: _hash(_view(view), _PART_DIGITS) for view in pipeline.views}
     # Only if declared, so that pipelines older than this choice keep their version.
     policy = {} if pipeline.on_error is OnError.STOP else {_ON_ERROR: str(pipeline.on_error)}
     parts = {**code, **topics, **tables, **views, **policy, _SEMANTICS: str(SEMANTICS)}
@@ -134,7 +135,9 @@ def _table(table: Table) -> str:
 
 
 def _view(view: View) -> str:
-    return json.dumps(view.sql)
+    return json.dumps(
+        [view.sql, view.keys, view.by, view.checks] if view.is_maintained else view.sql
+    )
 
 
 def _rank(part: str) -> tuple[int, str]:
@@ -147,6 +150,7 @@ def _rank(part: str) -> tuple[int, str]:
         "module",
         "topic",
         "table",
+        "maintained",
         "view",
         _ON_ERROR,
         _SEMANTICS,

@@ -19,8 +19,9 @@ from kappa.base.errors import DeclarationError
 from kappa.code.importer import open_sources
 from kappa.code.static.sources import PIPELINES, Sources
 from kappa.declare.pipeline import Pipeline
-from kappa.declare.table import Table, View
+from kappa.declare.table import Table
 from kappa.declare.topic import Topic
+from kappa.declare.view import View
 
 
 @dataclass(frozen=True, slots=True)

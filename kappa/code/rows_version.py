@@ -1,8 +1,9 @@
 """The rows version: the part of a version that decides rows. Pure.
 
-Views are computed when they are read, and checks only look at rows. Versions that differ in nothing
-else have one rows version, and tables of the one are tables of the other. It is computed from what
-a birth certificate keeps, so builds that are older than the rows version have one too.
+Views are computed when they are read, unless they are maintained, and checks only look at rows.
+Versions that differ in nothing else have one rows version, and tables of the one are tables of the
+other. It is computed from what a birth certificate keeps, so builds that are older than the rows
+version have one too.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from kappa.state.build import Birth
 def declared_rows_version(pipeline: Pipeline, parts: Mapping[str, str]) -> str:
     """Returns the rows version of a declared pipeline whose version has these parts."""
     checks = {table.name: table.checks for table in pipeline.tables}
+    checks |= {view.name: view.checks for view in pipeline.views}
     return _rows_version(parts, declarations(pipeline), checks)
 
 
@@ -37,8 +39,8 @@ def _rows_version(
 ) -> str:
     deciding = {}
     for part, hashed in parts.items():
-        kind, _, name = part.partition(" ")
-        if kind == "table" and part in declared:
+        kind, *_, name = part.split(" ")
+        if kind in {"table", "maintained"} and part in declared:
             deciding[part] = without_checks(declared[part], checks.get(name, ()))
         elif kind != "view":
             deciding[part] = hashed

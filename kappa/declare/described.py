@@ -31,18 +31,21 @@ def shown(value: object) -> str:
     return repr(value) if isinstance(value, bool | int | float) else described(value)
 
 
-def texts(source: Source, of: str, option: str, given: object, example: str) -> tuple[str, ...]:
-    """Returns the texts that an option lists. Raises DeclarationError if it lists others."""
+def texts(where: str, option: str, given: object, example: str) -> tuple[str, ...]:
+    """Returns the texts that an option lists.
+
+    Raises DeclarationError, beginning with `where`, if it lists others.
+    """
     if not isinstance(given, Iterable):
         raise DeclarationError(
-            f"{source}: {of} has {described(given)} for {option}, which is no list of texts",
+            f"{where} has {described(given)} for {option}, which is no list of texts",
             hint=f"write {option}={example}, or leave {option} out",
         )
     listed = tuple(given)
     for each in listed:
         if not isinstance(each, str):
             raise DeclarationError(
-                f"{source}: {of} has {described(each)} in {option}, which is no text",
+                f"{where} has {described(each)} in {option}, which is no text",
                 hint=f"write {option}={example}",
             )
     return listed

@@ -58,7 +58,7 @@ def identity_columns(
 ) -> tuple[str, ...]:
     """Returns the columns of an identity. Raises DeclarationError if they have no equality."""
     given = (identity,) if isinstance(identity, str) else identity
-    names = texts(source, f"topic {topic}", "identity", given, '("id",)')
+    names = texts(f"{source}: topic {topic}", "identity", given, '("id",)')
     if len(set(names)) < len(names):
         raise DeclarationError(
             f"{source}: topic {topic} has a column twice in its identity",

@@ -17,9 +17,10 @@ from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
 from kappa.declare.breaker import MaxRejects, check_max_rejects
 from kappa.declare.described import described, shown
-from kappa.declare.table import Table, View
+from kappa.declare.table import Table
 from kappa.declare.topic import Topic
 from kappa.declare.topic_kind import TopicKind
+from kappa.declare.view import View
 from kappa.folds.order import FOLD_ORDER_COLUMNS
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
@@ -68,6 +69,11 @@ class Pipeline:
     def latest_tables(self) -> tuple[Table, ...]:
         """Returns the tables that keep the latest value per key of a topic."""
         return tuple(table for table in self.tables if table.latest is not None)
+
+    @property
+    def queries(self) -> dict[str, str]:
+        """Returns the queries of the views that are computed when they are read, by name."""
+        return {view.name: view.sql for view in self.views if not view.is_maintained}
 
     def roots(self, module: str, attribute: str) -> tuple[tuple[str, str], ...]:
         """Lists the names, as (module, name), at which the code that decides rows begins.

@@ -1,4 +1,4 @@
-"""Serving tables and views, as a pipeline's file declares them. Pure.
+"""Serving tables, as a pipeline's file declares them. Pure.
 
 A table takes its rows in one of four ways: appended (no keys), folded (keys and fold), latest or
 emitted. A latest table has the newest value per Kafka key of a topic. An emitted one takes the rows
@@ -7,34 +7,18 @@ that another table's ordered fold emits. Public names are stable; the data belon
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import Parameter, isfunction, signature
 
-from msgspec import Struct
-
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.described import described, shown, texts
+from kappa.declare.described import described
+from kappa.declare.options import Thresholds, check_name, thresholds_of, words_of
 from kappa.declare.ordered import Ordered, plain_columns
 from kappa.declare.topic import Topic
 from kappa.folds.fold import Fold
 from kappa.values.columns import Column
-
-_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
-# Every build has this table; a declared table may not take its name.
-REJECTS = "rejects"
-# The column that marks a row that readers do not see.
-DELETED = "_deleted"
-
-
-class Thresholds(Struct, frozen=True):
-    """The shares of the live build's rows that may differ in a candidate; None is no limit."""
-
-    max_added: float | None = None
-    max_removed: float | None = None
-    max_changed: float | None = None
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -88,9 +72,9 @@ class Table:
         max_changed: float | None = None,
     ) -> None:
         source = Source.of_caller()
-        _check_name(source, "table", name)
-        keys = _words(source, name, "keys", keys, '("id",)')
-        checks = _words(source, name, "checks", checks, '["visits > 0"]')
+        check_name(source, "table", name)
+        keys = words_of(f"{source}: table {name}", "keys", keys, '("id",)')
+        checks = words_of(f"{source}: table {name}", "checks", checks, '["visits > 0"]')
         step = fold if isinstance(fold, Ordered) else None
         fold = {} if fold is None or isinstance(fold, Ordered) else _folds(source, name, fold)
         if emitted is not None and (keys or fold or step is not None or latest is not None):
@@ -139,11 +123,7 @@ class Table:
         twice = sorted({c for c in served if served.count(c) > 1})
         if twice:
             raise DeclarationError(f"{source}: table {name} has column {twice[0]} twice")
-        thresholds = Thresholds(
-            _share(source, name, "max_added", max_added),
-            _share(source, name, "max_removed", max_removed),
-            _share(source, name, "max_changed", max_changed),
-        )
+        thresholds = thresholds_of(f"{source}: table {name}", max_added, max_removed, max_changed)
         if max_changed is not None and not keys and latest is None:
             raise DeclarationError(
                 f"{source}: table {name} has max_changed and no keys, "
@@ -174,63 +154,6 @@ class Table:
     def by_order(self) -> bool:
         """Returns True if one of its folds depends on the log's order."""
         return any(fold.by_order for fold in self.fold.values())
-
-
-@dataclass(frozen=True, slots=True, init=False)
-class View:
-    """A query under a `name`, over the pipeline's own tables: joins and ratios belong here.
-
-    `sql` is DuckDB's. It is computed when it is read, and sees the pipeline's own tables and views,
-    and no clock, chance or file.
-
-    Example:
-        View("busy_pages", "select page, visits from page_visits where visits > 100")
-    """
-
-    name: str
-    sql: str
-    source: Source = field(compare=False)
-
-    def __init__(self, name: str, sql: str) -> None:
-        source = Source.of_caller()
-        _check_name(source, "view", name)
-        if not isinstance(sql, str) or not sql.strip():
-            given = "no query" if isinstance(sql, str) else f"{described(sql)} for its query"
-            raise DeclarationError(
-                f"{source}: view {name} has {given}",
-                hint=f'write the query as text: View("{name}", "select ... from ...")',
-            )
-        set_field = object.__setattr__
-        set_field(self, "name", name)
-        set_field(self, "sql", sql.strip().rstrip(";"))
-        set_field(self, "source", source)
-
-
-def _check_name(source: Source, what: str, name: object) -> None:
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise DeclarationError(
-            f"{source}: {described(name)} is no name of a {what}",
-            hint="use lower case letters, digits and underscores, a letter first",
-        )
-    if name == REJECTS:
-        raise DeclarationError(
-            f"{source}: the name {REJECTS} belongs to the platform",
-            hint=f"choose another name for the {what}",
-        )
-
-
-def _share(source: Source, table: str, threshold: str, share: object) -> float | None:
-    if share is None:
-        return None
-    # True is a number to Python. NaN is between no two numbers, and would never be exceeded.
-    if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
-        raise DeclarationError(
-            f"{source}: table {table} has {threshold}={shown(share)}, "
-            "which is no share of its rows",
-            hint=f"give a number from 0 to 1: {threshold}=0.05 is 5 %",
-        )
-    # The birth certificate has it with a point.
-    return float(share)
 
 
 def _folds(source: Source, table: str, given: object) -> dict[str, Fold]:
@@ -264,14 +187,3 @@ def _folds(source: Source, table: str, given: object) -> dict[str, Fold]:
                 hint='give the name of a column of the rows as text, as in sum_("ms")',
             )
     return dict(given)
-
-
-def _words(
-    source: Source, table: str, what: str, words: Sequence[str], example: str
-) -> tuple[str, ...]:
-    # A lone string is a sequence of letters: the commonest mistake with tuples of one.
-    if isinstance(words, str):
-        raise DeclarationError(
-            f"{source}: table {table} has {what}={words!r}", hint=f"write {what}=({words!r},)"
-        )
-    return texts(source, f"table {table}", what, words, example)

@@ -6,10 +6,11 @@ engine/fold/latest.py finds the newest records of a slice.
 from __future__ import annotations
 
 from kappa.base.errors import DeclarationError
-from kappa.declare.table import DELETED, Table
+from kappa.declare.options import DELETED
+from kappa.declare.table import Table
 from kappa.folds.fold import Quote
 from kappa.folds.order import ORDER_COLUMNS, later
-from kappa.state.build import TableBirth
+from kappa.state.table import TableBirth
 
 # The order of a latest row (law 4) and its tombstone's mark.
 LATEST_COLUMNS = (*ORDER_COLUMNS, (DELETED, "boolean"))

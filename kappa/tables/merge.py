@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from kappa.base.sql import quoted
 from kappa.folds.fold import MergedFold, Quote
 from kappa.folds.kinds.sums import carried
-from kappa.state.build import TableBirth
+from kappa.state.table import SINCE, TableBirth
 from kappa.tables.latest import is_newer
 
 
@@ -58,13 +58,16 @@ def merge_for(table: TableBirth, quote: Quote) -> Merge:
     # Brackets matter: to DataFusion, `a is not distinct from b and c` is
     # `a is not distinct from (b and c)`.
     match = " and ".join(
-        f"(t.{quote(key)} is not distinct from s.{quote(key)})" for key in table.keys
+        f"(t.{quote(key)} is not distinct from s.{quote(key)})" for key in table.row_keys
     )
     whole = {quote(name): f"s.{quote(name)}" for name, _ in table.columns}
     if table.is_combined or table.steps_over:
         return Merge(match, update=whole, insert=whole)
     if table.latest is not None:
         return Merge(match, update=whole, insert=whole, update_when=is_newer(quote))
+    if table.view is not None:
+        newer = f"s.{quote(SINCE)} > t.{quote(SINCE)}"
+        return Merge(match, update=whole, insert=whole, update_when=newer)
     types = dict(table.columns)
     merged = [(name, fold) for name, fold in table.folds.items() if isinstance(fold, MergedFold)]
     return Merge(
@@ -88,7 +91,7 @@ def is_mergeable(table: TableBirth) -> bool:
 
     Such contributions may wait beside the table (merge on read).
     """
-    return bool(table.keys) and not table.is_combined and not table.steps_over
+    return bool(table.row_keys) and not table.is_combined and not table.steps_over
 
 
 def contributions_of(table: TableBirth) -> TableBirth:
@@ -114,7 +117,7 @@ def merged_sql(table: TableBirth, rows: str, contributions: Iterable[str]) -> st
         ),
         contributions,
     )
-    keys = [quoted(name) for name in table.keys]
+    keys = [quoted(name) for name in table.row_keys]
     known, equal = (
         " and ".join(each)
         for each in ([f"{key} is not null" for key in keys], [f"t.{key} = s.{key}" for key in keys])
@@ -143,8 +146,8 @@ def _joined_sql(
 
     Keys are taken from the side that has them; `how` folds the other columns.
     """
-    columns = [f"coalesce(t.{key}, s.{key}) as {key}" for key in map(quoted, table.keys)]
-    for name in (quoted(name) for name, _ in table.columns if name not in table.keys):
+    columns = [f"coalesce(t.{key}, s.{key}) as {key}" for key in map(quoted, table.row_keys)]
+    for name in (quoted(name) for name, _ in table.columns if name not in table.row_keys):
         folded = (
             how.update.get(name, f"t.{name}")
             if how.update_when is None

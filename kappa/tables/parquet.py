@@ -39,14 +39,17 @@ def parquet_sql(columns: Sequence[tuple[str, str]], paths: Iterable[str], where:
     `where` is a condition, with the word. Delta's writers spell times in two ways, and the first
     file would decide.
     """
-    selected = ", ".join(
-        f"cast({quoted(name)} as {_duck_type(kind)}) as {quoted(name)}" for name, kind in columns
-    )
+    selected = ", ".join(cast_sql(name, kind) for name, kind in columns)
     listed = ", ".join(text(literal(path)) for path in paths)
     if not listed:
         nothing = ", ".join(f"null as {quoted(name)}" for name, _ in columns)
         return f"select {selected} from (select {nothing}) where false"
     return f"select {selected} from read_parquet([{listed}], hive_partitioning = false){where}"
+
+
+def cast_sql(name: str, kind: str) -> str:
+    """Returns a column in its declared type, Spark's, as DuckDB's SQL selects it."""
+    return f"cast({quoted(name)} as {_duck_type(kind)}) as {quoted(name)}"
 
 
 def literal(path: str) -> str:

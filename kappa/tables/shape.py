@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kappa.base.errors import DeclarationError
+from kappa.declare.options import DELETED, REJECTS
 from kappa.declare.ordered import PLACE_COLUMNS, Ordered
 from kappa.declare.pipeline import Pipeline
-from kappa.declare.table import DELETED, REJECTS, Table
+from kappa.declare.table import Table
 from kappa.folds.returned import Returned
-from kappa.state.build import Birth, TableBirth
+from kappa.state.build import Birth
+from kappa.state.table import TableBirth
 from kappa.tables.latest import latest_birth
 from kappa.values.columns import HEADERS, Array, Scalar, Struct, Type
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kappa.base.errors import DeclarationError
-from kappa.state.build import Birth, TableBirth
+from kappa.state.build import Birth
+from kappa.state.table import TableBirth
 from kappa.values.columns import INTEGERS, Array, Decimal, Scalar, Struct, Type, parse_type
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kappa.base.sql import quoted
-from kappa.declare.table import REJECTS
+from kappa.declare.options import REJECTS
 from kappa.journal.journal import JournalRecord
 from kappa.journal.service import PipelineRetired
 from kappa.state.build import read_birth

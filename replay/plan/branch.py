@@ -17,9 +17,10 @@ from kappa.code.declaration import declarations, has_identity
 from kappa.code.semantics import SEMANTICS
 from kappa.declare.topic_kind import TopicKind
 from kappa.records.tombstones import may_be_missed
-from kappa.state.build import Base, Birth, TableBirth
+from kappa.state.build import Base, Birth
 from kappa.state.frontier import Frontier
 from kappa.state.offsets import Offsets, lost_ranges
+from kappa.state.table import TableBirth
 from replay.preflight.finding import Finding
 from replay.preflight.observed import Declared, LogFacts
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from kappa.code.fingerprint import changed_parts
 from kappa.code.semantics import SEMANTICS
+from kappa.declare.options import REJECTS
 from kappa.declare.pipeline import Pipeline
-from kappa.declare.table import REJECTS
 from kappa.state.build import Birth
 from kappa.state.offsets import Offsets
 from kappa.tables.shape import public_names

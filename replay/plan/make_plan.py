@@ -258,9 +258,7 @@ def _gone_step(observed: Observed, name: str) -> PlanStep:
 
 
 def _readers(born: Birth, declared: Declared) -> tuple[ReaderChange, ...]:
-    return reader_changes(
-        born, declared.tables, {view.name: view.sql for view in declared.pipeline.views}
-    )
+    return reader_changes(born, declared.tables, declared.pipeline.queries)
 
 
 def _events(born: Birth, declared: Declared) -> tuple[str, ...]:

@@ -12,8 +12,9 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from kappa.code.rows_version import born_rows_version
-from kappa.declare.table import REJECTS
-from kappa.state.build import Birth, TableBirth
+from kappa.declare.options import REJECTS
+from kappa.state.build import Birth
+from kappa.state.table import TableBirth
 from replay.preflight.observed import Declared
 
 

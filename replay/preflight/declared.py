@@ -20,7 +20,9 @@ from kappa.code.rows_version import declared_rows_version
 from kappa.code.static.sources import Find
 from kappa.declare.pipeline import Pipeline
 from kappa.state.store import Store
+from kappa.state.table import TableBirth
 from kappa.tables.shape import table_births
+from kappa.views.births import build_tables
 from replay.preflight.determinism import doubtful, overlooked
 from replay.preflight.finding import Finding
 from replay.preflight.observed import Declared
@@ -75,6 +77,7 @@ def declare_each(
     )
 
     def declare(name: str, pipeline: Pipeline, output: Outputs) -> Declared:
+        _refuse_views(pipeline, table_births(pipeline, output.tables))
         place, folder = project.places[name], project.sources.folder
         found = doubts(pipeline, place, find)
         line = f"{Path(pipeline.source.file).relative_to(folder)}:{pipeline.source.line}"
@@ -83,7 +86,7 @@ def declare_each(
             module=place.module,
             version=prints[name].version,
             parts=prints[name].parts,
-            tables=table_births(pipeline, output.tables),
+            tables=build_tables(pipeline, output.tables),
             files=snapshot_files(place.module, find),
             doubtful=(*found, *overlooked(output.changing, found, line)),
         )
@@ -113,22 +116,37 @@ def doubts(pipeline: Pipeline, place: Place, find: Find) -> tuple[Finding, ...]:
     )
 
 
+def _refuse_views(pipeline: Pipeline, tables: tuple[TableBirth, ...]) -> None:
+    """Raises DeclarationError for a view that does not follow from the pipeline's tables alone."""
+    if not pipeline.views:
+        return
+    from serving.reader.views import view_refusals  # noqa: PLC0415  # it takes DuckDB
+
+    refused = view_refusals(tables, {view.name: view.sql for view in pipeline.views})
+    for view in pipeline.views:
+        if (error := refused.get(view.name)) is not None:
+            raise DeclarationError(
+                f"{view.source}: view {view.name} cannot be read: {error.message}", hint=error.hint
+            )
+
+
 def _refuse_unreadable(declared: Declared) -> None:
     """Raises DeclarationError, with the line, for a view or check that cannot be read.
 
-    It must follow from the pipeline's own tables: otherwise a whole replay would end with it.
+    A whole replay would end with it.
     """
     pipeline = declared.pipeline
     if not (pipeline.views or any(table.checks for table in pipeline.tables)):
         return
     from serving.reader.views import unreadable  # noqa: PLC0415  # it takes DuckDB
 
-    refused = unreadable(declared.tables, {view.name: view.sql for view in pipeline.views})
+    refused = unreadable(declared.tables, pipeline.queries)
     places = {view.name: (view.source, f"view {view.name}") for view in pipeline.views}
     places |= {
-        f"{table.name}: {check}": (table.source, f"the check {check!r} of table {table.name}")
-        for table in pipeline.tables
-        for check in table.checks
+        f"{each.name}: {check}": (each.source, f"the check {check!r} of {kind} {each.name}")
+        for kind, declarations in (("table", pipeline.tables), ("view", pipeline.views))
+        for each in declarations
+        for check in each.checks
     }
     for name, error in refused.items():
         source, what = places[name]

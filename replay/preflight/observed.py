@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 from kappa.code.rows_version import declared_rows_version
 from kappa.declare.pipeline import Pipeline
-from kappa.state.build import Birth, TableBirth
+from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
 from kappa.state.offsets import Offsets
+from kappa.state.table import TableBirth
 from kappa.tables.archive import ArchiveMark
 from replay.preflight.finding import Finding
 from replay.preflight.readable import TopicSample

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from kappa.base.sql import quoted, text
-from kappa.declare.table import REJECTS
+from kappa.declare.options import REJECTS
 from kappa.declare.topic_kind import TopicKind
 from kappa.journal.verification import Difference
-from kappa.state.build import Birth, TableBirth
+from kappa.state.build import Birth
+from kappa.state.table import TableBirth
 from replay.prove.row_hash import hash_of_all, hash_sql, left_out_of, table_hash
 from replay.verify.diff import Unsettled, settled
 from replay.verify.rows import Relations, RowSample, compare_appended, compare_keyed

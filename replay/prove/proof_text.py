@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from kappa.declare.table import REJECTS
+from kappa.declare.options import REJECTS
 from kappa.journal.events import Proved
 from kappa.journal.journal import JournalRecord, as_document
 from replay.prove.row_hash import within

@@ -28,7 +28,7 @@ from collections.abc import Iterable
 from kappa.base.errors import DeclarationError
 from kappa.base.sql import quoted
 from kappa.folds.exactness import CLOSE, Exactness
-from kappa.state.build import TableBirth
+from kappa.state.table import TableBirth
 from kappa.values.columns import Array, Decimal, Scalar, Struct, Type, parse_type
 
 _WORDS = 4

@@ -127,7 +127,7 @@ def _ensure_born(
         module=declared.module,
         topics=step.topics,
         tables=declared.tables,
-        views={view.name: view.sql for view in declared.pipeline.views},
+        views=declared.pipeline.queries,
         origin=step.origin.plain(),
         libraries=libraries,
         born_at=now(),

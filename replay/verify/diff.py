@@ -16,10 +16,11 @@ from msgspec.structs import replace
 
 from kappa.base.errors import UsageError
 from kappa.base.sql import quoted, text
-from kappa.declare.table import REJECTS
+from kappa.declare.options import REJECTS
 from kappa.journal.verification import Difference, OutcomeCount
-from kappa.state.build import Birth, TableBirth
+from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
+from kappa.state.table import TableBirth
 from replay.verify.rows import Relations, RowSample, compare_appended, compare_keyed, count_rows
 from replay.verify.verification_progress import table_step
 from serving.query.pair import AFTER, BEFORE, put_keys

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from kappa.base.errors import Conflict, Unreachable
 from kappa.declare.topic_kind import TopicKind
-from kappa.state.build import Birth, TableBirth
+from kappa.state.build import Birth
 from kappa.state.offsets import Offsets
+from kappa.state.table import TableBirth
 
 if TYPE_CHECKING:
     from kappa.log.cluster import TopicFacts

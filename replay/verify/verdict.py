@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from kappa.declare.table import Thresholds
+from kappa.declare.options import Thresholds
 from kappa.journal.events import Verified
 from kappa.journal.verification import Difference
-from kappa.state.build import TableBirth
+from kappa.state.table import TableBirth
 
 
 def judged(seen: Verified, tables: Iterable[TableBirth], beyond: str = "") -> Verified:

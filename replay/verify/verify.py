@@ -23,7 +23,7 @@ from kappa.base.errors import Conflict, ExitCode, KappaError, Unreachable, Usage
 from kappa.base.program import run_program
 from kappa.base.settings import load_settings
 from kappa.declare.breaker import beyond_text, is_beyond, rejected_of
-from kappa.declare.table import REJECTS
+from kappa.declare.options import REJECTS
 from kappa.engine.job.rejected import RejectCounts
 from kappa.journal.events import Failed, Verified
 from kappa.journal.journal import Journal

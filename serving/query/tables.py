@@ -17,13 +17,14 @@ from kappa.journal.pause import Pause, Pauses, paused_after
 from kappa.journal.view import JournalView
 from kappa.state.build import recent_names, table_path
 from kappa.state.store import Store
+from kappa.views.served import SERVED_ROWS
 from serving.pin.at_log import Past
 from serving.pin.snapshot import Snapshot
 from serving.query.query import ask
 from serving.query.render import Listing
 from serving.reader.broken import BrokenRelation
 from serving.reader.reader import Reader
-from serving.reader.table_sql import SERVED_ROWS, schema_of, type_text
+from serving.reader.table_sql import schema_of, type_text
 
 
 @dataclass(frozen=True, slots=True)

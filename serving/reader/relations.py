@@ -15,18 +15,19 @@ from dataclasses import dataclass, replace
 from kappa.base.duck import CatalogError
 from kappa.base.errors import Damaged, KappaError
 from kappa.base.sql import quoted, text
-from kappa.declare.table import REJECTS
+from kappa.declare.options import REJECTS
 from kappa.journal.retirement import Retirements, retired_after
 from kappa.journal.view import JournalView
 from kappa.state.build import Birth, recent_names, table_path
 from kappa.state.store import Store
 from kappa.sums.whole import ensure_whole
 from kappa.tables.versions import FileLists
+from kappa.views.served import read_sql
 from serving.pin.snapshot import Snapshot
 from serving.reader.broken import BrokenRelation
 from serving.reader.explained import Left, TooMuch
 from serving.reader.reader import Reader
-from serving.reader.table_sql import read_sql, schema_of
+from serving.reader.table_sql import schema_of
 from serving.reader.views import make_views
 
 # The files of a version never change: a reader that asks again reads a table's log once a version.

@@ -1,52 +1,17 @@
-"""SQL for the rows of a table's files, and its spelling of names, texts and types. Pure."""
+"""SQL for checks, and its spelling of names, texts and types. Pure."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from kappa.base.sql import quoted
-from kappa.state.build import TableBirth
-from kappa.tables.merge import contribution_columns, merged_sql
-from kappa.tables.parquet import parquet_sql
 
 # Schemas that DuckDB has already; a pipeline of such a name gets one with an underscore behind it.
 _RESERVED = frozenset({"main", "information_schema", "pg_catalog"})
 # A part of DuckDB's name of a type: a name or text in quotes, a word, a mark or a space.
 _PART = re.compile(r""""(?:[^"]|"")*"|'(?:[^']|'')*'|\w+|.""")
-
-# The condition for the served rows of a table that hides some.
-SERVED_ROWS = "_deleted is not true"
-
-
-def read_sql(
-    table: TableBirth,
-    paths: Iterable[str],
-    wanted: Iterable[tuple[str, str]] | None = None,
-    *,
-    recent: Iterable[Sequence[str]] = (),
-) -> str:
-    """Returns DuckDB's query for the served rows of a table that consists of these files.
-
-    `wanted`: these columns instead of the served ones. `recent`: the files of the tables with
-    contributions to it (kappa/engine/write/recent.py), which are folded in. Every column is cast
-    to its declared type: Delta's writers spell times in two ways, and the first file would decide.
-    """
-    columns = table.served if wanted is None else tuple(wanted)
-    where = f" where {SERVED_ROWS}" if table.hides_rows else ""
-    waiting = [parquet_sql(contribution_columns(table), files) for files in recent if files]
-    if not waiting:
-        return parquet_sql(columns, paths, where)
-    # Contributions of two tables are folded as one. Sums of doubles in another order may differ
-    # in their last digits (decision 8).
-    folded = merged_sql(table, parquet_sql(table.columns, paths), waiting)
-    return f"select {', '.join(quoted(name) for name, _ in columns)} from ({folded}){where}"
-
-
-def stored_sql(table: TableBirth, paths: Iterable[str]) -> str:
-    """Returns the query for all that a table has: the platform's own columns and rows too."""
-    return parquet_sql(table.columns, paths)
 
 
 def check_sql(table: str, condition: str) -> str:

@@ -6,12 +6,13 @@ from collections.abc import Collection, Iterable, Mapping
 
 from kappa.base.errors import KappaError, UsageError
 from kappa.base.sql import quoted
-from kappa.state.build import TableBirth
+from kappa.state.table import TableBirth
+from kappa.views.served import read_sql
 from serving.reader.explained import TooMuch
 from serving.reader.opened import open_reader
 from serving.reader.reader import Reader
 from serving.reader.repeatable import ensure_repeatable
-from serving.reader.table_sql import condition_sql, read_sql
+from serving.reader.table_sql import condition_sql
 
 
 def make_views(reader: Reader, views: Mapping[str, str]) -> Mapping[str, KappaError]:

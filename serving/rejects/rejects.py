@@ -13,17 +13,18 @@ from datetime import datetime
 
 from kappa.base.errors import UsageError
 from kappa.base.sql import text
-from kappa.declare.table import REJECTS
+from kappa.declare.options import REJECTS
 from kappa.records.redrive import Original, Position
-from kappa.state.build import Birth, TableBirth, is_born, table_path
+from kappa.state.build import Birth, is_born, table_path
 from kappa.state.store import Store
+from kappa.state.table import TableBirth
 from kappa.sums.whole import ensure_whole
 from kappa.tables.shape import REJECTS_BIRTH
 from kappa.tables.versions import files
+from kappa.views.served import stored_sql
 from serving.pin.catalog import pin, pin_build
 from serving.pin.snapshot import PinnedSnapshot, Snapshot
 from serving.reader.opened import open_reader
-from serving.reader.table_sql import stored_sql
 
 
 @dataclass(frozen=True, slots=True)

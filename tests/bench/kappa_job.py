@@ -38,9 +38,9 @@ from kappa.state.frontier import Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables.archive import FOLDER
-from kappa.tables.shape import table_births
 from kappa.tables.versions import files
 from kappa.values.columns import parse_type
+from kappa.views.births import build_tables
 from serving.reader.relations import tables_of
 
 BUILD = "bench"
@@ -104,7 +104,7 @@ class KappaJob:
                 TopicBirth(topic.name, attempt.given.id, str(topic.kind), topic.partitions)
                 for topic in pipeline.topics
             ),
-            tables=table_births(pipeline, returned),
+            tables=build_tables(pipeline, returned),
             views={},
             origin=Offsets.zero(
                 {topic.name: topic.partitions for topic in pipeline.topics}

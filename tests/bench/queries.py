@@ -27,11 +27,12 @@ from kappa.base.clock import now
 from kappa.journal.events import Served
 from kappa.journal.journal import Journal
 from kappa.journal.receipt import Receipt
-from kappa.state.build import Birth, TableBirth, put_birth, table_path
+from kappa.state.build import Birth, put_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.mark import origin_mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+from kappa.state.table import TableBirth
 from kappa.tables.delta import Guard
 from kappa.tables.shape import REJECTS_BIRTH
 from kappa.tables.stored_table import ensure_table

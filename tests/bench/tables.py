@@ -29,10 +29,11 @@ from screen import Report
 
 from kappa.base.sections import EngineSettings
 from kappa.engine.write.commit import AT_ONCE, Merging, TableWriter
-from kappa.state.build import Birth, TableBirth
+from kappa.state.build import Birth
 from kappa.state.mark import Mark, origin_mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+from kappa.state.table import TableBirth
 from kappa.tables.merge import contribution_columns
 from kappa.values.arrow import arrow_schema
 from serving.reader.opened import open_reader

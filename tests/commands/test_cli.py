@@ -47,10 +47,11 @@ from kappa.journal.receipt import Receipt, Switched
 from kappa.journal.verification import Check
 from kappa.log.cluster import TopicFacts
 from kappa.log.producer import Acknowledged, ProducedRecord
-from kappa.state.build import Birth, TableBirth, put_birth, read_birth, table_path
+from kappa.state.build import Birth, put_birth, read_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+from kappa.state.table import TableBirth
 from kappa.tables.shape import REJECTS_BIRTH
 from kappa.values.arrow import arrow_schema
 from kappa.values.tally import Tally

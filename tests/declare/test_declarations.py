@@ -26,8 +26,8 @@ from kappa import (
     top_k,
 )
 from kappa.base.errors import DeclarationError
+from kappa.declare.options import Thresholds
 from kappa.declare.pipeline import ORIGIN_COLUMNS
-from kappa.declare.table import Thresholds
 from kappa.tables.shape import table_births
 from kappa.values.columns import parse_columns, parse_type
 

@@ -15,8 +15,9 @@ from kappa.base.errors import KappaError
 from kappa.code.declaration import declarations
 from kappa.folds.exactness import Exactness
 from kappa.folds.kinds.registry import KINDS
-from kappa.state.build import Birth, TableBirth, put_birth, read_birth
+from kappa.state.build import Birth, put_birth, read_birth
 from kappa.state.store import Store
+from kappa.state.table import TableBirth
 from kappa.tables.shape import table_births
 from kappa.values.columns import parse_type
 

@@ -15,15 +15,16 @@ import numpy as np
 import pytest
 
 from kappa.base.errors import Damaged
-from kappa.declare.table import Table, Thresholds
+from kappa.declare.options import Thresholds
+from kappa.declare.table import Table
 from kappa.journal.journal import JournalRecord
-from kappa.state.build import TableBirth
 from kappa.state.documents import Documents
 from kappa.state.frontier import Frontier
 from kappa.state.lease import Lease
 from kappa.state.mark import Mark, parse_mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import encoded
+from kappa.state.table import TableBirth
 from kappa.tables.archive import parse_archive_mark
 from kappa.values.tally import Tally
 

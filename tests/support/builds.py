@@ -24,8 +24,8 @@ from kappa.state.build import Birth, TopicBirth, put_birth, read_birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from kappa.tables.shape import table_births
 from kappa.values.columns import Type, parse_columns, parse_type
+from kappa.views.births import build_tables
 
 _PATIENCE_SECONDS = 120.0
 # Settings of Spark under which plans are interpreted. Where each runs over some rows, to compile it
@@ -94,7 +94,7 @@ class Project:
             sources=digests({"pipelines/p.py": text}),
             module="pipelines.p",
             topics=tuple(topics),
-            tables=table_births(pipeline, returned),
+            tables=build_tables(pipeline, returned),
             views={},
             origin=Offsets.zero({topic.name: topic.partitions for topic in topics}).plain(),
             libraries={},

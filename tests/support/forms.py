@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kappa.declare.table import Thresholds
+from kappa.declare.options import Thresholds
 from kappa.engine.legs.legs import Aim, Leg, LegKind
 from kappa.engine.legs.splits import Begun
 from kappa.journal.events import (
@@ -27,7 +27,7 @@ from kappa.journal.journal import JournalRecord
 from kappa.journal.receipt import Receipt, Switched
 from kappa.journal.service import Paused, PipelineRetired, Resumed
 from kappa.journal.verification import Check, Difference, OutcomeCount
-from kappa.state.build import Base, Birth, TableBirth, TopicBirth
+from kappa.state.build import Base, Birth, TopicBirth
 from kappa.state.frontier import Frontier
 from kappa.state.job.alignment import Alignment
 from kappa.state.job.cuts import Cuts
@@ -36,6 +36,7 @@ from kappa.state.kept import Kept
 from kappa.state.lease import Floor, Lease, Pin
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
+from kappa.state.table import TableBirth
 from kappa.state.witness import Witness
 from kappa.sums.recorded import JoinedSums
 from kappa.tables.archive import ArchiveMark

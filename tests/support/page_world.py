@@ -23,11 +23,12 @@ from kappa.journal.receipt import Receipt
 from kappa.journal.verification import Check, Difference, OutcomeCount
 from kappa.log.cluster import TopicFacts
 from kappa.log.reader import Record
-from kappa.state.build import Birth, TableBirth, TopicBirth, put_birth, table_path
+from kappa.state.build import Birth, TopicBirth, put_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import Kept, put_kept
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+from kappa.state.table import TableBirth
 from kappa.tables.shape import REJECTS_BIRTH
 from kappa.values.arrow import arrow_schema
 from kappa.values.tally import Tally

@@ -10,8 +10,9 @@ from journals import numbered
 from kappa import Table, Topic, pipeline
 from kappa.code.fingerprint import version_of
 from kappa.journal.events import Event
-from kappa.state.build import Birth, TableBirth, TopicBirth
+from kappa.state.build import Birth, TopicBirth
 from kappa.state.offsets import Offsets
+from kappa.state.table import TableBirth
 from kappa.tables.shape import REJECTS_BIRTH
 from replay.preflight.observed import Declared, LogFacts, Observed
 from replay.rollout.fold import fold

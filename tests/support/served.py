@@ -10,10 +10,11 @@ from kappa.journal.events import GenerationMade, Served
 from kappa.journal.journal import Journal
 from kappa.journal.receipt import Receipt
 from kappa.journal.service import PipelineRetired
-from kappa.state.build import Birth, TableBirth, put_birth, read_birth, table_path
+from kappa.state.build import Birth, put_birth, read_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+from kappa.state.table import TableBirth
 from kappa.tables.lasting import sync_versions
 from kappa.tables.latest import LATEST_COLUMNS
 from kappa.tables.shape import REJECTS_BIRTH, public_names

@@ -12,13 +12,14 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from kappa.declare.breaker import MaxRejects
-from kappa.declare.table import Thresholds
-from kappa.state.build import Birth, TableBirth, TopicBirth, put_birth, table_path
+from kappa.declare.options import Thresholds
+from kappa.state.build import Birth, TopicBirth, put_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.job.alignment import Alignment, Alignments
 from kappa.state.lease import Lease, Pin, ensure_lease
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+from kappa.state.table import TableBirth
 from kappa.tables.latest import LATEST_COLUMNS
 from kappa.tables.shape import REJECTS_BIRTH
 from kappa.values.arrow import arrow_schema

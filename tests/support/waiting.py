@@ -23,11 +23,12 @@ from kappa.base.failpoint import acting, parsed
 from kappa.engine.write import recent
 from kappa.engine.write.commit import AT_ONCE, Merging, TableWriter
 from kappa.folds.order import FOLD_ORDER_COLUMNS, order_column
-from kappa.state.build import Birth, TableBirth
+from kappa.state.build import Birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.mark import Mark, origin_mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+from kappa.state.table import TableBirth
 from kappa.tables.lasting import take_back_to_frontier
 from kappa.tables.merge import contribution_columns
 from kappa.values.arrow import arrow_schema

@@ -20,13 +20,14 @@ from kappa.engine.children.refold import REFOLDED
 from kappa.engine.job.next_mark import next_mark
 from kappa.engine.legs.legs import LegKind, catch_up
 from kappa.engine.write.commit import TableWriter
-from kappa.state.build import Base, Birth, TableBirth, put_birth, read_birth, table_path
+from kappa.state.build import Base, Birth, put_birth, read_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import ensure_past_gone, kept_of
 from kappa.state.mark import Mark, origin_mark
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store
+from kappa.state.table import TableBirth
 from kappa.state.witness import Witness
 from kappa.tables.branch import base_frontier, begin_from, keep_base, stands_before_base
 from kappa.tables.checkpoint import ensure_checkpoint

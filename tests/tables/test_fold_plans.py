@@ -41,7 +41,7 @@ from kappa.engine.fold.fold import aggregates
 from kappa.engine.fold.latest import latest_input, latest_sql
 from kappa.engine.write.recent_part import sum_limits
 from kappa.folds.order import FOLD_ORDER_COLUMNS
-from kappa.state.build import TableBirth
+from kappa.state.table import TableBirth
 from kappa.tables.merge import (
     committed_columns,
     contribution_columns,

@@ -83,6 +83,7 @@ def refold(
                 publisher,
                 watch_slice(folder, build, piece, len(cuts.ends)),
                 heard_at=heard_at,
+                views_at=cuts.ends[-1],
             )
     finally:
         slices.close()

@@ -39,10 +39,10 @@ from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store
 from kappa.state.witness import LostEnd, Witness, Witnesses
-from kappa.tables.shape import table_births
 from kappa.tables.versions import files
 from kappa.values.arrow import arrow_schema
 from kappa.values.columns import Type, parse_type
+from kappa.views.births import build_tables
 
 
 @dataclass
@@ -169,7 +169,7 @@ class Rehearsal:
             {},
             "m",
             topics,
-            table_births(pipeline, local.outputs),
+            build_tables(pipeline, local.outputs),
             {},
             {},
             {},

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kappa.base.errors import Broken
-from kappa.declare.table import DELETED
+from kappa.declare.options import DELETED
 from kappa.engine.children.rehearsal import Rehearsal
-from kappa.state.build import TableBirth
+from kappa.state.table import TableBirth
 
 # A table's rows: by key if it has keys, else the number of times each occurs.
 FoldedRows = Mapping[tuple[Any, ...], Any]

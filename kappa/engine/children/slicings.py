@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kappa.base.errors import Broken
-from kappa.declare.table import REJECTS
+from kappa.declare.options import REJECTS
 from kappa.engine.children.rehearsal import LocalPipeline, MemoryLog, Rehearsal
 from kappa.engine.children.same_rows import FoldedRows, differences, rows_of
 from kappa.folds.exactness import Exactness
-from kappa.state.build import TableBirth
 from kappa.state.offsets import Offsets
 from kappa.state.slices import random_ends
-from kappa.tables.shape import table_births
+from kappa.state.table import TableBirth
+from kappa.views.births import build_tables
 
 _SHOWN = 5
 _ALL_AT_SPARK = 0
@@ -127,7 +127,7 @@ class _Trial:
         self._local = local
         self._log = log
         self._is_over = is_over
-        self._tables = table_births(local.pipeline, local.outputs)
+        self._tables = build_tables(local.pipeline, local.outputs)
         self._number = 0
 
     def hold(self, whole: Mapping[str, FoldedRows], slicing: _Slicing) -> None:

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from kappa.base.sql import spark_quote
 from kappa.engine.fold.leaf import Leaf, session_of_leaves
 from kappa.engine.fold.touched import touched_frame, touched_rows
-from kappa.state.build import TableBirth
+from kappa.state.table import TableBirth
 from kappa.tables.merge import contribution_columns
 from kappa.values.arrow import arrow_schema
 

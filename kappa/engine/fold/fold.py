@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kappa.base.sql import spark_quote
-from kappa.state.build import TableBirth
+from kappa.state.table import TableBirth
 
 
 def spark_ddl(columns: Iterable[tuple[str, str]]) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import pyarrow as pa
 
 from kappa.base.sql import quoted
-from kappa.declare.table import DELETED
+from kappa.declare.options import DELETED
 from kappa.engine.decode.fate import Fate
 from kappa.folds.order import ORDER_COLUMNS
-from kappa.state.build import TableBirth
+from kappa.state.table import TableBirth
 
 _ORDER = tuple(name for name, _ in ORDER_COLUMNS)
 # They name one record of a topic.

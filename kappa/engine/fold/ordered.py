@@ -25,7 +25,7 @@ from kappa.declare.ordered import Over, Step
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.fold.fold import spark_ddl
 from kappa.engine.fold.step_loop import PLACE, Key, Row, StepLoop, place_of
-from kappa.state.build import TableBirth
+from kappa.state.table import TableBirth
 from kappa.values.arrow import arrow_schema
 
 

@@ -19,7 +19,7 @@ from kappa.declare.pipeline import Pipeline
 from kappa.engine.fold.fold import aggregates
 from kappa.engine.function.failure import REPLAY, raised_here
 from kappa.engine.spark.used import used_columns
-from kappa.state.build import TableBirth
+from kappa.state.table import TableBirth
 from kappa.tables.shape import table_births
 from kappa.values.columns import Type, parse_type
 

@@ -18,7 +18,7 @@ from kappa.declare.topic import Topic
 from kappa.engine.decode.fate import Counts
 from kappa.engine.read.rows import Rows
 from kappa.records.redrive import Attempt, Position, Settled
-from kappa.state.build import TableBirth
+from kappa.state.table import TableBirth
 
 CountsOf = Mapping[str, Mapping[int, Counts]]
 # Names and Spark's types.

@@ -36,10 +36,10 @@ from kappa.engine.function.decoded_rows import (
 from kappa.engine.read.archived import ArchivedRange, Ranges
 from kappa.engine.read.rows import Rows, RowsInFiles
 from kappa.records.redrive import Attempt, Position, Settled
-from kappa.state.build import TableBirth
 from kappa.state.job.slice_progress import counting
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
+from kappa.state.table import TableBirth
 from kappa.values.arrow import arrow_schema
 
 _PLACE = (("_partition", "int"), ("_offset", "bigint"))

@@ -30,7 +30,7 @@ from kappa.engine.function.decoded_rows import (
 )
 from kappa.engine.read.rows import Rows
 from kappa.records.redrive import Attempt, Position, Settled
-from kappa.state.build import TableBirth
+from kappa.state.table import TableBirth
 from kappa.values.arrow import arrow_schema
 
 

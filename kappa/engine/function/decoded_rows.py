@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kappa.declare.table import DELETED
+from kappa.declare.options import DELETED
 from kappa.engine.decode.fate import Counts, Fate
 from kappa.engine.function.decoded import CountsOf, Details
 from kappa.records.redrive import Attempt, Position
-from kappa.state.build import TableBirth
+from kappa.state.table import TableBirth
 from kappa.values.arrow import arrow_schema
 from kappa.values.reason import Reason
 

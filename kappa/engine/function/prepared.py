@@ -23,7 +23,7 @@ from kappa.declare.pipeline import Pipeline
 from kappa.engine.fold.leaf import Leaf, session_of_leaves
 from kappa.engine.function.contribution import Function
 from kappa.engine.spark.rowlocal import changing
-from kappa.state.build import TableBirth
+from kappa.state.table import TableBirth
 from kappa.tables.merge import contribution_columns
 from kappa.values.arrow import arrow_schema
 

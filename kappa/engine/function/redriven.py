@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
-from kappa.declare.table import DELETED
+from kappa.declare.options import DELETED
 from kappa.records.redrive import Attempt, Position, settle
-from kappa.state.build import Birth, TableBirth
+from kappa.state.build import Birth
 from kappa.state.slices import Slice
+from kappa.state.table import TableBirth
 from kappa.tables.parquet import parquet_dataset
 
 if TYPE_CHECKING:

@@ -147,12 +147,15 @@ class CatchUp:
         at_hand: Callable[[], SparkSession] | None = None,
         tiny: int = 0,
     ) -> None:
+        # Nobody reads a new build before the end of a leg.
+        views_at = None if self._legs.has_tailed() else leg.end
         for piece in leg.slices_after(self._publisher.newest.offsets):
             if stop.is_set():
                 return
             self._folder.guard.check_heard(self._publisher.newest, datetime.now(UTC))
             is_tiny = at_hand is not None and piece.distance <= tiny
-            self._fold(piece, len(leg.ends), at_hand if at_hand and is_tiny else session)
+            own = at_hand if at_hand and is_tiny else session
+            self._fold(piece, len(leg.ends), own, views_at)
             self._ensure_within(self._publisher.newest, leg.end)
             if leg.aim is not None:
                 self._aligner.keep(leg.aim)
@@ -269,10 +272,24 @@ class CatchUp:
                 return False
         return True
 
-    def _fold(self, piece: Slice, of: int, session: Callable[[], SparkSession]) -> None:
+    def _fold(
+        self,
+        piece: Slice,
+        of: int,
+        session: Callable[[], SparkSession],
+        views_at: Offsets | None,
+    ) -> None:
         watch = self._watch(piece, of)
         heard_at = self._folder.guard.heard_with(self._publisher.newest, piece.end)
-        self._folder.fold(piece, session, self._source, self._publisher, watch, heard_at=heard_at)
+        self._folder.fold(
+            piece,
+            session,
+            self._source,
+            self._publisher,
+            watch,
+            heard_at=heard_at,
+            views_at=views_at,
+        )
         rate = piece.distance / watch.total
         print(
             f"slice {piece.number + 1} of {of}: {piece.distance} offsets in {watch.total:.1f} s, "

@@ -29,7 +29,7 @@ from kappa.engine.function.trouble import SPARK_ERRORS
 from kappa.engine.read.rows import Rows
 from kappa.engine.read.source import LogSource
 from kappa.engine.spark.session import activate
-from kappa.state.build import TableBirth
+from kappa.state.table import TableBirth
 
 
 class FunctionRows:

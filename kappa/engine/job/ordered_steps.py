@@ -16,7 +16,7 @@ from kappa.engine.fold.touched import stored_frame, touched_rows
 from kappa.engine.function.failure import raised_here
 from kappa.engine.read.rows import Rows
 from kappa.engine.write.commit import TableWriter
-from kappa.state.build import TableBirth
+from kappa.state.table import TableBirth
 
 
 class OrderedSteps:

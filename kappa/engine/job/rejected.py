@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from kappa.base.errors import Broken
 from kappa.declare.breaker import beyond_text, is_beyond, rejected_of, remedy
-from kappa.declare.table import REJECTS
+from kappa.declare.options import REJECTS
 from kappa.state.build import Birth, table_path
 from kappa.state.frontier import Frontier
 from kappa.state.offsets import Offsets

@@ -10,14 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 
 from pyspark.sql import SparkSession
 
 from kappa.base.clock import Stopwatch
 from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
+from kappa.declare.options import REJECTS
 from kappa.declare.pipeline import OnError, Pipeline
-from kappa.declare.table import REJECTS
 from kappa.declare.topic import Topic
 from kappa.engine.decode.to_files import Remembering
 from kappa.engine.function.decoded_at_spark import DecodedAtSpark
@@ -35,6 +36,7 @@ from kappa.engine.read.archived import Archives
 from kappa.engine.read.identities import Identities
 from kappa.engine.read.rows import Rows
 from kappa.engine.read.source import LogSource
+from kappa.engine.views.maintained import MaintainedViews
 from kappa.engine.write.commit import AT_ONCE, Merging, TableWriter, ensure_follows
 from kappa.engine.write.publisher import Publisher
 from kappa.log.client import Log
@@ -42,6 +44,7 @@ from kappa.state.build import Birth, folder
 from kappa.state.frontier import Frontier
 from kappa.state.job.slice_progress import DECODED
 from kappa.state.mark import Mark, origin_mark
+from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store
 from kappa.tables.lasting import take_back_to_frontier
@@ -83,6 +86,7 @@ class SliceFolder:
             )
             for table in birth.tables
         )
+        self._views = MaintainedViews(self.writers)
         self.splits = Splits(store, birth.build)
         self._identities = Identities(
             store.path(f"{folder(birth.build)}/identities"), pipeline.topics, birth.origin_offsets
@@ -130,18 +134,21 @@ class SliceFolder:
         watch: Stopwatch,
         *,
         heard_at: str | None = None,
+        views_at: Offsets | None = None,
     ) -> None:
         """Folds a slice into all tables, and publishes its frontier; of each part, if it is split.
 
         A small slice is read before `session` is asked for, which may wait for it. `heard_at` is
-        published with the last one. Raises Broken, and then nothing more is published.
+        published with the last one. Maintained views are computed where a slice ends at `views_at`,
+        or at each end if that is None. Raises Broken, and then nothing more is published.
         """
         for part in self.splits.parts(piece):
             last = publisher.newest
             ensure_follows(last, part)
             self.splits.begin(part)
             with self._limit.over(part):
-                mark = self._fold(part, session, source, last, watch)
+                are_due = views_at is None or part.end.covers(views_at)
+                mark = self._fold(part, session, source, last, watch, views_are_due=are_due)
             failpoint("job.before_frontier")
             with watch.step("frontier"):
                 publisher.publish(
@@ -165,6 +172,8 @@ class SliceFolder:
         source: LogSource,
         last: Frontier,
         watch: Stopwatch,
+        *,
+        views_are_due: bool,
     ) -> Mark:
         """Folds a slice or a part of it into the tables, which are at `last`; returns its mark."""
         function = self._function
@@ -210,6 +219,8 @@ class SliceFolder:
                 failpoint("job.between_tables")
                 with watch.step("commit"), self._commits.beside(of_function, rows, mark):
                     pass
+                with watch.step("views") if self._views.exist else nullcontext():
+                    self._views.commit(mark, spark, are_due=views_are_due)
             except SPARK_ERRORS as error:
                 raise function.culprits(decoded, spark).first(error, source.here) from error
             else:
@@ -274,8 +285,9 @@ class SliceFolder:
     def _parted(self) -> tuple[list[TableWriter], list[TableWriter]]:
         """Parts the tables into those filled from topics and those that the function fills."""
         filled = {table.name for table in self._pipeline.tables if table.latest is None}
-        return [writer for writer in self.writers if writer.birth.name not in filled], [
-            writer for writer in self.writers if writer.birth.name in filled
+        tables = [writer for writer in self.writers if writer.birth.view is None]
+        return [writer for writer in tables if writer.birth.name not in filled], [
+            writer for writer in tables if writer.birth.name in filled
         ]
 
     def _rows_of_topics(

@@ -100,6 +100,11 @@ class Legs:
         last = self.last()
         return last is not None and last.kind is LegKind.TAIL
 
+    def has_tailed(self) -> bool:
+        """Returns True if the build has had a tail: it may be one that serves."""
+        found = (self._records.get(number) for number in self._records.numbers())
+        return any(leg is not None and leg.kind is LegKind.TAIL for leg in found)
+
     def begin(self, leg: Leg) -> Leg:
         """Writes a leg down. Raises Taken if another process has begun one of that number."""
         failpoint("leg.before_put")

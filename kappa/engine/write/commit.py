@@ -23,12 +23,13 @@ from kappa.engine.read.rows import Rows, RowsInFiles
 from kappa.engine.write.recent import RecentRows
 from kappa.engine.write.rewritten import Rewriting
 from kappa.engine.write.spark_commit import folding, spark_append, spark_merge
-from kappa.state.build import TableBirth, folder, recent_names, table_path
+from kappa.state.build import folder, recent_names, table_path
 from kappa.state.frontier import Frontier
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store
+from kappa.state.table import TableBirth
 from kappa.tables.delta import Guard
 from kappa.tables.merge import committed_columns, contribution_columns, is_mergeable, merge_for
 from kappa.tables.stored_table import StoredTable, ensure_table
@@ -86,9 +87,11 @@ class TableWriter:
         self.birth = birth
         self.path = table_path(store, build, birth.name)
         self._build = build
+        # Whether the commit that was made last had rows.
+        self.has_new_rows = False
         self._driver_rows = driver_rows
         # Combined rows were read beside those of their keys, by Spark: they stay there.
-        self._merge_bytes = merging.at_most_bytes if birth.keys and not birth.is_combined else 0
+        self._merge_bytes = merging.at_most_bytes if birth.row_keys and not birth.is_combined else 0
         self._contributed = arrow_schema(contribution_columns(birth))
         self._schema = arrow_schema(committed_columns(birth))
         self._combiner = (
@@ -148,6 +151,11 @@ class TableWriter:
 
         Returns the writer: `delta-rs`, `spark`, `duckdb`, or `mark` without rows.
         """
+        writer = self._commit(rows, mark)
+        self.has_new_rows = writer != "mark"
+        return writer
+
+    def _commit(self, rows: Rows, mark: Mark) -> str:
         mark = mark.of_table(self.birth.name)
         # Within a leg it rises from each (sub-)slice to the next, be it empty.
         guard = Guard(
@@ -185,7 +193,7 @@ class TableWriter:
             self.recent.merge(rows, mark, guard)
             return
         self._drain()
-        if self.birth.keys:
+        if self.birth.row_keys:
             self.stored.merge(rows, merge_for(self.birth, quoted), mark, guard)
         else:
             self.stored.append(rows, mark, guard)
@@ -194,26 +202,26 @@ class TableWriter:
         # Contributions by key are counted and used: they are kept. Rows to append are as many as
         # the slice's: counting them reads one decoded column, keeping them would take as much
         # memory again.
-        kept = rows.persist() if self.birth.keys else rows
+        kept = rows.persist() if self.birth.row_keys else rows
         try:
             count = kept.count()
             if count <= self._driver_rows or (
                 self._merge_bytes and _bytes_kept(kept) <= self._merge_bytes
             ):
-                return self.commit(kept.toArrow() if count else None, mark)
+                return self._commit(kept.toArrow() if count else None, mark)
             if self._merge_bytes and self._rewriting is not None and self._rewriting.takes(count):
                 kept.write.mode("overwrite").parquet(str(self._rewriting.contributed))
                 return self._rewrite(self._rewriting, mark, guard)
             self._drain()
             before = self.version
             failpoint("table.before_spark_commit")
-            if self.birth.keys:
+            if self.birth.row_keys:
                 self._merge_at_spark(kept, mark, guard)
             else:
                 spark_append(kept, self.path, mark, guard)
             failpoint("table.after_spark_commit")
         finally:
-            if self.birth.keys:
+            if self.birth.row_keys:
                 kept.unpersist()
         self.stored.refresh()
         # Delta skips a transaction that it has seen without a word.
@@ -231,7 +239,7 @@ class TableWriter:
         count, size = rewriting.find(rows.sql)
         try:
             if count <= self._driver_rows or size <= self._merge_bytes:
-                return self.commit(rewriting.found() if count else None, mark)
+                return self._commit(rewriting.found() if count else None, mark)
             if self._merge_bytes and rewriting.takes(count):
                 return self._rewrite(rewriting, mark, guard)
             return self._commit_frame(rewriting.found_at(rows.spark), mark, guard)

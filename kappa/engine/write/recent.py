@@ -21,8 +21,8 @@ import pyarrow as pa
 from kappa.base.failpoint import failpoint
 from kappa.base.sql import quoted
 from kappa.engine.write.recent_part import RecentPart, greatest_in, sum_limits
-from kappa.state.build import TableBirth
 from kappa.state.mark import Mark
+from kappa.state.table import TableBirth
 from kappa.tables.delta import Guard
 from kappa.tables.merge import contributions_of, merge_for
 from kappa.tables.stored_table import StoredTable, open_table

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from kappa.base.errors import unreadable
 from kappa.base.failpoint import failpoint
 from kappa.base.sql import quoted
-from kappa.state.build import TableBirth
 from kappa.state.mark import Mark
+from kappa.state.table import TableBirth
 from kappa.tables.delta import Guard
 from kappa.tables.merge import merge_for
 from kappa.tables.stored_table import ensure_table, open_table

@@ -20,12 +20,13 @@ from kappa.base.duck import Connection, DuckError, open_connection
 from kappa.base.errors import Broken, KappaError
 from kappa.base.sql import text
 from kappa.engine.fold.fold import spark_ddl
-from kappa.state.build import TableBirth
+from kappa.state.table import TableBirth
 from kappa.tables.delta import OVERFLOW_HINT, Guard
 from kappa.tables.merge import contribution_columns, merged_sql
 from kappa.tables.parquet import parquet_sql
 from kappa.tables.versions import files
 from kappa.values.arrow import arrow_schema
+from kappa.views.changes import SEVERAL_ROWS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -123,10 +124,25 @@ class Rewriting:
         )
 
     def _explained(self, told: str) -> KappaError:
+        if self._birth.view is not None:
+            return _explained_view(self._birth.name, told)
         why = f"contributions could not be folded into table {self._birth.name}: {told}"
         if any(word in told for word in _UNFIT):
             return Broken(why, hint=OVERFLOW_HINT)
         return KappaError(why, hint="see whether the disk is full; the slice is folded again")
+
+
+def _explained_view(name: str, told: str) -> KappaError:
+    _, found, rows = told.partition(SEVERAL_ROWS)
+    if found:
+        return Broken(
+            f"view {name} has {SEVERAL_ROWS}{rows}",
+            hint="its keys identify a row: give it other keys, or by=(...) in their place",
+        )
+    return Broken(
+        f"view {name} cannot be computed: {told}",
+        hint="mend its query, and kappa deploy makes a new build of it",
+    )
 
 
 def _typed(merged: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

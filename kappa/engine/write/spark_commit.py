@@ -12,8 +12,8 @@ from kappa.base.errors import Broken
 from kappa.base.sql import spark_quote
 from kappa.engine.function.failure import unfit_in
 from kappa.engine.function.trouble import SPARK_ERRORS
-from kappa.state.build import TableBirth
 from kappa.state.mark import Mark
+from kappa.state.table import TableBirth
 from kappa.tables.delta import OVERFLOW_HINT, Guard
 from kappa.tables.merge import merge_for
 

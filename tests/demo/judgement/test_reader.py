@@ -21,10 +21,11 @@ from kappa.declare.pipeline import Pipeline
 from kappa.journal.events import Served
 from kappa.journal.journal import Journal
 from kappa.journal.receipt import Receipt
-from kappa.state.build import Birth, TableBirth, put_birth, table_path
+from kappa.state.build import Birth, put_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+from kappa.state.table import TableBirth
 from kappa.tables.shape import table_births
 from kappa.values.arrow import arrow_schema
 from kappa.values.columns import parse_type

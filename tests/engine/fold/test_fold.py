@@ -42,7 +42,7 @@ from kappa import (
 )
 from kappa.base.errors import Broken, KappaError
 from kappa.base.failpoint import acting
-from kappa.declare.table import REJECTS
+from kappa.declare.options import REJECTS
 from kappa.log.cluster import TopicFacts
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets

@@ -22,7 +22,7 @@ from kappa.engine.write.maintenance import Maintenance, pinned_versions, wants_j
 from kappa.engine.write.publisher import Publisher
 from kappa.journal.events import Held
 from kappa.journal.journal import Journal
-from kappa.state.build import Birth, TableBirth
+from kappa.state.build import Birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import Kept as KeptFrontier
 from kappa.state.kept import kept_of, put_kept
@@ -30,6 +30,7 @@ from kappa.state.lease import Lease, Pin, ensure_lease, ensure_released, floor, 
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+from kappa.state.table import TableBirth
 from kappa.tables.lasting import take_back_to_frontier
 from kappa.tables.versions import files
 from kappa.values.arrow import arrow_schema

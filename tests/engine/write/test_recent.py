@@ -22,11 +22,12 @@ from kappa.engine.write import recent
 from kappa.engine.write.commit import Merging, TableWriter
 from kappa.engine.write.maintenance import Maintenance
 from kappa.engine.write.publisher import Publisher
-from kappa.state.build import Birth, TableBirth, recent_names, table_path
+from kappa.state.build import Birth, recent_names, table_path
 from kappa.state.frontier import Frontier
 from kappa.state.mark import Mark, origin_mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+from kappa.state.table import TableBirth
 from kappa.tables.branch import begin_from
 from kappa.tables.merge import contribution_columns
 from kappa.tables.stored_table import StoredTable

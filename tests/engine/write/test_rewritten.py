@@ -16,10 +16,10 @@ from waiting import COUNTED, FOLDED, LATEST, commit, contributions
 from kappa.base.errors import Broken, KappaError
 from kappa.engine.write.commit import TableWriter
 from kappa.engine.write.rewritten import Rewriting
-from kappa.state.build import TableBirth
 from kappa.state.mark import Mark, origin_mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+from kappa.state.table import TableBirth
 from kappa.tables.delta import Guard
 from kappa.tables.merge import contribution_columns
 from kappa.tables.versions import files

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kappa.state.build import Birth, TableBirth
+from kappa.state.build import Birth
+from kappa.state.table import TableBirth
 from kappa.values.columns import parse_type
 from replay.changes.readers import Effect, ReaderChange, reader_changes, widens
 

@@ -21,10 +21,11 @@ from kappa.base.clock import now
 from kappa.base.errors import Damaged, ExitCode
 from kappa.journal.events import CaughtUp
 from kappa.journal.journal import Journal
-from kappa.state.build import TableBirth, put_birth, read_birth, recent_names, table_path
+from kappa.state.build import put_birth, read_birth, recent_names, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+from kappa.state.table import TableBirth
 from kappa.sums.recorded import join_sums, sums_records
 from kappa.tables.branch import begin_from
 from kappa.tables.lasting import sync_versions, take_back_to_frontier

@@ -31,10 +31,11 @@ from kappa.journal.events import Abandoned, Event, Proved
 from kappa.journal.journal import Journal
 from kappa.journal.verification import Difference
 from kappa.log.cluster import TopicFacts
-from kappa.state.build import Base, Birth, TableBirth, TopicBirth
+from kappa.state.build import Base, Birth, TopicBirth
 from kappa.state.job.slice_progress import SliceProgress
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+from kappa.state.table import TableBirth
 from kappa.state.witness import LostEnd, Witness, Witnesses
 from replay.look.listings import history_listing
 from replay.prove.causes import doubts_of, likely_causes

@@ -19,7 +19,7 @@ from kappa.engine.write.commit import TableWriter
 from kappa.engine.write.publisher import Publisher
 from kappa.journal.events import CaughtUp, Event, Retired
 from kappa.journal.journal import Journal
-from kappa.state.build import Birth, TableBirth, put_birth, read_birth, table_path
+from kappa.state.build import Birth, put_birth, read_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import Kept, kept_of, put_kept
 from kappa.state.lease import Lease, Pin, ensure_lease, floor
@@ -27,6 +27,7 @@ from kappa.state.lock import Lock
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+from kappa.state.table import TableBirth
 from kappa.tables.delta import open_newest
 from kappa.tables.shape import REJECTS_BIRTH
 from kappa.tables.versions import files

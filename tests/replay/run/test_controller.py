@@ -24,7 +24,7 @@ from kappa.engine.legs.align import Aligner
 from kappa.engine.legs.legs import Legs, tail
 from kappa.journal.events import Abandoned, Served, Staged, SwitchAsked
 from kappa.journal.journal import Journal
-from kappa.state.build import Birth, TableBirth, TopicBirth, put_birth, read_birth, table_path
+from kappa.state.build import Birth, TopicBirth, put_birth, read_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.job.alignment import Alignments
 from kappa.state.job.stopped import Stopped
@@ -32,6 +32,7 @@ from kappa.state.lease import Lease, Pin, ensure_lease, ensure_released, read_le
 from kappa.state.lock import Lock
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+from kappa.state.table import TableBirth
 from kappa.tables.shape import REJECTS_BIRTH
 from kappa.values.arrow import arrow_schema
 from replay.intents.intents import abandon, ask_promote, ask_undo, ask_verify, undone

@@ -20,8 +20,9 @@ from kappa.base.errors import Conflict, KappaError
 from kappa.code.artifact import load_snapshot
 from kappa.journal.events import CaughtUp, Event, Staged, SwitchAsked
 from kappa.journal.journal import Journal
-from kappa.state.build import Birth, TableBirth, read_birth
+from kappa.state.build import Birth, read_birth
 from kappa.state.store import Store
+from kappa.state.table import TableBirth
 from replay.plan.make_plan import make_plan
 from replay.plan.plan import Plan
 from replay.preflight.finding import Accepting

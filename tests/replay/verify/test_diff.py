@@ -22,8 +22,9 @@ from twins import PLANES, appended, compared, folded, latest, make_build
 
 from kappa.base.errors import Broken, KappaError, UsageError
 from kappa.journal.verification import Difference, OutcomeCount
-from kappa.state.build import TableBirth, TopicBirth, table_path
+from kappa.state.build import TopicBirth, table_path
 from kappa.state.store import Store
+from kappa.state.table import TableBirth
 from kappa.values.tally import Tally
 from replay.verify.rows import RowSample
 from serving.reader.reader import Limits

@@ -13,15 +13,15 @@ from msgspec.structs import replace
 from twins import FLIGHTS, PLANES, align, appended, folded, latest, make_build
 
 from kappa.base.errors import Conflict, Unreachable, UsageError
-from kappa.declare.table import Thresholds
+from kappa.declare.options import Thresholds
 from kappa.journal.events import CaughtUp, Verified
 from kappa.journal.journal import Journal
 from kappa.journal.verification import Difference, OutcomeCount
-from kappa.state.build import TableBirth
 from kappa.state.frontier import Frontiers
 from kappa.state.lease import ensure_lease, ensure_released, live_leases, put_floor
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+from kappa.state.table import TableBirth
 from kappa.values.tally import Tally
 from replay.rollout.fold import fold
 from replay.rollout.rollout import Rollout

@@ -14,7 +14,7 @@ from kappa.base.errors import Conflict, Damaged, KappaError
 from kappa.journal.events import Held, Served
 from kappa.journal.journal import Journal
 from kappa.journal.receipt import Receipt, Switched
-from kappa.state.build import Birth, TableBirth, put_birth
+from kappa.state.build import Birth, put_birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.lease import (
     GRACE_SECONDS,
@@ -29,6 +29,7 @@ from kappa.state.lease import (
 )
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+from kappa.state.table import TableBirth
 from serving.pin.catalog import pin, pin_build, pin_pair
 
 

@@ -23,12 +23,13 @@ from kappa.engine.write.publisher import Keeper
 from kappa.journal.events import Event, Retired, Served, Staged
 from kappa.journal.journal import Journal, JournalRecord, as_document
 from kappa.journal.receipt import Receipt
-from kappa.state.build import Birth, TableBirth, folded_by, put_birth, read_birth
+from kappa.state.build import Birth, folded_by, put_birth, read_birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import Kept, ensure_past_gone, kept_of
 from kappa.state.lease import live_leases, put_floor
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+from kappa.state.table import TableBirth
 from replay.retire.retire import ensure_data_deleted
 from serving.pin.at_log import AtEventTime, AtOffsets, frontiers_at, log_time, parse_offsets
 from serving.pin.catalog import pin_at

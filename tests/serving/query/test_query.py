@@ -28,11 +28,12 @@ from kappa.base.errors import Conflict, KappaError, UsageError
 from kappa.base.sql import quoted
 from kappa.journal.journal import Journal
 from kappa.journal.service import Paused
-from kappa.state.build import TableBirth, table_path
+from kappa.state.build import table_path
 from kappa.state.frontier import Frontiers
 from kappa.state.kept import Kept, put_kept
 from kappa.state.lease import live_leases
 from kappa.state.store import Store
+from kappa.state.table import TableBirth
 from kappa.tables.shape import REJECTS_BIRTH
 from kappa.values.arrow import arrow_schema
 from serving.pin.catalog import pin, pin_build
@@ -213,7 +214,7 @@ def test_times_that_two_writers_spell_in_two_ways_are_one_column(
 ) -> None:
     import pyarrow.parquet as pq
 
-    from serving.reader.table_sql import read_sql
+    from kappa.views.served import read_sql
 
     moment = datetime(2013, 1, 1, 5, 0, tzinfo=UTC)
     rows = pa.table({"at": pa.array([moment], pa.timestamp("us", "UTC"))})

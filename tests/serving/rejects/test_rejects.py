@@ -27,10 +27,11 @@ from kappa.lines.written import envelope_line
 from kappa.log.cluster import TopicFacts
 from kappa.log.producer import ProducedRecord
 from kappa.records.redrive import Position, named_original
-from kappa.state.build import Birth, TableBirth, TopicBirth, put_birth, read_birth, table_path
+from kappa.state.build import Birth, TopicBirth, put_birth, read_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+from kappa.state.table import TableBirth
 from kappa.tables.shape import REJECTS_BIRTH
 from kappa.values.arrow import arrow_schema
 from replay.look.rejects_text import reject_text, rejects_listing

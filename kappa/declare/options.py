@@ -1,0 +1,70 @@
+"""What tables and views have in common: names, lists of columns, thresholds. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from kappa.base.errors import DeclarationError
+from kappa.base.source import Source
+from kappa.declare.described import described, shown, texts
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+# Every build has this table; a declared table may not take its name.
+REJECTS = "rejects"
+# The column that marks a row that readers do not see.
+DELETED = "_deleted"
+
+
+class Thresholds(Struct, frozen=True):
+    """The shares of the live build's rows that may differ in a candidate; None is no limit."""
+
+    max_added: float | None = None
+    max_removed: float | None = None
+    max_changed: float | None = None
+
+
+def check_name(source: Source, what: str, name: object) -> None:
+    """Raises DeclarationError if this is no name of a table or a view."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise DeclarationError(
+            f"{source}: {described(name)} is no name of a {what}",
+            hint="use lower case letters, digits and underscores, a letter first",
+        )
+    if name == REJECTS:
+        raise DeclarationError(
+            f"{source}: the name {REJECTS} belongs to the platform",
+            hint=f"choose another name for the {what}",
+        )
+
+
+def thresholds_of(where: str, added: object, removed: object, changed: object) -> Thresholds:
+    """Returns thresholds. Raises DeclarationError, beginning with `where`, if one is no share."""
+    return Thresholds(
+        _share(where, "max_added", added),
+        _share(where, "max_removed", removed),
+        _share(where, "max_changed", changed),
+    )
+
+
+def _share(where: str, threshold: str, share: object) -> float | None:
+    if share is None:
+        return None
+    # True is a number to Python. NaN is between no two numbers, and would never be exceeded.
+    if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
+        raise DeclarationError(
+            f"{where} has {threshold}={shown(share)}, which is no share of its rows",
+            hint=f"give a number from 0 to 1: {threshold}=0.05 is 5 %",
+        )
+    # The birth certificate has it with a point.
+    return float(share)
+
+
+def words_of(where: str, what: str, words: Sequence[str], example: str) -> tuple[str, ...]:
+    """Returns the texts that an option lists. Raises DeclarationError if it lists others."""
+    # A lone string is a sequence of letters: the commonest mistake with tuples of one.
+    if isinstance(words, str):
+        raise DeclarationError(f"{where} has {what}={words!r}", hint=f"write {what}=({words!r},)")
+    return texts(where, what, words, example)

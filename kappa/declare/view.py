@@ -1,0 +1,107 @@
+"""Views, as a pipeline's file declares them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kappa.base.errors import DeclarationError
+from kappa.base.source import Source
+from kappa.declare.described import described
+from kappa.declare.options import Thresholds, check_name, thresholds_of, words_of
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class View:
+    """A query under a `name`, over the pipeline's own tables: joins and ratios belong here.
+
+    `sql` is DuckDB's. It sees the pipeline's own tables and views, and no clock, chance or file. It
+    is computed when it is read.
+
+    With `keys` the view is maintained: stored, and at every frontier exactly the rows of its query
+    over the tables there. `keys` identify a row. Where rows belong together and have no key of
+    their own (each bid with its auction), `by` names what they belong to; it is the keys otherwise.
+    A maintained view has checks and thresholds as a table has.
+
+    Example:
+        View("busy_pages", "select page, visits from page_visits where visits > 100")
+        View("best", "select id, max(price) as price from bids group by id", keys=("id",))
+    """
+
+    name: str
+    sql: str
+    keys: tuple[str, ...]
+    by: tuple[str, ...]
+    checks: tuple[str, ...]
+    thresholds: Thresholds
+    source: Source = field(compare=False)
+
+    def __init__(
+        self,
+        name: str,
+        sql: str,
+        *,
+        keys: Sequence[str] = (),
+        by: Sequence[str] = (),
+        checks: Sequence[str] = (),
+        max_added: float | None = None,
+        max_removed: float | None = None,
+        max_changed: float | None = None,
+    ) -> None:
+        source = Source.of_caller()
+        check_name(source, "view", name)
+        if not isinstance(sql, str) or not sql.strip():
+            given = "no query" if isinstance(sql, str) else f"{described(sql)} for its query"
+            raise DeclarationError(
+                f"{source}: view {name} has {given}",
+                hint=f'write the query as text: View("{name}", "select ... from ...")',
+            )
+        where = f"{source}: view {name}"
+        keys = words_of(where, "keys", keys, '("id",)')
+        by = words_of(where, "by", by, '("id",)')
+        checks = words_of(where, "checks", checks, '["visits > 0"]')
+        for what, columns in (("keys", keys), ("by", by)):
+            wrong = next((each for each in columns if each.startswith("_") or not each), None)
+            if wrong is not None:
+                raise DeclarationError(
+                    f"{where} has {described(wrong)} among its {what}",
+                    hint="a leading underscore marks the platform's own columns",
+                )
+            if len(set(columns)) < len(columns):
+                raise DeclarationError(f"{where} has a column twice among its {what}")
+        if not set(by) <= set(keys) and keys:
+            raise DeclarationError(
+                f"{where} has keys, and its rows belong together by what is no key",
+                hint="rows that have keys belong together by some of them: leave by out,"
+                " or take keys out",
+            )
+        thresholds = thresholds_of(where, max_added, max_removed, max_changed)
+        if not (keys or by) and (checks or thresholds != Thresholds()):
+            raise DeclarationError(
+                f"{where} has {'checks' if checks else 'a threshold'}, and is not maintained",
+                hint="give it keys: then it is stored, checked and compared as a table is",
+            )
+        if max_changed is not None and not keys:
+            raise DeclarationError(
+                f"{where} has max_changed and no keys, so no row of it is ever the changed one of"
+                " another",
+                hint="use max_added and max_removed",
+            )
+        set_field = object.__setattr__
+        set_field(self, "name", name)
+        set_field(self, "sql", sql.strip().rstrip(";"))
+        set_field(self, "keys", keys)
+        set_field(self, "by", by or keys)
+        set_field(self, "checks", checks)
+        set_field(self, "thresholds", thresholds)
+        set_field(self, "source", source)
+
+    @property
+    def part(self) -> str:
+        """Returns its name among the parts of a version."""
+        return f"{'maintained view' if self.is_maintained else 'view'} {self.name}"
+
+    @property
+    def is_maintained(self) -> bool:
+        """Returns True if its rows are stored."""
+        return bool(self.by)

@@ -1,0 +1,4 @@
+"""The maintained views of a build, kept by its job.
+
+- maintained.py: computed after the tables of a slice, and committed beside them
+"""

@@ -1,0 +1,90 @@
+"""A table of a build, as its birth certificate describes it. A value. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct, field
+
+from kappa.declare.options import DELETED, Thresholds
+from kappa.folds.exactness import Exactness
+from kappa.folds.fold import Fold, Option
+from kappa.folds.kinds.registry import fold_of
+
+# A maintained view's own columns: the offsets that its build had folded when a row changed last,
+# and the number of a row without keys among those that belong together.
+SINCE, NUMBER = "_since", "_number"
+
+
+class TableBirth(Struct, frozen=True):
+    """A table as a build makes it.
+
+    Columns are (name, Spark's simple type), with the hidden ones (leading underscore) included.
+    """
+
+    name: str
+    columns: tuple[tuple[str, str], ...]
+    keys: tuple[str, ...] = ()
+    # Served column -> (fold kind, input column).
+    fold: Mapping[str, tuple[str, str | None]] = field(default_factory=dict)
+    latest: str | None = None
+    checks: tuple[str, ...] = ()
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    # If the table is folded by a step: the columns of the rows that the step gets.
+    steps_over: tuple[tuple[str, str], ...] = ()
+    # Served column -> the fold's options, if it has any.
+    options: Mapping[str, Mapping[str, Option]] = field(default_factory=dict)
+    # Served column -> the type of the values in its sketch, which its own type does not show.
+    sketched: Mapping[str, str] = field(default_factory=dict)
+    # If it is a maintained view: its query, the tables that this reads, maintained views among
+    # them, and the columns by which its rows belong together.
+    view: str | None = None
+    reads: tuple[str, ...] = ()
+    by: tuple[str, ...] = ()
+
+    @property
+    def row_keys(self) -> tuple[str, ...]:
+        """Returns the columns that identify a stored row.
+
+        Those are the keys, or the place of a view's row among those that it belongs to.
+        """
+        return (*self.by, NUMBER) if self.by and not self.keys else self.keys
+
+    @property
+    def served(self) -> tuple[tuple[str, str], ...]:
+        """Returns the columns that readers see."""
+        return tuple(column for column in self.columns if not column[0].startswith("_"))
+
+    @property
+    def hides_rows(self) -> bool:
+        """Returns True if it may contain rows that readers do not see, marked by DELETED."""
+        return any(name == DELETED for name, _ in self.columns)
+
+    @property
+    def folds(self) -> dict[str, Fold]:
+        """Returns the fold of each served column that has one."""
+        return {
+            name: fold_of(kind, column, self.options.get(name, {}))
+            for name, (kind, column) in self.fold.items()
+        }
+
+    @property
+    def compared(self) -> tuple[tuple[str, str], ...]:
+        """Returns the served columns, and the hidden ones that a comparison of values needs.
+
+        Those bound how far apart approximate values may be.
+        """
+        beside = {each for name, fold in self.folds.items() for each in fold.compared(name)}
+        return tuple(
+            column for column in self.columns if column in self.served or column[0] in beside
+        )
+
+    @property
+    def is_combined(self) -> bool:
+        """Returns True if one of its folds cannot be expressed by a merge."""
+        return any(fold.is_combined for fold in self.folds.values())
+
+    def exactness(self, column: str) -> Exactness:
+        """Returns how near a served column's values are; a column without a fold is exact."""
+        fold = self.folds.get(column)
+        return Exactness.EXACT if fold is None else fold.exactness(column, dict(self.columns))

@@ -1,0 +1,73 @@
+"""The query for the rows of a maintained view that have changed. Pure.
+
+The view's query is computed whole and compared with what is stored. Rows that are new or other, and
+those that are gone, are what the slice contributes to the view's table (kappa/tables/merge.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kappa.base.sql import quoted, text
+from kappa.declare.options import DELETED
+from kappa.state.table import NUMBER, SINCE, TableBirth
+from kappa.tables.parquet import cast_sql
+
+# So many of the keys that several rows have are named.
+_NAMED = 3
+
+
+def changes_sql(view: TableBirth, relations: Mapping[str, str], stored: str, since: int) -> str:
+    """Returns DuckDB's query for the contributions to a view's table.
+
+    `relations` are queries for what the view reads, by name; `stored` is the query for the rows
+    that its table has, with the columns that identify them. `since` is the offsets that the build
+    has folded by now. The query fails if several rows have the same keys.
+    """
+    kinds = dict(view.columns)
+    columns = [name for name, _ in view.served] + ([] if view.keys else [NUMBER])
+    listed = ", ".join(map(quoted, columns))
+    served = ", ".join(cast_sql(name, kinds[name]) for name, _ in view.served)
+    own = f"select {served} from (\n{view.view}\n)"
+    if not view.keys:
+        order = ", ".join(quoted(name) for name, _ in view.served)
+        by = ", ".join(map(quoted, view.by))
+        own = (
+            f"select *, row_number() over (partition by {by} order by {order}) as"
+            f" {quoted(NUMBER)} from ({own})"
+        )
+    same = " and ".join(
+        f"_old.{quoted(key)} is not distinct from _new.{quoted(key)}" for key in view.row_keys
+    )
+    read = "".join(f"{quoted(name)} as ({relations[name]}),\n" for name in view.reads)
+    mark = f"{since}::bigint as {quoted(SINCE)}"
+    return (
+        f"with {read}_new as materialized ({own}),\n"
+        f"_old as materialized (select {listed} from ({stored}))\n"
+        f"select {listed}, false as {quoted(DELETED)}, {mark} from"
+        f" (select {listed} from _new except all select {listed} from _old)\n"
+        f"union all select {listed}, true as {quoted(DELETED)}, {mark}"
+        f" from _old anti join _new on {same}{_unique(view)}"
+    )
+
+
+def _unique(view: TableBirth) -> str:
+    """Returns a part of the query that has no rows, and fails if keys are not unique."""
+    if not view.keys:
+        return ""
+    keys = ", ".join(map(quoted, view.keys))
+    each = " || ', ' || ".join(
+        f"{text(f'{key}=')} || coalesce({quoted(key)}::varchar, 'null')" for key in view.keys
+    )
+    nothing = ", ".join(
+        f"null as {quoted(name)}" for name, _ in (*view.served, (DELETED, ""), (SINCE, ""))
+    )
+    return (
+        f"\nunion all select {nothing} from (select error({text(SEVERAL_ROWS)} || string_agg(each,"
+        f" '; ')) as failed from (select {each} as each from _new group by {keys} having count(*)"
+        f" > 1 limit {_NAMED}) having count(*) > 0) where failed is not null"
+    )
+
+
+# The beginning of the error for keys that are not unique.
+SEVERAL_ROWS = "several rows have the keys "
