@@ -300,7 +300,7 @@ CELLS = {
             (KAPPA, "spark", "polars", "flink", "consume-c"),
         ),
         Cell("latest", "latest", 5_000_000, 500_000, 5, (KAPPA, "spark", "consume-c")),
-        Cell("archive", "totals", 5_000_000, 16_384, 3, (KAPPA, "kappa-archive", "consume-c")),
+        Cell("archive", "totals", 20_000_000, 16_384, 2, (KAPPA, "kappa-archive", "consume-c")),
         Cell("quick", "totals", 500_000, 16_384, 2, (KAPPA, "spark", "consume")),
         Cell("ordered-large", "sessions", 2_000_000, 16_384, 3, (KAPPA,)),
         # So many events meet 1,026,000 of the keys or so.
