@@ -39,7 +39,7 @@ def _rows_version(
 ) -> str:
     deciding = {}
     for part, hashed in parts.items():
-        kind, *_, name = part.split(" ")
+        kind, name = part.split(" ")[0], part.split(" ")[-1]
         if kind in {"table", "maintained"} and part in declared:
             deciding[part] = without_checks(declared[part], checks.get(name, ()))
         elif kind != "view":

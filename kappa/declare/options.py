@@ -1,4 +1,4 @@
-"""What tables and views have in common: names, lists of columns, thresholds. Pure."""
+"""The options that tables and views have in common: names, columns, thresholds. Pure."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Pipeline:
 
     @property
     def queries(self) -> dict[str, str]:
-        """Returns the queries of the views that are computed when they are read, by name."""
+        """The queries of the views that are computed when they are read, by name."""
         return {view.name: view.sql for view in self.views if not view.is_maintained}
 
     def roots(self, module: str, attribute: str) -> tuple[tuple[str, str], ...]:
@@ -262,10 +262,8 @@ def _check_emitted(pipeline: str, tables: tuple[Table, ...]) -> None:
             raise DeclarationError(
                 f"{table.source}: table {table.name} emits rows into {emitters[table.name]}, "
                 f"which pipeline {pipeline} does not write so",
-                hint=(
-                    f'add Table({emitters[table.name]!r}, emitted="...") to writes, '
-                    "with the columns of what is emitted"
-                ),
+                hint=f'add Table({emitters[table.name]!r}, emitted="...") to writes, '
+                "with the columns of what is emitted",
             )
     for name, taker in takers.items():
         found = [emitter for emitter, into in emitters.items() if into == name]

@@ -21,7 +21,7 @@ class View:
     With `keys` the view is maintained: stored, and at every frontier exactly the rows of its query
     over the tables there. `keys` identify a row. Where rows belong together and have no key of
     their own (each bid with its auction), `by` names what they belong to; it is the keys otherwise.
-    A maintained view has checks and thresholds as a table has.
+    A maintained view has `checks`, `max_added`, `max_removed` and `max_changed` as a table has.
 
     Example:
         View("busy_pages", "select page, visits from page_visits where visits > 100")

@@ -5,12 +5,13 @@ DuckDB says so, of tables without rows.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kappa.base.duck import DUCKDB_ERRORS, Connection, open_connection
 from kappa.base.errors import DeclarationError
-from kappa.base.sql import quoted
+from kappa.base.sql import quoted, text
 from kappa.declare.options import DELETED
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.view import View
@@ -18,6 +19,7 @@ from kappa.state.table import NUMBER, SINCE, TableBirth
 from kappa.tables.shape import table_births
 from kappa.values.columns import Array, Scalar, Struct, Type, parse_type
 from kappa.views.served import read_sql
+from kappa.views.trees import tables_in
 from kappa.views.types import spark_type
 
 
@@ -40,12 +42,12 @@ def view_births(views: Sequence[View], tables: Iterable[TableBirth]) -> tuple[Ta
     """
     if not any(view.is_maintained for view in views):
         return ()
-    births: list[TableBirth] = []
+    births, tables = list[TableBirth](), tuple(tables)
     # Of each view that is not stored: its query, after those of the views that it reads.
     inlined: dict[str, str] = {}
     with open_connection() as duck:
         for table in tables:
-            _make(duck, table.name, read_sql(table, ()))
+            _make(duck, table)
         pending, refused = list(views), dict[str, Exception]()
         while pending:
             refused = {}
@@ -56,28 +58,36 @@ def view_births(views: Sequence[View], tables: Iterable[TableBirth]) -> tuple[Ta
                     refused[view.name] = error
                     continue
                 if not view.is_maintained:
-                    _make(duck, view.name, view.sql)
+                    duck.execute(f"create view {quoted(view.name)} as {view.sql}")
                     inlined[view.name] = view.sql
                     continue
-                births.append(_birth(duck, view, columns, inlined))
-                _make(duck, view.name, read_sql(births[-1], ()))
+                stored = frozenset(table.name for table in (*tables, *births))
+                births.append(_birth(duck, view, columns, inlined, stored))
+                _make(duck, births[-1])
             if len(refused) == len(pending):
                 raise _refused(duck, pending, refused)
             pending = [view for view in pending if view.name in refused]
     return tuple(births)
 
 
-def _make(duck: Connection, name: str, sql: str) -> None:
-    duck.execute(f"create view {quoted(name)} as {sql}")
+def _make(duck: Connection, table: TableBirth) -> None:
+    # No view: DuckDB would name what that reads in its place.
+    duck.execute(f"create table {quoted(table.name)} as {read_sql(table, ())}")
 
 
 def _columns(duck: Connection, view: View) -> list[tuple[str, Any]]:
     found = duck.sql(f"select * from (\n{view.sql}\n)")
-    return list(zip(found.columns, found.types, strict=True))
+    # A subquery gives a column that is there twice another name.
+    names = [name for name, *_ in duck.execute(view.sql).description or ()]
+    return list(zip(names, found.types, strict=True))
 
 
 def _birth(
-    duck: Connection, view: View, columns: list[tuple[str, Any]], inlined: Mapping[str, str]
+    duck: Connection,
+    view: View,
+    columns: list[tuple[str, Any]],
+    inlined: Mapping[str, str],
+    stored: frozenset[str],
 ) -> TableBirth:
     where = f"{view.source}: view {view.name}"
     names = [name for name, _ in columns]
@@ -103,13 +113,7 @@ def _birth(
                     " equality",
                     hint="key by text, whole numbers, decimals, dates or times",
                 )
-    read = duck.get_table_names(view.sql)
-    used, frontier = dict[str, str](), set(read)
-    while frontier:
-        above = {name: inlined[name] for name in frontier if name in inlined}
-        used = {**above, **used}
-        frontier = {each for sql in above.values() for each in duck.get_table_names(sql)} - {*used}
-        read |= frontier
+    used, named_ones = _reached(duck, view.sql, inlined)
     # In the order in which they were made, so that each comes after those it reads.
     named = [f"{quoted(name)} as (\n{inlined[name]}\n)" for name in inlined if name in used]
     sql = f"with {', '.join(named)}\nselect * from (\n{view.sql}\n)" if named else view.sql
@@ -122,8 +126,20 @@ def _birth(
         thresholds=view.thresholds,
         view=sql,
         by=view.by,
-        reads=tuple(sorted(read - {*used})),
+        reads=tuple(sorted(named_ones & stored)),
     )
+
+
+def _reached(duck: Connection, sql: str, inlined: Mapping[str, str]) -> tuple[set[str], set[str]]:
+    """Returns which views a query reaches, and all relations that it and those name."""
+    used, names, texts = set[str](), set[str](), [sql]
+    while texts:
+        found = _names_in(duck, texts.pop())
+        names |= found
+        new = found & inlined.keys() - used
+        used |= new
+        texts += (inlined[name] for name in new)
+    return used, names
 
 
 def _refused(
@@ -145,7 +161,5 @@ def _refused(
 
 
 def _names_in(duck: Connection, sql: str) -> set[str]:
-    try:
-        return set(duck.get_table_names(sql))
-    except DUCKDB_ERRORS:
-        return set()
+    (found,) = duck.execute(f"select json_serialize_sql({text(sql)})").fetchone() or ("",)
+    return {name.lower() for _, name in tables_in(json.loads(found))}

@@ -11,9 +11,9 @@ from typing import Any
 
 from kappa.state.store import Store
 from kappa.sums.whole import are_checked, ensure_whole
+from kappa.views.trees import functions_in, tables_in
 from serving.pin.snapshot import Snapshot
 from serving.reader.relations import Relations, files_of
-from serving.reader.trees import functions_in, tables_in
 
 # They name a table by a value.
 _BY_VALUE = frozenset({"query", "query_table"})

@@ -25,10 +25,10 @@ from kappa.base.errors import KappaError, UsageError
 from kappa.base.sql import text
 from kappa.state.store import Store
 from kappa.tables.parquet import literal
+from kappa.views.trees import tables_in
 from serving.reader.broken import BrokenRelation, damage_of
 from serving.reader.explained import Left, TooMuch, explained
 from serving.reader.table_sql import distinct_names, schema_of
-from serving.reader.trees import tables_in
 
 if TYPE_CHECKING:
     from kappa.base.sections import VerifySettings

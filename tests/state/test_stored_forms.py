@@ -18,6 +18,7 @@ from kappa.base.errors import Damaged
 from kappa.declare.options import Thresholds
 from kappa.declare.table import Table
 from kappa.journal.journal import JournalRecord
+from kappa.state.build import Birth
 from kappa.state.documents import Documents
 from kappa.state.frontier import Frontier
 from kappa.state.lease import Lease
@@ -41,7 +42,11 @@ def read(kind: type[Any], document: object) -> Any:
 
 @pytest.mark.parametrize(("record", "stored"), [*zip(forms.RECORDS, STORED, strict=True)])
 def test_a_record_has_the_form_it_has_always_had(record: Any, stored: str) -> None:
-    assert encoded(Documents(type(record)).plain(record)).decode() == stored
+    plain = Documents(type(record)).plain(record)
+    for table in plain.get("tables", ()) if isinstance(record, Birth) else ():
+        # These came later.
+        assert (table.pop("view"), table.pop("reads"), table.pop("by")) == (None, (), ())
+    assert encoded(plain).decode() == stored
     assert read(type(record), json.loads(stored)) == record
 
 

@@ -18,7 +18,11 @@ from kappa.views.changes import changes_sql
 
 ITEMS = TableBirth("items", (("id", "bigint"), ("kind", "string"), ("n", "bigint")))
 VIEWS = (
-    View("keyed", "select kind, count(*) as rows, sum(n) as n from items group by kind", keys=("kind",)),
+    View(
+        "keyed",
+        "select kind, count(*) as rows, sum(n) as n from items group by kind",
+        keys=("kind",),
+    ),
     View("pairs", "select kind, n from items", by=("kind",)),
     View("alone", "select n, kind from items where n is null", by=("n", "kind")),
 )
@@ -40,7 +44,7 @@ def test_stored_rows_with_the_changes_are_the_rows_of_the_query(name: str, seed:
     view, draw = BIRTHS[name], random.Random(seed)
     listed = ", ".join(column for column, _ in view.columns)
     shown = ", ".join(column for column, _ in view.served)
-    stored = f"select * from stored where not _deleted"
+    stored = "select * from stored where not _deleted"
     with open_connection() as duck:
         put(duck, draw)
         duck.execute("create view items as select * from base")
@@ -53,9 +57,7 @@ def test_stored_rows_with_the_changes_are_the_rows_of_the_query(name: str, seed:
                 "create or replace table contributed as "
                 + changes_sql(view, {"items": "select * from base"}, stored, since)
             )
-            (count,) = duck.execute(
-                f"select count(*) from ({view.view})"
-            ).fetchone() or (0,)
+            (count,) = duck.execute(f"select count(*) from ({view.view})").fetchone() or (0,)
             merged = merged_sql(view, "select * from stored", ["select * from contributed"])
             duck.execute(f"create or replace table merged as select {listed} from ({merged})")
             duck.execute("create or replace table stored as select * from merged")
@@ -86,6 +88,7 @@ def test_several_rows_of_one_key_are_refused_with_the_key() -> None:
     with open_connection() as duck:
         duck.execute("create table base (id bigint, kind varchar, n bigint)")
         duck.execute("insert into base values (1, 'a', 1), (2, 'a', 1), (3, 'b', null)")
+        duck.execute("create view items as select * from base")
         duck.execute(f"create table stored as select * from ({_none(view)})")
 
         with pytest.raises(DuckError, match="several rows have the keys kind=a, n=1"):

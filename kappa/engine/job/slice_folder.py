@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
 
 from pyspark.sql import SparkSession
 
@@ -219,8 +218,7 @@ class SliceFolder:
                 failpoint("job.between_tables")
                 with watch.step("commit"), self._commits.beside(of_function, rows, mark):
                     pass
-                with watch.step("views") if self._views.exist else nullcontext():
-                    self._views.commit(mark, spark, are_due=views_are_due)
+                self._views.commit(mark, spark, watch, are_due=views_are_due)
             except SPARK_ERRORS as error:
                 raise function.culprits(decoded, spark).first(error, source.here) from error
             else:

@@ -1,4 +1,4 @@
-"""The maintained views of a build: computed after the tables of a slice, for the same frontier.
+"""The maintained views of a build, computed after a slice's tables for the same frontier.
 
 A view whose sources have changed is computed whole by DuckDB, over the files of the versions that
 the frontier will name. What differs from its stored rows is committed as contributions are
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from pyspark.sql import SparkSession
 
+from kappa.base.clock import Stopwatch
 from kappa.engine.read.rows import RowsInFiles
 from kappa.engine.write.commit import TableWriter
 from kappa.state.mark import Mark
@@ -31,17 +32,17 @@ class MaintainedViews:
         # What a job before has left is not known: it may have ended within a leg.
         self._stale = {writer.birth.name for writer in self._views}
 
-    @property
-    def exist(self) -> bool:
-        """True if the build has any."""
-        return bool(self._views)
-
-    def commit(self, mark: Mark, spark: SparkSession, *, are_due: bool) -> None:
+    def commit(self, mark: Mark, spark: SparkSession, watch: Stopwatch, *, are_due: bool) -> None:
         """Commits a slice to all views, after its tables.
 
         Views that are not `are_due` yet keep their rows, and are computed later. Raises Broken if a
         view cannot be computed, or has several rows of one key.
         """
+        if self._views:
+            with watch.step("views"):
+                self._commit(mark, spark, are_due=are_due)
+
+    def _commit(self, mark: Mark, spark: SparkSession, *, are_due: bool) -> None:
         changed = {name for name, writer in self._writers.items() if writer.has_new_rows}
         changed -= {writer.birth.name for writer in self._views}
         for writer in self._views:

@@ -136,7 +136,7 @@ def _explained_view(name: str, told: str) -> KappaError:
     _, found, rows = told.partition(SEVERAL_ROWS)
     if found:
         return Broken(
-            f"view {name} has {SEVERAL_ROWS}{rows}",
+            f"view {name}: {SEVERAL_ROWS}{rows}",
             hint="its keys identify a row: give it other keys, or by=(...) in their place",
         )
     return Broken(

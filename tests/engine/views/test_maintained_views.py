@@ -1,0 +1,176 @@
+"""I11: at every frontier a maintained view is exactly its SQL over the tables there."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kappa import Pipeline, Table, Topic, View, count, max_, pipeline
+from kappa.base.duck import open_connection
+from kappa.base.errors import Broken
+from kappa.base.sql import quoted
+from kappa.state.offsets import Offsets
+from kappa.tables.versions import files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal
+
+pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("interpreted")]
+
+BIDS = Topic("bids", event="auction int not null, price bigint, bidder string", partitions=2)
+AUCTIONS = Topic(
+    "auctions", kind="compacted", key="id", event="id int not null, category string", partitions=2
+)
+WINNING = """
+    select a.id as auction, a.category, max(b.price) as price, count(*) as bids
+    from auctions a join bids b on b.auction = a.id group by a.id, a.category
+"""
+
+
+@pipeline(
+    reads={"bids": BIDS, "auctions": AUCTIONS},
+    writes=[
+        Table("bids"),
+        Table("auctions", latest=AUCTIONS),
+        Table("totals", keys=("auction",), fold={"n": count(), "most": max_("price")}),
+        View("by_category", "select category, avg(price) as mean, count(*) as n from winning"
+             " group by category", keys=("category",)),
+        View("winning", WINNING, keys=("auction",)),
+        View("busy", "select auction from totals where n > 2"),
+        View("busy_bids", "select b.* from bids b semi join busy using (auction)", by=("auction",)),
+        View("unsold", "select id from auctions anti join bids on auction = id", keys=("id",)),
+        View(
+            "sides",
+            "select coalesce(t.auction, a.id) as id, a.category, t.most from totals t"
+            " full join auctions a on a.id = t.auction",
+            keys=("id",),
+        ),
+    ],
+)  # fmt: skip
+def market(bids: DataFrame) -> dict[str, DataFrame]:
+    return {"bids": bids.select("auction", "price", "bidder"), "totals": bids}
+
+
+def put(log: MemoryLog, draw: random.Random, records: int) -> None:
+    """Adds bids of few auctions, and auctions that come, move to another category, and go."""
+    for _ in range(records):
+        auction = draw.randrange(6)
+        key = str(auction).encode()
+        if draw.random() < 0.3:
+            value = {"id": auction, "category": draw.choice(["a", "b", None])}
+            record = draw.choice([json.dumps(value).encode()] * 3 + [None])
+            log.add("auctions", auction % 2, record, key=key)
+        else:
+            bid = {"auction": auction, "price": draw.choice([None, 1, 2, 3]), "bidder": "é"}
+            log.add("bids", draw.randrange(2), json.dumps(bid).encode(), key=key)
+
+
+def ensure_views_hold(built: Rehearsal, made: Pipeline = market) -> None:
+    from serving.reader.relations import tables_of
+
+    versions = built.publisher.newest.versions
+    served = tables_of(built.birth, versions, built.store, listed=files)
+    views = {view.name: view.sql for view in made.views}
+    with open_connection() as duck:
+        duck.execute("create schema stored")
+        for name, table in served.items():
+            schema = "stored" if name in views else "main"
+            duck.execute(f"create view {schema}.{quoted(name)} as {table.sql}")
+        waiting = dict(views)
+        while waiting:
+            for name, sql in tuple(waiting.items()):
+                try:
+                    duck.execute(f"create view {quoted(name)} as {sql}")
+                except Exception as error:  # noqa: BLE001  # it reads a view that comes later
+                    assert len(waiting) > 1, error
+                    continue
+                del waiting[name]
+        for view in made.views:
+            if view.is_maintained:
+                sides = [f"from stored.{view.name}", f"from main.{view.name}"]
+                for one, other in (sides, sides[::-1]):
+                    assert duck.execute(f"{one} except all {other}").fetchall() == [], view.name
+
+
+@pytest.mark.parametrize("driver_rows", [1_000, 0])
+def test_a_view_is_its_query_at_each_frontier_whatever_the_slices(
+    spark: SparkSession, tmp_path: Path, driver_rows: int
+) -> None:
+    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
+
+    draw, log = random.Random(28), MemoryLog()
+    with local_pipeline(market) as made:
+        built = Rehearsal(tmp_path, made, log, driver_rows=driver_rows)
+        for number in range(6):
+            put(log, draw, draw.choice([0, 1, 7, 30]))
+            if number == 3:
+                built.die_before_the_frontier_of(log.end)
+                built.begin(driver_rows=driver_rows)
+            built.fold(log.end)
+            ensure_views_hold(built)
+        whole = Rehearsal(tmp_path / "whole", made, log, driver_rows=driver_rows)
+        whole.fold(log.end)
+        ensure_views_hold(whole)
+
+
+def test_views_of_a_new_build_are_computed_at_the_end_of_a_leg(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    from kappa.base.clock import Stopwatch
+    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
+
+    log = MemoryLog()
+    with local_pipeline(market) as made:
+        built = Rehearsal(tmp_path, made, log, driver_rows=1_000)
+        put(log, random.Random(1), 60)
+        half = Offsets(
+            {
+                topic: {p: end // 2 for p, end in parts.items()}
+                for topic, parts in log.end.next.items()
+            }
+        )
+        for end in (half, log.end):
+            built.slices.fold(
+                built._next(end), lambda: spark, log, built.publisher, Stopwatch(), views_at=log.end
+            )  # type: ignore[arg-type]
+            if end is half:
+                assert stored(built, "winning") == 0 < stored(built, "bids")
+        ensure_views_hold(built)
+
+
+def stored(built: Rehearsal, table: str) -> int:
+    return built.table(table).num_rows
+
+
+@pipeline(
+    reads={"bids": BIDS},
+    writes=[Table("bids"), View("one", "select auction, price from bids", keys=("auction",))],
+)
+def several(bids: DataFrame) -> dict[str, Any]:
+    return {"bids": bids.select("auction", "price")}
+
+
+def test_rows_of_one_key_stop_the_build_with_the_key(spark: SparkSession, tmp_path: Path) -> None:
+    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
+
+    log = MemoryLog()
+    with local_pipeline(several) as made:
+        built = Rehearsal(tmp_path, made, log, driver_rows=1_000)
+        for price in (1, 2):
+            log.add("bids", 0, json.dumps({"auction": 7, "price": price}).encode())
+
+        with pytest.raises(Broken, match="view one: several rows have the keys auction=7"):
+            built.fold(log.end)
+
+
+def test_the_law_of_slices_holds_for_views(spark: SparkSession) -> None:
+    from kappa.testing import law_of_slices, some_events
+
+    law_of_slices(market, some_events(market, 24), cuts=2)
