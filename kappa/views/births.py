@@ -1,4 +1,4 @@
-"""Maintained views as the tables of a build: what their queries read, and which columns they have.
+"""Maintained views as tables of a build: what they read, and their columns.
 
 DuckDB says so, of tables without rows.
 """
@@ -37,8 +37,8 @@ def build_tables(
 def view_births(views: Sequence[View], tables: Iterable[TableBirth]) -> tuple[TableBirth, ...]:
     """Returns the maintained views as tables, each after those it reads.
 
-    Raises DeclarationError, with the view's line, if its query cannot be read, its keys are no
-    columns of it, or a table cannot have its columns.
+    Raises DeclarationError, with the view's line, if its query cannot be read or has rows over no
+    rows, its keys are no columns of it, or a table cannot have its columns.
     """
     if not any(view.is_maintained for view in views):
         return ()
@@ -113,6 +113,12 @@ def _birth(
                     " equality",
                     hint="key by text, whole numbers, decimals, dates or times",
                 )
+    if duck.execute(view.sql).fetchone() is not None:
+        raise DeclarationError(
+            f"{where} has rows where its tables have none, and a new build stores none then",
+            hint="group its rows by something; or leave keys out: then it is computed when it"
+            " is read",
+        )
     used, named_ones = _reached(duck, view.sql, inlined)
     # In the order in which they were made, so that each comes after those it reads.
     named = [f"{quoted(name)} as (\n{inlined[name]}\n)" for name in inlined if name in used]

@@ -177,6 +177,8 @@ def _changes(before: TableBirth, after: TableBirth) -> Iterator[tuple[str, str, 
     compared = (
         ("keys", ", ".join(before.keys), ", ".join(after.keys)),
         ("topic", before.latest or "", after.latest or ""),
+        # A branch may have no slice to compute it in.
+        ("query", _shown(before.view), _shown(after.view)),
         *(
             (f"fold of {column}", _fold(before, column), _fold(after, column))
             for column in sorted(before.fold.keys() | after.fold.keys())
@@ -196,6 +198,11 @@ def _changes(before: TableBirth, after: TableBirth) -> Iterator[tuple[str, str, 
         ),
     )
     yield from (change for change in compared if change[1] != change[2])
+
+
+def _shown(query: str | None) -> str:
+    """Returns a maintained view's query in one line that differs where the query does."""
+    return "" if query is None else " ".join(query.split())
 
 
 def _fold(table: TableBirth, column: str) -> str:

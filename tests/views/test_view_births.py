@@ -91,6 +91,10 @@ def test_views_that_are_not_maintained_are_no_tables() -> None:
     ("views", "told"),
     [
         ([View("v", "select id from auctions", keys=("nr",))], "has nr among its keys.*no such"),
+        (
+            [View("v", "select 1 as id, count(*) as n from bids", keys=("id",))],
+            "has rows where its tables have none",
+        ),
         ([View("v", "select id from auctions", by=("nr",))], "has nr among its by.*no such column"),
         ([View("v", "select x from auctions", keys=("x",))], "has x of type double among its keys"),
         ([View("v", "select id, id from auctions", keys=("id",))], "has a column id"),

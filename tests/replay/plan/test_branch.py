@@ -217,6 +217,11 @@ OTHER_STATE = replace(
         ),
         (OTHER_TYPE, born(), "the column n of table delays changed: int to bigint"),
         (OTHER_STATE, born(), "the column _state of table delays changed: none to int"),
+        (
+            replace(V2, tables=(structs.replace(V2.tables[0], view="select\n1"), *V2.tables[1:])),
+            born(),
+            "the query of table delays changed: none to select 1",
+        ),
         (replace(V2, tables=V2.tables[1:]), born(), "table delays is gone"),
         (V2, structs.replace(born(), tables=born().tables[1:]), "table delays is new"),
         (
