@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 _WATCH_SECONDS = 1.0
+_TOGETHER_SECONDS = 20.0
 
 
 def status(
@@ -158,7 +159,12 @@ def diff(
     builds = builds_to_compare(here.state(), pipeline, before, after)
     with (
         moving("comparing"),
-        pin_equal(here.store, *builds, lease_seconds=here.lease_seconds) as (pair, pinned),
+        pin_equal(
+            here.store,
+            *builds,
+            lease_seconds=here.lease_seconds,
+            wait_seconds=0 if here.bootstrap_servers is None else _TOGETHER_SECONDS,
+        ) as (pair, pinned),
     ):
         log = None if here.bootstrap_servers is None else here.log()
         found = compare_pair(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
+from msgspec import Meta
 from msgspec.structs import replace
 
 from kappa.base.errors import SettingsError
@@ -43,7 +44,9 @@ class Settings(Section, frozen=True):
     """All settings of one project; `project` is the folder of kappa.toml."""
 
     project: Path = Path()
-    root: Annotated[str, "folder of everything; relative to the project"] = ".kappa"
+    root: Annotated[str, Meta(min_length=1), "folder of everything; relative to the project"] = (
+        ".kappa"
+    )
     durability: Annotated[
         Durability,
         "disk: what is acknowledged is on the disk, and survives a power loss; "

@@ -58,6 +58,7 @@ class Looked:
     heard_seconds: float
     kept: bool
     runs: bool
+    asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,8 @@ def after_look(
         waits = not seen.end.equals(seen.offsets)
         if in_turns:
             waits = waits and (
-                seen.end.distance(seen.offsets) >= many
+                seen.asked
+                or seen.end.distance(seen.offsets) >= many
                 or not seen.end.covers(seen.offsets)
                 or now - known.since >= promise.turn_seconds
             )

@@ -9,10 +9,12 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Protocol
 
+from kappa.base.clock import now as clock_now
 from kappa.base.errors import KappaError, Unreachable
 from kappa.engine.legs.legs import has_tail
 from kappa.state.build import read_birth
 from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.job.turns import end_turn, turns_asked
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from replay.children.rest import Looked, Promise, Repose, after_look
@@ -63,7 +65,13 @@ class Rests:
         self._topics: dict[str, frozenset[str]] = {}
         self._wanted = frozenset[str]()
         self._look_at = 0.0
+        self._woken: dict[str, str] = {}
         self._watched_until = 0.0
+
+    @property
+    def woken(self) -> Mapping[str, str]:
+        """The times at which builds were woken last: until then they had all there was."""
+        return self._woken
 
     def resting(
         self, wanted: frozenset[str], kept: frozenset[str], runs: frozenset[str], log: TopicEnds
@@ -85,9 +93,10 @@ class Rests:
             with suppress(Unreachable):
                 self._look(wanted, kept, runs, log)
             for build in sorted(self._at_rest() - before):
-                self._say(f"build {build} rests until there is something to fold")
+                self._say(f"build {build} rests")
             for build in sorted((before & wanted) - self._at_rest()):
                 self._say(f"build {build} wakes")
+                self._woken[build] = clock_now()
         return self._at_rest() & wanted
 
     def _at_rest(self) -> frozenset[str]:
@@ -107,7 +116,7 @@ class Rests:
         asked = [
             build for build, newest in frontiers.items() if self._is_due(build, newest, kept, now)
         ]
-        ends = self._ends(asked, log)
+        ends, turns = self._ends(asked, log), turns_asked(self._store)
         for build in asked:
             newest, before = frontiers[build], self._known.get(build)
             end, promise = ends.get(build), self._promise(build, log)
@@ -121,7 +130,10 @@ class Rests:
                 self._wall() - datetime.fromisoformat(newest.heard).astimezone(UTC).timestamp(),
                 build in kept,
                 build in runs,
+                build in turns,
             )
+            if seen.asked:
+                end_turn(self._store, build)
             self._known[build] = after_look(
                 before,
                 seen,

@@ -17,6 +17,8 @@ from serving.reader.explained import TooMuch
 from serving.reader.reader import Limits
 
 _SAMPLES = 5
+# How long whoever looks waits for a build that rests.
+_TOGETHER_SECONDS = 10.0
 _KEPT = 8
 # Builds that go on are compared at their frontiers; a result stays true of those.
 _FRESH_SECONDS = 60.0
@@ -72,10 +74,13 @@ def _cache(key: tuple[str, str, str], found: Comparison | KappaError) -> Compari
 def _compared(desk: Desk, before: str, after: str) -> Comparison | KappaError:
     here, seconds = desk.here, desk.here.settings.serve.compare_seconds
     try:
-        with pin_equal(here.store, before, after, lease_seconds=here.lease_seconds) as (
-            pair,
-            pinned,
-        ):
+        with pin_equal(
+            here.store,
+            before,
+            after,
+            lease_seconds=here.lease_seconds,
+            wait_seconds=_TOGETHER_SECONDS,
+        ) as (pair, pinned):
             return compare_pair(
                 here.store,
                 pair,

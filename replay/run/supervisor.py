@@ -256,7 +256,7 @@ def _loop(
                 say(line)
         # For people to read, and nothing else: a full disk was reported above.
         with contextlib.suppress(KappaError, OSError):
-            reporter.report(controller.state, controller.waits, resting)
+            reporter.report(controller.state, controller.waits, resting, rests.woken)
         if kafka.bootstrap_servers != ready_at:
             with announcing.reported_once():
                 me = process_id(os.getpid())

@@ -216,17 +216,16 @@ def _with_state(
     build: BuildStatus, state: State, underway: Underway, soak_seconds: float
 ) -> BuildStatus:
     """Adds the supervisor's report, and what the journal says of its pipeline."""
-    waiting = (
-        Waiting() if build.rollout is None else underway.rollouts.get(build.rollout.id, Waiting())
-    )
-    kept_until = soak_end(state, build.pipeline, soak_seconds) if build.role == "idle" else None
+    waiting = underway.rollouts.get(0 if build.rollout is None else build.rollout.id, Waiting())
+    serves = build.role == "live"
     return replace(
         build,
-        kept_until=kept_until,
+        kept_until=soak_end(state, build.pipeline, soak_seconds) if build.role == "idle" else None,
         waits_for=waiting.waits_for,
         rate=waiting.rate,
         trouble=underway.trouble(build.build),
         rests=build.build in underway.resting,
+        fresh_at=underway.fresh_at(build.build, build.fresh_at) if serves else build.fresh_at,
         pause=state.paused.get(build.pipeline),
         retirement=state.retirements.get(build.pipeline),
     )

@@ -189,7 +189,8 @@ def _note(build: BuildStatus) -> str:
         for each in build.held_back
     ]
     if build.rests:
-        parts.append("rests until there is something to fold")
+        in_turns = build.role == "idle"
+        parts.append(f"rests{', and folds in turns' if in_turns else ' until a record comes'}")
     if build.kept_until is not None and build.rollout is None:
         parts.append(
             f"kept until {build.kept_until.isoformat(timespec='seconds').replace('+00:00', 'Z')}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 
 from msgspec import Struct, field
 
@@ -20,6 +21,7 @@ from replay.rollout.state import State
 _NAME = "run/underway.json"
 # Rates change all the time; nobody reads more often.
 _REPORT_SECONDS = 1.0
+_NONE: Mapping[str, str] = {}
 # A rate over less tells more of the moment than of the replay; over more, too little of now.
 _LEAST_SECONDS = 1.0
 _WINDOW_SECONDS = 15.0
@@ -56,15 +58,29 @@ class Deaths(Struct, frozen=True):
 
 
 class Underway(Struct, frozen=True):
-    """All of it: waits by the rollout's number, deaths by build, and the builds that rest."""
+    """All of it: waits by the rollout's number, deaths by build, and the builds that rest.
+
+    `woken` is when builds were woken last.
+    """
 
     rollouts: Mapping[int, Waiting] = field(default_factory=dict)
     deaths: Mapping[str, Deaths] = field(default_factory=dict)
     resting: tuple[str, ...] = ()
+    woken: Mapping[str, str] = field(default_factory=dict)
 
     def trouble(self, build: str) -> str:
         """Returns what is wrong with a build's job, or ""."""
         return self.deaths[build].text(build) if build in self.deaths else ""
+
+    def fresh_at(self, build: str, published: datetime | None) -> datetime | None:
+        """Returns when its readers last had all there was, if its newest frontier is of then.
+
+        A build that rests had all of it at the supervisor's last look.
+        """
+        if published is None or build in self.resting:
+            return None if published is None else datetime.now(UTC)
+        woken = self.woken.get(build)
+        return published if woken is None else max(published, datetime.fromisoformat(woken))
 
 
 _UNDERWAY = Documents(Underway, derived=True, synced=False)
@@ -108,18 +124,25 @@ class Reporter:
         self._paces: dict[int, Pace] = {}
         self._reported: Underway | None = None
         self._waits: Mapping[int, str] = {}
+        self._woken: Mapping[str, str] = {}
         self._due = 0.0
 
     def report(
-        self, state: State, waits: Mapping[int, str], resting: frozenset[str] = frozenset()
+        self,
+        state: State,
+        waits: Mapping[int, str],
+        resting: frozenset[str] = frozenset(),
+        woken: Mapping[str, str] = _NONE,
     ) -> None:
         """Writes the report if it has changed.
 
-        `waits` is what each active rollout waits for. The jobs of `resting` builds are not to run.
+        `waits` is what each active rollout waits for. The jobs of `resting` builds are not to run;
+        `woken` is when builds were woken last.
         """
-        if waits == self._waits and self._clock() < self._due:
+        if (waits, woken) == (self._waits, self._woken) and self._clock() < self._due:
             return
         self._waits, self._due = dict(waits), self._clock() + _REPORT_SECONDS
+        self._woken = dict(woken)
         rollouts = {
             rollout.id: Waiting(waits.get(rollout.id, ""), self._rate(rollout.id, rollout.build))
             for rollout in state.active_rollouts
@@ -135,7 +158,8 @@ class Reporter:
         at_rest = tuple(
             build for build in sorted(state.wanted_builds()) if state.folded_by(build) in resting
         )
-        now = Underway(rollouts, deaths, at_rest)
+        at = {build: woken[of] for build in jobs if (of := state.folded_by(build)) in woken}
+        now = Underway(rollouts, deaths, at_rest, at)
         if now != self._reported:
             _UNDERWAY.put(self._store, _NAME, now)
             self._reported = now

@@ -8,6 +8,7 @@ difference.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from kappa.base.errors import Conflict, UsageError
 from kappa.state.build import comparable_topics, folded_by, read_birth
 from kappa.state.frontier import Frontier
 from kappa.state.job.alignment import Alignments
+from kappa.state.job.turns import ask_turn
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from replay.rollout.numbered import build_named, rollout_named
@@ -29,6 +31,7 @@ from serving.query.pair import connect_pair
 from serving.reader.reader import Limits
 
 _LOOKS = 5
+_NAP_SECONDS = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,17 +151,52 @@ def newest_pair(store: Store, before: str, after: str) -> Pair:
         raise Conflict(
             f"build {before} is at {here}, and build {after} at {there}: {apart:,} "
             "offsets apart, so their rows cannot be compared",
-            hint=f"kappa verify {births[1].pipeline} brings a candidate to the offsets of the "
-            "live build, and compares them",
+            hint="ask again when fewer records come; kappa verify brings a candidate to the"
+            " offsets of the live build, whatever comes",
         )
     return Pair(one, other, comparable, None)
 
 
+def bring_together(store: Store, before: str, after: str, *, seconds: float) -> None:
+    """Has the build that rests behind the other fold what there is, and waits for it.
+
+    It waits no longer than some seconds. A platform must be up.
+    """
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            newest_pair(store, before, after)
+        except Conflict:
+            for build in (before, after):
+                ask_turn(store, folded_by(store, build))
+            time.sleep(_NAP_SECONDS)
+        else:
+            return
+
+
 @contextmanager
 def pin_equal(
-    store: Store, before: str, after: str, *, lease_seconds: float
+    store: Store, before: str, after: str, *, lease_seconds: float, wait_seconds: float = 0
 ) -> Iterator[tuple[Pair, PinnedSnapshot]]:
-    """Pins two builds at equal offsets. Raises Conflict if no such frontiers are kept."""
+    """Pins two builds at equal offsets. Raises Conflict if no such frontiers are kept.
+
+    If they are apart, one of them may rest: it is woken, and waited for (`bring_together`).
+    """
+    with ExitStack() as kept:
+        try:
+            found = kept.enter_context(_pinned(store, before, after, lease_seconds))
+        except Conflict:
+            if not wait_seconds:
+                raise
+            bring_together(store, before, after, seconds=wait_seconds)
+            found = kept.enter_context(_pinned(store, before, after, lease_seconds))
+        yield found
+
+
+@contextmanager
+def _pinned(
+    store: Store, before: str, after: str, lease_seconds: float
+) -> Iterator[tuple[Pair, PinnedSnapshot]]:
     with ExitStack() as kept:
         for pair in _chances(store, before, after):
             try:

@@ -72,9 +72,17 @@ def test_what_rests_can_be_replaced_and_what_was_kept_has_all_after_an_undo(bed:
     status = {each["build"]: each for each in bed.must("status", "-o", "json").json()["builds"]}
     assert status[first]["role"] == "idle"
     assert not status[first]["trouble"]
-    assert "rests until there is something to fold" in status[first]["note"]
+    assert "rests, and folds in turns" in status[first]["note"]
+    # A comparison has it fold what there is.
+    bed.must("diff", "shop")
+    kept = bed.frontier(first)
+    assert kept is not None
+    assert kept.offsets.covers(acknowledged.offsets)
+    wait_until_at_rest(bed)
+    acknowledged = bed.log.produce((order(number) for number in range(80, 85)), "orders")
+    bed.wait_until_folded("shop", acknowledged.offsets)
 
     bed.must("undo", "--yes")
 
     assert bed.live("shop") == first
-    assert bed.rows(COUNTED)[0]["n"] == total + 10
+    assert bed.rows(COUNTED)[0]["n"] == total + 15

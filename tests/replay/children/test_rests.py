@@ -14,6 +14,7 @@ from kappa.base.errors import KappaError, Unreachable
 from kappa.engine.legs.legs import Leg, LegKind, Legs
 from kappa.state.build import TopicBirth
 from kappa.state.frontier import Frontiers
+from kappa.state.job.turns import ask_turn, turns_asked
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from replay.children.rests import Rests
@@ -180,3 +181,23 @@ def test_the_log_is_looked_at_often_at_first_and_then_twice_a_second(desk: Desk)
     assert asked(5) == pytest.approx(50, abs=2)
     desk.now = 20.0
     assert asked(5) == pytest.approx(10, abs=2)
+
+
+def test_a_kept_build_that_is_asked_for_folds_what_there_is_and_rests_again(desk: Desk) -> None:
+    kept = frozenset("a")
+    desk.log.ends[FLIGHTS.name] += 1
+    while desk.rest(kept=kept) != "a":
+        desk.fold("b")
+    assert desk.rest(kept=kept) == "a"
+
+    ask_turn(desk.store, "a")
+
+    assert desk.rest(kept=kept) == ""
+    assert turns_asked(desk.store) == NONE
+    assert desk.rests.woken["a"] <= clock_now()
+    desk.fold("a")
+    assert "a" in desk.rest(kept=kept)
+    # One that has nothing to fold goes on resting, and the asking is over.
+    ask_turn(desk.store, "a")
+    assert "a" in desk.rest(kept=kept)
+    assert turns_asked(desk.store) == NONE

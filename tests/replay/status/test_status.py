@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from kappa.state.store import Store
 from replay.look.desk import beat_of
 from replay.status.status import HeldBack, held_back, observe_status
 from replay.status.status_text import status_listing
+from replay.status.underway import Underway
 
 FLIGHTS = Offsets({"flights": {0: 40, 1: 7}})
 
@@ -137,6 +138,20 @@ def test_a_build_with_nothing_behind_it_is_fresh_however_long_its_topic_rests(
     status = observe_status(store, Ended(log, log))
 
     assert status.builds[0].age_seconds(datetime(2026, 1, 1, 1, tzinfo=UTC)) == age
+
+
+def test_the_rows_of_a_build_that_has_rested_are_as_old_as_its_waking() -> None:
+    published, woken = (datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in (1, 9))
+    underway = Underway(resting=("r",), woken={"w": woken.isoformat(), "r": woken.isoformat()})
+
+    assert underway.fresh_at("w", published) == woken
+    assert underway.fresh_at("w", woken + timedelta(1)) == woken + timedelta(1)
+    assert underway.fresh_at("other", published) == published
+    assert underway.fresh_at("w", None) is None
+    now = datetime.now(UTC)
+    found = underway.fresh_at("r", published)
+    assert found is not None
+    assert found >= now
 
 
 def test_the_age_of_a_build_is_that_of_its_frontier_where_no_broker_answers(store: Store) -> None:

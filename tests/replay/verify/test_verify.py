@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +20,7 @@ from kappa.journal.events import CaughtUp, Verified
 from kappa.journal.journal import Journal
 from kappa.journal.verification import Difference, OutcomeCount
 from kappa.state.frontier import Frontiers
+from kappa.state.job.turns import turns_asked
 from kappa.state.lease import ensure_lease, ensure_released, live_leases, put_floor
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -25,7 +28,7 @@ from kappa.state.table import TableBirth
 from kappa.values.tally import Tally
 from replay.rollout.fold import fold
 from replay.rollout.rollout import Rollout
-from replay.verify.pairs import builds_to_compare, pin_equal
+from replay.verify.pairs import bring_together, builds_to_compare, newest_pair, pin_equal
 from replay.verify.unsettled import unsettled_keys
 from replay.verify.verdict import exceeded, unmeasured
 from replay.verify.verification_progress import verification_progress
@@ -434,8 +437,39 @@ def test_builds_that_are_apart_are_not_compared_and_it_is_said_how_far(store: St
     ):
         pass
 
-    assert "kappa verify flights" in told.value.hint
+    assert "kappa verify" in told.value.hint
     assert live_leases(store, 0) == ()
+
+
+def test_the_one_that_rests_behind_is_asked_for_a_turn_and_waited_for(store: Store) -> None:
+    for build, at in (("a", 10), ("b", 13)):
+        make_build(store, build, {folded(): []}, at=at)
+
+    def fold() -> None:
+        while "a" not in turns_asked(store):
+            time.sleep(0.01)
+        frontiers = Frontiers(store, "a")
+        newest, ahead = frontiers.newest(), Frontiers(store, "b").newest()
+        assert newest is not None
+        assert ahead is not None
+        frontiers.publish(replace(newest, number=newest.number + 1, offsets=ahead.offsets))
+
+    folding = Thread(target=fold)
+    folding.start()
+    bring_together(store, "a", "b", seconds=60)
+    folding.join()
+
+    assert newest_pair(store, "a", "b").offsets == Offsets({"flights": {0: 13}, "planes": {0: 13}})
+
+
+def test_builds_that_stay_apart_are_waited_for_no_longer_than_said(store: Store) -> None:
+    for build, at in (("a", 10), ("b", 13)):
+        make_build(store, build, {folded(): []}, at=at)
+
+    bring_together(store, "a", "b", seconds=0.5)
+
+    with pytest.raises(Conflict, match="6 offsets apart"):
+        newest_pair(store, "a", "b")
 
 
 def test_equal_frontiers_replace_an_alignment_whose_lease_has_ended(
