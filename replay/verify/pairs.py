@@ -151,8 +151,8 @@ def newest_pair(store: Store, before: str, after: str) -> Pair:
         raise Conflict(
             f"build {before} is at {here}, and build {after} at {there}: {apart:,} "
             "offsets apart, so their rows cannot be compared",
-            hint="ask again when fewer records come; kappa verify brings a candidate to the"
-            " offsets of the live build, whatever comes",
+            hint=f"ask again when fewer records come; kappa verify {births[1].pipeline} brings a"
+            " candidate to the offsets of the live build, whatever comes",
         )
     return Pair(one, other, comparable, None)
 

@@ -43,6 +43,7 @@ def run_loop(folder: Path, ticks: Ticks) -> list[str]:
         report=lambda *_: None,
         ensure_space=lambda: True,
         resting=lambda *_: frozenset(),
+        woken={},
         aligning=frozenset(),
         jobs=frozenset(),
     )
@@ -74,6 +75,7 @@ def test_on_a_full_disk_jobs_and_archiver_rest(
         report=lambda *_: None,
         ensure_space=lambda: has_space,
         resting=lambda *_: frozenset({"shop-2"}),
+        woken={},
         aligning=frozenset(),
         jobs=frozenset(),
     )

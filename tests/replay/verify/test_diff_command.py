@@ -202,7 +202,7 @@ def test_builds_that_are_apart_are_refused_and_their_alignment_is_not(
 
     assert (code, out) == (6, "")
     assert "7 offsets apart, so their rows cannot be compared" in err
-    assert "hint: kappa verify flights" in err
+    assert "kappa verify flights brings a candidate" in err
 
 
 def test_keys_that_only_the_broker_can_settle_need_one(kappa: Kappa, store: Store) -> None:
