@@ -40,13 +40,25 @@ def check_name(source: Source, what: str, name: object) -> None:
         )
 
 
-def thresholds_of(where: str, added: object, removed: object, changed: object) -> Thresholds:
-    """Returns thresholds. Raises DeclarationError, beginning with `where`, if one is no share."""
-    return Thresholds(
+def thresholds_of(
+    where: str, added: object, removed: object, changed: object, *, keyed: bool
+) -> Thresholds:
+    """Returns thresholds; only rows that are `keyed` are ever changed ones.
+
+    Raises DeclarationError, beginning with `where`, if one is no share, or bounds nothing.
+    """
+    thresholds = Thresholds(
         _share(where, "max_added", added),
         _share(where, "max_removed", removed),
         _share(where, "max_changed", changed),
     )
+    if changed is not None and not keyed:
+        raise DeclarationError(
+            f"{where} has max_changed and no keys, "
+            "so no row of it is ever the changed one of another",
+            hint="use max_added and max_removed",
+        )
+    return thresholds
 
 
 def _share(where: str, threshold: str, share: object) -> float | None:

@@ -123,13 +123,13 @@ class Table:
         twice = sorted({c for c in served if served.count(c) > 1})
         if twice:
             raise DeclarationError(f"{source}: table {name} has column {twice[0]} twice")
-        thresholds = thresholds_of(f"{source}: table {name}", max_added, max_removed, max_changed)
-        if max_changed is not None and not keys and latest is None:
-            raise DeclarationError(
-                f"{source}: table {name} has max_changed and no keys, "
-                "so no row of it is ever the changed one of another",
-                hint="use max_added and max_removed",
-            )
+        thresholds = thresholds_of(
+            f"{source}: table {name}",
+            max_added,
+            max_removed,
+            max_changed,
+            keyed=bool(keys) or latest is not None,
+        )
         set_field = object.__setattr__
         set_field(self, "name", name)
         set_field(self, "keys", keys)

@@ -75,17 +75,14 @@ class View:
                 hint="rows that have keys belong together by some of them: leave by out,"
                 " or take keys out",
             )
-        thresholds = thresholds_of(where, max_added, max_removed, max_changed)
-        if not (keys or by) and (checks or thresholds != Thresholds()):
+        is_maintained = bool(keys or by)
+        thresholds = thresholds_of(
+            where, max_added, max_removed, max_changed, keyed=bool(keys) or not is_maintained
+        )
+        if not is_maintained and (checks or thresholds != Thresholds()):
             raise DeclarationError(
                 f"{where} has {'checks' if checks else 'a threshold'}, and is not maintained",
                 hint="give it keys: then it is stored, checked and compared as a table is",
-            )
-        if max_changed is not None and not keys:
-            raise DeclarationError(
-                f"{where} has max_changed and no keys, so no row of it is ever the changed one of"
-                " another",
-                hint="use max_added and max_removed",
             )
         set_field = object.__setattr__
         set_field(self, "name", name)

@@ -30,8 +30,13 @@ def build_tables(
 
     The rejects are last. Raises DeclarationError as `table_births` and `view_births` do.
     """
-    *tables, rejects = table_births(pipeline, outputs)
-    return (*tables, *view_births(pipeline.views, (*tables, rejects)), rejects)
+    return with_views(pipeline, table_births(pipeline, outputs))
+
+
+def with_views(pipeline: Pipeline, tables: tuple[TableBirth, ...]) -> tuple[TableBirth, ...]:
+    """Returns a pipeline's tables, of which the rejects are last, with its maintained views."""
+    *others, rejects = tables
+    return (*others, *view_births(pipeline.views, tables), rejects)
 
 
 def view_births(views: Sequence[View], tables: Iterable[TableBirth]) -> tuple[TableBirth, ...]:

@@ -22,7 +22,7 @@ from kappa.declare.pipeline import Pipeline
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.shape import table_births
-from kappa.views.births import build_tables
+from kappa.views.births import with_views
 from replay.preflight.determinism import doubtful, overlooked
 from replay.preflight.finding import Finding
 from replay.preflight.observed import Declared
@@ -77,7 +77,8 @@ def declare_each(
     )
 
     def declare(name: str, pipeline: Pipeline, output: Outputs) -> Declared:
-        _refuse_views(pipeline, table_births(pipeline, output.tables))
+        tables = table_births(pipeline, output.tables)
+        _refuse_views(pipeline, tables)
         place, folder = project.places[name], project.sources.folder
         found = doubts(pipeline, place, find)
         line = f"{Path(pipeline.source.file).relative_to(folder)}:{pipeline.source.line}"
@@ -86,7 +87,7 @@ def declare_each(
             module=place.module,
             version=prints[name].version,
             parts=prints[name].parts,
-            tables=build_tables(pipeline, output.tables),
+            tables=with_views(pipeline, tables),
             files=snapshot_files(place.module, find),
             doubtful=(*found, *overlooked(output.changing, found, line)),
         )
@@ -117,8 +118,11 @@ def doubts(pipeline: Pipeline, place: Place, find: Find) -> tuple[Finding, ...]:
 
 
 def _refuse_views(pipeline: Pipeline, tables: tuple[TableBirth, ...]) -> None:
-    """Raises DeclarationError for a view that does not follow from the pipeline's tables alone."""
-    if not pipeline.views:
+    """Raises DeclarationError for a view that does not follow from the pipeline's tables alone.
+
+    Maintained views are run over no rows next, and with them those that they read.
+    """
+    if not any(view.is_maintained for view in pipeline.views):
         return
     from serving.reader.views import view_refusals  # noqa: PLC0415  # it takes DuckDB
 

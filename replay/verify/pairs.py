@@ -142,19 +142,24 @@ def newest_pair(store: Store, before: str, after: str) -> Pair:
 
     Raises Conflict if they are not at equal offsets, with how far apart they are.
     """
-    births = [read_birth(store, build) for build in (before, after)]
-    comparable = comparable_topics(*births)
-    one, other = (newest_frontier(store, build) for build in (before, after))
+    one, other, comparable = _newest(store, before, after)
     here, there = one.offsets.only(comparable), other.offsets.only(comparable)
     if not here.equals(there):
         apart = here.highest(there).distance(here.lowest(there))
         raise Conflict(
             f"build {before} is at {here}, and build {after} at {there}: {apart:,} "
             "offsets apart, so their rows cannot be compared",
-            hint=f"ask again when fewer records come; kappa verify {births[1].pipeline} brings a"
-            " candidate to the offsets of the live build, whatever comes",
+            hint="ask again when fewer records come; kappa verify"
+            f" {read_birth(store, after).pipeline} brings a candidate to the offsets of the live"
+            " build, whatever comes",
         )
     return Pair(one, other, comparable, None)
+
+
+def _newest(store: Store, before: str, after: str) -> tuple[Frontier, Frontier, frozenset[str]]:
+    """Returns the newest frontiers of two builds, and the topics in which they are comparable."""
+    one, other = (newest_frontier(store, build) for build in (before, after))
+    return one, other, comparable_topics(*(read_birth(store, build) for build in (before, after)))
 
 
 def bring_together(store: Store, before: str, after: str, *, seconds: float) -> None:
@@ -164,14 +169,15 @@ def bring_together(store: Store, before: str, after: str, *, seconds: float) -> 
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        try:
-            newest_pair(store, before, after)
-        except Conflict:
-            for build in (before, after):
-                ask_turn(store, folded_by(store, build))
-            time.sleep(_NAP_SECONDS)
-        else:
+        one, other, comparable = _newest(store, before, after)
+        here, there = one.offsets.only(comparable), other.offsets.only(comparable)
+        sides = ((before, here, there), (after, there, here))
+        behind = [build for build, own, theirs in sides if not own.covers(theirs)]
+        if not behind:
             return
+        for build in behind:
+            ask_turn(store, folded_by(store, build))
+        time.sleep(_NAP_SECONDS)
 
 
 @contextmanager

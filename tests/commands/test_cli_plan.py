@@ -341,7 +341,7 @@ def test_where_no_plan_can_be_saved_is_said(web: Project, path: str) -> None:
         ('), View("v", "select page frm page_hits"', "view v cannot be read"),
         (
             '), View("v", "select page from w"), View("w", "select hits as page from u"',
-            "view w cannot be read",
+            "view v cannot be read",
         ),
         (
             """), View("v", "select content from read_text('/etc/hostname')\"""",

@@ -153,8 +153,7 @@ class CatchUp:
             if stop.is_set():
                 return
             self._folder.guard.check_heard(self._publisher.newest, datetime.now(UTC))
-            is_tiny = at_hand is not None and piece.distance <= tiny
-            own = at_hand if at_hand and is_tiny else session
+            own = session if at_hand is None or piece.distance > tiny else at_hand
             self._fold(piece, len(leg.ends), own, views_at)
             self._ensure_within(self._publisher.newest, leg.end)
             if leg.aim is not None:
