@@ -1,13 +1,15 @@
 """The query for the rows of a maintained view that have changed. Pure.
 
-The view's query is computed whole and compared with what is stored. Rows that are new or other, and
-those that are gone, are what the slice contributes to the view's table (kappa/tables/merge.py).
+The view's query is computed, whole or for touched keys (ways.py), and compared with what is stored.
+Rows that are new or other, and those that are gone, are what the slice contributes to the view's
+table (kappa/tables/merge.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kappa.base.errors import Broken
 from kappa.base.sql import quoted, text
 from kappa.declare.options import DELETED
 from kappa.state.table import NUMBER, SINCE, TableBirth
@@ -17,18 +19,21 @@ from kappa.tables.parquet import cast_sql
 _NAMED = 3
 
 
-def changes_sql(view: TableBirth, relations: Mapping[str, str], stored: str, since: int) -> str:
+def changes_sql(
+    view: TableBirth, query: str, relations: Mapping[str, str], stored: str, since: int
+) -> str:
     """Returns DuckDB's query for the contributions to a view's table.
 
-    `relations` are queries for what the view reads, by name; `stored` is the query for the rows
-    that its table has, with the columns that identify them. `since` is the offsets that the build
-    has folded by now. The query fails if several rows have the same keys.
+    `query` is the view's own, or for some of its rows, and `relations` are queries for what it
+    reads, by name. `stored` is the query for the same rows of its table, with the columns that
+    identify them. `since` is the offsets that the build has folded by now. The query fails if
+    several rows have the same keys.
     """
     kinds = dict(view.columns)
     columns = [name for name, _ in view.served] + ([] if view.keys else [NUMBER])
     listed = ", ".join(map(quoted, columns))
     served = ", ".join(cast_sql(name, kinds[name]) for name, _ in view.served)
-    own = f"select {served} from (\n{view.view}\n)"
+    own = f"select {served} from (\n{query}\n)"
     if not view.keys:
         order = ", ".join(quoted(name) for name, _ in view.served)
         by = ", ".join(map(quoted, view.by))
@@ -39,7 +44,7 @@ def changes_sql(view: TableBirth, relations: Mapping[str, str], stored: str, sin
     same = " and ".join(
         f"_old.{quoted(key)} is not distinct from _new.{quoted(key)}" for key in view.row_keys
     )
-    read = "".join(f"{quoted(name)} as ({relations[name]}),\n" for name in view.reads)
+    read = "".join(f"{quoted(name)} as ({sql}),\n" for name, sql in relations.items())
     mark = f"{since}::bigint as {quoted(SINCE)}"
     return (
         f"with {read}_new as materialized ({own}),\n"
@@ -71,3 +76,17 @@ def _unique(view: TableBirth) -> str:
 
 # The beginning of the error for keys that are not unique.
 SEVERAL_ROWS = "several rows have the keys "
+
+
+def view_error(name: str, told: str) -> Broken:
+    """Returns the error for a view of which DuckDB told this."""
+    _, found, rows = told.partition(SEVERAL_ROWS)
+    if found:
+        return Broken(
+            f"view {name}: {SEVERAL_ROWS}{rows}",
+            hint="its keys identify a row: give it other keys, or by=(...) in their place",
+        )
+    return Broken(
+        f"view {name} cannot be computed: {told}",
+        hint="mend its query, and kappa deploy makes a new build of it",
+    )

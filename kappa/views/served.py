@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from kappa.base.sql import quoted
 from kappa.state.table import TableBirth
@@ -13,28 +14,60 @@ from kappa.tables.parquet import parquet_sql
 SERVED_ROWS = "_deleted is not true"
 
 
+@dataclass(frozen=True, slots=True)
+class Among:
+    """The rows whose `columns` have the values of some row of the relation `name`.
+
+    `columns` has each column of the rows, and the relation's column that it is compared with.
+    DuckDB leaves out parts of files by an equality alone, which no null has: `has_nulls` says
+    whether the relation may have some.
+    """
+
+    name: str
+    columns: Mapping[str, str]
+    has_nulls: bool = True
+
+    def of(self, sql: str) -> str:
+        """Returns the query for those rows of a query that are among them."""
+        equal = "is not distinct from" if self.has_nulls else "="
+        same = " and ".join(
+            f"_row.{quoted(column)} {equal} {self.name}.{quoted(other)}"
+            for column, other in self.columns.items()
+        )
+        return f"select _row.* from ({sql}) as _row semi join {self.name} on {same}"
+
+
 def read_sql(
     table: TableBirth,
     paths: Iterable[str],
     wanted: Iterable[tuple[str, str]] | None = None,
     *,
     recent: Iterable[Sequence[str]] = (),
+    among: Among | None = None,
 ) -> str:
     """Returns DuckDB's query for the served rows of a table that consists of these files.
 
     `wanted`: these columns instead of the served ones. `recent`: the files of the tables with
-    contributions to it (kappa/engine/write/recent.py), which are folded in. Every column is cast
-    to its declared type: Delta's writers spell times in two ways, and the first file would decide.
+    contributions to it (kappa/engine/write/recent.py), which are folded in. `among`: only rows that
+    are among those. Every column is cast to its declared type: Delta's writers spell times in two
+    ways, and the first file would decide.
     """
     columns = table.served if wanted is None else tuple(wanted)
     where = f" where {SERVED_ROWS}" if table.hides_rows else ""
     waiting = [parquet_sql(contribution_columns(table), files) for files in recent if files]
     if not waiting:
-        return parquet_sql(columns, paths, where)
+        found = parquet_sql(columns, paths, where)
+        return found if among is None else among.of(found)
+    stored = parquet_sql(table.columns, paths)
+    # What waits for a row may change all of its columns but its keys.
+    by_keys = among is not None and set(among.columns) <= set(table.row_keys)
+    if among is not None and by_keys:
+        stored, waiting = among.of(stored), [among.of(each) for each in waiting]
     # Contributions of two tables are folded as one. Sums of doubles in another order may differ
     # in their last digits (decision 8).
-    folded = merged_sql(table, parquet_sql(table.columns, paths), waiting)
-    return f"select {', '.join(quoted(name) for name, _ in columns)} from ({folded}){where}"
+    folded = merged_sql(table, stored, waiting)
+    found = f"select {', '.join(quoted(name) for name, _ in columns)} from ({folded}){where}"
+    return found if among is None or by_keys else among.of(found)
 
 
 def stored_sql(table: TableBirth, paths: Iterable[str]) -> str:

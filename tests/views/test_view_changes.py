@@ -48,14 +48,14 @@ def test_stored_rows_with_the_changes_are_the_rows_of_the_query(name: str, seed:
     with open_connection() as duck:
         put(duck, draw)
         duck.execute("create view items as select * from base")
-        changes = changes_sql(view, {"items": "select * from base"}, "select * from old", 1)
+        changes = changes_sql(view, view.view, {"items": "select * from base"}, "select * from old", 1)
         duck.execute(f"create table old as select {listed} from ({_none(view)})")
         duck.execute(f"create table stored as {changes}")
         for since in range(2, 5):
             put(duck, draw)
             duck.execute(
                 "create or replace table contributed as "
-                + changes_sql(view, {"items": "select * from base"}, stored, since)
+                + changes_sql(view, view.view, {"items": "select * from base"}, stored, since)
             )
             (count,) = duck.execute(f"select count(*) from ({view.view})").fetchone() or (0,)
             merged = merged_sql(view, "select * from stored", ["select * from contributed"])
@@ -67,7 +67,7 @@ def test_stored_rows_with_the_changes_are_the_rows_of_the_query(name: str, seed:
             assert duck.execute(f"select count(*) from ({found})").fetchone() == (count,)
             assert duck.execute(f"{wanted} except all {found}").fetchall() == []
             # Nothing has changed: nothing is contributed.
-            again = changes_sql(view, {"items": "select * from base"}, stored, since + 1)
+            again = changes_sql(view, view.view, {"items": "select * from base"}, stored, since + 1)
             assert duck.execute(again).fetchall() == []
 
 
@@ -93,5 +93,5 @@ def test_several_rows_of_one_key_are_refused_with_the_key() -> None:
 
         with pytest.raises(DuckError, match="several rows have the keys kind=a, n=1"):
             duck.execute(
-                changes_sql(view, {"items": "select * from base"}, "from stored", 1)
+                changes_sql(view, view.view, {"items": "select * from base"}, "from stored", 1)
             ).fetchall()

@@ -161,6 +161,7 @@ class SliceFolder:
         """Ends the threads that watch topics and commit, and waits for those that drain."""
         self._topic_watch.shutdown(wait=False, cancel_futures=True)
         self._commits.close()
+        self._views.close()
         for writer in self.writers:
             writer.close()
 

@@ -1,25 +1,33 @@
 """The maintained views of a build, computed after a slice's tables for the same frontier.
 
-A view whose sources have changed is computed whole by DuckDB, over the files of the versions that
-the frontier will name. What differs from its stored rows is committed as contributions are
-(commit.py), with the slice's mark. So a view's table is one of the build's tables to all others.
+DuckDB computes a view whose sources have changed, over the files of the versions that the frontier
+will name: whole, or for the keys that the slice touched (kappa/views/ways.py). What differs from
+its stored rows is committed as contributions are (commit.py), with the slice's mark. So a view's
+table is one of the build's tables to all others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from kappa.base.clock import Stopwatch
-from kappa.engine.read.rows import RowsInFiles
+from kappa.base.duck import Connection, DuckError, open_connection
+from kappa.base.sql import quoted
+from kappa.engine.read.rows import Rows, RowsInFiles
+from kappa.engine.views.touched import TOUCHED, Source, touched_sql
 from kappa.engine.write.commit import TableWriter
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
-from kappa.state.table import NUMBER
-from kappa.tables.versions import files
-from kappa.views.changes import changes_sql
-from kappa.views.served import read_sql
+from kappa.state.table import NUMBER, TableBirth
+from kappa.views.changes import changes_sql, view_error
+from kappa.views.served import Among
+from kappa.views.ways import Way, way_of
+
+# More keys are not computed apart from the others.
+_MOST_KEYS = 100_000
 
 
 class MaintainedViews:
@@ -27,10 +35,12 @@ class MaintainedViews:
 
     def __init__(self, writers: Sequence[TableWriter]) -> None:
         """Takes all tables of the build; a view comes after those it reads."""
-        self._writers = {writer.birth.name: writer for writer in writers}
+        self._sources = {writer.birth.name: Source(writer) for writer in writers}
         self._views = [writer for writer in writers if writer.birth.view is not None]
         # What a job before has left is not known: it may have ended within a leg.
         self._stale = {writer.birth.name for writer in self._views}
+        self._ways: dict[str, Way] = {}
+        self._duck: Connection | None = None
 
     def commit(self, mark: Mark, spark: SparkSession, watch: Stopwatch, *, are_due: bool) -> None:
         """Commits a slice to all views, after its tables.
@@ -42,38 +52,98 @@ class MaintainedViews:
             with watch.step("views"):
                 self._commit(mark, spark, are_due=are_due)
 
+    def close(self) -> None:
+        """Ends its DuckDB."""
+        if self._duck is not None:
+            self._duck.close()
+
     def _commit(self, mark: Mark, spark: SparkSession, *, are_due: bool) -> None:
-        changed = {name for name, writer in self._writers.items() if writer.has_new_rows}
-        changed -= {writer.birth.name for writer in self._views}
+        views = {writer.birth.name for writer in self._views}
+        changed = {name for name, source in self._sources.items() if source.has_changed} - views
         for writer in self._views:
-            name = writer.birth.name
-            if changed.intersection(writer.birth.reads):
+            name, reads = writer.birth.name, changed.intersection(writer.birth.reads)
+            if reads and not are_due:
                 self._stale.add(name)
-            if are_due and name in self._stale:
-                writer.commit(RowsInFiles(self._changes(writer, mark), spark), mark)
-                self._stale.discard(name)
-            else:
-                writer.commit(None, mark)
+            rows: Rows = None
+            if are_due and (reads or name in self._stale):
+                rows = self._changes(writer, mark, spark, reads)
+            writer.commit(rows, mark)
             if writer.has_new_rows:
                 changed.add(name)
 
-    def _changes(self, view: TableWriter, mark: Mark) -> str:
-        birth = view.birth
-        numbered = () if birth.keys else ((NUMBER, "bigint"),)
-        return changes_sql(
-            birth,
-            {name: _rows(self._writers[name]) for name in birth.reads},
-            _rows(view, (*birth.served, *numbered)),
-            mark.end.distance(Offsets()),
+    def _changes(
+        self, writer: TableWriter, mark: Mark, spark: SparkSession, changed: set[str]
+    ) -> Rows:
+        """Returns what differs from a view's stored rows, after these of its sources changed."""
+        birth = writer.birth
+        if birth.name not in self._stale:
+            try:
+                found = self._of_touched_keys(writer, mark, changed)
+            except DuckError as error:
+                raise view_error(birth.name, str(error)) from error
+            if found is not None:
+                return found
+        relations = {name: self._sources[name].sql() for name in birth.reads}
+        assert birth.view is not None
+        self._stale.discard(birth.name)
+        return RowsInFiles(
+            changes_sql(birth, birth.view, relations, _stored(writer), _since(mark)), spark
         )
 
+    def _of_touched_keys(
+        self, writer: TableWriter, mark: Mark, changed: set[str]
+    ) -> pa.Table | None:
+        """Returns what differs in the rows of touched keys; None if it has to be computed whole."""
+        birth, duck = writer.birth, self._connection(writer)
+        way = self._way(birth, duck)
+        if not changed.isdisjoint(way.whole_after):
+            return None
+        sources = {name: self._sources[name] for name in changed}
+        if any(source.new_rows is None for source in sources.values()):
+            return None
+        duck.execute(
+            f"create or replace temp table {TOUCHED} as {touched_sql(birth, way, sources, duck)}"
+        )
+        some_null = " or ".join(f"{quoted(by)} is null" for by in way.by)
+        count, nulls = duck.execute(
+            f"select count(*), count(*) filter ({some_null}) from {TOUCHED}"
+        ).fetchone() or (0, 0)
+        if count > _MOST_KEYS:
+            return None
+        relations = {
+            read.name: self._sources[read.table].sql(
+                among=Among(TOUCHED, {c: by for by, c in read.by.items()}, bool(nulls))
+                if read.by
+                else None
+            )
+            for read in way.reads
+        }
+        touched = Among(TOUCHED, {by: by for by in way.by}, bool(nulls))
+        return duck.execute(
+            changes_sql(
+                birth, touched.of(way.sql), relations, _stored(writer, touched), _since(mark)
+            )
+        ).to_arrow_table()
 
-def _rows(writer: TableWriter, columns: Sequence[tuple[str, str]] | None = None) -> str:
-    """Returns the query for the served rows of a table as it is now, its recent rows folded in."""
-    recent = () if writer.recent is None else (stored for _, stored in writer.recent.stored())
-    return read_sql(
-        writer.birth,
-        files(writer.path, writer.version),
-        columns,
-        recent=[files(stored.path, stored.version) for stored in recent],
-    )
+    def _connection(self, writer: TableWriter) -> Connection:
+        if self._duck is None:
+            assert writer.rewriting is not None, "a view's table is mergeable"
+            self._duck = open_connection(writer.rewriting.bounds)
+        return self._duck
+
+    def _way(self, birth: TableBirth, duck: Connection) -> Way:
+        if birth.name not in self._ways:
+            births = {name: source.birth for name, source in self._sources.items()}
+            self._ways[birth.name] = way_of(duck, birth, births)
+        return self._ways[birth.name]
+
+
+def _stored(writer: TableWriter, among: Among | None = None) -> str:
+    """Returns the query for a view's stored rows, with the columns that identify them."""
+    birth = writer.birth
+    numbered = () if birth.keys else ((NUMBER, "bigint"),)
+    return Source(writer).sql((*birth.served, *numbered), among=among)
+
+
+def _since(mark: Mark) -> int:
+    return mark.end.distance(Offsets())

@@ -9,7 +9,7 @@ does not begin where the frontier ends stops the job.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -87,8 +87,11 @@ class TableWriter:
         self.birth = birth
         self.path = table_path(store, build, birth.name)
         self._build = build
-        # Whether the commit that was made last had rows.
+        # Of the commit that was made last: whether it had rows, these rows if they were committed
+        # here, and the versions before it.
         self.has_new_rows = False
+        self.new_rows: pa.Table | None = None
+        self.versions_before: Mapping[str, int] = {}
         self._driver_rows = driver_rows
         # Combined rows were read beside those of their keys, by Spark: they stay there.
         self._merge_bytes = merging.at_most_bytes if birth.row_keys and not birth.is_combined else 0
@@ -103,7 +106,7 @@ class TableWriter:
             self.path, birth.columns, origin.of_table(birth.name)
         )
         recent = {name: table_path(store, build, name) for name in recent_names(birth.name)}
-        self._rewriting = (
+        self.rewriting = (
             Rewriting(
                 birth,
                 self.stored,
@@ -151,6 +154,7 @@ class TableWriter:
 
         Returns the writer: `delta-rs`, `spark`, `duckdb`, or `mark` without rows.
         """
+        self.new_rows, self.versions_before = None, self.versions()
         writer = self._commit(rows, mark)
         self.has_new_rows = writer != "mark"
         return writer
@@ -182,7 +186,7 @@ class TableWriter:
             self.stored.commit_nothing(mark, guard)
 
     def _commit_arrow(self, rows: pa.Table, mark: Mark, guard: Guard) -> None:
-        rows = rows.cast(self._contributed)
+        rows = self.new_rows = rows.cast(self._contributed)
         if self._combiner is not None:
             # The table has not folded this slice, so its newest version is that of the slice before
             # (law 1).
@@ -209,9 +213,9 @@ class TableWriter:
                 self._merge_bytes and _bytes_kept(kept) <= self._merge_bytes
             ):
                 return self._commit(kept.toArrow() if count else None, mark)
-            if self._merge_bytes and self._rewriting is not None and self._rewriting.takes(count):
-                kept.write.mode("overwrite").parquet(str(self._rewriting.contributed))
-                return self._rewrite(self._rewriting, mark, guard)
+            if self._merge_bytes and self.rewriting is not None and self.rewriting.takes(count):
+                kept.write.mode("overwrite").parquet(str(self.rewriting.contributed))
+                return self._rewrite(self.rewriting, mark, guard)
             self._drain()
             before = self.version
             failpoint("table.before_spark_commit")
@@ -234,7 +238,7 @@ class TableWriter:
         return "spark"
 
     def _commit_found(self, rows: RowsInFiles, mark: Mark, guard: Guard) -> str:
-        rewriting = self._rewriting
+        rewriting = self.rewriting
         assert rewriting is not None, "only a mergeable table is filled from files"
         count, size = rewriting.find(rows.sql)
         try:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kappa.base.duck import Connection, DuckError, open_connection
+from kappa.base.duck import Connection, DuckError, Setting, open_connection
 from kappa.base.errors import Broken, KappaError
 from kappa.base.sql import text
 from kappa.engine.fold.fold import spark_ddl
@@ -26,7 +26,7 @@ from kappa.tables.merge import contribution_columns, merged_sql
 from kappa.tables.parquet import parquet_sql
 from kappa.tables.versions import files
 from kappa.values.arrow import arrow_schema
-from kappa.views.changes import SEVERAL_ROWS
+from kappa.views.changes import view_error
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,6 +57,15 @@ class Rewriting:
         self._contributions = arrow_schema(contribution_columns(birth))
         self._folder = folder
         self._memory = max(memory, _LEAST_BYTES)
+
+    @property
+    def bounds(self) -> dict[str, Setting]:
+        """Returns DuckDB's settings within which it spills what exceeds the memory."""
+        return {
+            "memory_limit": f"{self._memory}B",
+            "temp_directory": str(self._folder / "spilled"),
+            "preserve_insertion_order": False,
+        }
 
     def find(self, sql: str) -> tuple[int, int]:
         """Makes the rows of a query what is `contributed`. Returns how many, and their bytes."""
@@ -104,13 +113,7 @@ class Rewriting:
     @contextmanager
     def _duck(self) -> Iterator[Connection]:
         try:
-            with open_connection(
-                {
-                    "memory_limit": f"{self._memory}B",
-                    "temp_directory": str(self._folder / "spilled"),
-                    "preserve_insertion_order": False,
-                }
-            ) as duck:
+            with open_connection(self.bounds) as duck:
                 yield duck
         except DuckError as error:
             raise self._explained(str(error)) from error
@@ -125,24 +128,11 @@ class Rewriting:
 
     def _explained(self, told: str) -> KappaError:
         if self._birth.view is not None:
-            return _explained_view(self._birth.name, told)
+            return view_error(self._birth.name, told)
         why = f"contributions could not be folded into table {self._birth.name}: {told}"
         if any(word in told for word in _UNFIT):
             return Broken(why, hint=OVERFLOW_HINT)
         return KappaError(why, hint="see whether the disk is full; the slice is folded again")
-
-
-def _explained_view(name: str, told: str) -> KappaError:
-    _, found, rows = told.partition(SEVERAL_ROWS)
-    if found:
-        return Broken(
-            f"view {name}: {SEVERAL_ROWS}{rows}",
-            hint="its keys identify a row: give it other keys, or by=(...) in their place",
-        )
-    return Broken(
-        f"view {name} cannot be computed: {told}",
-        hint="mend its query, and kappa deploy makes a new build of it",
-    )
 
 
 def _typed(merged: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -1,0 +1,200 @@
+"""Which rows of each table a view's rows can depend on: lineage from the parsed query. Pure.
+
+A view's rows belong together by some of its columns, its `by`. Where each of these comes unchanged
+from a column of a table, or is compared with one by a join's equality, the rows of certain values
+depend on no rows of that table that have others there. So they can be computed from those alone.
+Nothing is assumed: what is not understood here has no lineage, with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kappa.views.scopes import Scope, Scopes, Tables, Tree, Visible, expanded
+
+
+@dataclass(slots=True)
+class Reading:
+    """One place of a query at which it reads a table.
+
+    `by` is, of the columns by which the view's rows belong together, those that the table has at
+    this place, with the table's own names for them. `lost` says why it has not the others.
+    """
+
+    tree: Tree
+    by: dict[str, str] = field(default_factory=dict)
+    lost: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def table(self) -> str:
+        """Returns the name of the table."""
+        return str(self.tree["table_name"]).lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """A query's tree, without named subqueries, and the places at which it reads tables."""
+
+    tree: Tree
+    readings: tuple[Reading, ...]
+    # If no column can be followed at all.
+    why_not: str | None = None
+
+
+def lineage_of(statement: Tree, tables: Tables, by: Sequence[str]) -> Lineage:
+    """Follows the columns `by` of a query to the tables that it reads.
+
+    `statement` is what `json_serialize_sql` gives for the query, and `tables` has the types of the
+    columns of each table.
+    """
+    is_recursive = any(each.get("type") == "RECURSIVE_CTE_NODE" for each in _trees(statement))
+    if is_recursive:
+        return Lineage(statement, (), "its query is recursive")
+    tree = expanded(statement)
+    readings = {
+        id(each): Reading(each)
+        for each in _trees(tree)
+        if each.get("type") == "BASE_TABLE" and _names(each, tables)
+    }
+    for reading in readings.values():
+        reading.lost = dict.fromkeys(by, "its query reads it in a subquery")
+    node = tree["statements"][0]["node"]
+    following = _Following(tables, readings)
+    names = [name for name, _ in following.scopes.outputs(node) or ()]
+    wanted = {names.index(each.lower()): each for each in by if names.count(each.lower()) == 1}
+    missing = dict.fromkeys(set(by) - set(wanted.values()), "its query's columns cannot be told")
+    following.follow(node, wanted, missing)
+    return Lineage(tree, tuple(readings.values()))
+
+
+class _Following:
+    def __init__(self, tables: Tables, readings: Mapping[int, Reading]) -> None:
+        self.scopes = Scopes(tables)
+        self._readings = readings
+
+    def follow(self, node: Tree, wanted: Mapping[int, str], lost: Mapping[str, str]) -> None:
+        """Follows columns of a query, by number, into what it reads; `lost` are the others."""
+        why = next((text for kind, text in _LIMITED.items() if kind in _modifiers(node)), None)
+        if why is not None:
+            wanted, lost = {}, {**lost, **dict.fromkeys(wanted.values(), why)}
+        match node:
+            case {"type": "SET_OPERATION_NODE", "setop_type": str(kind)} if "BY_NAME" not in kind:
+                for side in ("left", "right"):
+                    self.follow(node[side], wanted, lost)
+            case {"type": "SELECT_NODE"}:
+                self._follow_select(node, wanted, lost)
+
+    def _follow_select(
+        self, select: Tree, wanted: Mapping[int, str], lost: Mapping[str, str]
+    ) -> None:
+        scope, outputs = self.scopes.of(select), self.scopes.outputs(select)
+        lost = dict(lost)
+        # Of each item: its columns that are followed further.
+        further: list[dict[str, str]] = [{} for _ in scope.items]
+        for number, by in wanted.items():
+            if outputs is None:
+                lost[by] = "the query's columns cannot be told one by one"
+                continue
+            name, expression = outputs[number]
+            found = expression if isinstance(expression, Visible) else scope.find(expression)
+            why = (
+                f"{name or by} is computed"
+                if found is None
+                else "an outer join may leave it out"
+                if not found.given
+                else _blocked(select, scope, found, number, name)
+            )
+            if why is not None or found is None:
+                lost[by] = why or ""
+                continue
+            for item, column in sorted(scope.reached(found.places)):
+                further[item].setdefault(by, column)
+        missing = {by: f"no equality of a join gives {by}" for by in wanted.values()} | lost
+        for each, columns in zip(scope.items, further, strict=True):
+            left = {by: lost.get(by, why) for by, why in missing.items() if by not in columns}
+            places = {by: each.columns.index(column) for by, column in columns.items()}
+            if (reading := self._readings.get(id(each.tree))) is not None:
+                reading.by = {by: each.table_columns[place] for by, place in places.items()}
+                reading.lost = left
+            elif each.tree.get("type") == "SUBQUERY":
+                inner = {place: by for by, place in places.items()}
+                self.follow(each.tree["subquery"]["node"], inner, left)
+
+
+def _blocked(select: Tree, scope: Scope, column: Visible, number: int, name: str) -> str | None:
+    """Returns why rows with other values of a column decide on those of certain ones, or None."""
+
+    def has(expressions: Iterable[Any]) -> bool:
+        return any(_same(scope.find(each), column) for each in expressions)
+
+    if select.get("sample") is not None:
+        return "the query samples rows"
+    if len(select["group_sets"]) > 1:
+        return "the query groups rows in several ways"
+    if select["group_expressions"] and not (
+        has(select["group_expressions"])
+        or any(_is_output(each, number, name, scope) for each in select["group_expressions"])
+    ):
+        return f"rows are not grouped by {name}"
+    for modifier in select["modifiers"]:
+        targets = modifier.get("distinct_on_targets")
+        if targets and not has(targets):
+            return f"rows are not distinct on {name}"
+    if not all(has(each["partitions"]) for each in _windows(select)):
+        return f"a window is not partitioned by {name}"
+    return None
+
+
+def _same(one: Visible | None, other: Visible) -> bool:
+    return one is not None and one.places == other.places and one.given == other.given
+
+
+def _is_output(expression: Any, number: int, name: str, scope: Scope) -> bool:
+    """Returns True if a part of `group by` is the column of the select list with this number."""
+    match expression:
+        case {"class": "CONSTANT", "value": {"value": int(place)}}:
+            return place == number + 1
+        case {"class": "COLUMN_REF", "column_names": [str(named)]}:
+            # A column of that name would be meant first.
+            is_free = all(item.columns and name not in item.columns for item in scope.items)
+            return bool(name) and named.lower() == name and is_free
+    return False
+
+
+def _windows(select: Tree) -> Iterator[Tree]:
+    """Yields the window functions of a select, and none of its subqueries."""
+    for part in ("select_list", "qualify", "modifiers"):
+        yield from (
+            each for each in _trees(select[part], within=True) if each.get("class") == "WINDOW"
+        )
+
+
+def _modifiers(node: Tree) -> set[str]:
+    return {each["type"] for each in node.get("modifiers", ())}
+
+
+# The modifiers that let rows decide on others.
+_LIMITED = {
+    "LIMIT_MODIFIER": "the query has a limit",
+    "LIMIT_PERCENT_MODIFIER": "the query has a limit",
+}
+
+
+def _names(tree: Tree, tables: Tables) -> bool:
+    return not tree["schema_name"] and tree["table_name"].lower() in tables
+
+
+def _trees(tree: Any, *, within: bool = False) -> Iterator[Tree]:
+    """Yields all parts of a tree; `within`: not those of its subqueries."""
+    match tree:
+        case dict():
+            if within and "cte_map" in tree:
+                return
+            yield tree
+            for each in tree.values():
+                yield from _trees(each, within=within)
+        case list():
+            for each in tree:
+                yield from _trees(each, within=within)

@@ -1,0 +1,355 @@
+"""The columns that a query's `from` clause makes visible, and which of them are equal. Pure.
+
+A query is the tree of DuckDB's own parser, with its named subqueries put in their places
+(`expanded`). What is not understood here has no columns: nothing is concluded about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+Tree = dict[str, Any]
+# An item of a `from` clause, by its number there, and one of its columns.
+Place = tuple[int, str]
+# The types of each table's columns, by name.
+Tables = Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Visible:
+    """A column that expressions can name.
+
+    It has the value of the column at each of `places`, in every row that has one there. An outer
+    join may have given it a null instead, if it is not `given`. One that is not `bare` has to be
+    named with its alias.
+    """
+
+    name: str
+    alias: str
+    places: tuple[Place, ...]
+    given: bool = True
+    bare: bool = True
+
+
+@dataclass(slots=True)
+class Item:
+    """A table or a subquery in a `from` clause, and the names of its columns in their order."""
+
+    tree: Tree
+    columns: tuple[str, ...]
+    # Of a table the names of its own columns: an alias may rename them.
+    table_columns: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Scope:
+    """What a `from` clause makes visible.
+
+    An edge (one, other) means: rows that have certain values in the column `one` meet only rows
+    that have them in the column `other`.
+    """
+
+    items: list[Item] = field(default_factory=list)
+    visible: list[Visible] = field(default_factory=list)
+    edges: set[tuple[Place, Place]] = field(default_factory=set)
+    # Columns that a full join has compared: the first that is not null of both has their value.
+    paired: set[frozenset[Place]] = field(default_factory=set)
+
+    def find(self, expression: Any) -> Visible | None:
+        """Returns the one column that an expression is; None if it is another thing."""
+        match expression:
+            case {"class": "COLUMN_REF", "column_names": [str(name)]}:
+                found = [each for each in self.visible if each.bare and each.name == name.lower()]
+            case {"class": "COLUMN_REF", "column_names": [str(alias), str(name)]}:
+                wanted = alias.lower(), name.lower()
+                found = [each for each in self.visible if (each.alias, each.name) == wanted]
+            case {"type": "OPERATOR_COALESCE", "children": [one, other]}:
+                return self._either(self.find(one), self.find(other))
+            case _:
+                return None
+        return found[0] if len(found) == 1 else None
+
+    def _either(self, one: Visible | None, other: Visible | None) -> Visible | None:
+        if one is None or other is None:
+            return None
+        places = (*one.places, *other.places)
+        return Visible("", "", places) if frozenset(places) in self.paired else None
+
+    def reached(self, places: Sequence[Place]) -> set[Place]:
+        """Returns the columns that have certain values wherever those at `places` have them."""
+        found, waiting = set[Place](), [*places]
+        while waiting:
+            place = waiting.pop()
+            if place not in found:
+                found.add(place)
+                waiting += [other for one, other in self.edges if one == place]
+        return found
+
+
+def expanded(tree: Any, named: Mapping[str, Tree] | None = None) -> Any:
+    """Returns a copy of a query's tree in which each named subquery stands where it is read.
+
+    The query must not be recursive.
+    """
+    named = {} if named is None else named
+    match tree:
+        case list():
+            return [expanded(each, named) for each in tree]
+        case {"type": "BASE_TABLE", "schema_name": "", "table_name": str(name)} if (
+            name.lower() in named
+        ):
+            cte = named[name.lower()]
+            return {
+                "type": "SUBQUERY",
+                "alias": tree.get("alias") or name,
+                "sample": tree.get("sample"),
+                "query_location": tree.get("query_location"),
+                "subquery": {"node": deepcopy(cte["node"]), "named_param_map": []},
+                "column_name_alias": tree.get("column_name_alias") or cte["aliases"],
+            }
+        case {"cte_map": {"map": list(ctes)}}:
+            inner = dict(named)
+            for each in ctes:
+                value = each["value"]
+                node = expanded(value["query"]["node"], inner)
+                inner[each["key"].lower()] = {"node": node, "aliases": value["aliases"]}
+            rest = {key: expanded(each, inner) for key, each in tree.items() if key != "cte_map"}
+            return {**rest, "cte_map": {"map": []}}
+        case dict():
+            return {key: expanded(value, named) for key, value in tree.items()}
+        case _:
+            return tree
+
+
+def conjuncts(expression: Any) -> Iterator[Any]:
+    """Yields the conditions that must all be true for an expression to be."""
+    match expression:
+        case {"type": "CONJUNCTION_AND", "children": list(children)}:
+            for child in children:
+                yield from conjuncts(child)
+        case dict():
+            yield expression
+
+
+class Scopes:
+    """The scopes of all queries in one tree."""
+
+    def __init__(self, tables: Tables) -> None:
+        """Takes the types of the columns of each table that the tree may name."""
+        self._tables = tables
+        self._made: dict[int, Scope] = {}
+
+    def of(self, select: Tree) -> Scope:
+        """Returns what the `from` clause of a select makes visible, with what its `where` says."""
+        if id(select) not in self._made:
+            scope = Scope()
+            self._made[id(select)] = scope
+            scope.visible = self._relation(scope, select.get("from_table"))
+            for condition in conjuncts(select.get("where_clause")):
+                self._where(scope, condition)
+        return self._made[id(select)]
+
+    def outputs(self, node: Tree) -> list[tuple[str, Any]] | None:
+        """Returns the columns of a query: the name, and the expression or the Visible of each.
+
+        None, if they are not known.
+        """
+        match node:
+            case {"type": "SELECT_NODE"}:
+                return self._outputs(node)
+            case {"type": "SET_OPERATION_NODE", "setop_type": str(kind), "left": left}:
+                found = None if kind.endswith("BY_NAME") else self.outputs(left)
+                return None if found is None else [(name, None) for name, _ in found]
+        return None
+
+    def kind(self, item: Item, column: str) -> str | None:
+        """Returns the type of a column of an item if it is a table's own column; None otherwise."""
+        if item.columns.count(column) != 1:
+            return None
+        number = item.columns.index(column)
+        if item.tree["type"] == "BASE_TABLE":
+            return self._tables[item.tree["table_name"].lower()][item.table_columns[number]]
+        node = item.tree["subquery"]["node"]
+        return self._kind_of(node, number)
+
+    def _kind_of(self, node: Tree, number: int) -> str | None:
+        if node["type"] == "SET_OPERATION_NODE":
+            left, right = (self._kind_of(node[side], number) for side in ("left", "right"))
+            return left if left == right else None
+        outputs = self.outputs(node)
+        if outputs is None or number >= len(outputs):
+            return None
+        scope, expression = self.of(node), outputs[number][1]
+        found = expression if isinstance(expression, Visible) else scope.find(expression)
+        kinds = (
+            set()
+            if found is None
+            else {self.kind(scope.items[item], column) for item, column in found.places}
+        )
+        return kinds.pop() if len(kinds) == 1 else None
+
+    def _outputs(self, select: Tree) -> list[tuple[str, Any]] | None:
+        scope, found = self.of(select), list[tuple[str, Any]]()
+        for each in select["select_list"]:
+            match each:
+                case {"class": "STAR", "columns": False, "expr": None, "replace_list": [],
+                      "rename_list": [], "qualified_exclude_list": []}:  # fmt: skip
+                    alias = each["relation_name"].lower()
+                    left_out = set(map(str.lower, each["exclude_list"]))
+                    if any(not item.columns for item in scope.items):
+                        return None
+                    found += [
+                        (one.name, one)
+                        for one in scope.visible
+                        if (one.alias == alias if alias else one.bare) and one.name not in left_out
+                    ]
+                case {"class": "STAR"}:
+                    return None
+                case {"alias": str(alias)} if alias:
+                    found.append((alias.lower(), each))
+                case {"class": "COLUMN_REF", "column_names": [*_, str(name)]}:
+                    found.append((name.lower(), each))
+                case _:
+                    found.append(("", each))
+        return found
+
+    def _relation(self, scope: Scope, tree: Any) -> list[Visible]:
+        """Adds the items of a `from` clause to a scope. Returns the columns that can be named."""
+        match tree:
+            case {"type": "JOIN"}:
+                return self._join(scope, tree)
+            case {"type": "BASE_TABLE", "schema_name": "", "table_name": str(name)} if (
+                name.lower() in self._tables
+            ):
+                own = tuple(self._tables[name.lower()])
+                return self._item(scope, tree, name, own, own)
+            case {"type": "SUBQUERY", "subquery": {"node": dict(node)}}:
+                outputs = self.outputs(node)
+                names = () if outputs is None else tuple(name for name, _ in outputs)
+                return self._item(scope, tree, "", names, ())
+            case dict():
+                return self._item(scope, tree, "", (), ())
+        return []
+
+    def _item(
+        self, scope: Scope, tree: Tree, name: str, columns: tuple[str, ...], own: tuple[str, ...]
+    ) -> list[Visible]:
+        renamed = [each.lower() for each in tree.get("column_name_alias") or ()]
+        columns = (*renamed, *columns[len(renamed) :]) if columns else ()
+        scope.items.append(Item(tree, columns, own))
+        alias = (tree.get("alias") or name).lower()
+        return [Visible(each, alias, ((len(scope.items) - 1, each),)) for each in columns]
+
+    def _join(self, scope: Scope, tree: Tree) -> list[Visible]:
+        """Adds a join's items, and what its condition says of their columns.
+
+        A row of the kept side of an outer join meets rows of the other side with equal columns
+        alone, and not the other way round.
+        """
+        left, right = (self._relation(scope, tree[side]) for side in ("left", "right"))
+        kind = tree["join_type"]
+        to_right, to_left = kind in _TO_RIGHT, kind in _TO_LEFT
+        using = [name.lower() for name in tree["using_columns"]]
+        if tree["ref_type"] == "NATURAL":
+            using = [each.name for each in left if each.bare and _one(right, each.name)]
+        both = Scope(scope.items, [*left, *right])
+        pairs = [(_one(left, name), _one(right, name)) for name in using]
+        if tree["ref_type"] in {"REGULAR", "ASOF", "NATURAL"}:
+            for condition in conjuncts(tree["condition"]):
+                if condition.get("type") == "COMPARE_EQUAL":
+                    one, other = both.find(condition["left"]), both.find(condition["right"])
+                    pairs.append((other, one) if other in left else (one, other))
+        for one, other in pairs:
+            if one in left and other in right:
+                self._equal(scope, one, other, to_left=to_left, to_right=to_right)
+        if kind in {"SEMI", "ANTI"}:
+            return left
+        paired = {
+            frozenset((*one.places, *other.places))
+            for one, other in pairs
+            if kind == "FULL" and one in left and other in right and one.given and other.given
+        }
+        if kind not in {"INNER", "LEFT", "RIGHT", "FULL"} or tree["ref_type"] == "POSITIONAL":
+            return []
+        merged = {
+            name: _merged(kind, one, other)
+            for name, (one, other) in zip(using, pairs, strict=False)
+            if one is not None and other is not None
+        }
+        if kind in {"LEFT", "FULL"}:
+            right = _not_given(scope, right)
+        if kind in {"RIGHT", "FULL"}:
+            left = _not_given(scope, left)
+        scope.paired |= paired
+        visible = list[Visible]()
+        for each in (*left, *right):
+            if each.bare and each.name in merged:
+                if each in left:
+                    visible.append(merged[each.name])
+                visible.append(replace(each, bare=False))
+            else:
+                visible.append(each)
+        return visible
+
+    def _where(self, scope: Scope, condition: Tree) -> None:
+        """Adds what a condition says of equal columns, as no other rows are in the result."""
+        match condition:
+            case {"type": "COMPARE_EQUAL", "left": left, "right": right}:
+                self._equal(scope, scope.find(left), scope.find(right), to_left=True, to_right=True)
+            case {"class": "SUBQUERY", "subquery_type": "ANY", "comparison_type": "COMPARE_EQUAL",
+                  "child": child, "subquery": {"node": dict(node)}}:  # fmt: skip
+                outputs = self.outputs(node) or []
+                names = tuple(name for name, _ in outputs)
+                tree = {"type": "SUBQUERY", "subquery": condition["subquery"]}
+                found = self._item(scope, tree, "", names, ())
+                if len(found) == 1:
+                    self._equal(scope, scope.find(child), found[0], to_left=False, to_right=True)
+
+    def _equal(
+        self,
+        scope: Scope,
+        one: Visible | None,
+        other: Visible | None,
+        *,
+        to_left: bool,
+        to_right: bool,
+    ) -> None:
+        """Adds the edges between two equal columns, if they have one type: others are converted."""
+        if one is None or other is None:
+            return
+        for left in one.places:
+            for right in other.places:
+                kinds = {self.kind(scope.items[item], name) for item, name in (left, right)}
+                if len(kinds) == 1 and None not in kinds:
+                    scope.edges |= {(left, right)} if to_right else set()
+                    scope.edges |= {(right, left)} if to_left else set()
+
+
+# The joins in which a row of the left side meets only equal ones of the right side, if both are
+# compared; and the other way round.
+_TO_RIGHT = frozenset({"INNER", "LEFT", "SEMI", "ANTI"})
+_TO_LEFT = frozenset({"INNER", "RIGHT"})
+
+
+def _one(visible: Sequence[Visible], name: str) -> Visible | None:
+    found = [each for each in visible if each.bare and each.name == name]
+    return found[0] if len(found) == 1 else None
+
+
+def _merged(kind: str, left: Visible, right: Visible) -> Visible:
+    """Returns the one column that two of a `using` are."""
+    if kind == "FULL":
+        given = left.given and right.given
+        return Visible(left.name, "", (*left.places, *right.places), given)
+    side = right if kind == "RIGHT" else left
+    return replace(side, alias="")
+
+
+def _not_given(scope: Scope, visible: Sequence[Visible]) -> list[Visible]:
+    """Returns the columns of the side of an outer join that may have no row."""
+    places = {place for each in visible for place in each.places}
+    scope.paired = {pair for pair in scope.paired if not pair & places}
+    return [replace(each, given=False) for each in visible]

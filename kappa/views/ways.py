@@ -1,0 +1,84 @@
+"""The way in which a maintained view is kept: whole, or by touched keys where that is proven.
+
+*Whole*: the view's query is computed and compared with all stored rows. *By touched keys*: only
+rows of those `by` values are computed that rows of the slice have or had, from only the rows of
+the view's tables that can decide on them (lineage.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kappa.base.duck import Connection
+from kappa.base.sql import text
+from kappa.state.table import TableBirth
+from kappa.views.lineage import lineage_of
+
+# A place at which the query reads a table has this name there, with its number.
+_READING = "_read_"
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A place at which a view's query reads a table.
+
+    `by` has, of the columns by which the view's rows belong together, those that the table has
+    there, under the table's own names.
+    """
+
+    name: str
+    table: str
+    by: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """The way of one view: its query over `reads`, and why a change of a table needs it whole."""
+
+    by: tuple[str, ...]
+    sql: str
+    reads: tuple[Read, ...]
+    whole_after: Mapping[str, str]
+
+    @property
+    def is_whole(self) -> bool:
+        """Returns True if every change makes it compute all rows."""
+        return {read.table for read in self.reads} <= set(self.whole_after)
+
+    def __str__(self) -> str:
+        if self.is_whole:
+            return f"whole: {next(iter(self.whole_after.values()), 'it reads no table')}"
+        rest = "".join(
+            f"; whole when {name} changes: {why}" for name, why in self.whole_after.items()
+        )
+        return f"by touched keys ({', '.join(self.by)}){rest}"
+
+
+def way_of(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth]) -> Way:
+    """Returns the way of a maintained view over the tables of its build.
+
+    `duck` parses, and reads nothing.
+    """
+    assert view.view is not None
+    columns = {
+        name.lower(): {column.lower(): kind for column, kind in tables[name].served}
+        for name in view.reads
+    }
+    (parsed,) = duck.execute(f"select json_serialize_sql({text(view.view)})").fetchone() or ("",)
+    found = lineage_of(json.loads(parsed), columns, view.by)
+    if found.why_not is not None:
+        return Way(view.by, view.view, (), dict.fromkeys(view.reads, found.why_not))
+    reads, whole = list[Read](), dict[str, str]()
+    for number, reading in enumerate(found.readings):
+        reads.append(Read(f"{_READING}{number}", reading.table, dict(reading.by)))
+        missing = next((by for by in view.by if by not in reading.by), None)
+        if missing is not None:
+            whole.setdefault(reading.table, reading.lost.get(missing, "it cannot be told"))
+        reading.tree["alias"] = reading.tree.get("alias") or reading.tree["table_name"]
+        reading.tree["table_name"] = reads[-1].name
+    (sql,) = duck.execute(
+        f"select json_deserialize_sql({text(json.dumps(found.tree))})"
+    ).fetchone() or ("",)
+    return Way(view.by, sql, tuple(reads), whole)
