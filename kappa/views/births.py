@@ -18,6 +18,7 @@ from kappa.declare.view import View
 from kappa.state.table import NUMBER, SINCE, TableBirth
 from kappa.tables.shape import table_births
 from kappa.values.columns import Array, Scalar, Struct, Type, parse_type
+from kappa.views.exact import inexact
 from kappa.views.served import read_sql
 from kappa.views.trees import tables_in
 from kappa.views.types import spark_type
@@ -43,7 +44,8 @@ def view_births(views: Sequence[View], tables: Iterable[TableBirth]) -> tuple[Ta
     """Returns the maintained views as tables, each after those it reads.
 
     Raises DeclarationError, with the view's line, if its query cannot be read or has rows over no
-    rows, its keys are no columns of it, or a table cannot have its columns.
+    rows, its keys are no columns of it, a table cannot have its columns, or its rows depend on the
+    order in which others are read.
     """
     if not any(view.is_maintained for view in views):
         return ()
@@ -128,6 +130,11 @@ def _birth(
     # In the order in which they were made, so that each comes after those it reads.
     named = [f"{quoted(name)} as (\n{inlined[name]}\n)" for name in inlined if name in used]
     sql = f"with {', '.join(named)}\nselect * from (\n{view.sql}\n)" if named else view.sql
+    if (found := inexact(duck, _tree(duck, sql))) is not None:
+        what, instead = found
+        raise DeclarationError(
+            f"{where} has {what}: its rows would not follow from its tables", hint=instead
+        )
     numbered = () if view.keys else ((NUMBER, "bigint"),)
     return TableBirth(
         view.name,
@@ -172,5 +179,10 @@ def _refused(
 
 
 def _names_in(duck: Connection, sql: str) -> set[str]:
+    return {name.lower() for _, name in tables_in(_tree(duck, sql))}
+
+
+def _tree(duck: Connection, sql: str) -> dict[str, Any]:
     (found,) = duck.execute(f"select json_serialize_sql({text(sql)})").fetchone() or ("",)
-    return {name.lower() for _, name in tables_in(json.loads(found))}
+    tree: dict[str, Any] = json.loads(found)
+    return tree

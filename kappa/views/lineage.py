@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kappa.views.scopes import Scope, Scopes, Tables, Tree, Visible, expanded
+from kappa.views.scopes import Scope, Scopes, Tables, Visible
+from kappa.views.trees import Tree, expanded, trees
 
 
 @dataclass(slots=True)
@@ -38,9 +39,16 @@ class Lineage:
     """A query's tree, without named subqueries, and the places at which it reads tables."""
 
     tree: Tree
+    scopes: Scopes
     readings: tuple[Reading, ...]
     # If no column can be followed at all.
     why_not: str | None = None
+
+    @property
+    def node(self) -> Tree:
+        """Returns the query itself."""
+        node: Tree = self.tree["statements"][0]["node"]
+        return node
 
 
 def lineage_of(statement: Tree, tables: Tables, by: Sequence[str]) -> Lineage:
@@ -49,36 +57,35 @@ def lineage_of(statement: Tree, tables: Tables, by: Sequence[str]) -> Lineage:
     `statement` is what `json_serialize_sql` gives for the query, and `tables` has the types of the
     columns of each table.
     """
-    is_recursive = any(each.get("type") == "RECURSIVE_CTE_NODE" for each in _trees(statement))
+    is_recursive = any(each.get("type") == "RECURSIVE_CTE_NODE" for each in trees(statement))
     if is_recursive:
-        return Lineage(statement, (), "its query is recursive")
+        return Lineage(statement, Scopes(tables), (), "its query is recursive")
     tree = expanded(statement)
     readings = {
         id(each): Reading(each)
-        for each in _trees(tree)
+        for each in trees(tree)
         if each.get("type") == "BASE_TABLE" and _names(each, tables)
     }
     for reading in readings.values():
         reading.lost = dict.fromkeys(by, "its query reads it in a subquery")
-    node = tree["statements"][0]["node"]
-    following = _Following(tables, readings)
-    names = [name for name, _ in following.scopes.outputs(node) or ()]
+    found = Lineage(tree, Scopes(tables), tuple(readings.values()))
+    names = [name for name, _ in found.scopes.outputs(found.node) or ()]
     wanted = {names.index(each.lower()): each for each in by if names.count(each.lower()) == 1}
     missing = dict.fromkeys(set(by) - set(wanted.values()), "its query's columns cannot be told")
-    following.follow(node, wanted, missing)
-    return Lineage(tree, tuple(readings.values()))
+    _Following(found.scopes, readings).follow(found.node, wanted, missing)
+    return found
 
 
 class _Following:
-    def __init__(self, tables: Tables, readings: Mapping[int, Reading]) -> None:
-        self.scopes = Scopes(tables)
+    def __init__(self, scopes: Scopes, readings: Mapping[int, Reading]) -> None:
+        self.scopes = scopes
         self._readings = readings
 
     def follow(self, node: Tree, wanted: Mapping[int, str], lost: Mapping[str, str]) -> None:
         """Follows columns of a query, by number, into what it reads; `lost` are the others."""
-        why = next((text for kind, text in _LIMITED.items() if kind in _modifiers(node)), None)
-        if why is not None:
-            wanted, lost = {}, {**lost, **dict.fromkeys(wanted.values(), why)}
+        if has_limit(node):
+            lost = {**lost, **dict.fromkeys(wanted.values(), "the query has a limit")}
+            wanted = {}
         match node:
             case {"type": "SET_OPERATION_NODE", "setop_type": str(kind)} if "BY_NAME" not in kind:
                 for side in ("left", "right"):
@@ -104,7 +111,7 @@ class _Following:
                 if found is None
                 else "an outer join may leave it out"
                 if not found.given
-                else _blocked(select, scope, found, number, name)
+                else blocked(select, scope, found, number, name)
             )
             if why is not None or found is None:
                 lost[by] = why or ""
@@ -123,7 +130,7 @@ class _Following:
                 self.follow(each.tree["subquery"]["node"], inner, left)
 
 
-def _blocked(select: Tree, scope: Scope, column: Visible, number: int, name: str) -> str | None:
+def blocked(select: Tree, scope: Scope, column: Visible, number: int, name: str) -> str | None:
     """Returns why rows with other values of a column decide on those of certain ones, or None."""
 
     def has(expressions: Iterable[Any]) -> bool:
@@ -167,34 +174,14 @@ def _windows(select: Tree) -> Iterator[Tree]:
     """Yields the window functions of a select, and none of its subqueries."""
     for part in ("select_list", "qualify", "modifiers"):
         yield from (
-            each for each in _trees(select[part], within=True) if each.get("class") == "WINDOW"
+            each for each in trees(select[part], within=True) if each.get("class") == "WINDOW"
         )
 
 
-def _modifiers(node: Tree) -> set[str]:
-    return {each["type"] for each in node.get("modifiers", ())}
-
-
-# The modifiers that let rows decide on others.
-_LIMITED = {
-    "LIMIT_MODIFIER": "the query has a limit",
-    "LIMIT_PERCENT_MODIFIER": "the query has a limit",
-}
+def has_limit(node: Tree) -> bool:
+    """Returns True if a query gives only some of its rows: each decides on others then."""
+    return any("LIMIT" in each["type"] for each in node.get("modifiers", ()))
 
 
 def _names(tree: Tree, tables: Tables) -> bool:
     return not tree["schema_name"] and tree["table_name"].lower() in tables
-
-
-def _trees(tree: Any, *, within: bool = False) -> Iterator[Tree]:
-    """Yields all parts of a tree; `within`: not those of its subqueries."""
-    match tree:
-        case dict():
-            if within and "cte_map" in tree:
-                return
-            yield tree
-            for each in tree.values():
-                yield from _trees(each, within=within)
-        case list():
-            for each in tree:
-                yield from _trees(each, within=within)

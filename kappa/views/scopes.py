@@ -1,17 +1,17 @@
 """The columns that a query's `from` clause makes visible, and which of them are equal. Pure.
 
 A query is the tree of DuckDB's own parser, with its named subqueries put in their places
-(`expanded`). What is not understood here has no columns: nothing is concluded about it.
+(trees.py). What is not understood here has no columns: nothing is concluded about it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-Tree = dict[str, Any]
+from kappa.views.trees import Tree, conjuncts
+
 # An item of a `from` clause, by its number there, and one of its columns.
 Place = tuple[int, str]
 # The types of each table's columns, by name.
@@ -22,9 +22,8 @@ Tables = Mapping[str, Mapping[str, str]]
 class Visible:
     """A column that expressions can name.
 
-    It has the value of the column at each of `places`, in every row that has one there. An outer
-    join may have given it a null instead, if it is not `given`. One that is not `bare` has to be
-    named with its alias.
+    It has the value of the column at each of `places`, in every row that has one there. If it is
+    not `given`, an outer join may give a null instead. If not `bare`, it is named with its alias.
     """
 
     name: str
@@ -46,10 +45,9 @@ class Item:
 
 @dataclass(slots=True)
 class Scope:
-    """What a `from` clause makes visible.
+    """The columns that a `from` clause makes visible.
 
-    An edge (one, other) means: rows that have certain values in the column `one` meet only rows
-    that have them in the column `other`.
+    An edge (one, other): rows with certain values in the column `one` meet only such in `other`.
     """
 
     items: list[Item] = field(default_factory=list)
@@ -67,71 +65,20 @@ class Scope:
                 wanted = alias.lower(), name.lower()
                 found = [each for each in self.visible if (each.alias, each.name) == wanted]
             case {"type": "OPERATOR_COALESCE", "children": [one, other]}:
-                return self._either(self.find(one), self.find(other))
+                both = self.find(one), self.find(other)
+                places = tuple(place for each in both if each is not None for place in each.places)
+                return Visible("", "", places) if frozenset(places) in self.paired else None
             case _:
                 return None
         return found[0] if len(found) == 1 else None
 
-    def _either(self, one: Visible | None, other: Visible | None) -> Visible | None:
-        if one is None or other is None:
-            return None
-        places = (*one.places, *other.places)
-        return Visible("", "", places) if frozenset(places) in self.paired else None
-
     def reached(self, places: Sequence[Place]) -> set[Place]:
         """Returns the columns that have certain values wherever those at `places` have them."""
-        found, waiting = set[Place](), [*places]
-        while waiting:
-            place = waiting.pop()
-            if place not in found:
-                found.add(place)
-                waiting += [other for one, other in self.edges if one == place]
+        found, new = set[Place](), {*places}
+        while new:
+            found |= new
+            new = {other for one, other in self.edges if one in new} - found
         return found
-
-
-def expanded(tree: Any, named: Mapping[str, Tree] | None = None) -> Any:
-    """Returns a copy of a query's tree in which each named subquery stands where it is read.
-
-    The query must not be recursive.
-    """
-    named = {} if named is None else named
-    match tree:
-        case list():
-            return [expanded(each, named) for each in tree]
-        case {"type": "BASE_TABLE", "schema_name": "", "table_name": str(name)} if (
-            name.lower() in named
-        ):
-            cte = named[name.lower()]
-            return {
-                "type": "SUBQUERY",
-                "alias": tree.get("alias") or name,
-                "sample": tree.get("sample"),
-                "query_location": tree.get("query_location"),
-                "subquery": {"node": deepcopy(cte["node"]), "named_param_map": []},
-                "column_name_alias": tree.get("column_name_alias") or cte["aliases"],
-            }
-        case {"cte_map": {"map": list(ctes)}}:
-            inner = dict(named)
-            for each in ctes:
-                value = each["value"]
-                node = expanded(value["query"]["node"], inner)
-                inner[each["key"].lower()] = {"node": node, "aliases": value["aliases"]}
-            rest = {key: expanded(each, inner) for key, each in tree.items() if key != "cte_map"}
-            return {**rest, "cte_map": {"map": []}}
-        case dict():
-            return {key: expanded(value, named) for key, value in tree.items()}
-        case _:
-            return tree
-
-
-def conjuncts(expression: Any) -> Iterator[Any]:
-    """Yields the conditions that must all be true for an expression to be."""
-    match expression:
-        case {"type": "CONJUNCTION_AND", "children": list(children)}:
-            for child in children:
-                yield from conjuncts(child)
-        case dict():
-            yield expression
 
 
 class Scopes:
@@ -246,8 +193,7 @@ class Scopes:
     def _join(self, scope: Scope, tree: Tree) -> list[Visible]:
         """Adds a join's items, and what its condition says of their columns.
 
-        A row of the kept side of an outer join meets rows of the other side with equal columns
-        alone, and not the other way round.
+        A row of the kept side of an outer join meets equal rows alone, and not vice versa.
         """
         left, right = (self._relation(scope, tree[side]) for side in ("left", "right"))
         kind = tree["join_type"]
@@ -295,7 +241,7 @@ class Scopes:
         return visible
 
     def _where(self, scope: Scope, condition: Tree) -> None:
-        """Adds what a condition says of equal columns, as no other rows are in the result."""
+        """Adds what a condition says of equal columns: no other rows are in the result."""
         match condition:
             case {"type": "COMPARE_EQUAL", "left": left, "right": right}:
                 self._equal(scope, scope.find(left), scope.find(right), to_left=True, to_right=True)
@@ -328,8 +274,7 @@ class Scopes:
                     scope.edges |= {(right, left)} if to_left else set()
 
 
-# The joins in which a row of the left side meets only equal ones of the right side, if both are
-# compared; and the other way round.
+# The joins in which a row of the left side meets only equal ones of the right; and vice versa.
 _TO_RIGHT = frozenset({"INNER", "LEFT", "SEMI", "ANTI"})
 _TO_LEFT = frozenset({"INNER", "RIGHT"})
 

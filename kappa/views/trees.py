@@ -1,8 +1,12 @@
-"""The names in a query's tree, as DuckDB's parser gives it (`json_serialize_sql`). Pure."""
+"""A query's tree, as DuckDB's parser gives it (`json_serialize_sql`), and its parts. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from typing import Any
+
+Tree = dict[str, Any]
 
 
 def tables_in(tree: object) -> Iterator[tuple[str, str]]:
@@ -29,3 +33,62 @@ def functions_in(tree: object) -> Iterator[str]:
         case list():
             for each in tree:
                 yield from functions_in(each)
+
+
+def trees(tree: Any, *, within: bool = False) -> Iterator[Tree]:
+    """Yields all parts of a tree; `within`: not those of its subqueries."""
+    match tree:
+        case dict():
+            if within and "cte_map" in tree:
+                return
+            yield tree
+            for each in tree.values():
+                yield from trees(each, within=within)
+        case list():
+            for each in tree:
+                yield from trees(each, within=within)
+
+
+def expanded(tree: Any, named: Mapping[str, Tree] | None = None) -> Any:
+    """Returns a copy of a query's tree in which each named subquery stands where it is read.
+
+    The query must not be recursive.
+    """
+    named = {} if named is None else named
+    match tree:
+        case list():
+            return [expanded(each, named) for each in tree]
+        case {"type": "BASE_TABLE", "schema_name": "", "table_name": str(name)} if (
+            name.lower() in named
+        ):
+            cte = named[name.lower()]
+            return {
+                "type": "SUBQUERY",
+                "alias": tree.get("alias") or name,
+                "sample": tree.get("sample"),
+                "query_location": tree.get("query_location"),
+                "subquery": {"node": deepcopy(cte["node"]), "named_param_map": []},
+                "column_name_alias": tree.get("column_name_alias") or cte["aliases"],
+            }
+        case {"cte_map": {"map": list(ctes)}}:
+            inner = dict(named)
+            for each in ctes:
+                value = each["value"]
+                node = expanded(value["query"]["node"], inner)
+                inner[each["key"].lower()] = {"node": node, "aliases": value["aliases"]}
+            rest = {key: expanded(each, inner) for key, each in tree.items() if key != "cte_map"}
+            return {**rest, "cte_map": {"map": []}}
+        case dict():
+            return {key: expanded(value, named) for key, value in tree.items()}
+        case _:
+            return tree
+
+
+def conjuncts(expression: Any) -> Iterator[Any]:
+    """Yields the conditions that must all be true for an expression to be."""
+    match expression:
+        case {"type": "CONJUNCTION_AND", "children": list(children)}:
+            for child in children:
+                yield from conjuncts(child)
+        case dict():
+            yield expression

@@ -1,4 +1,4 @@
-"""The way in which a maintained view is kept: whole, or by touched keys where that is proven.
+"""The way of a maintained view: whole, or by touched keys where that is proven.
 
 *Whole*: the view's query is computed and compared with all stored rows. *By touched keys*: only
 rows of those `by` values are computed that rows of the slice have or had, from only the rows of
@@ -8,13 +8,16 @@ the view's tables that can decide on them (lineage.py).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 
-from kappa.base.duck import Connection
+from kappa.base.duck import Connection, open_connection
 from kappa.base.sql import text
 from kappa.state.table import TableBirth
 from kappa.views.lineage import lineage_of
+from kappa.views.reached import reached_by
+from kappa.views.trees import Tree, trees
 
 # A place at which the query reads a table has this name there, with its number.
 _READING = "_read_"
@@ -25,12 +28,14 @@ class Read:
     """A place at which a view's query reads a table.
 
     `by` has, of the columns by which the view's rows belong together, those that the table has
-    there, under the table's own names.
+    there, under the table's own names. `reaches` is the query for the keys that its rows reach
+    through joins, if it has not all of these columns and there is a sure one.
     """
 
     name: str
     table: str
     by: Mapping[str, str]
+    reaches: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,16 @@ class Way:
         return f"by touched keys ({', '.join(self.by)}){rest}"
 
 
+def ways_of(tables: Iterable[TableBirth]) -> dict[str, Way]:
+    """Returns the way of each maintained view among the tables of a build, by name."""
+    births = {table.name: table for table in tables}
+    views = [table for table in births.values() if table.view is not None]
+    if not views:
+        return {}
+    with open_connection() as duck:
+        return {view.name: way_of(duck, view, births) for view in views}
+
+
 def way_of(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth]) -> Way:
     """Returns the way of a maintained view over the tables of its build.
 
@@ -71,14 +86,35 @@ def way_of(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth])
     if found.why_not is not None:
         return Way(view.by, view.view, (), dict.fromkeys(view.reads, found.why_not))
     reads, whole = list[Read](), dict[str, str]()
+    wanted = {by.lower(): by for by in view.by}
     for number, reading in enumerate(found.readings):
-        reads.append(Read(f"{_READING}{number}", reading.table, dict(reading.by)))
+        reading.tree[_NUMBER] = number
+    for number, reading in enumerate(found.readings):
         missing = next((by for by in view.by if by not in reading.by), None)
+        reaches = None
         if missing is not None:
-            whole.setdefault(reading.table, reading.lost.get(missing, "it cannot be told"))
-        reading.tree["alias"] = reading.tree.get("alias") or reading.tree["table_name"]
-        reading.tree["table_name"] = reads[-1].name
-    (sql,) = duck.execute(
-        f"select json_deserialize_sql({text(json.dumps(found.tree))})"
-    ).fetchone() or ("",)
-    return Way(view.by, sql, tuple(reads), whole)
+            query = reached_by(found.scopes, found.node, reading.tree, wanted)
+            if query is None:
+                whole.setdefault(reading.table, reading.lost.get(missing, "it cannot be told"))
+            else:
+                statement = {**found.tree["statements"][0], "node": query}
+                reaches = _sql(duck, {**found.tree, "statements": [statement]})
+        reads.append(Read(f"{_READING}{number}", reading.table, dict(reading.by), reaches))
+    return Way(view.by, _sql(duck, found.tree), tuple(reads), whole)
+
+
+# In a tree: the number of a reading.
+_NUMBER = "_number"
+
+
+def _sql(duck: Connection, tree: Tree) -> str:
+    """Returns a tree as SQL, in which each reading has a name of its own."""
+    named = deepcopy(tree)
+    for each in trees(named):
+        if _NUMBER in each:
+            each["alias"] = each.get("alias") or each["table_name"]
+            each["table_name"] = f"{_READING}{each.pop(_NUMBER)}"
+    (sql,) = duck.execute(f"select json_deserialize_sql({text(json.dumps(named))})").fetchone() or (
+        "",
+    )
+    return str(sql)

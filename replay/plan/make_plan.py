@@ -19,7 +19,13 @@ from replay.changes.event_changes import event_changes
 from replay.changes.readers import ReaderChange, reader_changes
 from replay.plan.branch import Branching, branch_of
 from replay.plan.judge import conflicts_of, findings_of, judged, refusals_of
-from replay.plan.notes import archive_notes, kept_notes, library_notes, reject_notes
+from replay.plan.notes import (
+    archive_notes,
+    kept_notes,
+    library_notes,
+    reject_notes,
+    view_notes,
+)
 from replay.plan.overlay import has_its_rows
 from replay.plan.plan import Change, Plan, PlanStep
 from replay.preflight.cost import cost_of
@@ -181,7 +187,7 @@ def _branched(observed: Observed, declared: Declared, branching: Branching) -> P
             disk=observed.disk,
             replayed=observed.replays.get(name),
         ),
-        notes=(*archive_notes(log, step.topics, branch.start), *notes),
+        notes=(*view_notes(declared), *archive_notes(log, step.topics, branch.start), *notes),
         # What the rows before it lack, they lack for ever.
         accepted=tuple(each for each in born.accepted if each.startswith(f"{GAP}: ")),
         branch=branch,
@@ -235,6 +241,7 @@ def _replayed(
             replayed=observed.replays.get(name),
         ),
         notes=(
+            *view_notes(declared),
             *archive_notes(log, topics, origin),
             *(
                 ()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from kappa.declare.topic import Topic
 from kappa.state.build import Birth, TopicBirth
 from kappa.state.offsets import Offsets
-from replay.preflight.observed import LogFacts, Observed
+from replay.preflight.observed import Declared, LogFacts, Observed
 from replay.rollout.libraries import changed_libraries
 
 
@@ -21,6 +21,12 @@ def reject_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
         "and takes in what can be read now"
     )
     return (note,)
+
+
+def view_notes(declared: Declared) -> Iterator[str]:
+    """Yields how each maintained view is kept at each slice, and why so."""
+    for view, way in declared.ways.items():
+        yield f"view {view} is kept {way}"
 
 
 def archive_notes(

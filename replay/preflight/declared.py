@@ -23,6 +23,7 @@ from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.shape import table_births
 from kappa.views.births import with_views
+from kappa.views.ways import ways_of
 from replay.preflight.determinism import doubtful, overlooked
 from replay.preflight.finding import Finding
 from replay.preflight.observed import Declared
@@ -82,14 +83,16 @@ def declare_each(
         place, folder = project.places[name], project.sources.folder
         found = doubts(pipeline, place, find)
         line = f"{Path(pipeline.source.file).relative_to(folder)}:{pipeline.source.line}"
+        tables = with_views(pipeline, tables)
         declared = Declared(
             pipeline=pipeline,
             module=place.module,
             version=prints[name].version,
             parts=prints[name].parts,
-            tables=with_views(pipeline, tables),
+            tables=tables,
             files=snapshot_files(place.module, find),
             doubtful=(*found, *overlooked(output.changing, found, line)),
+            ways={view: str(way) for view, way in ways_of(tables).items()},
         )
         _refuse_unreadable(declared)
         return declared

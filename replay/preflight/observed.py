@@ -25,7 +25,8 @@ from replay.rollout.state import State
 class Declared:
     """A pipeline as declared now: its version, its tables, and the files that it needs.
 
-    `doubtful` is what the lint found in its code (determinism.py).
+    `doubtful` is what the lint found in its code (determinism.py). `ways` says how each maintained
+    view is kept (kappa/views/ways.py).
     """
 
     pipeline: Pipeline
@@ -35,6 +36,7 @@ class Declared:
     tables: tuple[TableBirth, ...]
     files: Mapping[str, bytes] = field(repr=False)
     doubtful: tuple[Finding, ...] = ()
+    ways: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def rows_version(self) -> str:

@@ -48,7 +48,9 @@ def test_stored_rows_with_the_changes_are_the_rows_of_the_query(name: str, seed:
     with open_connection() as duck:
         put(duck, draw)
         duck.execute("create view items as select * from base")
-        changes = changes_sql(view, view.view, {"items": "select * from base"}, "select * from old", 1)
+        changes = changes_sql(
+            view, view.view, {"items": "select * from base"}, "select * from old", 1
+        )
         duck.execute(f"create table old as select {listed} from ({_none(view)})")
         duck.execute(f"create table stored as {changes}")
         for since in range(2, 5):

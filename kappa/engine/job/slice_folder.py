@@ -100,9 +100,8 @@ class SliceFolder:
 
     def versions(self) -> dict[str, int]:
         """Returns the newest version of each table, and of its recent ones."""
-        return {
-            name: version for writer in self.writers for name, version in writer.versions().items()
-        }
+        each = (writer.versions() for writer in self.writers)
+        return {name: version for versions in each for name, version in versions.items()}
 
     def first_frontier(self) -> Frontier:
         """Returns the first frontier of a new build: its origin, with empty tables."""
@@ -160,10 +159,10 @@ class SliceFolder:
     def close(self) -> None:
         """Ends the threads that watch topics and commit, and waits for those that drain."""
         self._topic_watch.shutdown(wait=False, cancel_futures=True)
-        self._commits.close()
         self._views.close()
-        for writer in self.writers:
-            writer.close()
+        self._commits.close()
+        for each in self.writers:
+            each.close()
 
     def _fold(
         self,

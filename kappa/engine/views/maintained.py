@@ -17,12 +17,12 @@ from kappa.base.clock import Stopwatch
 from kappa.base.duck import Connection, DuckError, open_connection
 from kappa.base.sql import quoted
 from kappa.engine.read.rows import Rows, RowsInFiles
-from kappa.engine.views.touched import TOUCHED, Source, touched_sql
+from kappa.engine.views.touched import TOUCHED, ViewSource, touched_sql
 from kappa.engine.write.commit import TableWriter
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.table import NUMBER, TableBirth
-from kappa.views.changes import changes_sql, view_error
+from kappa.views.changes import SEVERAL_ROWS, changes_sql, view_error
 from kappa.views.served import Among
 from kappa.views.ways import Way, way_of
 
@@ -35,7 +35,7 @@ class MaintainedViews:
 
     def __init__(self, writers: Sequence[TableWriter]) -> None:
         """Takes all tables of the build; a view comes after those it reads."""
-        self._sources = {writer.birth.name: Source(writer) for writer in writers}
+        self._sources = {writer.birth.name: ViewSource(writer) for writer in writers}
         self._views = [writer for writer in writers if writer.birth.view is not None]
         # What a job before has left is not known: it may have ended within a leg.
         self._stale = {writer.birth.name for writer in self._views}
@@ -80,7 +80,11 @@ class MaintainedViews:
             try:
                 found = self._of_touched_keys(writer, mark, changed)
             except DuckError as error:
-                raise view_error(birth.name, str(error)) from error
+                if SEVERAL_ROWS in str(error):
+                    raise view_error(birth.name, str(error)) from error
+                # A query that DuckDB cannot compute so may be one that it can compute whole, which
+                # says why if not. After some errors a connection takes no query more.
+                found, self._duck = None, None
             if found is not None:
                 return found
         relations = {name: self._sources[name].sql() for name in birth.reads}
@@ -98,9 +102,9 @@ class MaintainedViews:
         way = self._way(birth, duck)
         if not changed.isdisjoint(way.whole_after):
             return None
-        sources = {name: self._sources[name] for name in changed}
-        if any(source.new_rows is None for source in sources.values()):
+        if any(self._sources[name].new_rows is None for name in changed):
             return None
+        sources = {name: self._sources[name] for name in birth.reads}
         duck.execute(
             f"create or replace temp table {TOUCHED} as {touched_sql(birth, way, sources, duck)}"
         )
@@ -142,7 +146,7 @@ def _stored(writer: TableWriter, among: Among | None = None) -> str:
     """Returns the query for a view's stored rows, with the columns that identify them."""
     birth = writer.birth
     numbered = () if birth.keys else ((NUMBER, "bigint"),)
-    return Source(writer).sql((*birth.served, *numbered), among=among)
+    return ViewSource(writer).sql((*birth.served, *numbered), among=among)
 
 
 def _since(mark: Mark) -> int:

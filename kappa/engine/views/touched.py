@@ -23,7 +23,7 @@ from kappa.views.ways import Read, Way
 TOUCHED = "_touched"
 
 
-class Source:
+class ViewSource:
     """A table of the build as views read it: at the newest versions, and at those before."""
 
     def __init__(self, writer: TableWriter) -> None:
@@ -65,38 +65,68 @@ class Source:
         )
 
 
-def touched_sql(view: TableBirth, way: Way, sources: Mapping[str, Source], duck: Connection) -> str:
-    """Returns the query for the keys of a view that changes of these sources touch.
+def touched_sql(
+    view: TableBirth, way: Way, sources: Mapping[str, ViewSource], duck: Connection
+) -> str:
+    """Returns the query for the keys of a view that this slice's changes of its sources touch.
 
-    It registers their contributions in `duck`.
+    `sources` are all that it reads. It registers their contributions in `duck`.
     """
     kinds = dict(view.columns)
     casts = ", ".join(cast_sql(by, kinds[by]) for by in way.by)
-    for name, source in sources.items():
+    changed = {name: source for name, source in sources.items() if source.has_changed}
+    for name, source in changed.items():
         duck.register(_contributed(name), source.new_rows)
     found = [
         each
         for read in way.reads
-        if read.table in sources
-        for each in _columns_of(read, sources[read.table])
+        if read.table in changed
+        for each in (
+            _of_changed_rows(read, changed[read.table])
+            if read.reaches is None
+            else _reached(read, way, sources)
+        )
     ]
     return f"select distinct {casts} from ({' union all '.join(found)})"
 
 
-def _columns_of(read: Read, source: Source) -> Iterator[str]:
+def _of_changed_rows(read: Read, source: ViewSource) -> Iterator[str]:
     """Yields queries for the view's `by` columns of a source's changed rows, new and old."""
     selected = ", ".join(f"{quoted(column)} as {quoted(by)}" for by, column in read.by.items())
-    keys, rows = source.birth.row_keys, _contributed(read.table)
-    if not keys or set(read.by.values()) <= set(keys):
-        yield f"select {selected} from {rows}"
+    if set(read.by.values()) <= set(source.birth.row_keys):
+        yield f"select {selected} from {_contributed(read.table)}"
         return
-    assert source.new_rows is not None
-    has_nulls = any(source.new_rows.column(key).null_count for key in keys)
-    among = Among(rows, {key: key for key in keys}, has_nulls)
-    kinds = dict(source.birth.columns)
-    columns = [(name, kinds[name]) for name in {*keys, *read.by.values()}]
-    for before in (True, False):
-        yield f"select {selected} from ({source.sql(columns, among=among, before=before)})"
+    for rows in _changed_rows(read, source).values():
+        yield f"select {selected} from ({rows})"
+
+
+def _reached(read: Read, way: Way, sources: Mapping[str, ViewSource]) -> Iterator[str]:
+    """Yields queries for the keys that changed rows reach, new ones and old ones."""
+    for before, rows in _changed_rows(read, sources[read.table]).items():
+        relations = {
+            each.name: rows if each is read else sources[each.table].sql(before=before)
+            for each in way.reads
+        }
+        named = ", ".join(f"{name} as ({sql})" for name, sql in relations.items())
+        yield f"select * from (with {named} {read.reaches})"
+
+
+def _changed_rows(read: Read, source: ViewSource) -> dict[bool, str]:
+    """Returns queries for a source's changed rows as they are (False), and were before (True)."""
+    birth, rows = source.birth, source.new_rows
+    assert rows is not None, "the view is computed whole then"
+    served = ", ".join(quoted(name) for name, _ in birth.served)
+    if not birth.row_keys:
+        return {False: f"select {served} from {_contributed(read.table)}"}
+    has_nulls = any(rows.column(key).null_count for key in birth.row_keys)
+    among = Among(_contributed(read.table), {key: key for key in birth.row_keys}, has_nulls)
+    columns = [
+        column for column in birth.columns if column[0] in {*birth.row_keys, *dict(birth.served)}
+    ]
+    return {
+        before: f"select {served} from ({source.sql(columns, among=among, before=before)})"
+        for before in (False, True)
+    }
 
 
 def _contributed(table: str) -> str:
