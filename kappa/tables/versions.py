@@ -72,7 +72,7 @@ class FileLists:
         last = self._last.get(path)
         found = (
             None
-            if last is None or not last[0] < version <= last[0] + _FEW
+            if last is None or not last[0] <= version <= last[0] + _FEW
             else _after(path, *last, version)
         )
         found = frozenset(files(path, version)) if found is None else found

@@ -22,6 +22,7 @@ from kappa.engine.write.commit import TableWriter
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.table import NUMBER, TableBirth
+from kappa.tables.versions import FileLists
 from kappa.views.changes import SEVERAL_ROWS, changes_sql, view_error
 from kappa.views.served import Among
 from kappa.views.ways import Way, way_of
@@ -35,7 +36,8 @@ class MaintainedViews:
 
     def __init__(self, writers: Sequence[TableWriter]) -> None:
         """Takes all tables of the build; a view comes after those it reads."""
-        self._sources = {writer.birth.name: ViewSource(writer) for writer in writers}
+        lists = FileLists()
+        self._sources = {writer.birth.name: ViewSource(writer, lists) for writer in writers}
         self._views = [writer for writer in writers if writer.birth.view is not None]
         # What a job before has left is not known: it may have ended within a leg.
         self._stale = {writer.birth.name for writer in self._views}
@@ -91,7 +93,7 @@ class MaintainedViews:
         assert birth.view is not None
         self._stale.discard(birth.name)
         return RowsInFiles(
-            changes_sql(birth, birth.view, relations, _stored(writer), _since(mark)), spark
+            changes_sql(birth, birth.view, relations, self._stored(birth), _since(mark)), spark
         )
 
     def _of_touched_keys(
@@ -125,9 +127,18 @@ class MaintainedViews:
         touched = Among(TOUCHED, {by: by for by in way.by}, bool(nulls))
         return duck.execute(
             changes_sql(
-                birth, touched.of(way.sql), relations, _stored(writer, touched), _since(mark)
+                birth,
+                touched.of(way.sql),
+                relations,
+                self._stored(birth, touched),
+                _since(mark),
             )
         ).to_arrow_table()
+
+    def _stored(self, view: TableBirth, among: Among | None = None) -> str:
+        """Returns the query for a view's stored rows, with the columns that identify them."""
+        numbered = () if view.keys else ((NUMBER, "bigint"),)
+        return self._sources[view.name].sql((*view.served, *numbered), among=among)
 
     def _connection(self, writer: TableWriter) -> Connection:
         if self._duck is None:
@@ -140,13 +151,6 @@ class MaintainedViews:
             births = {name: source.birth for name, source in self._sources.items()}
             self._ways[birth.name] = way_of(duck, birth, births)
         return self._ways[birth.name]
-
-
-def _stored(writer: TableWriter, among: Among | None = None) -> str:
-    """Returns the query for a view's stored rows, with the columns that identify them."""
-    birth = writer.birth
-    numbered = () if birth.keys else ((NUMBER, "bigint"),)
-    return ViewSource(writer).sql((*birth.served, *numbered), among=among)
 
 
 def _since(mark: Mark) -> int:

@@ -15,7 +15,7 @@ from kappa.base.sql import quoted
 from kappa.engine.write.commit import TableWriter
 from kappa.state.table import TableBirth
 from kappa.tables.parquet import cast_sql
-from kappa.tables.versions import files
+from kappa.tables.versions import FileLists
 from kappa.views.served import Among, read_sql
 from kappa.views.ways import Read, Way
 
@@ -26,8 +26,9 @@ TOUCHED = "_touched"
 class ViewSource:
     """A table of the build as views read it: at the newest versions, and at those before."""
 
-    def __init__(self, writer: TableWriter) -> None:
+    def __init__(self, writer: TableWriter, lists: FileLists) -> None:
         self._writer = writer
+        self._lists = lists
         self.birth = writer.birth
 
     @property
@@ -56,10 +57,12 @@ class ViewSource:
         recent = () if writer.recent is None else writer.recent.stored()
         return read_sql(
             self.birth,
-            files(writer.path, versions[self.birth.name]),
+            self._lists.at(writer.path, versions[self.birth.name]),
             columns,
             recent=[
-                files(stored.path, versions[name]) for name, stored in recent if name in versions
+                self._lists.at(stored.path, versions[name])
+                for name, stored in recent
+                if name in versions
             ],
             among=among,
         )
@@ -125,7 +128,8 @@ def _changed_rows(read: Read, source: ViewSource) -> dict[bool, str]:
     ]
     return {
         before: f"select {served} from ({source.sql(columns, among=among, before=before)})"
-        for before in (False, True)
+        # Those before come first: files are listed by the commits since a version.
+        for before in (True, False)
     }
 
 
