@@ -56,6 +56,11 @@ class TableBirth(Struct, frozen=True):
         return tuple(column for column in self.columns if not column[0].startswith("_"))
 
     @property
+    def only_grows(self) -> bool:
+        """Returns True if rows are only ever added to it."""
+        return not self.row_keys and self.latest is None
+
+    @property
     def hides_rows(self) -> bool:
         """Returns True if it may contain rows that readers do not see, marked by DELETED."""
         return any(name == DELETED for name, _ in self.columns)

@@ -11,6 +11,7 @@ This room opens DuckDB for empty tables alone: the job that stores the rows comp
 - scopes.py: the columns that a query's `from` clause makes visible
 - lineage.py: which rows of each table a view's rows can depend on
 - reached.py: the keys that changed rows reach through joins
+- by_change.py: counts and sums to which a slice adds its own
 - ways.py: the way in which a view is kept
 - changes.py: the query for the rows that have changed
 """

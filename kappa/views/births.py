@@ -5,22 +5,22 @@ DuckDB says so, of tables without rows.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kappa.base.duck import DUCKDB_ERRORS, Connection, open_connection
 from kappa.base.errors import DeclarationError
-from kappa.base.sql import quoted, text
+from kappa.base.sql import quoted
 from kappa.declare.options import DELETED
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.view import View
 from kappa.state.table import NUMBER, SINCE, TableBirth
 from kappa.tables.shape import table_births
 from kappa.values.columns import Array, Scalar, Struct, Type, parse_type
+from kappa.views.by_change import by_change
 from kappa.views.exact import inexact
 from kappa.views.served import read_sql
-from kappa.views.trees import tables_in
+from kappa.views.trees import tables_in, tree_of
 from kappa.views.types import spark_type
 
 
@@ -68,7 +68,7 @@ def view_births(views: Sequence[View], tables: Iterable[TableBirth]) -> tuple[Ta
                     duck.execute(f"create view {quoted(view.name)} as {view.sql}")
                     inlined[view.name] = view.sql
                     continue
-                stored = frozenset(table.name for table in (*tables, *births))
+                stored = {table.name: table for table in (*tables, *births)}
                 births.append(_birth(duck, view, columns, inlined, stored))
                 _make(duck, births[-1])
             if len(refused) == len(pending):
@@ -94,7 +94,7 @@ def _birth(
     view: View,
     columns: list[tuple[str, Any]],
     inlined: Mapping[str, str],
-    stored: frozenset[str],
+    stored: Mapping[str, TableBirth],
 ) -> TableBirth:
     where = f"{view.source}: view {view.name}"
     names = [name for name, _ in columns]
@@ -130,21 +130,32 @@ def _birth(
     # In the order in which they were made, so that each comes after those it reads.
     named = [f"{quoted(name)} as (\n{inlined[name]}\n)" for name in inlined if name in used]
     sql = f"with {', '.join(named)}\nselect * from (\n{view.sql}\n)" if named else view.sql
-    if (found := inexact(duck, _tree(duck, sql))) is not None:
+    tree = tree_of(duck, sql)
+    if (found := inexact(duck, tree)) is not None:
         what, instead = found
         raise DeclarationError(
             f"{where} has {what}: its rows would not follow from its tables", hint=instead
         )
+    reads = tuple(sorted(named_ones & stored.keys()))
+    appended = {name: stored[name].only_grows for name in reads}
+    change = by_change(duck, tree, view.keys, appended) if view.keys else None
+    beside = list[tuple[str, str]]()
+    if change is not None:
+        state = duck.sql(f"select {', '.join(change.columns)} from ({change.inner})")
+        beside = [
+            (name, spark_type(kind, f"{where}: its sum"))
+            for name, kind in zip(state.columns, state.types, strict=True)
+        ]
     numbered = () if view.keys else ((NUMBER, "bigint"),)
     return TableBirth(
         view.name,
-        (*kinds.items(), *numbered, (DELETED, "boolean"), (SINCE, "bigint")),
+        (*kinds.items(), *beside, *numbered, (DELETED, "boolean"), (SINCE, "bigint")),
         keys=view.keys,
         checks=view.checks,
         thresholds=view.thresholds,
         view=sql,
         by=view.by,
-        reads=tuple(sorted(named_ones & stored)),
+        reads=reads,
     )
 
 
@@ -179,10 +190,4 @@ def _refused(
 
 
 def _names_in(duck: Connection, sql: str) -> set[str]:
-    return {name.lower() for _, name in tables_in(_tree(duck, sql))}
-
-
-def _tree(duck: Connection, sql: str) -> dict[str, Any]:
-    (found,) = duck.execute(f"select json_serialize_sql({text(sql)})").fetchone() or ("",)
-    tree: dict[str, Any] = json.loads(found)
-    return tree
+    return {name.lower() for _, name in tables_in(tree_of(duck, sql))}

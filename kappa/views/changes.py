@@ -30,9 +30,9 @@ def changes_sql(
     several rows have the same keys.
     """
     kinds = dict(view.columns)
-    columns = [name for name, _ in view.served] + ([] if view.keys else [NUMBER])
+    columns = [name for name, _ in stored_columns(view)]
     listed = ", ".join(map(quoted, columns))
-    served = ", ".join(cast_sql(name, kinds[name]) for name, _ in view.served)
+    served = ", ".join(cast_sql(name, kinds[name]) for name in columns if name != NUMBER)
     own = f"select {served} from (\n{query}\n)"
     if not view.keys:
         order = ", ".join(quoted(name) for name, _ in view.served)
@@ -56,6 +56,11 @@ def changes_sql(
     )
 
 
+def stored_columns(view: TableBirth) -> tuple[tuple[str, str], ...]:
+    """Lists a view's columns that follow from its query, with what identifies its rows."""
+    return tuple(column for column in view.columns if column[0] not in {DELETED, SINCE})
+
+
 def _unique(view: TableBirth) -> str:
     """Returns a part of the query that has no rows, and fails if keys are not unique."""
     if not view.keys:
@@ -65,7 +70,7 @@ def _unique(view: TableBirth) -> str:
         f"{text(f'{key}=')} || coalesce({quoted(key)}::varchar, 'null')" for key in view.keys
     )
     nothing = ", ".join(
-        f"null as {quoted(name)}" for name, _ in (*view.served, (DELETED, ""), (SINCE, ""))
+        f"null as {quoted(name)}" for name, _ in (*stored_columns(view), (DELETED, ""), (SINCE, ""))
     )
     return (
         f"\nunion all select {nothing} from (select error({text(SEVERAL_ROWS)} || string_agg(each,"

@@ -7,13 +7,11 @@ refused, and sums of doubles too: their last digits depend on it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 from kappa.base.duck import DUCKDB_ERRORS, Connection
-from kappa.base.sql import text
-from kappa.views.trees import Tree, expanded, trees
+from kappa.views.trees import Tree, expanded, sql_of, trees
 
 
 def _words(names: str) -> frozenset[str]:
@@ -102,10 +100,7 @@ def _sums_of_doubles(duck: Connection, select: Tree) -> Iterator[str]:
         }
         statement = {"error": False, "statements": [{"node": asked, "named_param_map": []}]}
         try:
-            (sql,) = duck.execute(
-                f"select json_deserialize_sql({text(json.dumps(statement))})"
-            ).fetchone() or ("",)
-            kinds = duck.sql(str(sql)).types
+            kinds = duck.sql(sql_of(duck, statement)).types
         except DUCKDB_ERRORS:
             # It names what is outside of the select, or an aggregate within.
             continue

@@ -1,12 +1,31 @@
-"""A query's tree, as DuckDB's parser gives it (`json_serialize_sql`), and its parts. Pure."""
+"""A query's tree, as DuckDB's parser gives it (`json_serialize_sql`), and its parts."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
+from kappa.base.duck import Connection
+from kappa.base.sql import text
+
 Tree = dict[str, Any]
+
+
+def tree_of(duck: Connection, sql: str) -> Tree:
+    """Returns the tree of a query."""
+    (found,) = duck.execute(f"select json_serialize_sql({text(sql)})").fetchone() or ("",)
+    tree: Tree = json.loads(found)
+    return tree
+
+
+def sql_of(duck: Connection, tree: Tree) -> str:
+    """Returns the query of a tree."""
+    (sql,) = duck.execute(f"select json_deserialize_sql({text(json.dumps(tree))})").fetchone() or (
+        "",
+    )
+    return str(sql)
 
 
 def tables_in(tree: object) -> Iterator[tuple[str, str]]:

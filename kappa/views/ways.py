@@ -1,23 +1,25 @@
-"""The way of a maintained view: whole, or by touched keys where that is proven.
+"""The way of a maintained view: whole, by touched keys, or by change.
 
 *Whole*: the view's query is computed and compared with all stored rows. *By touched keys*: only
 rows of those `by` values are computed that rows of the slice have or had, from only the rows of
-the view's tables that can decide on them (lineage.py).
+the view's tables that can decide on them (lineage.py). *By change*: counts and sums take what the
+slice adds to them and takes from them (by_change.py).
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 
 from kappa.base.duck import Connection, open_connection
-from kappa.base.sql import text
+from kappa.base.sql import quoted
 from kappa.state.table import TableBirth
+from kappa.views.by_change import ByChange, by_change
 from kappa.views.lineage import lineage_of
 from kappa.views.reached import reached_by
-from kappa.views.trees import Tree, trees
+from kappa.views.served import read_sql
+from kappa.views.trees import Tree, sql_of, tree_of, trees
 
 # A place at which the query reads a table has this name there, with its number.
 _READING = "_read_"
@@ -46,6 +48,7 @@ class Way:
     sql: str
     reads: tuple[Read, ...]
     whole_after: Mapping[str, str]
+    change: ByChange | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -53,6 +56,8 @@ class Way:
         return {read.table for read in self.reads} <= set(self.whole_after)
 
     def __str__(self) -> str:
+        if self.change is not None:
+            return "by change: its counts and sums take what the slice adds"
         if self.is_whole:
             return f"whole: {next(iter(self.whole_after.values()), 'it reads no table')}"
         rest = "".join(
@@ -68,21 +73,30 @@ def ways_of(tables: Iterable[TableBirth]) -> dict[str, Way]:
     if not views:
         return {}
     with open_connection() as duck:
+        for table in births.values():
+            duck.execute(f"create table {quoted(table.name)} as {read_sql(table, ())}")
         return {view.name: way_of(duck, view, births) for view in views}
 
 
 def way_of(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth]) -> Way:
     """Returns the way of a maintained view over the tables of its build.
 
-    `duck` parses, and reads nothing.
+    `duck` has the tables, and reads no rows.
     """
     assert view.view is not None
     columns = {
         name.lower(): {column.lower(): kind for column, kind in tables[name].served}
         for name in view.reads
     }
-    (parsed,) = duck.execute(f"select json_serialize_sql({text(view.view)})").fetchone() or ("",)
-    found = lineage_of(json.loads(parsed), columns, view.by)
+    tree = tree_of(duck, view.view)
+    change = None
+    if view.keys:
+        growing = {name: tables[name].only_grows for name in view.reads}
+        change = by_change(duck, tree, view.keys, growing)
+        # A build may be older than what is stored beside such a view.
+        if change is not None and not set(change.columns) <= dict(view.columns).keys():
+            change = None
+    found = lineage_of(tree, columns, view.by)
     if found.why_not is not None:
         return Way(view.by, view.view, (), dict.fromkeys(view.reads, found.why_not))
     reads, whole = list[Read](), dict[str, str]()
@@ -100,7 +114,7 @@ def way_of(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth])
                 statement = {**found.tree["statements"][0], "node": query}
                 reaches = _sql(duck, {**found.tree, "statements": [statement]})
         reads.append(Read(f"{_READING}{number}", reading.table, dict(reading.by), reaches))
-    return Way(view.by, _sql(duck, found.tree), tuple(reads), whole)
+    return Way(view.by, _sql(duck, found.tree), tuple(reads), whole, change)
 
 
 # In a tree: the number of a reading.
@@ -114,7 +128,4 @@ def _sql(duck: Connection, tree: Tree) -> str:
         if _NUMBER in each:
             each["alias"] = each.get("alias") or each["table_name"]
             each["table_name"] = f"{_READING}{each.pop(_NUMBER)}"
-    (sql,) = duck.execute(f"select json_deserialize_sql({text(json.dumps(named))})").fetchone() or (
-        "",
-    )
-    return str(sql)
+    return sql_of(duck, named)

@@ -20,7 +20,7 @@ ITEMS = TableBirth("items", (("id", "bigint"), ("kind", "string"), ("n", "bigint
 VIEWS = (
     View(
         "keyed",
-        "select kind, count(*) as rows, sum(n) as n from items group by kind",
+        "select kind, count(*) as rows, avg(n) as n from items group by kind",
         keys=("kind",),
     ),
     View("pairs", "select kind, n from items", by=("kind",)),

@@ -17,15 +17,23 @@ from kappa.base.clock import Stopwatch
 from kappa.base.duck import Connection, DuckError, open_connection
 from kappa.base.sql import quoted
 from kappa.engine.read.rows import Rows, RowsInFiles
-from kappa.engine.views.touched import TOUCHED, ViewSource, touched_sql
+from kappa.engine.views.touched import (
+    TOUCHED,
+    ViewSource,
+    changed_groups,
+    register_changes,
+    touched_groups,
+    touched_sql,
+)
 from kappa.engine.write.commit import TableWriter
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
-from kappa.state.table import NUMBER, TableBirth
+from kappa.state.table import TableBirth
 from kappa.tables.versions import FileLists
-from kappa.views.changes import SEVERAL_ROWS, changes_sql, view_error
+from kappa.views.by_change import STATE
+from kappa.views.changes import SEVERAL_ROWS, changes_sql, stored_columns, view_error
 from kappa.views.served import Among
-from kappa.views.ways import Way, way_of
+from kappa.views.ways import ways_of
 
 # More keys are not computed apart from the others.
 _MOST_KEYS = 100_000
@@ -41,7 +49,7 @@ class MaintainedViews:
         self._views = [writer for writer in writers if writer.birth.view is not None]
         # What a job before has left is not known: it may have ended within a leg.
         self._stale = {writer.birth.name for writer in self._views}
-        self._ways: dict[str, Way] = {}
+        self._ways = ways_of(writer.birth for writer in writers)
         self._duck: Connection | None = None
 
     def commit(self, mark: Mark, spark: SparkSession, watch: Stopwatch, *, are_due: bool) -> None:
@@ -80,7 +88,7 @@ class MaintainedViews:
         birth = writer.birth
         if birth.name not in self._stale:
             try:
-                found = self._of_touched_keys(writer, mark, changed)
+                found = self._of_slice(writer, mark, changed)
             except DuckError as error:
                 if SEVERAL_ROWS in str(error):
                     raise view_error(birth.name, str(error)) from error
@@ -91,66 +99,66 @@ class MaintainedViews:
                 return found
         relations = {name: self._sources[name].sql() for name in birth.reads}
         assert birth.view is not None
+        change = self._ways[birth.name].change
+        query = birth.view if change is None else change.whole()
         self._stale.discard(birth.name)
         return RowsInFiles(
-            changes_sql(birth, birth.view, relations, self._stored(birth), _since(mark)), spark
+            changes_sql(birth, query, relations, self._stored(birth), _since(mark)), spark
         )
 
-    def _of_touched_keys(
-        self, writer: TableWriter, mark: Mark, changed: set[str]
-    ) -> pa.Table | None:
-        """Returns what differs in the rows of touched keys; None if it has to be computed whole."""
+    def _of_slice(self, writer: TableWriter, mark: Mark, changed: set[str]) -> pa.Table | None:
+        """Returns what differs in rows that the slice touched; None: it takes the whole view."""
         birth, duck = writer.birth, self._connection(writer)
-        way = self._way(birth, duck)
-        if not changed.isdisjoint(way.whole_after):
+        way = self._ways[birth.name]
+        if way.change is None and not changed.isdisjoint(way.whole_after):
             return None
         if any(self._sources[name].new_rows is None for name in changed):
             return None
         sources = {name: self._sources[name] for name in birth.reads}
-        duck.execute(
-            f"create or replace temp table {TOUCHED} as {touched_sql(birth, way, sources, duck)}"
+        register_changes(duck, (sources[name] for name in changed))
+        parts = {} if way.change is None else changed_groups(way.change, sources)
+        for name, sql in parts.items():
+            duck.execute(f"create or replace temp table {name} as {sql}")
+        touched = (
+            touched_sql(birth, way, sources)
+            if way.change is None
+            else touched_groups(birth, way.change, parts)
         )
+        duck.execute(f"create or replace temp table {TOUCHED} as {touched}")
         some_null = " or ".join(f"{quoted(by)} is null" for by in way.by)
         count, nulls = duck.execute(
             f"select count(*), count(*) filter ({some_null}) from {TOUCHED}"
         ).fetchone() or (0, 0)
         if count > _MOST_KEYS:
             return None
-        relations = {
-            read.name: self._sources[read.table].sql(
-                among=Among(TOUCHED, {c: by for by, c in read.by.items()}, bool(nulls))
-                if read.by
-                else None
-            )
-            for read in way.reads
-        }
-        touched = Among(TOUCHED, {by: by for by in way.by}, bool(nulls))
+        among = Among(TOUCHED, {by: by for by in way.by}, bool(nulls))
+        stored = self._stored(birth, among)
+        if way.change is not None:
+            query = way.change.outer
+            relations = {STATE: way.change.changed(stored, parts)}
+        else:
+            query = among.of(way.sql)
+            relations = {
+                read.name: sources[read.table].sql(
+                    among=Among(TOUCHED, {c: by for by, c in read.by.items()}, bool(nulls))
+                    if read.by
+                    else None
+                )
+                for read in way.reads
+            }
         return duck.execute(
-            changes_sql(
-                birth,
-                touched.of(way.sql),
-                relations,
-                self._stored(birth, touched),
-                _since(mark),
-            )
+            changes_sql(birth, query, relations, stored, _since(mark))
         ).to_arrow_table()
 
     def _stored(self, view: TableBirth, among: Among | None = None) -> str:
         """Returns the query for a view's stored rows, with the columns that identify them."""
-        numbered = () if view.keys else ((NUMBER, "bigint"),)
-        return self._sources[view.name].sql((*view.served, *numbered), among=among)
+        return self._sources[view.name].sql(stored_columns(view), among=among)
 
     def _connection(self, writer: TableWriter) -> Connection:
         if self._duck is None:
             assert writer.rewriting is not None, "a view's table is mergeable"
             self._duck = open_connection(writer.rewriting.bounds)
         return self._duck
-
-    def _way(self, birth: TableBirth, duck: Connection) -> Way:
-        if birth.name not in self._ways:
-            births = {name: source.birth for name, source in self._sources.items()}
-            self._ways[birth.name] = way_of(duck, birth, births)
-        return self._ways[birth.name]
 
 
 def _since(mark: Mark) -> int:

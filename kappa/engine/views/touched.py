@@ -6,7 +6,7 @@ those that were appended are themselves what is new.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -16,6 +16,7 @@ from kappa.engine.write.commit import TableWriter
 from kappa.state.table import TableBirth
 from kappa.tables.parquet import cast_sql
 from kappa.tables.versions import FileLists
+from kappa.views.by_change import COME, GONE, ByChange
 from kappa.views.served import Among, read_sql
 from kappa.views.ways import Read, Way
 
@@ -68,18 +69,20 @@ class ViewSource:
         )
 
 
-def touched_sql(
-    view: TableBirth, way: Way, sources: Mapping[str, ViewSource], duck: Connection
-) -> str:
+def register_changes(duck: Connection, sources: Iterable[ViewSource]) -> None:
+    """Makes the slice's contributions to these sources relations of DuckDB."""
+    for source in sources:
+        duck.register(_contributed(source.birth.name), source.new_rows)
+
+
+def touched_sql(view: TableBirth, way: Way, sources: Mapping[str, ViewSource]) -> str:
     """Returns the query for the keys of a view that this slice's changes of its sources touch.
 
-    `sources` are all that it reads. It registers their contributions in `duck`.
+    `sources` are all that it reads. Those that have changed are registered (`register_changes`).
     """
     kinds = dict(view.columns)
     casts = ", ".join(cast_sql(by, kinds[by]) for by in way.by)
     changed = {name: source for name, source in sources.items() if source.has_changed}
-    for name, source in changed.items():
-        duck.register(_contributed(name), source.new_rows)
     found = [
         each
         for read in way.reads
@@ -93,19 +96,35 @@ def touched_sql(
     return f"select distinct {casts} from ({' union all '.join(found)})"
 
 
+def changed_groups(change: ByChange, sources: Mapping[str, ViewSource]) -> dict[str, str]:
+    """Returns the queries for the state of the rows that a slice has brought and taken, by name."""
+    names = {False: COME, True: GONE}
+    return {
+        names[before]: f"with {change.table} as ({rows}) {change.inner}"
+        for before, rows in changed_rows(sources[change.table]).items()
+    }
+
+
+def touched_groups(view: TableBirth, change: ByChange, parts: Iterable[str]) -> str:
+    """Returns the query for the groups that a slice touches, by the names of its parts."""
+    kinds = dict(view.columns)
+    casts = ", ".join(cast_sql(key, kinds[key]) for key in change.keys)
+    return " union ".join(f"select {casts} from {name}" for name in parts)
+
+
 def _of_changed_rows(read: Read, source: ViewSource) -> Iterator[str]:
     """Yields queries for the view's `by` columns of a source's changed rows, new and old."""
     selected = ", ".join(f"{quoted(column)} as {quoted(by)}" for by, column in read.by.items())
     if set(read.by.values()) <= set(source.birth.row_keys):
         yield f"select {selected} from {_contributed(read.table)}"
         return
-    for rows in _changed_rows(read, source).values():
+    for rows in changed_rows(source).values():
         yield f"select {selected} from ({rows})"
 
 
 def _reached(read: Read, way: Way, sources: Mapping[str, ViewSource]) -> Iterator[str]:
     """Yields queries for the keys that changed rows reach, new ones and old ones."""
-    for before, rows in _changed_rows(read, sources[read.table]).items():
+    for before, rows in changed_rows(sources[read.table]).items():
         relations = {
             each.name: rows if each is read else sources[each.table].sql(before=before)
             for each in way.reads
@@ -114,15 +133,18 @@ def _reached(read: Read, way: Way, sources: Mapping[str, ViewSource]) -> Iterato
         yield f"select * from (with {named} {read.reaches})"
 
 
-def _changed_rows(read: Read, source: ViewSource) -> dict[bool, str]:
-    """Returns queries for a source's changed rows as they are (False), and were before (True)."""
+def changed_rows(source: ViewSource) -> dict[bool, str]:
+    """Returns queries for a source's changed rows as they are (False), and were before (True).
+
+    They read its contributions, which `register_changes` has registered.
+    """
     birth, rows = source.birth, source.new_rows
     assert rows is not None, "the view is computed whole then"
     served = ", ".join(quoted(name) for name, _ in birth.served)
     if not birth.row_keys:
-        return {False: f"select {served} from {_contributed(read.table)}"}
+        return {False: f"select {served} from {_contributed(birth.name)}"}
     has_nulls = any(rows.column(key).null_count for key in birth.row_keys)
-    among = Among(_contributed(read.table), {key: key for key in birth.row_keys}, has_nulls)
+    among = Among(_contributed(birth.name), {key: key for key in birth.row_keys}, has_nulls)
     columns = [
         column for column in birth.columns if column[0] in {*birth.row_keys, *dict(birth.served)}
     ]
