@@ -30,6 +30,9 @@ __all__ = ["Event", "LawBroken", "law_of_slices", "some_events"]
 
 # A slice per event of more than so many would take minutes.
 _MOST_SLICES = 64
+_BEGAN = 1_700_000_000_000
+# Milliseconds that pass before an event where a step is woken on time.
+_LEAPS = (0, 0, 0, 60_000, 3_600_000, 86_400_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +59,16 @@ def some_events(pipeline: Pipeline, count: int, *, seed: int = 0) -> dict[str, l
     repeat. Fields with a default may be missing, and fields may have names they had. A `pattern` is
     met only by chance: give such a property an `enum` or a `default` too, or write its events by
     hand. Some events are late if a topic declares lateness. Some are repeated, within the horizon
-    and after it, if it declares an identity. The same `seed` draws the same events.
+    and after it, if it declares an identity. Hours and days pass between some if a step is woken on
+    time. The same `seed` draws the same events.
 
     Example:
         events = some_events(web, 20, seed=7)
         events["visits"].append(Event({"visitor": "ann", "ms": 3}, key="ann"))
     """
     draw = random.Random(seed)  # noqa: S311  # the same events again, and no secret
-    return {topic.name: _some_events(topic, draw, count) for topic in pipeline.topics}
+    leaps = _LEAPS if any(each.ordered and each.ordered.on_time for each in pipeline.tables) else ()
+    return {topic.name: _some_events(topic, draw, count, leaps) for topic in pipeline.topics}
 
 
 def law_of_slices(
@@ -123,12 +128,16 @@ def _bytes(value: Any) -> bytes | None:
             return json.dumps(value, ensure_ascii=False).encode()
 
 
-def _some_events(topic: Topic, draw: random.Random, count: int) -> list[Event]:
+def _some_events(
+    topic: Topic, draw: random.Random, count: int, leaps: Sequence[int]
+) -> list[Event]:
     events: list[Event] = []
+    began = _BEGAN
     for number in range(count):
-        event = _some_event(topic, draw, number)
+        began += draw.choice(leaps) if leaps else 0
+        event = _some_event(topic, draw, number, began)
         if topic.needs_brokers_time:
-            event = _appended(topic, draw, number, event)
+            event = _appended(topic, draw, number, began, event)
         sent = (
             [each for each in events[-8:] if isinstance(each.value, Mapping)]
             if topic.identity
@@ -146,12 +155,12 @@ def _some_events(topic: Topic, draw: random.Random, count: int) -> list[Event]:
     return events
 
 
-def _appended(topic: Topic, draw: random.Random, number: int, event: Event) -> Event:
+def _appended(topic: Topic, draw: random.Random, number: int, began: int, event: Event) -> Event:
     """Gives an event a rising timestamp, an event time near it, and an identity of its own.
 
     The timestamps pass a horizon every few events.
     """
-    clock = 1_700_000_000_000 + number * topic.identity_horizon_ms // 6 + draw.choice([0, 1, -1000])
+    clock = began + number * topic.identity_horizon_ms // 6 + draw.choice([0, 1, -1000])
     if not isinstance(event.value, Mapping):
         return replace(event, timestamp_ms=clock)
     lateness = topic.lateness_ms or 0
@@ -185,10 +194,10 @@ def _partition(key: bytes | None, topic: Topic) -> int:
     return sum(key or b"") % topic.partitions
 
 
-def _some_event(topic: Topic, draw: random.Random, number: int) -> Event:
+def _some_event(topic: Topic, draw: random.Random, number: int, began: int) -> Event:
     partition, clock = (
         draw.randrange(topic.partitions),
-        1_700_000_000_000 + number * draw.choice([0, 1, 1000]),
+        began + number * draw.choice([0, 1, 1000]),
     )
     if draw.random() < 0.05:
         return Event(

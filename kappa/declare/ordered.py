@@ -16,9 +16,10 @@ from typing import Any
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
 from kappa.declare.described import described, shown
-from kappa.values.columns import Column, parse_columns
+from kappa.values.columns import Column, Scalar, parse_columns
 
-# Gets the state of a key, to change in place, and rows of it; the rows it returns are emitted.
+# Gets the state of a key, to change in place, and rows of it, or None if it is woken. The rows that
+# it returns are emitted.
 Step = Callable[[dict[str, Any], Any], Any]
 # The place of the row that was folded last into a key's state, with Spark's types. All rows of a
 # key are in one partition.
@@ -38,12 +39,16 @@ class Over(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """A fold by a step: `state` are its columns per key, `emits` the table of emitted rows."""
+    """A fold by a step: `state` are its columns per key, `emits` the table of emitted rows.
+
+    `on_time` is the column of the state by which the step asks to be woken.
+    """
 
     step: Step = field(compare=False)
     state: tuple[Column, ...]
     emits: str | None = None
     over: Over = Over.ROW
+    on_time: str | None = None
 
     @property
     def place(self) -> tuple[str, str]:
@@ -53,11 +58,19 @@ class Ordered:
     def __str__(self) -> str:
         emits = "" if self.emits is None else f", emits {self.emits}"
         over = "" if self.over is Over.ROW else f", over {self.over}"
+        on_time = "" if self.on_time is None else f", on time {self.on_time}"
         state = ", ".join(map(str, self.state))
-        return f"ordered({self.step.__qualname__}, state {state}{emits}{over})"
+        return f"ordered({self.step.__qualname__}, state {state}{emits}{over}{on_time})"
 
 
-def ordered(step: Step, *, state: str, emits: str | None = None, over: str = Over.ROW) -> Ordered:
+def ordered(
+    step: Step,
+    *,
+    state: str,
+    emits: str | None = None,
+    over: str = Over.ROW,
+    on_time: str | None = None,
+) -> Ordered:
     """Folds rows of one key, in the order of the log, by a Python function.
 
     `step(state, row)` gets the key's `state` and a row of the function. The state is a dict of
@@ -68,8 +81,14 @@ def ordered(step: Step, *, state: str, emits: str | None = None, over: str = Ove
     `over="arrow"` and `over="pandas"` are for steps that compute with many rows at once. The step
     gets a `pyarrow.Table`, or a `pandas.DataFrame` of Arrow's types, with rows of one key in the
     same order, and may return one. A batch may end anywhere, so the step must go on from its state
-    alone; the law of slices finds a step that does not. Raises DeclarationError, with the user's
-    line.
+    alone; the law of slices finds a step that does not.
+
+    `on_time` names a timestamp of the state by which the step asks to be woken at a time. Once the
+    log of the key's partition has reached that time, `step(state, None)` is called, between two
+    records. It must set the column to None or to a later time. The state then has the key's columns
+    too, in every call, since there is no row to take them from. The clock is the greatest timestamp
+    so far in the partition, of any record: without a record no time passes. The rows must have
+    `_log_time`. Raises DeclarationError, with the user's line.
 
     Example:
         def visit(state, row):
@@ -84,6 +103,30 @@ def ordered(step: Step, *, state: str, emits: str | None = None, over: str = Ove
             fold=ordered(visit, state="visits bigint", emits="regulars"),
         )
         Table("regulars", emitted="visitor string, offset bigint")
+
+        from datetime import timedelta
+
+
+        def silence(state, row):
+            if row is None:
+                yield {"visitor": state["visitor"], "since": state["last"]}
+                state["wake_at"] = None
+            else:
+                state["last"] = row["_timestamp"]
+                state["wake_at"] = row["_timestamp"] + timedelta(minutes=10)
+
+
+        Table(
+            "watched",
+            keys=("visitor",),
+            fold=ordered(
+                silence,
+                state="last timestamp, wake_at timestamp",
+                emits="silences",
+                on_time="wake_at",
+            ),
+        )
+        Table("silences", emitted="visitor string, since timestamp")
     """
     source = Source.of_caller()
     # Workers import it by its name, and the fingerprint follows that name to its code.
@@ -103,9 +146,29 @@ def ordered(step: Step, *, state: str, emits: str | None = None, over: str = Ove
             f"{source}: the step {step.__qualname__} emits {described(emits)}, which is no name",
             hint='give the table by its name: emits="regulars"',
         )
-    return Ordered(
-        step, plain_columns(source, f"the state of {step.__qualname__}", state), emits, Over(over)
-    )
+    columns = plain_columns(source, f"the state of {step.__qualname__}", state)
+    if on_time is not None:
+        _check_on_time(source, step, columns, on_time, Over(over))
+    return Ordered(step, columns, emits, Over(over), on_time)
+
+
+def _check_on_time(
+    source: Source, step: Step, state: tuple[Column, ...], on_time: object, over: Over
+) -> None:
+    times = [column.name for column in state if column.type == Scalar("timestamp")]
+    if on_time not in times:
+        raise DeclarationError(
+            f"{source}: the step {step.__qualname__} is woken by {shown(on_time)}, "
+            "which is no timestamp of its state",
+            hint=f"on_time names one of them: {', '.join(times)}"
+            if times
+            else 'let the state have one: state="..., wake_at timestamp", on_time="wake_at"',
+        )
+    if over is not Over.ROW:
+        raise DeclarationError(
+            f"{source}: the step {step.__qualname__} is woken on time, and is called over {over}",
+            hint="a time may pass between any two rows: leave over out, and take them one by one",
+        )
 
 
 def plain_columns(source: Source, what: str, ddl: str) -> tuple[Column, ...]:

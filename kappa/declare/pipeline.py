@@ -88,8 +88,8 @@ class Pipeline:
     def columns_of(self, topic: Topic) -> tuple[tuple[str, str], ...]:
         """Lists a topic's columns for the function with Spark's types: event, then place.
 
-        The log time is one of them if a fold is by order. Without such a fold a pipeline gets the
-        same columns as ever.
+        The log time is one of them if a fold is by order, or a step is woken on time. Otherwise a
+        pipeline gets the same columns as ever.
         """
         event = tuple((column.name, str(column.type)) for column in topic.columns)
         beside = dict(ORIGIN_COLUMNS) | (
@@ -118,9 +118,9 @@ def pipeline(
 
     A DataFrame has the event's columns, and beside them those of its record in Kafka: `_topic`,
     `_partition`, `_offset`, `_timestamp` and `_key` (as text). If a table has `first`, `latest` or
-    `top_k`, a DataFrame has `_log_time` too. The rows returned for that table must keep
-    `_log_time`, `_topic`, `_partition` and `_offset`. Those of an ordered fold must keep the last
-    three.
+    `top_k`, or an ordered fold with `on_time`, a DataFrame has `_log_time` too. The rows returned
+    for that table must keep `_log_time`, `_topic`, `_partition` and `_offset`. Those of another
+    ordered fold must keep the last three.
 
     `on_error` decides about a record that the function fails on. "stop" ends the job there, and
     names the record. "reject" leaves it out of all tables and puts it into the rejects.

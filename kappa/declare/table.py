@@ -152,8 +152,9 @@ class Table:
 
     @property
     def by_order(self) -> bool:
-        """Returns True if one of its folds depends on the log's order."""
-        return any(fold.by_order for fold in self.fold.values())
+        """Returns True if one of its folds depends on the log's order, or its step on log time."""
+        is_woken = self.ordered is not None and self.ordered.on_time is not None
+        return is_woken or any(fold.by_order for fold in self.fold.values())
 
 
 def _folds(source: Source, table: str, given: object) -> dict[str, Fold]:

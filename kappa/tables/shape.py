@@ -12,6 +12,7 @@ from kappa.declare.options import DELETED, REJECTS
 from kappa.declare.ordered import PLACE_COLUMNS, Ordered
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.table import Table
+from kappa.folds.order import FOLD_ORDER_COLUMNS
 from kappa.folds.returned import Returned
 from kappa.state.build import Birth
 from kappa.state.table import TableBirth
@@ -119,7 +120,7 @@ def _stepped(
             if named
             else "declare the topic's key: Topic(..., key=...)",
         )
-    returned.check(PLACE_COLUMNS, "its order")
+    returned.check(PLACE_COLUMNS if fold.on_time is None else FOLD_ORDER_COLUMNS, "its order")
     state = tuple((column.name, str(column.type)) for column in fold.state)
     rows = tuple((name, str(kind)) for name, kind in output.items())
     return TableBirth(

@@ -253,6 +253,21 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
         lambda: ordered(step, state="n int", over="polars"),
         "is called over .polars.",
     ),
+    (
+        "a step that is woken by no time",
+        lambda: ordered(step, state="n int, at timestamp", on_time="n"),
+        "is woken by 'n', which is no timestamp of its state",
+    ),
+    (
+        "a step that is woken by no column",
+        lambda: ordered(step, state="n int", on_time=["n"]),
+        "is woken by a list, which is no timestamp of its state",
+    ),
+    (
+        "a step that is woken over batches",
+        lambda: ordered(step, state="at timestamp", over="arrow", on_time="at"),
+        "is woken on time, and is called over arrow",
+    ),
     ("a step that is no function", lambda: ordered(max, state="n int"), "max is no step"),
     ("a state that is no DDL", lambda: ordered(step, state="n"), "the state of step: "),
     (

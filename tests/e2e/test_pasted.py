@@ -35,6 +35,7 @@ PAGES = (
     "docs/howto/serve.md",
     "docs/reference/http.md",
     "docs/howto/windows.md",
+    "docs/howto/silence.md",
     "docs/howto/debug-a-job.md",
     "docs/howto/retire-and-pause.md",
     "docs/howto/test-a-pipeline.md",
@@ -90,6 +91,8 @@ def test_the_pages_work_when_pasted(tmp_path: Path, lent: str, programs: Path) -
         assert re.search(
             r"^proved: .*\n.*, folded again in \d+ random slices \(--seed \d+\)", proved
         )
+        silent = re.findall(r"^ *(\w+) +2026-01-31", screens["docs/howto/silence.md"], re.MULTILINE)
+        assert silent == ["roof"]
         # The reject was mended to a third visit of "/".
         assert '"hits":3' in screens["docs/howto/serve.md"].replace(" ", "")
         bed.must("down")

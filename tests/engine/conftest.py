@@ -26,6 +26,16 @@ def interpreted(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
+def spark_here(interpreted: SparkSession, request: pytest.FixtureRequest) -> Iterator[SparkSession]:
+    """Sends workers the whole of the test's file: they cannot import it."""
+    from pyspark import cloudpickle
+
+    cloudpickle.register_pickle_by_value(request.module)
+    yield interpreted
+    cloudpickle.unregister_pickle_by_value(request.module)
+
+
+@pytest.fixture
 def project(tmp_path: Path, log: Log) -> Project:
     return Project(tmp_path / "prøject", log)
 

@@ -3,7 +3,8 @@
 Small slices are folded in the job itself, large ones in Spark's workers, by the same loop
 (step_loop.py). The state is the table's row before the slice. Emitted rows are committed before the
 state (engine/job/slice_folder.py). So a slice that was interrupted in between is computed again
-from the same state (law 1).
+from the same state (law 1). A step that is woken on time folds keys without rows, too: those whose
+time the slice has reached.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from kappa.base.sql import spark_quote
 from kappa.declare.ordered import Over, Step
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.fold.fold import spark_ddl
-from kappa.engine.fold.step_loop import PLACE, Key, Row, StepLoop, place_of
+from kappa.engine.fold.step_loop import PLACE, Clocks, Key, Row, StepLoop, place_of
 from kappa.state.table import TableBirth
 from kappa.values.arrow import arrow_schema
 
@@ -37,6 +38,7 @@ class OrderedFold:
     emitted: TableBirth | None
     step: Step
     over: Over = Over.ROW
+    on_time: str | None = None
 
     @classmethod
     def of_pipeline(
@@ -52,6 +54,7 @@ class OrderedFold:
                 None if fold.emits is None else tables[fold.emits],
                 fold.step,
                 fold.over,
+                fold.on_time,
             )
             for name, fold in steps
         )
@@ -61,28 +64,34 @@ class OrderedFold:
         """Lists the tables whose rows it makes, in the order in which they are committed."""
         return (self.table,) if self.emitted is None else (self.emitted, self.table)
 
-    def loop(self) -> StepLoop:
+    def loop(self, clocks: Clocks) -> StepLoop:
         """Returns a loop that has folded no key yet."""
-        return StepLoop(self.table, self.emitted, self.step, self.over)
+        return StepLoop(self.table, self.emitted, self.step, self.over, self.on_time, clocks)
 
-    def here(self, rows: pa.Table, held: pa.Table) -> dict[str, pa.Table]:
+    def here(self, rows: pa.Table, held: pa.Table, clocks: Clocks) -> dict[str, pa.Table]:
         """Folds a small slice. Returns emitted rows and whole rows of states, by table.
 
-        `held` are the table's rows of (at least) the keys of `rows`.
+        `held` are the table's rows of (at least) the keys of `rows`, and of those that are due at
+        the slice's end. `clocks` are the log times there.
         """
         grouped: dict[Key, list[Row]] = {}
         for row in rows.to_pylist():
             grouped.setdefault(self._key(row), []).append(row)
         states = {self._key(state): state for state in held.to_pylist()}
-        folding = self.loop()
+        if self.on_time is not None:
+            grouped = {**{key: [] for key in states}, **grouped}
+        folding = self.loop(clocks)
         for key, found in grouped.items():
             folding.fold(key, states.get(key), sorted(found, key=place_of))
         return {table.name: folding.take(table) for table in self.made}
 
     def at_spark(
-        self, spark: SparkSession, rows: DataFrame, held: DataFrame, folder: Path
+        self, spark: SparkSession, rows: DataFrame, held: DataFrame, clocks: Clocks, folder: Path
     ) -> dict[str, DataFrame]:
-        """Folds a large slice as `here` does, by Spark's workers into files of `folder`."""
+        """Folds a large slice as `here` does, by Spark's workers into files of `folder`.
+
+        `held` are all rows of the table.
+        """
         for table in self.made:
             (folder / table.name).mkdir(parents=True)
         keys = [F.col(spark_quote(key)) for key in self.table.keys]
@@ -99,7 +108,7 @@ class OrderedFold:
             *keys, F.col("row").isNotNull(), *(f"row.{name}" for name in PLACE)
         )
         in_order.mapInArrow(
-            partial(_fold_into, fold=self, folder=folder), "folded bigint"
+            partial(_fold_into, fold=self, clocks=clocks, folder=folder), "folded bigint"
         ).collect()
         return {
             table.name: spark.read.schema(spark_ddl(table.columns)).parquet(
@@ -113,7 +122,7 @@ class OrderedFold:
 
 
 def _fold_into(
-    batches: Iterable[pa.RecordBatch], fold: OrderedFold, folder: Path
+    batches: Iterable[pa.RecordBatch], fold: OrderedFold, clocks: Clocks, folder: Path
 ) -> Iterator[pa.RecordBatch]:
     """Folds one task's keys, each state before its rows, into a file per table.
 
@@ -123,7 +132,7 @@ def _fold_into(
 
     context = TaskContext.get()
     assert context is not None
-    folding, folded = fold.loop(), 0
+    folding, folded = fold.loop(clocks), 0
     with ExitStack() as ending:
         # A task that is retried writes its files again.
         places = [folder / table.name / f"{context.partitionId()}.parquet" for table in fold.made]
@@ -132,7 +141,7 @@ def _fold_into(
             for table, place in zip(fold.made, places, strict=True)
         ]
         files = list(zip(fold.made, writers, strict=True))
-        for key, held, rows in _by_key(batches, fold.table.keys):
+        for key, held, rows in _by_key(batches, fold.table.keys, fold.on_time is not None):
             folding.fold(key, held, rows)
             folded += 1
             for table, file in files:
@@ -146,9 +155,12 @@ def _fold_into(
 
 
 def _by_key(
-    batches: Iterable[pa.RecordBatch], keys: Sequence[str]
+    batches: Iterable[pa.RecordBatch], keys: Sequence[str], and_others: bool
 ) -> Iterator[tuple[Key, Row | None, Iterator[Row]]]:
-    """Yields each key that has rows, with its state and its rows in the given order."""
+    """Yields each key that has rows, with its state and its rows in the given order.
+
+    `and_others`: also the keys that have a state alone.
+    """
     for key, found in groupby(
         (each for batch in batches for each in batch.to_pylist()),
         key=lambda each: tuple(each[name] for name in keys),
@@ -160,6 +172,8 @@ def _by_key(
         )
         if begun is not None:
             yield key, held, (each["row"] for each in chain([begun], of_key))
+        elif and_others:
+            yield key, held, iter(())
 
 
 def _row_struct(frame: DataFrame) -> Column:

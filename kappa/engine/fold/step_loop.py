@@ -1,13 +1,16 @@
 """The loop that calls a user's step with each key's rows and checks its results.
 
-A step takes the rows of a key one by one or in batches, in the order of the log.
+A step takes the rows of a key one by one or in batches, in the order of the log. One that asks to
+be woken at a time is called between two records, as soon as the log of the key's partition has
+reached that time. The place is decided by the log alone: by the key's next record, or by the end of
+the slice, which gives the state that this record would have met.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from itertools import groupby, islice
 from operator import itemgetter
 from typing import Any
@@ -39,16 +42,32 @@ _NONE_EXACT: tuple[type, Callable[[Any], bool]] = (type(None), lambda _: False)
 _MEND = "mend the step and deploy it, as a new version: kappa deploy"
 Key = tuple[Any, ...]
 Row = Mapping[str, Any]
+# The log time of each partition, in milliseconds, as a mark has it.
+Clocks = Mapping[str, Mapping[int, int]]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 class StepLoop:
     """Keys that are folded one after the other, and the resulting rows until they are taken."""
 
     def __init__(
-        self, table: TableBirth, emitted: TableBirth | None, step: Step, over: Over
+        self,
+        table: TableBirth,
+        emitted: TableBirth | None,
+        step: Step,
+        over: Over,
+        on_time: str | None,
+        clocks: Clocks,
     ) -> None:
-        """Takes a table, the table (or none) of emitted rows, the step, and what it takes."""
+        """Takes a table, the table (or none) of emitted rows, the step, and what it takes.
+
+        `on_time` is the column by which the step asks to be woken, and `clocks` are the log times
+        at the end of the slice.
+        """
         self._table = table
+        self._on_time = on_time
+        self._clocks = clocks
         self._call = step
         self._over = over
         self._state = [name for name, _ in table.columns if name not in {*table.keys, *PLACE}]
@@ -75,7 +94,7 @@ class StepLoop:
     def fold(self, key: Key, held: Row | None, rows: Iterable[Row]) -> None:
         """Folds the rows of one key into its state (None: it has none yet).
 
-        The rows are in the order of the log.
+        The rows are in the order of the log. There may be none if the step can be woken.
         """
         state = (
             dict.fromkeys(self._state)
@@ -83,25 +102,48 @@ class StepLoop:
             else {name: held[name] for name in self._state}
         )
         at = None if held is None else place_of(held)
+        is_changed = False
         in_order = self._in_order(key, at, rows)
         batch_rows = 1 if self._over is Over.ROW else _BATCH_ROWS
         while batch := list(islice(in_order, batch_rows)):
+            # Not between rows of one record: no slice ends there.
+            if self._on_time is not None and place_of(batch[0]) != at:
+                self._wake(state, key, batch[0]["_log_time"])
             self._step(state, batch, key)
-            # As the table would return it, so that the next step gets the same state whether a
-            # batch or a slice ends here.
-            for name, field, kind, is_exact in self._columns:
-                value = state[name]
-                if value is not None and not (type(value) is kind and is_exact(value)):
-                    state[name] = self._array(self._table, field, [value]).to_pylist()[0]
-            at = place_of(batch[-1])
-        if at is not None:
+            at, is_changed = place_of(batch[-1]), True
+        if self._on_time is not None and at is not None:
+            topic, partition, _ = at
+            clock = self._clocks.get(topic, {}).get(partition)
+            is_changed |= clock is not None and self._wake(state, key, clock)
+        if at is not None and is_changed:
             self._rows[self._table.name].append(
                 {
-                    **dict(zip(self._table.keys, key, strict=True)),
                     **state,
+                    **dict(zip(self._table.keys, key, strict=True)),
                     **dict(zip(PLACE, at, strict=True)),
                 }
             )
+
+    def _wake(self, state: dict[str, Any], key: Key, log_time: int) -> bool:
+        """Calls the step for each time it asked for up to this log time. Returns whether it did.
+
+        Raises Broken if the step asks for the same time again, or for an earlier one.
+        """
+        assert self._on_time is not None
+        is_woken = False
+        while (asked := state[self._on_time]) is not None and _micros(asked) <= log_time * 1000:
+            self._step(state, (), key)
+            again = state[self._on_time]
+            if again is not None and again <= asked:
+                raise Broken(
+                    f"{self._step_name} was woken at {asked.isoformat()} for key {_key_text(key)} "
+                    f"and leaves {self._on_time} at {again.isoformat()}: "
+                    "it would be woken for ever",
+                    hint=f"where the row is None, set {self._on_time} to None or to a later time; "
+                    f"{_MEND}",
+                )
+            is_woken = True
+        return is_woken
 
     def _in_order(self, key: Key, at: Key | None, rows: Iterable[Row]) -> Iterator[Row]:
         """Yields the rows of a key in the order of the log.
@@ -150,6 +192,10 @@ class StepLoop:
             ) from error
 
     def _step(self, state: dict[str, Any], batch: Sequence[Row], key: Key) -> None:
+        """Calls the step with rows, or with None if there are none, and checks what it did."""
+        # A step that is woken has no row to take its key from; what it does to it is not kept.
+        known = () if self._on_time is None else self._table.keys
+        state.update(zip(known, key, strict=False))
         try:
             # Copied at once: the step may yield its own state and change it afterwards.
             emitted = [
@@ -158,14 +204,8 @@ class StepLoop:
             ]
         except Exception as error:
             # The caller adds the line that raised; only here the record is known.
-            first, last = batch[0], batch[-1]["_offset"]
-            offsets = (
-                f"offset {last}" if len(batch) == 1 else f"offsets {first['_offset']} to {last}"
-            )
-            error.add_note(
-                f"{self._step_name} was at {first['_topic']} partition {first['_partition']} "
-                f"{offsets}, key {_key_text(key)}"
-            )
+            where = f"at {_place_text(batch)}" if batch else "woken without a row"
+            error.add_note(f"{self._step_name} was {where}, key {_key_text(key)}")
             raise
         for each in emitted:
             if not isinstance(each, Mapping) or not self._emitted.issuperset(each):
@@ -177,16 +217,24 @@ class StepLoop:
                     else "say into which table: ordered(..., emits=...)",
                 )
         self._rows.get(self._into, []).extend(emitted)
+        for name in known:
+            state.pop(name, None)
         if len(state) != len(self._state) or not all(name in state for name in self._state):
             raise Broken(
                 f"{self._step_name} leaves the state of key {_key_text(key)} "
                 f"with {', '.join(map(str, state)) or 'nothing'}",
                 hint=f"it has {', '.join(self._state)}; {_MEND}",
             )
+        # As the table would return it, so that the next step gets the same state whether a batch or
+        # a slice ends here.
+        for name, field, kind, is_exact in self._columns:
+            value = state[name]
+            if value is not None and not (type(value) is kind and is_exact(value)):
+                state[name] = self._array(self._table, field, [value]).to_pylist()[0]
 
     def _batch_for_step(self, batch: Sequence[Row]) -> Any:
         if self._over is Over.ROW:
-            return batch[0]
+            return batch[0] if batch else None
         table = pa.Table.from_pylist(batch, schema=self._given)
         if self._over is Over.ARROW:
             return table
@@ -215,6 +263,17 @@ class StepLoop:
             f"and rows of key {_key_text(key)} lie in {one} and in {other}, "
             "which have no order between them"
         )
+
+
+def _micros(time: datetime) -> int:
+    """Returns microseconds since 1970. Log times may be beyond what a datetime can be."""
+    return (time - _EPOCH) // _MICROSECOND
+
+
+def _place_text(batch: Sequence[Row]) -> str:
+    first, last = batch[0], batch[-1]["_offset"]
+    offsets = f"offset {last}" if len(batch) == 1 else f"offsets {first['_offset']} to {last}"
+    return f"{first['_topic']} partition {first['_partition']} {offsets}"
 
 
 def _key_text(key: Key) -> str:

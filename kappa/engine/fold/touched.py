@@ -1,4 +1,4 @@
-"""The rows of a table that a slice touches: those of the slice's keys, at one version.
+"""The rows of a table that a slice touches: those of its keys, or due, at one version.
 
 A slice reads tables at the versions of the slice before, never at the newest ones (law 1). The
 caller gives the version, and must not call for a table that has the slice already. Keys match
@@ -17,7 +17,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kappa.base.sql import spark_quote
+from kappa.declare.ordered import PLACE_COLUMNS
 from kappa.engine.fold.fold import spark_ddl
+from kappa.engine.fold.step_loop import Clocks
 from kappa.tables.versions import files
 from kappa.values.arrow import arrow_schema
 
@@ -51,6 +53,25 @@ def touched_rows(path: str, version: int, columns: Columns, keys: pa.Table) -> p
     return pa.Table.from_batches(found, schema)
 
 
+def due_rows(
+    path: str, version: int, columns: Columns, on_time: str, clocks: Clocks, *, at_most: int
+) -> pa.Table | None:
+    """Returns these columns of the rows whose time their partition has reached.
+
+    The time is in column `on_time`. Returns None if there are more than `at_most`. Usually none is
+    due, and the row groups' bounds show it.
+    """
+    schema, due = arrow_schema(columns), _Due(on_time, clocks)
+    found: list[pa.RecordBatch] = []
+    for file in files(path, version):
+        for batch in _matching_batches(file, schema, due):
+            found.append(batch)
+            at_most -= len(batch)
+            if at_most < 0:
+                return None
+    return pa.Table.from_batches(found, schema)
+
+
 def touched_frame(
     spark: SparkSession, path: str, version: int, columns: Columns, keys: DataFrame
 ) -> DataFrame:
@@ -76,7 +97,9 @@ def stored_frame(spark: SparkSession, path: str, version: int, columns: Columns)
     )
 
 
-def _matching_batches(file: str, schema: pa.Schema, among: _Among) -> Iterator[pa.RecordBatch]:
+def _matching_batches(
+    file: str, schema: pa.Schema, among: _Among | _Due
+) -> Iterator[pa.RecordBatch]:
     with pq.ParquetFile(file) as stored:
         for group in range(stored.num_row_groups):
             if not among.may_be_in(stored.metadata.row_group(group)):
@@ -138,6 +161,46 @@ class _Among:
             # The place of a value that is not wanted is null, and no pair has a null place.
             places = pc.index_in(_paired(places, rows.column(name), values), pairs)
         return places.is_valid()
+
+
+class _Due:
+    """The condition that a row's time is not after the log time of its partition."""
+
+    def __init__(self, on_time: str, clocks: Clocks) -> None:
+        self._schema = arrow_schema([(on_time, "timestamp"), *PLACE_COLUMNS[:2]])
+        self.names = self._schema.names
+        self._reached = [
+            (topic, pa.array([*times], pa.int32()), pa.array([ms * 1000 for ms in times.values()]))
+            for topic, times in clocks.items()
+            if times
+        ]
+        self._last = max((pc.max(micros).as_py() for _, _, micros in self._reached), default=None)
+
+    def may_be_in(self, group: Any) -> bool:
+        """Returns False if a row group's bounds exclude that one of its rows is due."""
+        found = [group.column(number) for number in range(group.num_columns)]
+        statistics = next(
+            column.statistics for column in found if column.path_in_schema == self.names[0]
+        )
+        if self._last is None:
+            return False
+        if statistics is None or not statistics.has_min_max:
+            return True
+        # In microseconds, by either writer.
+        return bool(statistics.min_raw <= self._last)
+
+    def of(self, rows: pa.RecordBatch) -> pa.BooleanArray:
+        """Returns a mask of the rows that are due."""
+        time, topic, partition = rows.select(self.names).cast(self._schema).columns
+        micros = time.cast(pa.int64())
+        due = [
+            pc.and_kleene(
+                pc.equal(topic, name),
+                pc.less_equal(micros, reached.take(pc.index_in(partition, partitions))),
+            )
+            for name, partitions, reached in self._reached
+        ]
+        return pc.fill_null(reduce(pc.or_kleene, due), fill_value=False)
 
 
 def _paired(places: pa.Array, column: pa.Array, values: pa.Array) -> pa.Array:

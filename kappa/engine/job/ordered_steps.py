@@ -12,36 +12,54 @@ from pyspark.sql import DataFrame, SparkSession
 from kappa.base.errors import KappaError
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.fold.ordered import OrderedFold
-from kappa.engine.fold.touched import stored_frame, touched_rows
+from kappa.engine.fold.step_loop import Clocks
+from kappa.engine.fold.touched import due_rows, stored_frame, touched_rows
 from kappa.engine.function.failure import raised_here
 from kappa.engine.read.rows import Rows
 from kappa.engine.write.commit import TableWriter
 from kappa.state.table import TableBirth
+from kappa.values.arrow import arrow_schema
 
 
 class OrderedSteps:
     """The user's steps of one pipeline."""
 
-    def __init__(self, pipeline: Pipeline, tables: Mapping[str, TableBirth], scratch: Path) -> None:
-        """`scratch` is the folder for the results of large slices."""
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        tables: Mapping[str, TableBirth],
+        scratch: Path,
+        *,
+        wakes_here: int,
+    ) -> None:
+        """`scratch` is the folder for the results of large slices.
+
+        A small slice that wakes more than `wakes_here` keys is folded as a large one.
+        """
         self._pipeline = pipeline
         self._folds = OrderedFold.of_pipeline(pipeline, tables)
         self._scratch = scratch
+        self._wakes_here = wakes_here
 
     def applied(
-        self, rows: Mapping[str, Rows], writers: list[TableWriter], spark: SparkSession
+        self,
+        rows: Mapping[str, Rows],
+        writers: list[TableWriter],
+        clocks: Clocks,
+        spark: SparkSession,
     ) -> Mapping[str, Rows]:
         """Returns the rows of all tables, with the results of the steps in place of their input.
 
-        States are read as they were before the slice.
+        States are read as they were before the slice. `clocks` are the log times at its end.
         """
         made, due = dict(rows), {writer.birth.name: writer for writer in writers}
-        if not made:
-            # The slice has no row.
-            return made
         for fold in self._folds:
-            found = made.pop(fold.table.name)
-            made |= self._folded(fold, found, due[fold.table.name], spark)
+            found = made.pop(fold.table.name, None)
+            if found is None and fold.on_time is not None:
+                # A slice without a row of the function may have moved the log time.
+                found = arrow_schema(fold.table.steps_over).empty_table()
+            if found is not None:
+                made |= self._folded(fold, found, due[fold.table.name], clocks, spark)
         return made
 
     def clear(self) -> None:
@@ -49,18 +67,29 @@ class OrderedSteps:
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _folded(
-        self, fold: OrderedFold, rows: Rows, writer: TableWriter, spark: SparkSession
+        self,
+        fold: OrderedFold,
+        rows: Rows,
+        writer: TableWriter,
+        clocks: Clocks,
+        spark: SparkSession,
     ) -> Mapping[str, Rows]:
         columns, path, version = fold.table.columns, writer.path, writer.version
+        due: pa.Table | None = None
+        if fold.on_time is not None and isinstance(rows, pa.Table):
+            due = due_rows(path, version, columns, fold.on_time, clocks, at_most=self._wakes_here)
+            if due is None:
+                rows = spark.createDataFrame(rows)
         if isinstance(rows, DataFrame):
             folder = self._scratch / fold.table.name
             # A crash has left some; those of other steps are this slice's.
             shutil.rmtree(folder, ignore_errors=True)
-            return fold.at_spark(spark, rows, stored_frame(spark, path, version, columns), folder)
+            held = stored_frame(spark, path, version, columns)
+            return fold.at_spark(spark, rows, held, clocks, folder)
         assert isinstance(rows, pa.Table), "the function gives rows here or at Spark"
         held = touched_rows(path, version, columns, rows.select(fold.table.keys))
         try:
-            return fold.here(rows, held)
+            return fold.here(rows, held if due is None else pa.concat_tables([held, due]), clocks)
         except KappaError:
             raise
         except Exception as error:

@@ -93,7 +93,7 @@ class SliceFolder:
         self.archives = archives or Archives(store, pipeline.topics, birth.topic_ids, log)
         self.guard = TopicGuard(birth, log, self.archives)
         self._function = FunctionRows(pipeline, births, scratch)
-        self._steps = OrderedSteps(pipeline, births, scratch / "steps")
+        self._steps = OrderedSteps(pipeline, births, scratch / "steps", wakes_here=driver_rows)
         self._topic_watch = ThreadPoolExecutor(1, thread_name_prefix="topics")
         self._commits = Commits(len(self.writers))
         self._limit = SliceLimit(slice_seconds, str(pipeline.source))
@@ -214,7 +214,7 @@ class SliceFolder:
                 ):
                     if tried is None:
                         tried = function.of(decoded, spark) if of_function else {}
-                    rows = self._steps.applied(tried, of_function, spark)
+                    rows = self._steps.applied(tried, of_function, mark.log_time, spark)
                 failpoint("job.between_tables")
                 with watch.step("commit"), self._commits.beside(of_function, rows, mark):
                     pass

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -33,7 +32,7 @@ from kappa.values.columns import parse_type
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from kappa.engine.children.rehearsal import MemoryLog, Rehearsal
 
@@ -148,7 +147,8 @@ def rows_of(events: Sequence[tuple[Any, Any, Any]], declared: Any = safe) -> lis
 
 
 def folded(fold: OrderedFold, rows: list[dict[str, Any]], held: pa.Table) -> dict[str, pa.Table]:
-    return fold.here(pa.Table.from_pylist(rows, schema=arrow_schema(fold.table.steps_over)), held)
+    given = pa.Table.from_pylist(rows, schema=arrow_schema(fold.table.steps_over))
+    return fold.here(given, held, {})
 
 
 def by_hand(
@@ -500,16 +500,6 @@ def test_what_a_step_may_not_do_is_said(step: Any, message: str) -> None:
             rows_of([("ann", False, 1)]),
             pa.Table.from_pylist([], schema=arrow_schema(fold.table.columns)),
         )
-
-
-@pytest.fixture
-def spark_here(interpreted: SparkSession) -> Iterator[SparkSession]:
-    """Sends workers the whole of this file's functions: they cannot import a test's file."""
-    from pyspark import cloudpickle
-
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    yield interpreted
-    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
 def log_of(events: Sequence[tuple[str, Any, Any]]) -> MemoryLog:

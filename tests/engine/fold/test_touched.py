@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from itertools import product
 from pathlib import Path
@@ -16,7 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa.engine.fold import touched
-from kappa.engine.fold.touched import touched_frame, touched_rows
+from kappa.engine.fold.step_loop import Clocks
+from kappa.engine.fold.touched import due_rows, touched_frame, touched_rows
+from kappa.engine.write.spark_commit import spark_append
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.tables.delta import Guard
@@ -150,6 +152,62 @@ def test_more_rows_than_are_held_at_once_are_found_whole(tmp_path: Path) -> None
     table = put(tmp_path / "t", columns, rows)
 
     assert len(found(table, 1, columns, [{"k": 1}, {"k": 7}], columns[:1])) == 3333
+
+
+DUE = (("k", "string"), ("at", "timestamp"), ("_topic", "string"), ("_partition", "int"))
+
+
+def at(micros: int) -> datetime:
+    return datetime(2024, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+
+
+def due(path: str, version: int, clocks: Clocks, *, at_most: int = 9) -> list[str] | None:
+    rows = due_rows(path, version, DUE, "at", clocks, at_most=at_most)
+    return None if rows is None else sorted(rows["k"].to_pylist())
+
+
+def test_rows_are_due_once_their_partition_has_reached_their_time(tmp_path: Path) -> None:
+    rows = [
+        {"k": f"{topic}{partition} {micros}", "_topic": topic, "_partition": partition}
+        | {"at": None if micros is None else at(micros)}
+        for topic, partition, micros in product("ab", (0, 1), (None, 0, 1000, 1001))
+    ]
+    table = put(tmp_path / "t", DUE, rows[:8], rows[8:])
+    second = int(at(0).timestamp() * 1000)
+
+    assert due(table.path, 2, {}) == []
+    assert due(table.path, 2, {"a": {}, "b": {1: second - 1}}) == []
+    assert due(table.path, 2, {"a": {1: second + 1}, "b": {7: second + 2}}) == ["a1 0", "a1 1000"]
+    clocks = {"a": {0: second, 1: second + 2}, "b": {0: second}}
+    assert due(table.path, 2, clocks) == ["a0 0", "a1 0", "a1 1000", "a1 1001", "b0 0"]
+    assert due(table.path, 1, clocks) == ["a0 0", "a1 0", "a1 1000", "a1 1001"]
+    assert (due(table.path, 2, clocks, at_most=4), due(table.path, 0, clocks)) == (None, [])
+
+
+def test_what_the_bounds_of_times_leave_out_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {"k": "a", "_topic": "a", "_partition": 0}
+    table = put(tmp_path / "t", DUE, *([{**row, "at": at(number)}] for number in (1, 2000, 3000)))
+    monkeypatch.setattr(touched.pq.ParquetFile, "iter_batches", Exception)
+    second = int(at(0).timestamp() * 1000)
+
+    assert due(table.path, 3, {"a": {0: second}}) == []
+    with pytest.raises(TypeError):
+        due(table.path, 3, {"a": {0: second + 1}})
+
+
+@pytest.mark.jvm
+def test_spark_writes_times_that_are_due_alike(spark: SparkSession, tmp_path: Path) -> None:
+    table = put(tmp_path / "t", DUE)
+    rows = [{"k": f"{n}", "at": at(n), "_topic": "a", "_partition": 0} for n in (0, 1000, 2001)]
+    frame = spark.createDataFrame(pa.Table.from_pylist(rows, arrow_schema(DUE)))
+    spark_append(frame.coalesce(1), table.path, MARK, Guard("t", 0))
+    second = int(at(0).timestamp() * 1000)
+
+    found = [due(table.path, 1, {"a": {0: second + ms}}) for ms in (-1, 0, 1, 2, 3)]
+
+    assert found == [[], ["0"], ["0", "1000"], ["0", "1000"], ["0", "1000", "2001"]]
 
 
 @pytest.mark.jvm

@@ -71,6 +71,8 @@ _DEADLY = (
 _SURELY = 2
 _WITHIN = 3
 TOPICS = """
+    from datetime import timedelta
+
     from kappa import ordered
     from kappa import (
         Table, Topic, and_, avg_, count, first, latest, max_, min_, or_, pipeline, sum_
@@ -108,6 +110,12 @@ PIPELINES = {
     """,
     "steps": """
     def watch(state, row):
+        if row is None:
+            # Silent for five milliseconds.
+            yield {"who": state["who"], "id": "silent", "failed": state["failed"]}
+            state["wake_at"] = None
+            return
+        state["wake_at"] = row["_timestamp"] + timedelta(milliseconds=5)
         failed = state["failed"] or 0
         if row["ok"] and failed >= 2:
             yield {"who": row["who"], "id": row["id"], "failed": failed}
@@ -119,7 +127,10 @@ PIPELINES = {
         writes=[
             Table(
                 "watched", keys=("who",),
-                fold=ordered(watch, state="failed int, balance bigint", emits="breakins"),
+                fold=ordered(
+                    watch, state="failed int, balance bigint, wake_at timestamp",
+                    emits="breakins", on_time="wake_at",
+                ),
             ),
             Table("breakins", emitted="who string, id string, failed int"),
         ],

@@ -1,0 +1,478 @@
+"""A step is woken at the times it asks for, between two records, wherever the log is cut.
+
+`by_hand` computes the same eagerly: at each record it wakes every key of the partition.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kappa import Table, Topic, count, ordered, pipeline
+from kappa.base.errors import Broken, DeclarationError
+from kappa.engine.fold.ordered import OrderedFold
+from kappa.state.offsets import Offsets
+from kappa.tables.shape import table_births
+from kappa.values.arrow import arrow_schema
+from kappa.values.columns import parse_type
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame
+
+    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal
+
+PINGS = Topic("pings", event="who string not null, gap bigint", partitions=2, key="who")
+SECOND, MINUTE = 1000, 60_000
+BEGAN = 1_700_000_000_000
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# The keys of each partition.
+KEYS = (("bo", "", "Ä"), ("ann", "cid"))
+
+
+def doze(state: dict[str, Any], row: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:
+    """Reports a key's silence `gap` microseconds after a ping, and twice more, each a minute on."""
+    if row is not None:
+        state["pings"], state["times"] = (state["pings"] or 0) + 1, 0
+        gap = row["gap"]
+        state["wake_at"] = None if gap is None else row["_timestamp"] + timedelta(microseconds=gap)
+        return
+    yield {name: state[name] for name in ("who", "pings", "times", "wake_at")}
+    state["times"] += 1
+    if state["times"] < 3:
+        state["wake_at"] += timedelta(minutes=1)
+    else:
+        # All that it has, its key too.
+        state.update(dict.fromkeys(state))
+
+
+@pipeline(
+    reads={"pings": PINGS},
+    writes=[
+        Table(
+            "watched",
+            keys=("who",),
+            fold=ordered(
+                doze,
+                state="pings bigint, times int, wake_at timestamp",
+                emits="silences",
+                on_time="wake_at",
+            ),
+        ),
+        Table("silences", emitted="who string, pings bigint, times int, wake_at timestamp"),
+    ],
+)
+def dozing(pings: DataFrame) -> dict[str, DataFrame]:
+    return {"watched": pings}
+
+
+@pipeline(reads={"pings": PINGS}, writes=[Table("t", keys=("who",), fold={"pings": count()})])
+def counted(pings: DataFrame) -> dict[str, DataFrame]:
+    return {"t": pings}
+
+
+class Ping(NamedTuple):
+    """A record of a partition; without a key it is a reject."""
+
+    partition: int
+    who: str | None
+    gap: int | None
+    ms: int
+
+
+def by_hand(
+    pings: Sequence[Ping],
+) -> tuple[dict[str, tuple[int | None, int | None]], list[tuple[Any, ...]]]:
+    """Returns pings and the time asked for, per key, and all silences, in microseconds."""
+    states: dict[str, list[Any]] = {}
+    clocks: dict[int, int] = {}
+    silences: list[tuple[Any, ...]] = []
+
+    def wake(partition: int) -> None:
+        for who, state in states.items():
+            while (
+                who in KEYS[partition]
+                and state[2] is not None
+                and state[2] <= clocks[partition] * 1000
+            ):
+                silences.append((who, *state))
+                after = state[1] + 1
+                state[:] = [state[0], after, state[2] + MINUTE * 1000] if after < 3 else [None] * 3
+
+    for partition, who, gap, ms in pings:
+        clocks[partition] = max(ms, clocks.get(partition, ms))
+        wake(partition)
+        if who is not None:
+            before = states.get(who, [None])[0]
+            states[who] = [(before or 0) + 1, 0, None if gap is None else ms * 1000 + gap]
+        wake(partition)
+    return {who: (state[0], state[2]) for who, state in states.items()}, sorted(silences)
+
+
+def fold_of(declared: Any = dozing) -> OrderedFold:
+    output = {name: parse_type(kind) for name, kind in declared.columns_of(PINGS)}
+    births = table_births(declared, {"watched": output})
+    return OrderedFold.of_pipeline(declared, {table.name: table for table in births})[0]
+
+
+def in_slices(
+    pings: Sequence[Ping], cuts: set[int], fold: OrderedFold | None = None
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Folds pings in slices that end at these places. Returns states and silences."""
+    fold = fold or fold_of()
+    held: dict[str, Any] = {}
+    silences: list[dict[str, Any]] = []
+    clocks: dict[int, int] = {}
+    ends = [cut for cut in sorted(cuts) if cut < len(pings)]
+    for start, end in zip([0, *ends], [*ends, len(pings)], strict=True):
+        rows = []
+        for offset, (partition, who, gap, ms) in enumerate(pings[start:end], start):
+            clocks[partition] = max(ms, clocks.get(partition, ms))
+            if who is not None:
+                row = {"who": who, "gap": gap, "_topic": "pings", "_partition": partition}
+                at = {"_offset": offset, "_timestamp": EPOCH + timedelta(milliseconds=ms)}
+                rows.append({**row, **at, "_log_time": clocks[partition]})
+        made = fold.here(
+            pa.Table.from_pylist(rows[::-1], arrow_schema(fold.table.steps_over)),
+            pa.Table.from_pylist([*held.values()], arrow_schema(fold.table.columns)),
+            {"pings": dict(clocks)},
+        )
+        held |= {state["who"]: state for state in made["watched"].to_pylist()}
+        silences += made["silences"].to_pylist()
+    return held, silences
+
+
+def plain(
+    held: Mapping[str, Any], silences: Sequence[Mapping[str, Any]]
+) -> tuple[dict[str, tuple[int | None, int | None]], list[tuple[Any, ...]]]:
+    return (
+        {who: (state["pings"], micros(state["wake_at"])) for who, state in held.items()},
+        sorted((s["who"], s["pings"], s["times"], micros(s["wake_at"])) for s in silences),
+    )
+
+
+def micros(time: datetime | None) -> int | None:
+    return None if time is None else (time - EPOCH) // timedelta(microseconds=1)
+
+
+GAPS = [None, -5_000_000, 0, 1, 999, 1000, 30_000_000, 600_000_000]
+# Milliseconds; a producer's time may go back.
+LEAPS = [0, 0, 1, -SECOND, 30 * SECOND, MINUTE, 60 * MINUTE]
+
+
+def pings_of(drawn: Sequence[tuple[int, int, Any, int]]) -> list[Ping]:
+    """Makes pings of partitions, numbers of their keys (none: a reject), gaps and leaps of time."""
+    ms, pings = BEGAN, []
+    for partition, key, gap, leap in drawn:
+        ms += leap
+        who = KEYS[partition][key] if key < len(KEYS[partition]) else None
+        pings.append(Ping(partition, who, gap, ms))
+    return pings
+
+
+def some_pings(count: int, seed: int) -> list[Ping]:
+    draw = random.Random(seed)  # the same pings again
+    return pings_of(
+        [
+            (draw.randrange(2), draw.randrange(4), draw.choice(GAPS), draw.choice(LEAPS))
+            for _ in range(count)
+        ]
+    )
+
+
+@pytest.mark.law
+@examples(60)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 1), st.integers(0, 3), st.sampled_from(GAPS), st.sampled_from(LEAPS)
+        ),
+        max_size=30,
+    ).map(pings_of),
+    st.sets(st.integers(0, 30)),
+)
+def test_what_a_step_is_woken_for_does_not_depend_on_the_cut(
+    pings: list[Ping], cuts: set[int]
+) -> None:
+    assert plain(*in_slices(pings, cuts)) == by_hand(pings)
+
+
+def closing(state: dict[str, Any], row: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:
+    """Closes a session after half an hour without a ping."""
+    if row is None:
+        yield {"who": state["who"], "pings": state["pings"]}
+        state.update(dict.fromkeys(state))
+    else:
+        state["pings"] = (state["pings"] or 0) + 1
+        state["wake_at"] = row["_timestamp"] + timedelta(minutes=30)
+
+
+def test_the_last_session_of_a_key_closes_without_a_next_record_of_it() -> None:
+    fold = replace(fold_of(), step=closing)
+    pings = [
+        Ping(1, "ann", None, BEGAN),
+        Ping(1, "ann", None, BEGAN + 29 * MINUTE),
+        # Another partition's time is not Ann's.
+        Ping(0, "bo", None, BEGAN + 90 * MINUTE),
+        Ping(1, "cid", None, BEGAN + 58 * MINUTE),
+        # A reject: its time counts.
+        Ping(1, None, None, BEGAN + 59 * MINUTE),
+    ]
+
+    for cuts in (set(), {1, 2, 3, 4}):
+        assert in_slices(pings[:4], cuts, fold)[1] == []
+        held, silences = in_slices(pings, cuts, fold)
+        assert [(each["who"], each["pings"]) for each in silences] == [("ann", 2)]
+        assert {who: state["pings"] for who, state in held.items()} == {
+            "ann": None,
+            "bo": 1,
+            "cid": 1,
+        }
+
+
+def test_no_event_for_ten_minutes_is_told_at_the_time_it_was_asked_for() -> None:
+    ten_minutes = 600_000_000
+    pings = [Ping(1, "ann", ten_minutes, BEGAN), Ping(1, "cid", None, BEGAN + 10 * MINUTE - 1)]
+    assert in_slices(pings, set())[1] == []
+
+    told = in_slices([*pings, Ping(1, "cid", None, BEGAN + 10 * MINUTE)], set())[1]
+
+    assert [(each["who"], each["pings"], micros(each["wake_at"])) for each in told] == [
+        ("ann", 1, BEGAN * 1000 + ten_minutes)
+    ]
+
+
+def test_a_key_that_is_not_due_is_not_written_again() -> None:
+    fold = fold_of()
+    row = {"who": "ann", "pings": 1, "times": 0, "_topic": "pings", "_partition": 1, "_offset": 7}
+    held = [{**row, "wake_at": EPOCH + timedelta(milliseconds=BEGAN)}, {**row, "who": "cid"}]
+    nothing = arrow_schema(fold.table.steps_over).empty_table()
+
+    for clock, woken in ((BEGAN - 1, []), (BEGAN, ["ann"])):
+        states = pa.Table.from_pylist(held, arrow_schema(fold.table.columns))
+        made = fold.here(nothing, states, {"pings": {1: clock}})
+        assert made["watched"]["who"].to_pylist() == woken
+        assert made["silences"]["who"].to_pylist() == woken
+
+
+def test_a_step_is_not_woken_between_the_rows_of_one_record() -> None:
+    called: list[Any] = []
+
+    def step(state: dict[str, Any], row: Mapping[str, Any] | None) -> None:
+        called.append(row and row["gap"])
+        state["wake_at"] = row and row["_timestamp"]
+
+    fold = replace(fold_of(), step=step)
+    row = {"who": "ann", "_topic": "pings", "_partition": 1, "_offset": 7, "_log_time": BEGAN}
+    rows = [
+        {**row, "gap": gap, "_timestamp": EPOCH + timedelta(milliseconds=BEGAN)} for gap in (1, 2)
+    ]
+    nothing = arrow_schema(fold.table.columns).empty_table()
+
+    given_rows = pa.Table.from_pylist(rows, arrow_schema(fold.table.steps_over))
+    fold.here(given_rows, nothing, {"pings": {1: BEGAN}})
+
+    assert called == [1, 2, None]
+
+
+@pytest.mark.parametrize("moved", [0, -1])
+def test_a_step_that_asks_for_no_later_time_is_refused(moved: int) -> None:
+    called: list[Any] = []
+
+    def step(state: dict[str, Any], row: Mapping[str, Any] | None) -> None:
+        called.append(row)
+        assert len(called) < 9, "it is woken for ever"
+        state["wake_at"] = (
+            row["_timestamp"] if row else state["wake_at"] + timedelta(microseconds=moved)
+        )
+
+    with pytest.raises(
+        Broken,
+        match=r"the step of table watched was woken at 2023-11-14T22:13:20\+00:00 for key 'ann' "
+        r"and leaves wake_at at 2023-11-14T22:13:\S+: it would be woken for ever",
+    ):
+        in_slices([Ping(1, "ann", 0, BEGAN)], set(), replace(fold_of(), step=step))
+
+
+def test_the_rows_of_a_step_that_is_woken_have_their_log_time() -> None:
+    output = {name: parse_type(kind) for name, kind in dozing.columns_of(PINGS)}
+    del output["_log_time"]
+
+    with pytest.raises(DeclarationError, match="table watched needs column _log_time bigint"):
+        table_births(dozing, {"watched": output})
+
+
+def test_how_a_step_is_woken_is_a_part_of_its_declaration() -> None:
+    plain_step = ordered(doze, state="wake_at timestamp")
+
+    assert str(ordered(doze, state="wake_at timestamp", on_time="wake_at")) == (
+        "ordered(doze, state wake_at timestamp, on time wake_at)"
+    )
+    assert str(plain_step) == "ordered(doze, state wake_at timestamp)"
+
+
+def log_of(pings: Sequence[Ping]) -> MemoryLog:
+    from kappa.engine.children.rehearsal import MemoryLog
+
+    log = MemoryLog()
+    for partition, who, gap, ms in pings:
+        value = b"{" if who is None else json.dumps({"who": who, "gap": gap}).encode()
+        log.add("pings", partition, value, key=(who or "").encode(), ms=ms)
+    return log
+
+
+def ends_of(pings: Sequence[Ping], cuts: Sequence[int]) -> Iterator[Offsets]:
+    for cut in cuts:
+        partitions = [ping.partition for ping in pings[:cut]]
+        yield Offsets({"pings": {number: partitions.count(number) for number in (0, 1)}})
+
+
+def served(build: Rehearsal) -> tuple[dict[str, Any], list[Any]]:
+    held = {row["who"]: row for row in build.table("watched").to_pylist()}
+    return plain(held, build.table("silences").to_pylist())
+
+
+@pytest.mark.jvm
+@pytest.mark.usefixtures("spark_here")
+@pytest.mark.parametrize(
+    ("number", "cuts"),
+    [(10, 0), pytest.param(60, 6, marks=pytest.mark.sweep)],
+    ids=["few", "many"],
+)
+def test_it_holds_the_law_of_slices_by_either_way(number: int, cuts: int) -> None:
+    from kappa.testing import Event, law_of_slices
+
+    pings = some_pings(number, seed=4)
+    assert len(by_hand(pings)[1]) > 3
+    assert any(ping.who is None for ping in pings)
+    events = [
+        Event(
+            b"{" if ping.who is None else {"who": ping.who, "gap": ping.gap},
+            key=ping.who or "",
+            partition=ping.partition,
+            timestamp_ms=ping.ms,
+        )
+        for ping in pings
+    ]
+    law_of_slices(dozing, {"pings": events}, cuts=cuts)
+
+
+def test_random_events_of_a_step_that_is_woken_leap_over_hours_and_days() -> None:
+    from kappa.testing import some_events
+
+    times = [event.timestamp_ms for event in some_events(dozing, 40, seed=1)["pings"]]
+    usual = [event.timestamp_ms for event in some_events(counted, 40, seed=1)["pings"]]
+
+    assert max(times) - min(times) > 24 * 60 * MINUTE
+    assert max(usual) - min(usual) < MINUTE
+
+
+@pytest.mark.jvm
+@pytest.mark.usefixtures("spark_here")
+@pytest.mark.parametrize("driver_rows", [100, 0])
+def test_a_job_that_dies_before_the_frontier_wakes_each_key_once(
+    tmp_path: Path, driver_rows: int
+) -> None:
+    """The second slice has rejects alone, whose log time wakes keys of the first."""
+    from kappa.engine.children.rehearsal import Rehearsal, local_pipeline
+
+    pings = some_pings(24, seed=7)
+    late = pings[-1].ms + 60 * MINUTE
+    pings += [Ping(0, "bo", 1000, late), Ping(1, "cid", 30_000_000, late)]
+    pings += [Ping(partition, None, None, late + MINUTE) for partition in (0, 1)]
+    log = log_of(pings)
+
+    with local_pipeline(dozing) as local:
+        build = Rehearsal(tmp_path, local, log, driver_rows=driver_rows)
+        for cut, end in zip((26, 28), ends_of(pings, (26, 28)), strict=True):
+            before = len(build.table("silences"))
+            build.die_before_the_frontier_of(end)
+            build.begin(driver_rows=driver_rows)
+            build.fold(end)
+            assert served(build) == by_hand(pings[:cut])
+            assert len(build.table("silences")) > before
+        build.close()
+
+
+@pytest.mark.jvm
+@pytest.mark.usefixtures("spark_here")
+def test_a_small_slice_that_wakes_very_many_keys_is_folded_by_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kappa.engine.children.rehearsal import Rehearsal, local_pipeline
+
+    at_spark, folded_there = OrderedFold.at_spark, []
+
+    def noted(fold: OrderedFold, *arguments: Any) -> Any:
+        folded_there.append(fold.table.name)
+        return at_spark(fold, *arguments)
+
+    monkeypatch.setattr(OrderedFold, "at_spark", noted)
+    pings = [
+        *(Ping(0, who, 1000, BEGAN) for who in KEYS[0]),
+        # It wakes three keys, and its own key once more.
+        Ping(0, "bo", -1000, BEGAN + 60 * MINUTE),
+    ]
+    log = log_of(pings)
+
+    with local_pipeline(dozing) as local:
+        build = Rehearsal(tmp_path, local, log, driver_rows=2)
+        for end in ends_of(pings, (2, 3)):
+            build.fold(end)
+        assert folded_there == []
+        build.fold(log.end)
+        found = served(build)
+        build.close()
+
+    assert folded_there == ["watched"]
+    assert found == by_hand(pings)
+
+
+def failing(state: dict[str, Any], row: Mapping[str, Any] | None) -> None:
+    state["wake_at"] = None if row is None else row["_timestamp"]
+    state["inverse"] = 1 // (row is not None)
+
+
+@pipeline(
+    reads={"pings": PINGS},
+    writes=[
+        Table(
+            "inverses",
+            keys=("who",),
+            fold=ordered(failing, state="inverse int, wake_at timestamp", on_time="wake_at"),
+        )
+    ],
+)
+def inverting(pings: DataFrame) -> dict[str, DataFrame]:
+    return {"inverses": pings}
+
+
+@pytest.mark.jvm
+@pytest.mark.usefixtures("spark_here")
+@pytest.mark.parametrize("driver_rows", [100, 0])
+def test_a_step_that_raises_when_it_is_woken_is_named_with_its_key(
+    tmp_path: Path, driver_rows: int
+) -> None:
+    from kappa.engine.children.rehearsal import Rehearsal, local_pipeline
+
+    log = log_of([Ping(1, "ann", None, BEGAN)])
+    with local_pipeline(inverting) as local:
+        build = Rehearsal(tmp_path, local, log, driver_rows=driver_rows)
+        with pytest.raises(
+            Broken,
+            match=r"test_woken_steps\.py:\d+: pipeline inverting raised ZeroDivisionError: .*; "
+            r"the step of table inverses was woken without a row, key 'ann'",
+        ):
+            build.fold(log.end)
+        build.close()
