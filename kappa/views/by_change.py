@@ -1,6 +1,6 @@
-"""Views that are kept by change: counts and sums over one table, to which a slice adds its own.
+"""Views that are kept by change: counts and sums, to which a slice adds its own.
 
-A group's new count is the stored one, with the rows that the slice brings and without those that it
+They are over one table. A group's new count is the stored one, with the rows that the slice brings and without those that it
 takes. So a slice costs what it changes, however large its groups are. Beside its columns such a
 view stores how many rows a group has, and each sum with the number of values in it. Greatest and
 least values are kept so if rows are only ever added. Averages are not: DuckDB divides a sum by its
