@@ -16,7 +16,7 @@ from kappa.engine.read.rows import RowsInFiles
 from kappa.engine.write.commit import TableWriter
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
-from kappa.state.table import NUMBER
+from kappa.state.table import NUMBER, TableBirth
 from kappa.tables.versions import files
 from kappa.views.changes import changes_sql
 from kappa.views.served import read_sql
@@ -59,16 +59,20 @@ class MaintainedViews:
 
     def _changes(self, view: TableWriter, mark: Mark) -> str:
         birth = view.birth
-        numbered = () if birth.keys else ((NUMBER, "bigint"),)
         return changes_sql(
             birth,
-            {name: _rows(self._writers[name]) for name in birth.reads},
-            _rows(view, (*birth.served, *numbered)),
+            {name: table_rows(self._writers[name]) for name in birth.reads},
+            table_rows(view, stored_columns(birth)),
             mark.end.distance(Offsets()),
         )
 
 
-def _rows(writer: TableWriter, columns: Sequence[tuple[str, str]] | None = None) -> str:
+def stored_columns(view: TableBirth) -> tuple[tuple[str, str], ...]:
+    """Returns the columns of a view's stored rows that are compared with those of its query."""
+    return view.served if view.keys else (*view.served, (NUMBER, "bigint"))
+
+
+def table_rows(writer: TableWriter, columns: Sequence[tuple[str, str]] | None = None) -> str:
     """Returns the query for the served rows of a table as it is now, its recent rows folded in."""
     recent = () if writer.recent is None else (stored for _, stored in writer.recent.stored())
     return read_sql(

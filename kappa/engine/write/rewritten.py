@@ -125,14 +125,15 @@ class Rewriting:
 
     def _explained(self, told: str) -> KappaError:
         if self._birth.view is not None:
-            return _explained_view(self._birth.name, told)
+            return explained_view(self._birth.name, told)
         why = f"contributions could not be folded into table {self._birth.name}: {told}"
         if any(word in told for word in _UNFIT):
             return Broken(why, hint=OVERFLOW_HINT)
         return KappaError(why, hint="see whether the disk is full; the slice is folded again")
 
 
-def _explained_view(name: str, told: str) -> KappaError:
+def explained_view(name: str, told: str) -> KappaError:
+    """Returns the error of a maintained view that cannot be computed, as DuckDB has told it."""
     _, found, rows = told.partition(SEVERAL_ROWS)
     if found:
         return Broken(
