@@ -20,7 +20,8 @@ The rooms, in the order to read them in; each may import only those before it
     broker    the embedded broker, a child process
     engine    offsets to rows, in a job of its own
 
-`testing.py` is for tests of pipelines; `setup.py` prepares the machine.
+`testing.py` is for tests of pipelines, and `pytest_plugin.py` keeps their Spark warm; `setup.py`
+prepares the machine.
 """
 
 from kappa.declare.ordered import Ordered, ordered
