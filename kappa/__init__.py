@@ -34,6 +34,7 @@ from kappa.folds.fold import Fold
 from kappa.folds.kinds.average import avg_
 from kappa.folds.kinds.booleans import and_, or_
 from kappa.folds.kinds.count import count
+from kappa.folds.kinds.distinct import count_distinct
 from kappa.folds.kinds.extremes import max_, min_
 from kappa.folds.kinds.picked import first, latest
 from kappa.folds.kinds.quantile import kll
@@ -52,6 +53,7 @@ __all__ = [
     "and_",
     "avg_",
     "count",
+    "count_distinct",
     "first",
     "hll",
     "hop",

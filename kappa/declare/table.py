@@ -208,8 +208,8 @@ def _folds(source: Source, table: str, given: object) -> dict[str, Fold]:
                 f"{folds} by {described(how)}, which is no fold",
                 hint=(
                     "use count(), sum_(...), avg_(...), min_(...), max_(...), and_(...), "
-                    "or_(...), first(...), latest(...), set_(...), top_k(...), hll(...), "
-                    "theta(...) or kll(...)"
+                    "or_(...), first(...), latest(...), set_(...), count_distinct(...), "
+                    "top_k(...), hll(...), theta(...) or kll(...)"
                 ),
             )
         wrong = [each for each in how.given if not isinstance(each, str)]

@@ -1,4 +1,4 @@
-"""A table's file: its content is a part of the version, and a build reads it in its snapshot."""
+"""A table's file: its content is a part of the version; a build has a copy of its own."""
 
 from __future__ import annotations
 
