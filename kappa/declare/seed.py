@@ -146,8 +146,8 @@ def _header(seed: SeedFile, first: Sequence[str | None]) -> list[str]:
         if name is None or not PLAIN_NAME.fullmatch(name) or name.startswith("_"):
             raise seed.refused(
                 1,
-                f"the header has {described(name)}, and a column has a name of letters a to z,"
-                " digits and _, which begins with a letter",
+                f"the header has {'an empty name' if name is None else repr(name)}, and a column's"
+                " name has letters a to z, digits and _, and begins with a letter",
                 hint="columns are separated by commas, with no space beside them",
             )
         if name.lower() in seen:

@@ -134,7 +134,7 @@ def test_csv_is_read_as_it_is_written(
         ("größe\n".encode(), "", "rates.csv:1: the header has 'größe'"),
         (b"a, b\n", "", "rates.csv:1: the header has ' b'"),
         (b"_a\n", "", "rates.csv:1: the header has '_a'"),
-        (b"a,\n", "", "rates.csv:1: the header has None"),
+        (b"a,\n", "", "rates.csv:1: the header has an empty name"),
         (b"a\nx\n\xff\n", "", "rates.csv:3: byte 4 is no UTF-8"),
         (b'a\n"x\ny', "", "rates.csv:2: a quote is opened and never closed"),
         (b'a\nx"y"\n', "", "rates.csv:2: a quote is within the value x"),

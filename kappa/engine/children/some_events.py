@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kappa.base.errors import UsageError
+from kappa.declare.described import described
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.topic import Topic
 from kappa.values.columns import INTEGERS, Scalar
@@ -48,10 +50,18 @@ def some_events(pipeline: Pipeline, count: int, *, seed: int = 0) -> dict[str, l
     return {topic.name: _some_events(topic, draw, count) for topic in pipeline.topics}
 
 
-def event_of(topic: Topic, given: Event | Mapping[str, Any]) -> Event:
-    """Returns an event, or the one that a producer makes of this value."""
+def event_of(topic: Topic, given: object) -> Event:
+    """Returns an event, or the one that a producer makes of this value.
+
+    Raises UsageError if it is neither.
+    """
     if isinstance(given, Event):
         return given
+    if not isinstance(given, Mapping):
+        raise UsageError(
+            f"topic {topic.name} is given {described(given)}, which is no event",
+            hint='an event is a mapping of its fields, or an Event, as in Event(b"{")',
+        )
     key = None if topic.key is None else encoded(given.get(topic.key))
     return Event(given, key=key, partition=0 if key is None else _partition(key, topic))
 

@@ -143,6 +143,8 @@ def test_a_mistake_is_told(spark: SparkSession) -> None:
 
     with pytest.raises(UsageError, match="pipeline sold reads no topic sale"):
         tables_of(sold, {"sale": []})
+    with pytest.raises(UsageError, match="topic sales is given 'shop', which is no event"):
+        tables_of(sold, {"sales": {"shop": 1}})  # type: ignore[arg-type]
     with pytest.raises(DeclarationError, match=r"test_tables_of\.py:\d+: view odd cannot be read"):
         tables_of(odd, {"sales": [{"shop": 1}]})
     with pytest.raises(Broken, match="sales partition 1 offset 0"):

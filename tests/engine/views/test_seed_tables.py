@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from house import HOUSE
 
 from kappa import Pipeline
+from kappa.base.errors import Broken, DeclarationError
 from kappa.code.project import load_project
 
 if TYPE_CHECKING:
@@ -47,10 +50,10 @@ NAMES = 'currency,name\nEUR,"Euro, the"\nGBP,\nUSD,Dollar\n'
 EURO = ("EUR", "Euro, the")
 
 
-def made(folder: Path, rates: str = RATES) -> Pipeline:
+def made(folder: Path, rates: str = RATES, code: str = SALES) -> Pipeline:
     for name, text in {
         "kappa.toml": "",
-        "pipelines/sales.py": SALES,
+        "pipelines/sales.py": code,
         "pipelines/rates.csv": rates,
         "shared/names.csv": NAMES,
     }.items():
@@ -100,6 +103,52 @@ def test_rows_of_files_are_there_at_every_frontier(
         assert [(a, float(b)) for a, b in rows(built, "in_euro", "currency", "euro")] == [
             ("EUR", 1.0), ("GBP", 176.01)]  # fmt: skip
         built.close()
+
+
+def test_the_function_returns_no_rows_for_it(spark: SparkSession, tmp_path: Path) -> None:
+    from kappa.testing import tables_of
+
+    code = SALES.replace('{"totals": sales}', '{"totals": sales, "names": sales}')
+
+    with pytest.raises(DeclarationError, match="for table names, which takes them from its file"):
+        tables_of(made(tmp_path, code=code), {})
+
+
+def test_a_view_of_files_with_several_rows_of_one_key_stops_the_build(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    from kappa.testing import tables_of
+
+    code = SALES.replace(
+        '"select name, count(*)::bigint as n from rated group by name"',
+        "\"select coalesce(name, 'Euro, the') as name from rated\"",
+    )
+
+    with pytest.raises(Broken, match="view rated_names: several rows have the keys name=Euro"):
+        tables_of(made(tmp_path, code=code), {})
+
+
+def test_the_page_shows_what_works(spark: SparkSession, tmp_path: Path) -> None:
+    from pasted import blocks
+
+    from kappa.testing import tables_of
+
+    page = "docs/howto/rows-of-a-file.md"
+    (code,) = blocks(page)
+    text = (HOUSE / page).read_text(encoding="utf-8")
+    (rates,) = re.findall(r"^```\n(currency.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "pipelines" / "sales.py").write_text(code.text, encoding="utf-8")
+    (tmp_path / "pipelines" / "rates.csv").write_text(rates, encoding="utf-8")
+
+    found = tables_of(
+        load_project(tmp_path).pipelines["sales"],
+        {"sales": [{"currency": "GBP", "amount": 100}, {"currency": "CHF", "amount": 1}]},
+    )
+
+    assert [(row["currency"], str(row["rate"])) for row in found["rates"]] == [
+        ("EUR", "1.0000"), ("GBP", "1.1734")]  # fmt: skip
+    assert [(row["currency"], float(row["euro"])) for row in found["in_euro"]] == [("GBP", 117.34)]
 
 
 def test_the_law_of_slices_holds_beside_rows_of_files(spark: SparkSession, tmp_path: Path) -> None:
