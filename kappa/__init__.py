@@ -20,7 +20,8 @@ The rooms, in the order to read them in; each may import only those before it
     broker    the embedded broker, a child process
     engine    offsets to rows, in a job of its own
 
-`testing.py` is for tests of pipelines; `setup.py` prepares the machine.
+`testing.py` is for tests of pipelines, and `pytest_plugin.py` keeps their Spark warm; `setup.py`
+prepares the machine.
 """
 
 from kappa.declare.ordered import Ordered, ordered
@@ -33,6 +34,7 @@ from kappa.folds.fold import Fold
 from kappa.folds.kinds.average import avg_
 from kappa.folds.kinds.booleans import and_, or_
 from kappa.folds.kinds.count import count
+from kappa.folds.kinds.distinct import count_distinct
 from kappa.folds.kinds.extremes import max_, min_
 from kappa.folds.kinds.picked import first, latest
 from kappa.folds.kinds.quantile import kll
@@ -51,6 +53,7 @@ __all__ = [
     "and_",
     "avg_",
     "count",
+    "count_distinct",
     "first",
     "hll",
     "hop",

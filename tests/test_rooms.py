@@ -122,6 +122,7 @@ DOORS = {
     ),
     # FastAPI reads bodies by it, and documents them.
     "pydantic": ("serving/http/queries.py", "replay/http/intent.py"),
+    "pytest": ("kappa/pytest_plugin.py",),
     # Records are values of it; it is no system and may be used wherever a record is.
     "msgspec": ("kappa/", "serving/", "replay/"),
 }
@@ -195,7 +196,7 @@ def test_a_room_imports_only_rooms_above_it_on_the_floor_plan(room: str) -> None
 
 
 def test_no_room_imports_a_program_that_stands_beside_the_rooms() -> None:
-    beside = {"kappa.setup", "kappa.testing"}
+    beside = {"kappa.pytest_plugin", "kappa.setup", "kappa.testing"}
 
     assert beside == {f"kappa.{path.stem}" for path in HOUSE.glob("kappa/[!_]*.py")}
     assert {name_of(path) for path in files() if beside & {*read(path).imports}} == set()
@@ -257,8 +258,8 @@ def test_each_door_opens_a_package_that_the_project_requires() -> None:
     """At which version, and that it is locked, is held by tests/test_locks.py."""
     project = tomllib.loads((HOUSE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     required = {_plain(each).partition("==")[0] for each in project["dependencies"]}
-    # Spark's own way to its JVM, of the version that it says.
-    systems = DOORS.keys() - {"py4j"}
+    # Spark's own way to its JVM, of the version that it says; and a user's own pytest.
+    systems = DOORS.keys() - {"py4j", "pytest"}
     distributions = packages_distributions()
 
     assert {_plain(distributions[system][0]) for system in systems} <= required

@@ -16,8 +16,8 @@ from kappa.code.importer import open_sources
 from kappa.code.project import Place, load_module, pipelines_in
 from kappa.code.static.reach import files
 from kappa.code.static.sources import Find, Sources
+from kappa.declare.named_files import named_files
 from kappa.declare.pipeline import Pipeline
-from kappa.declare.schema_files import schema_files
 from kappa.state.build import Birth, folder
 from kappa.state.store import Store
 
@@ -25,10 +25,10 @@ from kappa.state.store import Store
 def snapshot_files(module: str, find: Find) -> Mapping[str, bytes]:
     """Returns by path the project's files that importing `module` reads, for a build's snapshot.
 
-    The project must be loaded first: only loading shows which schema files its declarations read.
+    The project must be loaded first: only loading shows which files its declarations name.
     """
     code = {path: source.content for path, source in files(module, find).items()}
-    return {**code, **schema_files(code)}
+    return {**code, **named_files(code)}
 
 
 def digests(contents: Mapping[str, bytes]) -> dict[str, str]:

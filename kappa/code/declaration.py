@@ -73,6 +73,8 @@ def _topic(topic: Topic, pipeline: Pipeline) -> Iterator[str]:
 def _table(table: Table) -> Iterator[str]:
     if table.latest is not None:
         yield f"latest of topic {table.latest.name}"
+    elif table.file is not None:
+        yield str(table.file)
     elif table.emitted:
         yield f"rows are emitted: {', '.join(map(str, table.emitted))}"
     elif table.appends:

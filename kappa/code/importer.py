@@ -17,7 +17,7 @@ from importlib.util import spec_from_file_location
 from types import CodeType, ModuleType
 
 from kappa.code.static.sources import PIPELINES, Sources
-from kappa.declare.schema_files import open_schema_files
+from kappa.declare.named_files import open_named_files
 
 # Spark's Python workers read it (engine/spark/workers.py), to import the same files.
 FOLDER_VARIABLE = "KAPPA_SOURCES"
@@ -34,7 +34,7 @@ def open_sources(sources: Sources) -> None:
     _forget(_stale(sources))
     sys.meta_path.insert(0, _Importer(sources))
     importlib.invalidate_caches()
-    open_schema_files(sources.folder)
+    open_named_files(sources.folder)
     read_types_without_session()
     os.environ[FOLDER_VARIABLE] = str(sources.folder)
 

@@ -63,7 +63,7 @@ class Pipeline:
     @property
     def function_tables(self) -> tuple[Table, ...]:
         """Returns the tables whose rows the function returns."""
-        return tuple(table for table in self.tables if table.latest is None and not table.emitted)
+        return tuple(table for table in self.tables if table.is_returned)
 
     @property
     def latest_tables(self) -> tuple[Table, ...]:
@@ -114,7 +114,7 @@ def pipeline(
 
     `reads` names the topics; the function's parameters pick from those names, and get one DataFrame
     each. `writes` lists the tables and views. The function returns `{table: rows}` for every table
-    without `latest`.
+    without `latest` or `file`.
 
     A DataFrame has the event's columns, and beside them those of its record in Kafka: `_topic`,
     `_partition`, `_offset`, `_timestamp` and `_key` (as text). If a table has `first`, `latest` or

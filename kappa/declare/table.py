@@ -1,8 +1,9 @@
 """Serving tables, as a pipeline's file declares them. Pure.
 
-A table takes its rows in one of four ways: appended (no keys), folded (keys and fold), latest or
-emitted. A latest table has the newest value per Kafka key of a topic. An emitted one takes the rows
-that another table's ordered fold emits. Public names are stable; the data belong to one build.
+A table takes its rows in one of five ways: appended (no keys), folded (keys and fold), latest,
+emitted or from a file. A latest table has the newest value per Kafka key of a topic. An emitted one
+takes the rows that another table's ordered fold emits. Public names are stable; the data belong to
+one build.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from kappa.base.source import Source
 from kappa.declare.described import described
 from kappa.declare.options import Thresholds, check_name, thresholds_of, words_of
 from kappa.declare.ordered import Ordered, plain_columns
+from kappa.declare.seed import SeedFile, seed_file
 from kappa.declare.topic import Topic
 from kappa.folds.fold import Fold
 from kappa.values.columns import Column
@@ -29,7 +31,10 @@ class Table:
     folded, or all of them by `ordered(...)`. With neither, rows are appended as the function
     returns them: a row stays as it is for good, and two equal rows are two. `latest=TOPIC` keeps
     the newest value per Kafka key of that topic; a tombstone deletes it. `emitted` declares, in
-    DDL, the columns of rows that an ordered fold emits. Both take nothing from the function.
+    DDL, the columns of rows that an ordered fold emits. `file` is a CSV file of the project, named
+    from the folder of the file that declares the table: its rows are the table's, the same at every
+    frontier, and a changed file is a new version. Its `columns` are typed by DDL, or by what all
+    their values are. With `keys` each row has its own. These take nothing from the function.
 
     `checks` are SQL conditions that must be true of every row before a candidate is promoted; null
     counts as false. Like a view they see the pipeline's own tables and views, and no clock,
@@ -46,6 +51,7 @@ class Table:
             max_removed=0.1,
         )
         Table("slow_visits")
+        Table("rates", file="rates.csv", keys=("currency",), columns="currency string, rate double")
     """
 
     name: str
@@ -54,6 +60,7 @@ class Table:
     ordered: Ordered | None
     latest: Topic | None
     emitted: tuple[Column, ...]
+    file: SeedFile | None
     checks: tuple[str, ...]
     thresholds: Thresholds
     source: Source = field(compare=False)
@@ -66,6 +73,8 @@ class Table:
         fold: Mapping[str, Fold] | Ordered | None = None,
         latest: Topic | None = None,
         emitted: str | None = None,
+        file: str | None = None,
+        columns: str | None = None,
         checks: Sequence[str] = (),
         max_added: float | None = None,
         max_removed: float | None = None,
@@ -77,6 +86,18 @@ class Table:
         checks = words_of(f"{source}: table {name}", "checks", checks, '["visits > 0"]')
         step = fold if isinstance(fold, Ordered) else None
         fold = {} if fold is None or isinstance(fold, Ordered) else _folds(source, name, fold)
+        if file is not None and (
+            fold or step is not None or latest is not None or emitted is not None
+        ):
+            raise DeclarationError(
+                f"{source}: table {name} has the rows of a file, and takes no others",
+                hint="leave fold, latest and emitted out",
+            )
+        if columns is not None and file is None:
+            raise DeclarationError(
+                f"{source}: table {name} has columns, and no file whose columns they are",
+                hint='name the file: file="rates.csv"; or leave columns out',
+            )
         if emitted is not None and (keys or fold or step is not None or latest is not None):
             raise DeclarationError(
                 f"{source}: table {name} is emitted, and its rows are appended as they come",
@@ -97,7 +118,7 @@ class Table:
                 f"{source}: table {name} is the latest of topic {latest.name}, which has no key",
                 hint=f"declare Topic({latest.name!r}, key=...)",
             )
-        if keys and not fold and step is None:
+        if keys and not fold and step is None and file is None:
             raise DeclarationError(
                 f"{source}: table {name} has keys and no fold",
                 hint='say how rows of one key are folded: fold={"rows": count()}',
@@ -141,6 +162,12 @@ class Table:
             "emitted",
             () if emitted is None else plain_columns(source, f"table {name}", emitted),
         )
+        seed = (
+            None
+            if file is None
+            else seed_file(source, f"{source}: table {name}", file, columns, keys)
+        )
+        set_field(self, "file", seed)
         set_field(self, "checks", checks)
         set_field(self, "thresholds", thresholds)
         set_field(self, "source", source)
@@ -148,7 +175,12 @@ class Table:
     @property
     def appends(self) -> bool:
         """Returns True if rows are only ever added."""
-        return not self.keys and self.latest is None
+        return not self.keys and self.latest is None and self.file is None
+
+    @property
+    def is_returned(self) -> bool:
+        """Returns True if the function returns its rows."""
+        return self.latest is None and not self.emitted and self.file is None
 
     @property
     def by_order(self) -> bool:
@@ -177,8 +209,8 @@ def _folds(source: Source, table: str, given: object) -> dict[str, Fold]:
                 f"{folds} by {described(how)}, which is no fold",
                 hint=(
                     "use count(), sum_(...), avg_(...), min_(...), max_(...), and_(...), "
-                    "or_(...), first(...), latest(...), set_(...), top_k(...), hll(...), "
-                    "theta(...) or kll(...)"
+                    "or_(...), first(...), latest(...), set_(...), count_distinct(...), "
+                    "top_k(...), hll(...), theta(...) or kll(...)"
                 ),
             )
         wrong = [each for each in how.given if not isinstance(each, str)]

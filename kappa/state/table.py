@@ -41,6 +41,8 @@ class TableBirth(Struct, frozen=True):
     view: str | None = None
     reads: tuple[str, ...] = ()
     by: tuple[str, ...] = ()
+    # If its rows are those of a file: the SHA-256 of that.
+    file: str | None = None
 
     @property
     def row_keys(self) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.writer import write_deltalake
 
 from kappa.base.errors import (
     Broken,
@@ -63,19 +64,19 @@ class Guard:
     number: int
 
 
-def create_empty(
+def create(
     path: str,
-    columns: pa.Schema,
+    rows: pa.Table,
     mark: Mark | ArchiveMark,
     otherwise: str,
     *,
     partition_by: list[str] | None = None,
 ) -> DeltaTable:
-    """Creates a table without rows, whose version 0 carries the mark."""
-    return attempted(
-        lambda: DeltaTable.create(
+    """Creates a table whose version 0 has these rows, which may be none, and carries the mark."""
+    attempted(
+        lambda: write_deltalake(
             _url_of(path),
-            columns,
+            rows,
             partition_by=partition_by,
             configuration=dict(_PROPERTIES),
             commit_properties=commit_properties(mark, None),
@@ -83,6 +84,7 @@ def create_empty(
         ),
         otherwise,
     )
+    return open_newest(path)
 
 
 def open_newest(path: str) -> DeltaTable:

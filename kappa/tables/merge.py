@@ -91,7 +91,7 @@ def is_mergeable(table: TableBirth) -> bool:
 
     Such contributions may wait beside the table (merge on read).
     """
-    return bool(table.row_keys) and not table.is_combined and not table.steps_over
+    return bool(table.row_keys) and not (table.is_combined or table.steps_over or table.file)
 
 
 def contributions_of(table: TableBirth) -> TableBirth:

@@ -11,6 +11,7 @@ from kappa.base.errors import DeclarationError
 from kappa.declare.options import DELETED, REJECTS
 from kappa.declare.ordered import PLACE_COLUMNS, Ordered
 from kappa.declare.pipeline import Pipeline
+from kappa.declare.seed import seed_columns
 from kappa.declare.table import Table
 from kappa.folds.order import FOLD_ORDER_COLUMNS
 from kappa.folds.returned import Returned
@@ -55,12 +56,15 @@ def _born(
 ) -> TableBirth:
     if table.latest is not None:
         return latest_birth(table)
-    if table.emitted:
+    if table.emitted or table.file is not None:
+        columns = table.emitted if table.file is None else seed_columns(table.file)
         return TableBirth(
             table.name,
-            tuple((column.name, str(column.type)) for column in table.emitted),
+            tuple((column.name, str(column.type)) for column in columns),
+            keys=table.keys,
             checks=table.checks,
             thresholds=table.thresholds,
+            file=None if table.file is None else table.file.digest,
         )
     if table.ordered is not None:
         return _stepped(

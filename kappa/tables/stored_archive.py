@@ -28,7 +28,7 @@ from kappa.tables.delta import (
     Guard,
     attempted,
     commit_properties,
-    create_empty,
+    create,
     open_newest,
     refuse_repeated,
 )
@@ -205,12 +205,10 @@ def ensure_archive(
         return found
     from kappa.values.arrow import arrow_schema  # noqa: PLC0415  # imports pyarrow
 
-    schema = arrow_schema([*columns, ("_block", "bigint")])
+    rows = arrow_schema([*columns, ("_block", "bigint")]).empty_table()
     failpoint("archive.before_create")
-    created = create_empty(
-        path, schema, mark, f"archive {path} could not be made", partition_by=_BLOCKED
-    )
-    made = StoredArchive(path, created)
+    told = f"archive {path} could not be made"
+    made = StoredArchive(path, create(path, rows, mark, told, partition_by=_BLOCKED))
     made.settle(store)
     failpoint("archive.after_create")
     return made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from decimal import Decimal as Number
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,7 +16,7 @@ from kappa.tables.delta import (
     Guard,
     attempted,
     commit_properties,
-    create_empty,
+    create,
     open_newest,
     refuse_repeated,
 )
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+Columns = Iterable[tuple[str, str]]
+First = Callable[[], "pa.Table"] | None
 # A number that can be added to whole numbers and decimals.
 _UNKNOWN = Number("Infinity")
 _PACKED = WriterProperties(compression="ZSTD")
@@ -231,18 +233,18 @@ def open_table(path: str) -> StoredTable | None:
         return None
 
 
-def ensure_table(path: str, columns: Iterable[tuple[str, str]], mark: Mark) -> StoredTable:
+def ensure_table(path: str, columns: Columns, mark: Mark, first: First = None) -> StoredTable:
     """Opens a build's table, or makes it if it does not exist.
 
-    It is made empty, with this mark as version 0.
+    It is made with its `first` rows, or empty, and with this mark as version 0.
     """
     found = open_table(path)
     if found is not None:
         return found
     from kappa.values.arrow import arrow_schema  # noqa: PLC0415  # imports pyarrow
 
-    schema = arrow_schema(columns)
+    rows = arrow_schema(columns).empty_table() if first is None else first()
     failpoint("table.before_create")
-    made = create_empty(path, schema, mark, f"table {path} could not be made")
+    made = create(path, rows, mark, f"table {path} could not be made")
     failpoint("table.after_create")
     return StoredTable(path, made)

@@ -6,6 +6,7 @@ Read it in this order:
     value            what a valid value of each type is
     reason           why a record is not valid
     json_text        bytes to the fields of an event
+    csv_text         bytes to the rows of a file
     json_schema      an event by a JSON Schema, as a `schema_place`; `schema_keywords` reads one
                      keyword, and `schema_rules` checks events
     arrow, lengths   columns as Arrow has them, and arrays made from lengths

@@ -1,4 +1,4 @@
-"""The parts of a view's query that may give other rows from the same tables. Refused by name.
+"""The parts of a view's query that may give other rows each time: refused by name.
 
 A maintained view's rows must follow from its tables. The order in which DuckDB meets rows does not,
 as it reads files with several threads. So an aggregate or a window that depends on that order is

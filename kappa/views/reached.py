@@ -1,8 +1,9 @@
-"""The keys of a view that changed rows of a table reach through joins, where they do not have them.
+"""The keys of a view that changed rows of a table reach through joins.
 
-A customer's row has no order, yet it decides on rows of the view that belong to orders. The keys
-that it touches are those of the query with its joins and conditions alone, over the changed rows in
-place of the table. As lineage, this is found from the parsed query, or there is none. Pure.
+These rows do not have the keys. A customer's row has no order, yet it decides on rows of the view
+that belong to orders. The keys that it touches are those of the query with its joins and conditions
+alone, over the changed rows in place of the table. As lineage, this is found from the parsed query,
+or there is none. Pure.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from kappa.views.trees import Tree, conjuncts, trees
 
 
 def reached_by(scopes: Scopes, node: Tree, reading: Tree, wanted: Mapping[str, str]) -> Tree | None:
-    """Returns the query for keys that rows of one reading reach, or None if there is no sure one.
+    """Returns the query for keys that rows of one reading reach, or None if none is sure.
 
     `wanted` has the columns of the query `node` that make a key, by their names there. Its values
     name them in the result. The result still reads all tables, under the names they have. It has at

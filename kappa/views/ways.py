@@ -45,6 +45,8 @@ class Way:
     """The way of one view: its query over `reads`, and why a change of a table needs it whole."""
 
     by: tuple[str, ...]
+    # The query for all rows that are stored, over the tables under their own names.
+    whole: str
     sql: str
     reads: tuple[Read, ...]
     whole_after: Mapping[str, str]
@@ -98,7 +100,7 @@ def way_of(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth])
             change = None
     found = lineage_of(tree, columns, view.by)
     if found.why_not is not None:
-        return Way(view.by, view.view, (), dict.fromkeys(view.reads, found.why_not))
+        return Way(view.by, view.view, view.view, (), dict.fromkeys(view.reads, found.why_not))
     reads, whole = list[Read](), dict[str, str]()
     wanted = {by.lower(): by for by in view.by}
     for number, reading in enumerate(found.readings):
@@ -114,7 +116,8 @@ def way_of(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth])
                 statement = {**found.tree["statements"][0], "node": query}
                 reaches = _sql(duck, {**found.tree, "statements": [statement]})
         reads.append(Read(f"{_READING}{number}", reading.table, dict(reading.by), reaches))
-    return Way(view.by, _sql(duck, found.tree), tuple(reads), whole, change)
+    stored = view.view if change is None else change.whole()
+    return Way(view.by, stored, _sql(duck, found.tree), tuple(reads), whole, change)
 
 
 # In a tree: the number of a reading.

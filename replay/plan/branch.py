@@ -177,6 +177,7 @@ def _changes(before: TableBirth, after: TableBirth) -> Iterator[tuple[str, str, 
     compared = (
         ("keys", ", ".join(before.keys), ", ".join(after.keys)),
         ("topic", before.latest or "", after.latest or ""),
+        ("file", (before.file or "")[:12], (after.file or "")[:12]),
         # A branch may have no slice to compute it in.
         ("query", _shown(before.view), _shown(after.view)),
         *(

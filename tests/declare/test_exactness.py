@@ -10,7 +10,7 @@ import pytest
 from house import HOUSE
 from msgspec.structs import replace
 
-from kappa import Table, Topic, avg_, count, hll, kll, pipeline, sum_
+from kappa import Table, Topic, avg_, count, count_distinct, hll, kll, pipeline, sum_
 from kappa.base.errors import KappaError
 from kappa.code.declaration import declarations
 from kappa.folds.exactness import Exactness
@@ -30,6 +30,7 @@ FOLDED = {
     "names": hll("k", lg_k=10),
     "mean_x": avg_("x"),
     "mean_n": avg_("n"),
+    "distinct": count_distinct("n"),
 }
 
 
@@ -58,7 +59,7 @@ def test_only_sums_of_doubles_are_rounded_and_only_sketches_with_chance_approxim
 
     said = {column: table.exactness(column) for column, _ in table.served}
 
-    exact = dict.fromkeys(("k", "rows", "n", "mean_n"), Exactness.EXACT)
+    exact = dict.fromkeys(("k", "rows", "n", "mean_n", "distinct"), Exactness.EXACT)
     assert said == {
         **exact,
         "x": Exactness.ROUNDED,
@@ -126,7 +127,11 @@ def test_a_birth_certificate_keeps_the_options_of_folds_and_an_old_one_has_none(
     put_birth(store, made)
     read = read_birth(store, "b")
     assert read == made
-    assert read.tables[0].options == {"half": {"rank": 0.5, "k": 200}, "names": {"lg_k": 10}}
+    assert read.tables[0].options == {
+        "half": {"rank": 0.5, "k": 200},
+        "names": {"lg_k": 10},
+        "distinct": {"limit": 10_000},
+    }
 
     document = store.get_json("builds/b/birth.json")
     assert isinstance(document, dict)
@@ -175,6 +180,7 @@ def test_a_declared_fold_that_is_not_exact_says_so() -> None:
         "names = hll(k, lg_k=10), estimated",
         "mean_x = avg(x)",
         "mean_n = avg(n)",
+        "distinct = count_distinct(n, limit=10000)",
     ]
 
 

@@ -24,7 +24,7 @@ ENTRIES = {name: thing for listed in generate.entries().values() for name, thing
 # The topic and the pipeline that the other examples use are the first of the file.
 ORDER = ("Topic", "pipeline", *(name for name in ENTRIES if name not in {"Topic", "pipeline"}))
 HEAD = """from kappa import *
-from kappa.testing import Event, law_of_slices, some_events
+from kappa.testing import Event, law_of_slices, law_of_views, some_events, tables_of
 
 made = []
 """
@@ -61,6 +61,8 @@ def test_every_example_runs(spark: SparkSession, tmp_path: Path) -> None:
     """In one file, as a user has them; Spark describes each function, and each table is born."""
     from kappa.engine.children.rehearsal import local_pipeline
 
+    (tmp_path / "kappa.toml").touch()
+    (tmp_path / "rates.csv").write_text("currency,rate\nEUR,1\n", encoding="utf-8")
     file = tmp_path / "examples.py"
     parts = (with_what_is_made(generate.example_of(ENTRIES[name])) for name in ORDER)
     file.write_text(HEAD + "\n\n".join(parts), encoding="utf-8")
@@ -69,11 +71,11 @@ def test_every_example_runs(spark: SparkSession, tmp_path: Path) -> None:
     tables = {each.name: each for each in map(apart, made, range(len(made)))}
     assert len(tables) == len(made)
     functions = [each for each in vars(examples).values() if isinstance(each, Pipeline)]
-    assert (len(functions), len(examples.made) > 15) == (4, True)
+    assert (len(functions), len(examples.made) > 15) == (5, True)
 
     @pipeline(reads={"visits": examples.VISITS}, writes=[*tables.values()])
     def alone(visits: DataFrame) -> dict[str, DataFrame]:
-        return {name: visits for name, table in tables.items() if not table.emitted}
+        return {name: visits for name, table in tables.items() if table.is_returned}
 
     for each in (alone, *functions):
         with local_pipeline(each) as local:

@@ -1,4 +1,4 @@
-"""The law of change: a state to which changes are added is that of all rows, and gives the view."""
+"""The law of change: a state with changes added is that of all rows, and gives the view."""
 
 from __future__ import annotations
 

@@ -5,8 +5,9 @@ They touch no build that serves, take no lock, and answer by files of a folder. 
 - `describe.py`: a program that finds out which columns a pipeline's function returns.
 - `watch.py`, `returned.py`: what the function may not call, and what it must return.
 - `rehearsal.py`: a build that is folded in this process, from a log in memory.
-- `slicings.py`: the law of slices, tried on one log.
-- `same_rows.py`: the rows of two foldings, compared.
+- `some_events.py`: events of a pipeline's topics, by hand or at random.
+- `slicings.py`: the laws of slices and of views, tried on one log.
+- `same_rows.py`, `served_rows.py`: the rows of two foldings, compared; and those that readers see.
 - `law.py`: a program that tries the law on pipelines before they are replayed.
 - `refold.py`: a program that folds the log of a build once more, for a proof.
 """

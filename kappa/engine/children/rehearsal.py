@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -153,7 +153,7 @@ class Rehearsal:
         """
         pipeline = local.pipeline
         self._spark = local.spark
-        self._pipeline = pipeline
+        self.pipeline = pipeline
         self._log = log
         self.store = Store(folder)
         topics = tuple(
@@ -190,7 +190,7 @@ class Rehearsal:
         self.slices = SliceFolder(
             self.store,
             self.birth,
-            self._pipeline,
+            self.pipeline,
             self._log,  # type: ignore[arg-type]  # it answers the one question it is asked
             driver_rows=driver_rows,
             merging=Merging(merge_bytes),
@@ -249,24 +249,33 @@ class _Dying:
 
 
 @contextmanager
+def local_session() -> Iterator[SparkSession]:
+    """Gives this process's session, or one that ends with the block."""
+    spark = SparkSession.getActiveSession()
+    if spark is not None:
+        yield spark
+        return
+    with tempfile.TemporaryDirectory(prefix="kappa-spark-") as folder:
+        machine = boot(
+            profile=Profile.TAIL,
+            name="rehearsal",
+            memory="1g",
+            jars=ensure_jars(find_java()),
+            local_dir=Path(folder),
+        )
+        try:
+            yield machine.session()
+        finally:
+            machine.end()
+
+
+@contextmanager
 def local_pipeline(pipeline: Pipeline) -> Iterator[LocalPipeline]:
     """Describes a pipeline in this process's session, or in one that ends with the block.
 
     Raises DeclarationError if it is no function of a pipeline.
     """
-    with ExitStack() as ending:
-        spark = SparkSession.getActiveSession()
-        if spark is None:
-            folder = Path(ending.enter_context(tempfile.TemporaryDirectory(prefix="kappa-spark-")))
-            machine = boot(
-                profile=Profile.TAIL,
-                name=f"rehearsal of {pipeline.name}",
-                memory="1g",
-                jars=ensure_jars(find_java()),
-                local_dir=folder,
-            )
-            ending.callback(machine.end)
-            spark = machine.session()
+    with local_session() as spark:
         # The pipeline's file is in its project's `pipelines`, or beside a test.
         found = describe(spark, pipeline, Watch(Path(pipeline.source.file).parent))
         yield LocalPipeline(

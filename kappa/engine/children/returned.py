@@ -31,10 +31,12 @@ def frames_returned(pipeline: Pipeline, returned: object) -> dict[str, DataFrame
         )
     wanted = [table.name for table in pipeline.function_tables]
     for each, frame in returned.items():
-        if each in {table.name for table in pipeline.latest_tables}:
+        own = {table.name: "topic" for table in pipeline.latest_tables}
+        own |= {table.name: "file" for table in pipeline.tables if table.file is not None}
+        if each in own:
             raise DeclarationError(
                 f"{source}: pipeline {name} returns rows for table {each},"
-                " which takes them from its topic",
+                f" which takes them from its {own[each]}",
                 hint=f"leave {each} out of what the function returns",
             )
         if each not in wanted:

@@ -18,6 +18,7 @@ from kappa.base.errors import Broken
 from kappa.declare.options import REJECTS
 from kappa.engine.children.rehearsal import LocalPipeline, MemoryLog, Rehearsal
 from kappa.engine.children.same_rows import FoldedRows, differences, rows_of
+from kappa.engine.children.served_rows import unlike_queries
 from kappa.folds.exactness import Exactness
 from kappa.state.offsets import Offsets
 from kappa.state.slices import random_ends
@@ -96,6 +97,36 @@ def hold_to_law(
     return LawTrials(tried, of, _rejected(whole))
 
 
+def hold_views_to_law(
+    local: LocalPipeline, log: MemoryLog, *, cuts: int, most_slices: int, seed: int = 0
+) -> None:
+    """Tries the law of views (I11) on one pipeline and one log, slicing after slicing.
+
+    Raises LawBroken with the smallest cut found, and the rows that differ at its last frontier.
+    """
+    with tempfile.TemporaryDirectory(prefix="kappa-law-") as scratch:
+        trial = _Trial(Path(scratch), local, log, lambda: False)
+        for slicing in _slicings(log, cuts, most_slices, seed, by_spark=False):
+            found, reached = trial.unlike_queries(slicing.ends)
+            if found:
+                smallest, found = _smallest(
+                    list(slicing.ends[:reached]), found, lambda ends: trial.unlike_queries(ends)[0]
+                )
+                raise LawBroken(
+                    f"{local.pipeline.source}: pipeline {local.pipeline.name} breaks the law of"
+                    f" views: after slices that end at {'; '.join(map(str, smallest))},"
+                    f" {_few(found)}",
+                    hint="a view's rows may depend on the rows of its tables alone: no clock, no"
+                    " chance, no order that the query does not name",
+                    ends=smallest,
+                )
+
+
+def _few(found: Sequence[str]) -> str:
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return f"{'; '.join(found[:_SHOWN])}{more}"
+
+
 def _slicings(
     log: MemoryLog, cuts: int, most_slices: int, seed: int, *, by_spark: bool
 ) -> Iterator[_Slicing]:
@@ -150,11 +181,10 @@ class _Trial:
             if len(smallest) == 1
             else f"the log in {len(smallest)} slices, which end at {'; '.join(map(str, smallest))},"
         )
-        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
         raise LawBroken(
             f"{self._local.pipeline.source}: pipeline {self._local.pipeline.name} breaks the law of"
             f" slices: {how} gives other rows than one slice of all:"
-            f" {'; '.join(found[:_SHOWN])}{more}",
+            f" {_few(found)}",
             hint="a row's contribution may depend on that row alone: no clock, no chance, nothing"
             f" remembered from one row to the next{_of_doubles(self._tables)}",
             ends=smallest,
@@ -164,13 +194,7 @@ class _Trial:
         self, slicing: _Slicing, is_over: Callable[[], bool] = lambda: False
     ) -> dict[str, FoldedRows]:
         """Returns the rows of the tables after these slices. Raises OutOfTime once `is_over`."""
-        self._number += 1
-        build = Rehearsal(
-            self._scratch / str(self._number),
-            self._local,
-            self._log,
-            driver_rows=slicing.driver_rows,
-        )
+        build = self._begun(slicing.driver_rows)
         try:
             for end in slicing.ends:
                 if is_over():
@@ -181,6 +205,27 @@ class _Trial:
             return {table.name: rows_of(build, table) for table in build.birth.tables}
         finally:
             build.close()
+
+    def unlike_queries(self, ends: Sequence[Offsets]) -> tuple[list[str], int]:
+        """Returns how views differ from their queries at the first of these ends where they do.
+
+        The number is that of the slices up to there.
+        """
+        build = self._begun(_ALL_HERE)
+        try:
+            for number, end in enumerate(ends, 1):
+                build.fold(end)
+                found = unlike_queries(build)
+                if found:
+                    return found, number
+            return [], len(ends)
+        finally:
+            build.close()
+
+    def _begun(self, driver_rows: int) -> Rehearsal:
+        self._number += 1
+        folder = self._scratch / str(self._number)
+        return Rehearsal(folder, self._local, self._log, driver_rows=driver_rows)
 
 
 def _of_doubles(tables: Sequence[TableBirth]) -> str:

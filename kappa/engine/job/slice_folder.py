@@ -36,13 +36,14 @@ from kappa.engine.read.identities import Identities
 from kappa.engine.read.rows import Rows
 from kappa.engine.read.source import LogSource
 from kappa.engine.views.maintained import MaintainedViews
+from kappa.engine.views.opened import open_tables
 from kappa.engine.write.commit import AT_ONCE, Merging, TableWriter, ensure_follows
 from kappa.engine.write.publisher import Publisher
 from kappa.log.client import Log
 from kappa.state.build import Birth, folder
 from kappa.state.frontier import Frontier
 from kappa.state.job.slice_progress import DECODED
-from kappa.state.mark import Mark, origin_mark
+from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store
@@ -71,7 +72,6 @@ class SliceFolder:
         what of a larger one is committed here; `slice_seconds`: see `SliceLimit`. Archives are
         those of the store, unless others are given.
         """
-        origin = origin_mark(birth.build, birth.origin_offsets)
         births = {table.name: table for table in birth.tables}
         scratch = store.path(f"{folder(birth.build)}/slice")
         self._birth = birth
@@ -79,12 +79,7 @@ class SliceFolder:
         self._driver_rows = driver_rows
         self._decoded_folder = store.path(f"{folder(birth.build)}/{DECODED}")
         take_back_to_frontier(store, birth)
-        self.writers = tuple(
-            TableWriter(
-                store, birth.build, table, origin=origin, driver_rows=driver_rows, merging=merging
-            )
-            for table in birth.tables
-        )
+        self.writers = open_tables(store, birth, pipeline, driver_rows=driver_rows, merging=merging)
         self._views = MaintainedViews(self.writers)
         self.splits = Splits(store, birth.build)
         self._identities = Identities(
@@ -104,7 +99,7 @@ class SliceFolder:
         return {name: version for versions in each for name, version in versions.items()}
 
     def first_frontier(self) -> Frontier:
-        """Returns the first frontier of a new build: its origin, with empty tables."""
+        """Returns the first frontier of a new build: its origin, with tables as they are made."""
         origin = self._birth.origin_offsets
         return Frontier(
             number=1,
@@ -282,10 +277,10 @@ class SliceFolder:
 
     def _parted(self) -> tuple[list[TableWriter], list[TableWriter]]:
         """Parts the tables into those filled from topics and those that the function fills."""
-        filled = {table.name for table in self._pipeline.tables if table.latest is None}
+        others = {REJECTS, *(t.name for t in self._pipeline.tables if t.latest or t.file)}
         tables = [writer for writer in self.writers if writer.birth.view is None]
-        return [writer for writer in tables if writer.birth.name not in filled], [
-            writer for writer in tables if writer.birth.name in filled
+        return [writer for writer in tables if writer.birth.name in others], [
+            writer for writer in tables if writer.birth.name not in others
         ]
 
     def _rows_of_topics(

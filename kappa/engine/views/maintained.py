@@ -98,9 +98,7 @@ class MaintainedViews:
             if found is not None:
                 return found
         relations = {name: self._sources[name].sql() for name in birth.reads}
-        assert birth.view is not None
-        change = self._ways[birth.name].change
-        query = birth.view if change is None else change.whole()
+        query = self._ways[birth.name].whole
         self._stale.discard(birth.name)
         return RowsInFiles(
             changes_sql(birth, query, relations, self._stored(birth), _since(mark)), spark

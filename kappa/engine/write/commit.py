@@ -9,7 +9,7 @@ does not begin where the frontier ends stops the job.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -79,8 +79,9 @@ class TableWriter:
         origin: Mark,
         driver_rows: int,
         merging: Merging = AT_ONCE,
+        first: Callable[[], pa.Table] | None = None,
     ) -> None:
-        """Opens the table, or makes it with the mark of the build's origin.
+        """Opens the table, or makes it with its `first` rows and the mark of the build's origin.
 
         Of Spark's rows delta-rs commits up to `driver_rows`, and merges more as `merging` has it.
         """
@@ -103,7 +104,7 @@ class TableWriter:
             else None
         )
         self.stored: StoredTable = ensure_table(
-            self.path, birth.columns, origin.of_table(birth.name)
+            self.path, birth.columns, origin.of_table(birth.name), first
         )
         recent = {name: table_path(store, build, name) for name in recent_names(birth.name)}
         self.rewriting = (

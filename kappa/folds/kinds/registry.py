@@ -9,6 +9,7 @@ from kappa.folds.fold import Fold, Option
 from kappa.folds.kinds.average import Average
 from kappa.folds.kinds.booleans import And, Or
 from kappa.folds.kinds.count import Count
+from kappa.folds.kinds.distinct import CountDistinct
 from kappa.folds.kinds.extremes import Max, Min
 from kappa.folds.kinds.picked import First, Latest
 from kappa.folds.kinds.quantile import Kll
@@ -21,7 +22,7 @@ KINDS: Mapping[str, type[Fold]] = {
     fold.kind: fold
     for fold in (
         *(Count, Sum, Average, Min, Max, And, Or, First, Latest),
-        *(DistinctSet, TopK, Hll, Theta, Kll),
+        *(DistinctSet, CountDistinct, TopK, Hll, Theta, Kll),
     )
 }
 

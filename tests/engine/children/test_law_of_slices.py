@@ -7,7 +7,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from house import HOUSE
 
-from kappa import Pipeline, Table, Topic, avg_, count, hll, kll, max_, pipeline, set_, sum_, top_k
+from kappa import (
+    Pipeline,
+    Table,
+    Topic,
+    avg_,
+    count,
+    count_distinct,
+    hll,
+    kll,
+    max_,
+    pipeline,
+    set_,
+    sum_,
+    top_k,
+)
 from kappa.base.errors import DeclarationError, UsageError
 from kappa.state.offsets import Offsets
 from kappa.values.tally import Tally
@@ -72,6 +86,7 @@ def test_tables_of_each_kind_hold_the_law(drawn: int, events: int, people: int, 
         "mean_n": avg_("n"),
         "mean_x": avg_("x"),
         "few": set_("n", limit=2),
+        "distinct": count_distinct("n", limit=2),
         "most": top_k("n", 2, by="x"),
         "some": hll("n", lg_k=4),
         "half": kll("n", 0.5, k=8),
@@ -112,11 +127,12 @@ def test_late_records_and_duplicates_are_the_same_by_either_way_of_decoding(
 ) -> None:
     """Wherever a job begins, too."""
     from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
+    from kappa.engine.children.some_events import encoded
     from kappa.engine.decode.decode import decode_table
     from kappa.engine.decode.fate import Fate
     from kappa.state.offsets import Offsets
     from kappa.state.slices import Slice
-    from kappa.testing import _bytes, some_events
+    from kappa.testing import some_events
     from kappa.values.tally import Tally
 
     @pipeline(reads={"paid": PAID}, writes=[Table("t"), Table("newest", latest=PAID)])
@@ -128,8 +144,8 @@ def test_late_records_and_duplicates_are_the_same_by_either_way_of_decoding(
         log.add(
             "paid",
             event.partition,
-            _bytes(event.value),
-            key=_bytes(event.key),
+            encoded(event.value),
+            key=encoded(event.key),
             ms=event.timestamp_ms,
         )
     whole = decode_table(log.here(Slice(1, 0, Offsets(), log.end)), PAID, {}, {}).to_pylist()
@@ -264,8 +280,9 @@ def test_a_pipeline_without_enough_time_is_not_tried_to_the_end() -> None:
 
 
 def test_random_events_are_mostly_valid_and_the_same_each_time() -> None:
+    from kappa.engine.children.some_events import encoded
     from kappa.records.record import RecordReader
-    from kappa.testing import _bytes, some_events
+    from kappa.testing import some_events
     from kappa.values.reason import Rejected
 
     flights = of_the_repository()["flights"]
@@ -276,7 +293,7 @@ def test_random_events_are_mostly_valid_and_the_same_each_time() -> None:
         reader, valid = RecordReader(topic), 0
         for event in found[topic.name]:
             try:
-                reader.read(_bytes(event.key), _bytes(event.value))
+                reader.read(encoded(event.key), encoded(event.value))
                 valid += 1
             except Rejected:
                 pass

@@ -27,6 +27,7 @@ from kappa import (
     and_,
     avg_,
     count,
+    count_distinct,
     first,
     hll,
     kll,
@@ -1001,6 +1002,9 @@ GATHERED = {
     "s_set": set_("s"),
     "n_set": set_("n", limit=3),
     "at_set": set_("at"),
+    "s_distinct": count_distinct("s"),
+    "n_distinct": count_distinct("n", limit=3),
+    "x_distinct": count_distinct("x"),
     "tags_top": top_k("tags", 3, by="x"),
     "n_top": top_k("n", 2),
     "s_top": top_k("s", k=4, by="day"),
@@ -1038,7 +1042,12 @@ def gathering(spark: SparkSession) -> Iterator[LocalPipeline]:
         Table(
             "gathered",
             keys=("k",),
-            fold={"n_sum": sum_("n"), "n_set": set_("n", limit=3), "n_top": top_k("n", 2)},
+            fold={
+                "n_sum": sum_("n"),
+                "n_set": set_("n", limit=3),
+                "n_top": top_k("n", 2),
+                "n_distinct": count_distinct("n", limit=3),
+            },
         )
     ],
 )
@@ -1163,6 +1172,8 @@ def gathered_from(log: MemoryLog, spark: SparkSession) -> dict[tuple[Any, Any], 
             **{f"{name}_set_overflow": over for name, (_, over) in sets.items()},
             **{f"{name}_top": found for name, (found, _) in tops.items()},
             **{f"{name}_top_overflow": over for name, (_, over) in tops.items()},
+            **{f"{name}_distinct": len(set(values(rows, name))) for name in ("s", "x")},
+            "n_distinct": found if (found := len(set(values(rows, "n")))) <= 3 else None,
             "s_hll": len(set(values(rows, "s"))),
             "n_hll": n_hll,
             "n_theta": n_theta,
@@ -1236,15 +1247,22 @@ def test_what_has_overflowed_says_so_in_every_slice_from_then_on(
             log.add("events", 0, event(k="a", n=n))
         built.fold(log.end)
         told += [
-            (len(row["n_set"]), row["n_set_overflow"], row["n_top"], row["n_top_overflow"])
+            (
+                len(row["n_set"]),
+                row["n_set_overflow"],
+                row["n_top"],
+                row["n_top_overflow"],
+                row["n_distinct"],
+                row["_n_distinct_values"] and sorted(row["_n_distinct_values"]),
+            )
             for row in rows_of(built, "gathered")
         ]
 
     assert told == [
-        (2, False, [2, 1], False),
-        (3, False, [3, 2], True),
-        (3, True, [4, 3], True),
-        (3, True, [4, 3], True),
+        (2, False, [2, 1], False, 2, [1, 2]),
+        (3, False, [3, 2], True, 3, [1, 2, 3]),
+        (3, True, [4, 3], True, None, None),
+        (3, True, [4, 3], True, None, None),
     ]
 
 

@@ -222,6 +222,11 @@ OTHER_STATE = replace(
             born(),
             "the query of table delays changed: none to select 1",
         ),
+        (
+            replace(V2, tables=(structs.replace(V2.tables[0], file="ab" * 32), *V2.tables[1:])),
+            born(),
+            "the file of table delays changed: none to abababababab",
+        ),
         (replace(V2, tables=V2.tables[1:]), born(), "table delays is gone"),
         (V2, structs.replace(born(), tables=born().tables[1:]), "table delays is new"),
         (

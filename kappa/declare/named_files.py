@@ -1,0 +1,135 @@
+"""The files that declarations name: the schema of an event, the rows of a table.
+
+A build runs from its snapshot alone. So the contents of each file are remembered here as they were
+read, by the file that declares them. kappa/code/artifact.py puts them beside the code. One folder
+is opened at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from kappa.base.errors import DeclarationError, SettingsError
+
+# A table's file is read by each process that loads the project, and kept with each build.
+_MOST_BYTES = 16 << 20
+# The opened folder, if any, and what each of its files has named; paths are from that folder.
+_opened: list[Path] = []
+_read: defaultdict[str, dict[str, bytes]] = defaultdict(dict)
+
+
+def open_named_files(folder: Path) -> None:
+    """Opens a folder: files are read from it, and those read before are forgotten."""
+    _opened[:] = [folder]
+    _read.clear()
+
+
+def named_files(paths: Iterable[str]) -> Mapping[str, bytes]:
+    """Returns the contents of the files that declarations in these files have named.
+
+    Contents are by path, as they were read; `paths` are from the opened folder.
+    """
+    return {name: content for path in paths for name, content in _read.get(path, {}).items()}
+
+
+def read_schema_file(path: Path, declared_in: str) -> Mapping[str, Any]:
+    """Reads the schema file that a declaration names from the project's folder.
+
+    Raises DeclarationError if it cannot be read, or would be missing from a snapshot.
+    """
+    folder = _folder_of(declared_in)
+    name = Path(os.path.normpath(path)).as_posix()
+    if path.is_absolute() or name.startswith("../"):
+        raise DeclarationError(
+            f"{path} is not named from within the project, whose snapshot a build runs from",
+            hint='name it from the folder of kappa.toml: event=Path("schemas/visit.json")',
+        )
+    try:
+        content = (folder / name).read_bytes()
+        schema = json.loads(content.decode(), object_pairs_hook=_object)
+    except OSError as error:
+        raise DeclarationError(
+            f"{name} cannot be read: {error.strerror}", hint=f"schema files are named from {folder}"
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise DeclarationError(f"{name} is no JSON: {error}") from None
+    if not isinstance(schema, dict):
+        raise DeclarationError(
+            f"{name} is no JSON Schema of an event",
+            hint='it is an object: {"type": "object", "properties": {...}}',
+        )
+    _remember(folder, declared_in, name, content)
+    return schema
+
+
+def read_file_beside(path: str, declared_in: str) -> tuple[str, bytes]:
+    """Reads a file that is named from the folder of the file that declares it.
+
+    Returns its path, from the project's folder, and its content. Raises DeclarationError as
+    `read_schema_file` does, and if it is too large.
+    """
+    folder = _folder_of(declared_in)
+    named = Path(os.path.normpath(Path(declared_in).parent.absolute() / path))
+    hint = f"name it from {Path(declared_in).parent}, within the project"
+    if Path(path).is_absolute() or not named.is_relative_to(folder):
+        raise DeclarationError(
+            f"{path} is not in the project, whose snapshot a build runs from", hint=hint
+        )
+    name = named.relative_to(folder).as_posix()
+    try:
+        if not named.resolve().is_relative_to(folder.resolve()):
+            raise DeclarationError(
+                f"{name} leads out of the project, whose snapshot a build runs from", hint=hint
+            )
+        if not named.is_file():
+            raise DeclarationError(
+                f"{name} is {'no file' if named.exists() else 'not there'}", hint=hint
+            )
+        size = named.stat().st_size
+        if size > _MOST_BYTES:
+            raise DeclarationError(
+                f"{name} has {size:,} bytes, and a file that is kept with each build has at most"
+                f" {_MOST_BYTES:,}",
+                hint="produce its rows to a topic, and make a table of them",
+            )
+        content = named.read_bytes()
+    except (OSError, ValueError) as error:
+        told = getattr(error, "strerror", None) or error
+        raise DeclarationError(f"{path} cannot be read: {told}", hint=hint) from None
+    _remember(folder, declared_in, name, content)
+    return name, content
+
+
+def _remember(folder: Path, declared_in: str, name: str, content: bytes) -> None:
+    if _opened and folder == _opened[0]:
+        _read[Path(declared_in).relative_to(folder).as_posix()][name] = content
+
+
+def _folder_of(declared_in: str) -> Path:
+    """Returns the opened folder, or the project around a file imported without one, by a test."""
+    if _opened and Path(declared_in).is_relative_to(_opened[0]):
+        return _opened[0]
+    # Costs a tenth of a second, and only tests of pipelines need it.
+    from kappa.base.settings import find_project  # noqa: PLC0415
+
+    try:
+        return find_project(Path(declared_in).parent)
+    except SettingsError:
+        raise DeclarationError(
+            f"a file is named in {declared_in}, which is in no project",
+            hint="declare it in a file of the project",
+        ) from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for number, name in enumerate(names) if name in names[:number])
+        raise ValueError(f"{repeated!r} is twice in one object")
+    return made

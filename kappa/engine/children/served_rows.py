@@ -1,0 +1,100 @@
+"""The rows that readers would see of a build that is folded in this process.
+
+DuckDB reads the files of the frontier, as a query does. With the views' queries beside the stored
+rows it is also the test of the law of views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from kappa.base.duck import DUCKDB_ERRORS, Connection, open_connection
+from kappa.base.errors import DeclarationError
+from kappa.base.sql import quoted
+from kappa.engine.children.rehearsal import Rehearsal
+from kappa.tables.parquet import cast_sql
+from kappa.tables.versions import files
+from kappa.views.served import read_sql
+
+_SHOWN = 3
+
+
+def served_rows(build: Rehearsal) -> dict[str, list[dict[str, Any]]]:
+    """Reads all tables and views at the frontier, each one's rows ordered by all its columns.
+
+    Raises DeclarationError if a view cannot be read.
+    """
+    tables = _tables(build)
+    views = build.pipeline.queries
+    with _opened(build, tables, views) as duck:
+        return {
+            name: duck.execute(f"from {quoted(name)} order by all").to_arrow_table().to_pylist()
+            for name in (*tables, *views)
+        }
+
+
+def unlike_queries(build: Rehearsal) -> list[str]:
+    """Returns a sentence for each maintained view that is not its query at the frontier (I11)."""
+    births = [table for table in build.birth.tables if table.view is not None]
+    tables, found = _tables(build), list[str]()
+    queries = {view.name: view.sql for view in build.pipeline.views}
+    stored = {birth.name: tables.pop(birth.name) for birth in births}
+    with _opened(build, tables, queries) as duck:
+        for birth in births:
+            columns = ", ".join(cast_sql(name, kind) for name, kind in birth.served)
+            sides = (f"({stored[birth.name]})", f"(select {columns} from {quoted(birth.name)})")
+            for (one, other), is_stored in ((sides, True), (sides[::-1], False)):
+                rows = _differing(duck, f"from {one} except all from {other} order by all")
+                if rows:
+                    more = f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
+                    found.append(
+                        f"view {birth.name} {'stores' if is_stored else 'lacks'}"
+                        f" {', '.join(map(str, rows[:_SHOWN]))}{more},"
+                        f" which its query {'does not have' if is_stored else 'has'}"
+                    )
+    return found
+
+
+def _differing(duck: Connection, sql: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = duck.execute(sql).to_arrow_table().to_pylist()
+    return found
+
+
+def _tables(build: Rehearsal) -> dict[str, str]:
+    """Returns the query for each table's rows at the frontier."""
+    versions = build.publisher.newest.versions
+    return {
+        writer.birth.name: read_sql(writer.birth, files(writer.path, versions[writer.birth.name]))
+        for writer in build.slices.writers
+    }
+
+
+@contextmanager
+def _opened(
+    build: Rehearsal, tables: Mapping[str, str], views: Mapping[str, str]
+) -> Iterator[Connection]:
+    with open_connection() as duck:
+        for name, sql in tables.items():
+            duck.execute(f"create view {quoted(name)} as {sql}")
+        pending = dict(views)
+        while pending:
+            refused = {
+                name: why for name, sql in pending.items() if (why := _make(duck, name, sql))
+            }
+            if len(refused) == len(pending):
+                # One that reads another is refused for that one.
+                source = {view.name: view.source for view in build.pipeline.views}
+                name, why = next(iter(refused.items()))
+                raise DeclarationError(f"{source[name]}: view {name} cannot be read: {why}")
+            pending = {name: views[name] for name in refused}
+        yield duck
+
+
+def _make(duck: Connection, name: str, sql: str) -> str:
+    try:
+        duck.execute(f"create view {quoted(name)} as {sql}")
+    except DUCKDB_ERRORS as error:
+        return str(error) or type(error).__name__
+    return ""

@@ -1,0 +1,195 @@
+"""Events of a pipeline's topics for its tests: by hand, or at random. No broker is needed."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kappa.base.errors import UsageError
+from kappa.declare.described import described
+from kappa.declare.pipeline import Pipeline
+from kappa.declare.topic import Topic
+from kappa.values.columns import INTEGERS, Scalar
+from kappa.values.some_value import some_of_schema, some_value
+
+_BEGAN = 1_700_000_000_000
+# Milliseconds that pass before an event where a step is woken on time.
+_LEAPS = (0, 0, 0, 60_000, 3_600_000, 86_400_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One record of a topic: a mapping is sent as JSON, bytes as they are, None is a tombstone.
+
+    It has a `value`, a `key`, a `partition`, a `timestamp_ms` since 1970, and `headers`.
+
+    Example:
+        Event({"visitor": "ann", "ms": 3}, key="ann", headers=[("trace", b"7")])
+    """
+
+    value: Mapping[str, Any] | bytes | None
+    key: bytes | str | None = None
+    partition: int = 0
+    timestamp_ms: int = 1_700_000_000_000
+    headers: Sequence[tuple[str, bytes | None]] = ()
+
+
+def some_events(pipeline: Pipeline, count: int, *, seed: int = 0) -> dict[str, list[Event]]:
+    """Draws `count` random events of each topic that a pipeline reads, in the topic's order.
+
+    Nulls, extremes, invalid records and tombstones are among them; values are few, so that keys
+    repeat. Fields with a default may be missing, and fields may have names they had. A `pattern` is
+    met only by chance: give such a property an `enum` or a `default` too, or write its events by
+    hand. Some events are late if a topic declares lateness. Some are repeated, within the horizon
+    and after it, if it declares an identity. Hours and days pass between some if a step is woken on
+    time. The same `seed` draws the same events.
+
+    Example:
+        events = some_events(web, 20, seed=7)
+        events["visits"].append(Event({"visitor": "ann", "ms": 3}, key="ann"))
+    """
+    draw = random.Random(seed)  # noqa: S311  # the same events again, and no secret
+    leaps = _LEAPS if any(each.ordered and each.ordered.on_time for each in pipeline.tables) else ()
+    return {topic.name: _some_events(topic, draw, count, leaps) for topic in pipeline.topics}
+
+
+def event_of(topic: Topic, given: object) -> Event:
+    """Returns an event, or the one that a producer makes of this value.
+
+    Raises UsageError if it is neither.
+    """
+    if isinstance(given, Event):
+        return given
+    if not isinstance(given, Mapping):
+        raise UsageError(
+            f"topic {topic.name} is given {described(given)}, which is no event",
+            hint='an event is a mapping of its fields, or an Event, as in Event(b"{")',
+        )
+    key = None if topic.key is None else encoded(given.get(topic.key))
+    return Event(given, key=key, partition=0 if key is None else _partition(key, topic))
+
+
+def encoded(value: Any) -> bytes | None:
+    """Encodes a value as it is sent: bytes and text as they are, all else as JSON."""
+    match value:
+        case None | bytes():
+            return value
+        case str():
+            return value.encode()
+        case _:
+            return json.dumps(value, ensure_ascii=False).encode()
+
+
+def _some_events(
+    topic: Topic, draw: random.Random, count: int, leaps: Sequence[int]
+) -> list[Event]:
+    events: list[Event] = []
+    began = _BEGAN
+    for number in range(count):
+        began += draw.choice(leaps) if leaps else 0
+        event = _some_event(topic, draw, number, began)
+        if topic.needs_brokers_time:
+            event = _appended(topic, draw, number, began, event)
+        sent = (
+            [each for each in events[-8:] if isinstance(each.value, Mapping)]
+            if topic.identity
+            else []
+        )
+        if sent and draw.random() < 0.4:
+            # A producer's retry of an event; or another event of the same identity.
+            again = draw.choice(sent)
+            event = replace(
+                again,
+                timestamp_ms=event.timestamp_ms,
+                value=draw.choice([again.value, _timed(topic, again.value, event.timestamp_ms)]),
+            )
+        events.append(event)
+    return events
+
+
+def _appended(topic: Topic, draw: random.Random, number: int, began: int, event: Event) -> Event:
+    """Gives an event a rising timestamp, an event time near it, and an identity of its own.
+
+    The timestamps pass a horizon every few events.
+    """
+    clock = began + number * topic.identity_horizon_ms // 6 + draw.choice([0, 1, -1000])
+    if not isinstance(event.value, Mapping):
+        return replace(event, timestamp_ms=clock)
+    lateness = topic.lateness_ms or 0
+    value = dict(
+        _timed(topic, event.value, clock - draw.choice([0, 0, 0, -1000, lateness, lateness + 1]))
+    )
+    for name in topic.identity:
+        if name in value and topic.column(name).type in {Scalar("string"), *map(Scalar, INTEGERS)}:
+            value[name] = (
+                f"{number}" if topic.column(name).type == Scalar("string") else number % 128
+            )
+    if topic.key is None or topic.key not in value:
+        return replace(event, value=value, timestamp_ms=clock)
+    key = encoded(value[topic.key])
+    return replace(
+        event, value=value, key=key, partition=_partition(key, topic), timestamp_ms=clock
+    )
+
+
+def _timed(topic: Topic, value: Any, event_time_ms: int) -> Any:
+    """Returns the same event at another event time, if it has one."""
+    return (
+        {**value, topic.event_time: event_time_ms}
+        if isinstance(value, Mapping) and topic.event_time in value
+        else value
+    )
+
+
+def _partition(key: bytes | None, topic: Topic) -> int:
+    """Returns the one partition of a key, as a producer chooses it."""
+    return sum(key or b"") % topic.partitions
+
+
+def _some_event(topic: Topic, draw: random.Random, number: int, began: int) -> Event:
+    partition, clock = (
+        draw.randrange(topic.partitions),
+        began + number * draw.choice([0, 1, 1000]),
+    )
+    if draw.random() < 0.05:
+        return Event(
+            draw.choice([b"", b"{", b"[]", b"\xff", b'{"a": 1, "a": 2}']),
+            partition=partition,
+            timestamp_ms=clock,
+        )
+    places = (
+        {} if topic.schema is None else {field.name: field.place for field in topic.schema.fields}
+    )
+    needed = {
+        column.name
+        for column in topic.columns
+        if not (column.nullable or column.default is not None) or column.name == topic.key
+    }
+    needed |= (
+        set()
+        if topic.schema is None
+        else {field.name for field in topic.schema.fields if field.required}
+    )
+    present = [column for column in topic.columns if column.name in needed or draw.random() < 0.8]
+    values = {
+        column.name: some_value(column.type, draw)
+        if column.name not in places
+        else some_of_schema(places[column.name], draw)
+        for column in present
+    }
+    # An event from before a renaming has the field's old name.
+    value = {
+        draw.choice([column.name, *column.was]) if column.was else column.name: values[column.name]
+        for column in present
+    }
+    key = None if topic.key is None else encoded(values[topic.key])
+    partition = partition if key is None else _partition(key, topic)
+    return Event(
+        None if key is not None and draw.random() < 0.1 else value,
+        key=key,
+        partition=partition,
+        timestamp_ms=clock,
+    )

@@ -1,0 +1,87 @@
+"""The tables of a build, opened or made, with the rows that they have before any slice.
+
+Those are the rows of files, and those of maintained views over them. They are a table's version 0,
+which the build's first frontier names. So every frontier has them, whatever the slices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import pyarrow as pa
+
+from kappa.base.duck import DuckError, open_connection
+from kappa.declare.pipeline import Pipeline
+from kappa.declare.seed import SeedFile, read_seed
+from kappa.engine.views.touched import ViewSource
+from kappa.engine.write.commit import Merging, TableWriter
+from kappa.state.build import Birth
+from kappa.state.mark import origin_mark
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.state.table import TableBirth
+from kappa.tables.versions import FileLists
+from kappa.values.arrow import arrow_schema
+from kappa.views.changes import changes_sql, stored_columns, view_error
+from kappa.views.served import read_sql
+from kappa.views.ways import ways_of
+
+
+def open_tables(
+    store: Store, birth: Birth, pipeline: Pipeline, *, driver_rows: int, merging: Merging
+) -> tuple[TableWriter, ...]:
+    """Opens the tables of a build, and makes the missing ones; see `TableWriter`.
+
+    Raises Broken if a maintained view over rows of files cannot be computed.
+    """
+    files = {table.name: table.file for table in pipeline.tables if table.file is not None}
+    origin = origin_mark(birth.build, birth.origin_offsets)
+    writers: dict[str, TableWriter] = {}
+    filled = set(files)
+    for table in birth.tables:
+        first = None
+        if table.name in files:
+            first = partial(seed_rows, files[table.name], table)
+        elif filled.intersection(table.reads):
+            filled.add(table.name)
+            query = ways_of(birth.tables)[table.name].whole
+            first = partial(_first_rows, table, query, writers, birth.origin_offsets)
+        writers[table.name] = TableWriter(
+            store,
+            birth.build,
+            table,
+            origin=origin,
+            first=first,
+            driver_rows=driver_rows,
+            merging=merging,
+        )
+    return tuple(writers.values())
+
+
+def seed_rows(file: SeedFile, table: TableBirth) -> pa.Table:
+    """Returns the rows of a file as they are stored; raises as `read_seed` does."""
+    schema = arrow_schema(table.columns)
+    _, values = read_seed(file)
+    return pa.table(
+        [pa.array(found, of.type) for found, of in zip(values, schema, strict=True)], schema
+    )
+
+
+def _first_rows(
+    view: TableBirth, query: str, writers: Mapping[str, TableWriter], origin: Offsets
+) -> pa.Table:
+    """Computes a maintained view over the tables that it reads, as they are made."""
+    changes = changes_sql(
+        view,
+        query,
+        {name: ViewSource(writers[name], FileLists()).sql() for name in view.reads},
+        read_sql(view, (), stored_columns(view)),
+        origin.distance(Offsets()),
+    )
+    schema = arrow_schema(view.columns)
+    try:
+        with open_connection() as duck:
+            return duck.execute(changes).to_arrow_table().select(schema.names).cast(schema)
+    except DuckError as error:
+        raise view_error(view.name, str(error)) from error

@@ -1,0 +1,233 @@
+"""These events, these rows; and the law of views (kappa/testing.py)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from house import HOUSE
+
+from kappa import Table, Topic, View, avg_, count, pipeline, set_, sum_
+from kappa.base.errors import Broken, DeclarationError, UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("interpreted")]
+
+SALES = Topic(
+    "sales",
+    key="shop",
+    partitions=3,
+    event="shop int not null, price decimal(10,2), at timestamp, tags array<string>",
+)
+SHOPS = Topic("shops", kind="compacted", key="id", event="id int not null, city string")
+
+
+@pipeline(
+    reads={"sales": SALES, "shops": SHOPS},
+    writes=[
+        Table(
+            "totals",
+            keys=("shop",),
+            fold={
+                "n": count(),
+                "price": sum_("price"),
+                "mean": avg_("price"),
+                "all": set_("price"),
+            },
+        ),
+        Table("sales"),
+        Table("shops", latest=SHOPS),
+        View("where_sold", "select city, n from named where n > 1"),
+        View(
+            "named",
+            "select s.id, s.city, n from shops s join totals t on t.shop = s.id",
+            keys=("id",),
+        ),
+        View("by_city", "select city, sum(n)::bigint as n from named group by city", by=("city",)),
+    ],
+)
+def sold(sales: DataFrame) -> dict[str, DataFrame]:
+    return {"totals": sales, "sales": sales.select("shop", "at", "tags", "_key", "_partition")
+            .withColumnsRenamed({"_key": "key", "_partition": "partition"})}  # fmt: skip
+
+
+def test_each_table_and_view_has_the_rows_that_readers_see(spark: SparkSession) -> None:
+    from kappa.testing import Event, tables_of
+
+    tables = tables_of(
+        sold,
+        {
+            "sales": [
+                {"shop": 2, "price": 1, "at": "2024-01-31T12:00:00Z", "tags": ["ä", None]},
+                {"shop": 1, "price": 2.5},
+                Event({"shop": 2, "price": 4}, key="2", partition=1),
+                Event(b"{", key=b"2"),
+            ],
+            "shops": [
+                {"id": 1, "city": "Rom"},
+                {"id": 2, "city": "Ulm"},
+                {"id": 3, "city": "Bad"},
+                Event(None, key="3"),
+            ],
+        },
+    )
+
+    assert list(tables) == [
+        *("totals", "sales", "shops", "named", "by_city", "rejects", "where_sold")
+    ]
+    assert tables["totals"] == [
+        {"shop": 1, "n": 1, "price": Decimal("2.50"), "mean": 2.5, "all": [Decimal("2.50")],
+         "all_overflow": False},
+        {"shop": 2, "n": 2, "price": Decimal("5.00"), "mean": 2.5,
+         "all": [Decimal("1.00"), Decimal("4.00")], "all_overflow": False},
+    ]  # fmt: skip
+    noon = dt.datetime(2024, 1, 31, 12, tzinfo=dt.UTC)
+    assert tables["sales"] == [
+        {"shop": 1, "at": None, "tags": None, "key": "1", "partition": 1},
+        {"shop": 2, "at": noon, "tags": ["ä", None], "key": "2", "partition": 2},
+        {"shop": 2, "at": None, "tags": None, "key": "2", "partition": 1},
+    ]
+    assert tables["shops"] == [{"id": 1, "city": "Rom"}, {"id": 2, "city": "Ulm"}]
+    assert tables["named"] == [{"id": 1, "city": "Rom", "n": 1}, {"id": 2, "city": "Ulm", "n": 2}]
+    assert tables["by_city"] == [{"city": "Rom", "n": 1}, {"city": "Ulm", "n": 2}]
+    assert tables["where_sold"] == [{"city": "Ulm", "n": 2}]
+    assert [(row["topic"], row["reason"]) for row in tables["rejects"]] == [
+        ("sales", "malformed_json")
+    ]
+
+
+def test_without_events_tables_are_empty(spark: SparkSession) -> None:
+    from kappa.testing import tables_of
+
+    assert {name: len(rows) for name, rows in tables_of(sold, {}).items()} == dict.fromkeys(
+        ["totals", "sales", "shops", "named", "by_city", "rejects", "where_sold"], 0
+    )
+
+
+@pipeline(
+    reads={"sales": SALES},
+    writes=[
+        Table("totals", keys=("shop",), fold={"n": count()}),
+        View("lots", "select shop, n, random() as lot from totals where n > 1", keys=("shop",)),
+    ],
+)
+def drawn(sales: DataFrame) -> dict[str, DataFrame]:
+    return {"totals": sales}
+
+
+@pipeline(
+    reads={"sales": SALES},
+    writes=[
+        Table("totals", keys=("shop",), fold={"n": count()}),
+        View("odd", "select no from totals"),
+    ],
+)  # fmt: skip
+def odd(sales: DataFrame) -> dict[str, DataFrame]:
+    return {"totals": sales}
+
+
+@pipeline(reads={"sales": SALES}, writes=[Table("t")])
+def failing(sales: DataFrame) -> dict[str, DataFrame]:
+    return {"t": sales.selectExpr("100 div (shop - 7) as n")}
+
+
+def test_a_mistake_is_told(spark: SparkSession) -> None:
+    from kappa.testing import tables_of
+
+    with pytest.raises(UsageError, match="pipeline sold reads no topic sale"):
+        tables_of(sold, {"sale": []})
+    with pytest.raises(UsageError, match="topic sales is given 'shop', which is no event"):
+        tables_of(sold, {"sales": {"shop": 1}})  # type: ignore[arg-type]
+    with pytest.raises(DeclarationError, match=r"test_tables_of\.py:\d+: view odd cannot be read"):
+        tables_of(odd, {"sales": [{"shop": 1}]})
+    with pytest.raises(Broken, match="sales partition 1 offset 0"):
+        tables_of(failing, {"sales": [{"shop": 7}]})
+
+
+def test_the_law_of_views_holds_for_queries_of_their_tables(spark: SparkSession) -> None:
+    from kappa.testing import law_of_views, some_events
+
+    law_of_views(sold, some_events(sold, 12), cuts=2)
+
+
+def test_a_view_that_is_not_its_query_breaks_the_law_at_the_smallest_cut(
+    spark: SparkSession,
+) -> None:
+    from kappa.testing import LawBroken, law_of_views
+
+    events = {"sales": [{"shop": shop} for shop in (1, 2, 1, 3)]}
+    with pytest.raises(LawBroken, match="view lots stores {'shop': 1, 'n': 2, 'lot': 0") as broken:
+        law_of_views(drawn, events, cuts=1)
+
+    assert "which its query does not have; view lots lacks {'shop': 1" in broken.value.message
+    assert len(broken.value.ends) == 1
+
+
+def test_the_law_of_views_needs_a_view_and_events(spark: SparkSession) -> None:
+    from kappa.testing import law_of_views
+
+    with pytest.raises(UsageError, match="pipeline failing has no maintained view"):
+        law_of_views(failing, {})
+    with pytest.raises(UsageError, match="held to the law of views on no events"):
+        law_of_views(drawn, {})
+
+
+TESTS = """
+import pytest
+from pyspark.sql import SparkSession
+
+from kappa import Table, Topic, count, pipeline
+from kappa.testing import tables_of
+
+pytestmark = pytest.mark.usefixtures("warm_spark")
+VISITS = Topic("visits", event="page string")
+seen = set()
+
+@pipeline(
+    reads={"visits": VISITS}, writes=[Table("hits", keys=("page",), fold={"n": count()})]
+)
+def web(visits):
+    return {"hits": visits}
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_hits(number):
+    seen.add(SparkSession.getActiveSession().sparkContext.startTime)
+    assert tables_of(web, {"visits": [{"page": "/"}] * number})["hits"] == [
+        {"page": "/", "n": number}
+    ]
+    assert len(seen) == 1
+"""
+
+
+def test_the_fixture_keeps_one_spark_for_all_tests_of_a_run(tmp_path: Path) -> None:
+    """It comes with the installed Kappa: nothing is imported for it."""
+    (tmp_path / "test_hits.py").write_text(TESTS, encoding="utf-8")
+
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_pytest_waits_for_no_import_of_spark_where_no_test_asks() -> None:
+    code = (
+        "import sys, kappa.pytest_plugin; "
+        "print([name for name in ('pyspark', 'duckdb', 'pyarrow') if name in sys.modules])"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=HOUSE, capture_output=True, text=True, check=True
+    )
+
+    assert found.stdout.strip() == "[]"
