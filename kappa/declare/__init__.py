@@ -6,6 +6,7 @@ at once, with the user's file and line (kappa/base/source.py). Read it in this o
     topic          a topic; `topic_kind`, `event`, `log_time`: its kind, its event, lateness and
                    identity; `schema_files`: the schema files that events name
     table, view    a table and its folds, and a view; `options`: what both have in common
+    expiry         when rows of a table are gone
     pipeline       the function that writes tables from topics
     windows        columns for windows of event time
     ordered        a fold by a step of the user's, in the order of the log

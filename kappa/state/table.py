@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
+from kappa.declare.expiry import Expiry
 from kappa.declare.options import DELETED, Thresholds
 from kappa.folds.exactness import Exactness
 from kappa.folds.fold import Fold, Option
@@ -41,6 +42,8 @@ class TableBirth(Struct, frozen=True):
     view: str | None = None
     reads: tuple[str, ...] = ()
     by: tuple[str, ...] = ()
+    # If its rows expire.
+    expiry: Expiry | None = None
 
     @property
     def row_keys(self) -> tuple[str, ...]:

@@ -177,6 +177,8 @@ def _changes(before: TableBirth, after: TableBirth) -> Iterator[tuple[str, str, 
     compared = (
         ("keys", ", ".join(before.keys), ", ".join(after.keys)),
         ("topic", before.latest or "", after.latest or ""),
+        # Rows that are gone, and records that were refused, are not there any more.
+        ("expiry", str(before.expiry or ""), str(after.expiry or "")),
         # A branch may have no slice to compute it in.
         ("query", _shown(before.view), _shown(after.view)),
         *(

@@ -83,8 +83,8 @@ def to_mend(rejects: Iterable[Reject]) -> tuple[Reject, ...]:
 
 
 def is_mendable(reject: Reject) -> bool:
-    """Returns False for a late reject: a redriven record is as late as its original. Pure."""
-    return reject.reason != Reason.LATE
+    """Returns False for a late or expired reject: its redriven record is as late. Pure."""
+    return reject.reason not in {Reason.LATE, Reason.EXPIRED}
 
 
 def export_line(reject: Reject) -> str:

@@ -14,6 +14,8 @@ from pyspark.sql import SparkSession
 from kappa.base.clock import Stopwatch
 from kappa.engine.read.rows import RowsInFiles
 from kappa.engine.write.commit import TableWriter
+from kappa.state.build import Birth
+from kappa.state.log_clock import log_clock
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.table import NUMBER
@@ -25,12 +27,15 @@ from kappa.views.served import read_sql
 class MaintainedViews:
     """The maintained views among the tables of one build."""
 
-    def __init__(self, writers: Sequence[TableWriter]) -> None:
+    def __init__(self, writers: Sequence[TableWriter], birth: Birth) -> None:
         """Takes all tables of the build; a view comes after those it reads."""
+        self._birth = birth
         self._writers = {writer.birth.name: writer for writer in writers}
         self._views = [writer for writer in writers if writer.birth.view is not None]
         # What a job before has left is not known: it may have ended within a leg.
         self._stale = {writer.birth.name for writer in self._views}
+        # The log's clock at the slice before: with it rows of sources go, though nothing is folded.
+        self._clock: int | None = None
 
     def commit(self, mark: Mark, spark: SparkSession, watch: Stopwatch, *, are_due: bool) -> None:
         """Commits a slice to all views, after its tables.
@@ -45,6 +50,9 @@ class MaintainedViews:
     def _commit(self, mark: Mark, spark: SparkSession, *, are_due: bool) -> None:
         changed = {name for name, writer in self._writers.items() if writer.has_new_rows}
         changed -= {writer.birth.name for writer in self._views}
+        before, self._clock = self._clock, log_clock(self._birth, mark.log_time)
+        if before != self._clock:
+            changed |= {name for name, writer in self._writers.items() if writer.birth.expiry}
         for writer in self._views:
             name = writer.birth.name
             if changed.intersection(writer.birth.reads):
@@ -62,18 +70,21 @@ class MaintainedViews:
         numbered = () if birth.keys else ((NUMBER, "bigint"),)
         return changes_sql(
             birth,
-            {name: _rows(self._writers[name]) for name in birth.reads},
-            _rows(view, (*birth.served, *numbered)),
+            {name: _rows(self._writers[name], self._clock) for name in birth.reads},
+            _rows(view, self._clock, (*birth.served, *numbered)),
             mark.end.distance(Offsets()),
         )
 
 
-def _rows(writer: TableWriter, columns: Sequence[tuple[str, str]] | None = None) -> str:
+def _rows(
+    writer: TableWriter, clock: int | None, columns: Sequence[tuple[str, str]] | None = None
+) -> str:
     """Returns the query for the served rows of a table as it is now, its recent rows folded in."""
     recent = () if writer.recent is None else (stored for _, stored in writer.recent.stored())
     return read_sql(
         writer.birth,
         files(writer.path, writer.version),
         columns,
+        clock=clock,
         recent=[files(stored.path, stored.version) for stored in recent],
     )
