@@ -17,7 +17,7 @@ def served_condition(table: TableBirth, clock: int | None) -> str | None:
     """Returns the condition for the rows that readers see, or None if they see all.
 
     `clock` is the log's clock at the frontier (kappa/state/log_clock.py). The condition is valid in
-    Spark, and in DuckDB in a session whose time zone is UTC.
+    DuckDB in a session whose time zone is UTC, and in Spark with names in backquotes.
     """
     conditions = [_NOT_DELETED] if table.hides_rows else []
     least = least_kept(table, clock)

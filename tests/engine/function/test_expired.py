@@ -14,8 +14,11 @@ from msgspec.structs import replace
 from kappa import Table, Topic, View, count, pipeline, set_, sum_, tumble
 from kappa.base.duck import open_connection
 from kappa.base.errors import Broken
+from kappa.state.build import table_path
+from kappa.state.log_clock import log_clock
 from kappa.state.offsets import Offsets
 from kappa.tables.versions import files
+from kappa.views.served import served_condition
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -352,6 +355,14 @@ def test_a_partition_without_a_record_holds_expiry_back(
         click(log, 1, 30)
         built.fold(log.end)
         assert [row[1] for row in rows_seen(built, "minutes")] == [1, 1]
+
+        # Spark reads the same by the condition that `kappa tables` gives to readers of files.
+        table = built.birth.table("minutes")
+        frontier = built.publisher.newest
+        where = served_condition(table, log_clock(built.birth, frontier.log_time)) or ""
+        paths = files(table_path(built.store, "b", "minutes"), frontier.versions["minutes"])
+        stored = spark.read.parquet(*paths)
+        assert (stored.count(), stored.where(where.replace('"', "`")).count()) == (3, 2)
 
 
 def test_a_late_record_is_a_reject_as_it_was_in_the_log(

@@ -14,6 +14,7 @@ from kappa import Topic
 from kappa.base.errors import KappaError, UsageError
 from kappa.code.declaration import declarations
 from kappa.code.semantics import SEMANTICS
+from kappa.declare.expiry import Expiry
 from kappa.journal.events import CaughtUp, Event, Failed, Staged
 from kappa.state.build import Base, Birth
 from kappa.state.frontier import Frontier
@@ -221,6 +222,17 @@ OTHER_STATE = replace(
             replace(V2, tables=(structs.replace(V2.tables[0], view="select\n1"), *V2.tables[1:])),
             born(),
             "the query of table delays changed: none to select 1",
+        ),
+        (
+            replace(
+                V2,
+                tables=(
+                    structs.replace(V2.tables[0], expiry=Expiry("at", 3_600_000)),
+                    *V2.tables[1:],
+                ),
+            ),
+            born(),
+            "the expiry of table delays changed: none to rows are gone 1 hour after at",
         ),
         (replace(V2, tables=V2.tables[1:]), born(), "table delays is gone"),
         (V2, structs.replace(born(), tables=born().tables[1:]), "table delays is new"),
