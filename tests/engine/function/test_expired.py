@@ -277,6 +277,50 @@ def test_rows_that_are_gone_leave_the_files_and_older_frontiers_keep_theirs(
             assert seen(built, frontier) == found
 
 
+@pipeline(
+    reads={"prices": PRICES},
+    writes=[Table("prices", latest=PRICES, expire="until", after="0 s")],
+)
+def pricing() -> dict[str, DataFrame]:
+    return {}
+
+
+def test_a_newest_value_that_is_gone_stands_in_the_way_of_older_ones(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """It leaves the files once each partition is past it: then none can follow."""
+    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
+    from kappa.engine.write.maintenance import Maintenance
+
+    log = MemoryLog()
+
+    def price(partition: int, key: int, minutes: float, until: float) -> None:
+        value = {"id": key, "until": at_text(BEGAN + until * MINUTE)}
+        ms = int((BEGAN + minutes * MINUTE).timestamp() * 1000)
+        log.add("prices", partition, json.dumps(value).encode(), key=str(key).encode(), ms=ms)
+        built.fold(log.end)
+        upkeep.run()
+
+    with local_pipeline(pricing) as made:
+        built = Rehearsal(tmp_path, made, log, driver_rows=1_000)
+        writers, publisher = built.slices.writers, built.publisher
+        upkeep = Maintenance(built.store, built.birth, writers, publisher, seconds=0)
+        price(0, 7, 60, until=10)
+        assert [row[0] for row in rows_seen(built, "prices")] == [7]
+        price(1, 8, 30, until=90)
+        assert [row[0] for row in rows_seen(built, "prices")] == [8]
+        price(1, 7, 40, until=90)
+        assert [row[0] for row in rows_seen(built, "prices")] == [8]
+        assert built.table("prices").num_rows == 2
+        price(1, 9, 61, until=90)
+        assert [row[0] for row in rows_seen(built, "prices")] == [8, 9]
+        assert built.table("prices").num_rows == 3
+        price(0, 8, 62, until=95)
+        assert built.table("prices")["id"].to_pylist() == [9, 8]
+        price(0, 7, 63, until=95)
+        assert [row[0] for row in rows_seen(built, "prices")] == [7, 8, 9]
+
+
 def seen_rows(expected: Expected, table: str) -> list[Any]:
     rows = expected.seen()[table]
     return list(rows.elements()) if isinstance(rows, Counter) else list(rows)
