@@ -204,7 +204,7 @@ def seen(built: Rehearsal, frontier: Frontier | None = None) -> dict[str, Any]:
         }
 
 
-@pytest.mark.parametrize(("driver_rows", "slices"), [(1_000, 9), (0, 4)])
+@pytest.mark.parametrize(("driver_rows", "slices"), [(1_000, 9), (0, 2)])
 def test_at_each_frontier_readers_see_what_is_not_gone_whatever_the_slices(
     spark: SparkSession, tmp_path: Path, driver_rows: int, slices: int
 ) -> None:
@@ -215,7 +215,7 @@ def test_at_each_frontier_readers_see_what_is_not_gone_whatever_the_slices(
     with local_pipeline(expiring) as made:
         built = Rehearsal(tmp_path, made, log, driver_rows=driver_rows)
         for number in range(slices):
-            for _ in range(draw.choice([1, 9, 30]) if number % 4 else 60 // slices):
+            for _ in range(60 // slices if number % 4 < 2 else draw.choice([1, 9])):
                 now = BEGAN + number * 20 // slices * MINUTE
                 now += timedelta(seconds=draw.randrange(90))
                 put(log, draw, now, quiet=number < slices // 2)
@@ -225,12 +225,12 @@ def test_at_each_frontier_readers_see_what_is_not_gone_whatever_the_slices(
             built.fold(log.end)
             expected = Expected(log, log.end)
             assert seen(built) == expected.seen(), number
-            (of_clicks,) = (built.publisher.newest.tally["clicks"][0],)
+            of_clicks = built.publisher.newest.tally["clicks"][0]
             assert of_clicks.rejected == sum(place[1] == 0 for place in expected.rejects)
             assert of_clicks.decoded + of_clicks.rejected == log.end.at("clicks", 0)
         assert expected.rejects
         assert 0 < seen(built)["raw"].total() < len(expected.raw)
-        whole = Rehearsal(tmp_path / "whole", made, log, driver_rows=driver_rows)
+        whole = Rehearsal(tmp_path / "whole", made, log, driver_rows=1_000)
         whole.fold(log.end)
         assert seen(whole) == expected.seen()
 
@@ -526,10 +526,10 @@ def test_the_law_of_slices_holds_for_rows_that_expire(spark: SparkSession) -> No
 
     draw, log = random.Random(5), []
     now = BEGAN
-    for _ in range(40):
+    for _ in range(24):
         now += timedelta(seconds=draw.randrange(80))
         at = now - draw.choice([0, 0, 1, 4, 7]) * MINUTE
         ms = int(now.timestamp() * 1000) + draw.choice([0, 0, -60_000])
         value = {"page": draw.choice("ab"), "at": at_text(at), "ms": 1}
         log.append(Event(value, partition=draw.randrange(2), timestamp_ms=ms))
-    law_of_slices(ending, {"clicks": log}, cuts=3)
+    law_of_slices(ending, {"clicks": log}, cuts=2)
