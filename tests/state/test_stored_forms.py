@@ -46,6 +46,7 @@ def test_a_record_has_the_form_it_has_always_had(record: Any, stored: str) -> No
     for table in plain.get("tables", ()) if isinstance(record, Birth) else ():
         # These came later.
         assert (table.pop("view"), table.pop("reads"), table.pop("by")) == (None, (), ())
+        assert table.pop("expiry") is None
     assert encoded(plain).decode() == stored
     assert read(type(record), json.loads(stored)) == record
 
