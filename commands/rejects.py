@@ -128,10 +128,9 @@ def export_rejects(
     text. Bytes that are no UTF-8 are in base 64, and "base64" names them. The header kappa-redrive
     names the original, and has to stay.
 
-    Late rejects are left out: a redriven record is as late as its original. If their event times
-    are what is wrong, --reason late exports them.
+    Late and expired rejects are left out: a redriven record is as late as its original. If their
+    times are what is wrong, --reason late or --reason expired exports them.
     """
-    from kappa.values.reason import Reason
     from replay.rollout.numbered import part_named
     from serving.rejects.redrive import export_line, is_mendable, to_mend
     from serving.rejects.rejects import Wanted, rejects_in_order
@@ -145,7 +144,7 @@ def export_rejects(
     wanted = Wanted(*part_named(here.state, pipeline, None), reason)
     with moving("reading rejects"):
         unfixed = to_mend(rejects_in_order(here.store, wanted, lease_seconds=here.lease_seconds))
-    found = [each for each in unfixed if reason == Reason.LATE or is_mendable(each)]
+    found = [each for each in unfixed if each.reason == reason or is_mendable(each)]
     with open_new_file(file) as lines:
         lines.writelines(f"{export_line(reject)}\n".encode() for reject in found)
     say(
@@ -155,7 +154,7 @@ def export_rejects(
     if left_out := len(unfixed) - len(found):
         say(
             f"{left_out:,} late rejects are left out, since a redriven record is as late as its "
-            "original; if their event times are what is wrong: --reason late exports them"
+            "original; if their times are what is wrong: --reason late, or expired, exports them"
         )
 
 

@@ -40,7 +40,15 @@ def create_topics(
     here = here_of(context)
     declared = [_declared(name, here.topics) for name in names or here.topics]
     log = here.log()
-    made = [(topic, log.create(topic)) for topic in declared]
+    by_brokers_time = {
+        topic.name
+        for pipeline in here.pipelines.values()
+        for topic in pipeline.topics
+        if pipeline.needs_brokers_time(topic)
+    }
+    made = [
+        (topic, log.create(topic, brokers_time=topic.name in by_brokers_time)) for topic in declared
+    ]
     print_listing(
         output,
         Listing(

@@ -22,7 +22,7 @@ FLOORS = """
 kappa/base
 kappa/values            kappa/java
 kappa/folds
-kappa/folds/kinds
+kappa/folds/kinds       kappa/declare/parts
 kappa/declare
 kappa/records           kappa/state          kappa/code/static
 kappa/sums

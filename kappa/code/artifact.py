@@ -16,7 +16,7 @@ from kappa.code.importer import open_sources
 from kappa.code.project import Place, load_module, pipelines_in
 from kappa.code.static.reach import files
 from kappa.code.static.sources import Find, Sources
-from kappa.declare.named_files import named_files
+from kappa.declare.parts.named_files import named_files
 from kappa.declare.pipeline import Pipeline
 from kappa.state.build import Birth, folder
 from kappa.state.store import Store

@@ -91,6 +91,8 @@ def _table(table: Table) -> Iterator[str]:
         )
     if table.ordered is not None:
         yield str(table.ordered)
+    if table.expiry is not None:
+        yield str(table.expiry)
     yield from _checks(table.checks)
 
 

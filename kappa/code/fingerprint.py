@@ -130,7 +130,11 @@ def _table(table: Table) -> str:
         table.checks,
     ]
     # Later options are added only if used, so that older declarations keep their version.
-    later = [str(each) for each in (table.ordered, *table.emitted, table.file) if each is not None]
+    later = [
+        str(each)
+        for each in (table.ordered, *table.emitted, table.file, table.expiry)
+        if each is not None
+    ]
     return json.dumps([*means, later] if later else means)
 
 

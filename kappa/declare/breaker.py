@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.described import shown
+from kappa.declare.parts.described import shown
 from kappa.values.tally import Tally
 
 MaxRejects: TypeAlias = int | float | None

@@ -12,8 +12,8 @@ from typing import Any
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.described import described, shown
-from kappa.declare.named_files import read_schema_file
+from kappa.declare.parts.described import described, shown
+from kappa.declare.parts.named_files import read_schema_file
 from kappa.values.columns import Column
 from kappa.values.json_schema import read_schema
 from kappa.values.reason import Rejected

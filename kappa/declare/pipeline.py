@@ -16,10 +16,10 @@ from typing import Any
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
 from kappa.declare.breaker import MaxRejects, check_max_rejects
-from kappa.declare.described import described, shown
-from kappa.declare.table import Table
+from kappa.declare.parts.described import described, shown
+from kappa.declare.parts.topic_kind import TopicKind
+from kappa.declare.table import Table, check_emitted
 from kappa.declare.topic import Topic
-from kappa.declare.topic_kind import TopicKind
 from kappa.declare.view import View
 from kappa.folds.order import FOLD_ORDER_COLUMNS
 
@@ -96,6 +96,13 @@ class Pipeline:
             dict(FOLD_ORDER_COLUMNS) if any(table.by_order for table in self.tables) else {}
         )
         return (*event, *beside.items())
+
+    def needs_brokers_time(self, topic: Topic) -> bool:
+        """Returns True if rows depend on when a topic's records were appended."""
+        return topic.needs_brokers_time or (
+            topic.kind is TopicKind.RETAINED
+            and any(table.expiry is not None for table in self.tables)
+        )
 
     def topic(self, name: str) -> Topic:
         """Returns the topic of that name. Raises KeyError if the pipeline does not read it."""
@@ -236,7 +243,8 @@ def _declared(
             f"{source}: pipeline {name} reads topic {idle[0]} and does nothing with it",
             hint="make it a parameter of the function, or a table's latest",
         )
-    _check_emitted(name, tables)
+    check_emitted(name, tables)
+    _check_expiries(name, tables, reads.values())
     return Pipeline(
         name,
         function,
@@ -250,29 +258,14 @@ def _declared(
     )
 
 
-def _check_emitted(pipeline: str, tables: tuple[Table, ...]) -> None:
-    emitters = {
-        table.name: table.ordered.emits
-        for table in tables
-        if table.ordered is not None and table.ordered.emits is not None
-    }
-    takers = {table.name: table for table in tables if table.emitted}
-    for table in tables:
-        if table.name in emitters and emitters[table.name] not in takers:
-            raise DeclarationError(
-                f"{table.source}: table {table.name} emits rows into {emitters[table.name]}, "
-                f"which pipeline {pipeline} does not write so",
-                hint=f'add Table({emitters[table.name]!r}, emitted="...") to writes, '
-                "with the columns of what is emitted",
-            )
-    for name, taker in takers.items():
-        found = [emitter for emitter, into in emitters.items() if into == name]
-        if len(found) != 1:
-            by = f"by {' and by '.join(found)}" if found else "by no ordered fold"
-            raise DeclarationError(
-                f"{taker.source}: table {name} is emitted {by}",
-                hint=f"one fold emits into it: fold=ordered(step, state=..., emits={name!r})",
-            )
+def _check_expiries(pipeline: str, tables: tuple[Table, ...], topics: Iterable[Topic]) -> None:
+    expiring = next((table for table in tables if table.expiry is not None), None)
+    if expiring is not None and all(topic.kind is TopicKind.COMPACTED for topic in topics):
+        raise DeclarationError(
+            f"{expiring.source}: the rows of table {expiring.name} expire by the log's clock, and "
+            f"pipeline {pipeline} reads compacted topics alone, of which compaction takes records",
+            hint="leave expire and after out; or have the pipeline read a retained topic",
+        )
 
 
 def _inputs(

@@ -14,13 +14,14 @@ from inspect import Parameter, isfunction, signature
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.described import described
 from kappa.declare.options import Thresholds, check_name, thresholds_of, words_of
 from kappa.declare.ordered import Ordered, plain_columns
-from kappa.declare.seed import SeedFile, seed_file
+from kappa.declare.parts.described import described
+from kappa.declare.parts.expiry import Expiry, expiry_of
+from kappa.declare.parts.seed import SeedFile, seed_file
 from kappa.declare.topic import Topic
 from kappa.folds.fold import Fold
-from kappa.values.columns import Column
+from kappa.values.columns import Column, Scalar
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -42,6 +43,12 @@ class Table:
     build's rows. A candidate may add, remove and change at most so many at equal offsets to be
     promoted.
 
+    `expire` and `after` end rows: a row is gone once the log's clock is more than `after` past its
+    timestamp in the column `expire`. The clock is the least log time over all partitions of the
+    retained topics that the pipeline reads. The column is a key of a folded table. A record that
+    contributes to a row that is gone by its own partition's log time is a reject (`expired`). The
+    rows returned for the table must keep `_log_time`, `_topic`, `_partition` and `_offset`.
+
     Example:
         Table(
             "page_visits",
@@ -52,6 +59,7 @@ class Table:
         )
         Table("slow_visits")
         Table("rates", file="rates.csv", keys=("currency",), columns="currency string, rate double")
+        Table("slow_visits", expire="at", after="7 days")
     """
 
     name: str
@@ -63,6 +71,7 @@ class Table:
     file: SeedFile | None
     checks: tuple[str, ...]
     thresholds: Thresholds
+    expiry: Expiry | None
     source: Source = field(compare=False)
 
     def __init__(
@@ -75,6 +84,8 @@ class Table:
         emitted: str | None = None,
         file: str | None = None,
         columns: str | None = None,
+        expire: str | None = None,
+        after: str | None = None,
         checks: Sequence[str] = (),
         max_added: float | None = None,
         max_removed: float | None = None,
@@ -144,6 +155,15 @@ class Table:
         twice = sorted({c for c in served if served.count(c) > 1})
         if twice:
             raise DeclarationError(f"{source}: table {name} has column {twice[0]} twice")
+        expiry = expiry_of(f"{source}: table {name}", expire, after)
+        if expiry is not None:
+            _check_expiry(source, name, expiry, keys if fold else (), latest)
+        if expiry is not None and (step is not None or emitted is not None):
+            raise DeclarationError(
+                f"{source}: table {name} is {'emitted' if step is None else 'folded by a step'},"
+                " and its rows cannot expire",
+                hint="leave expire and after out; rows of other tables can expire",
+            )
         thresholds = thresholds_of(
             f"{source}: table {name}",
             max_added,
@@ -170,6 +190,7 @@ class Table:
         set_field(self, "file", seed)
         set_field(self, "checks", checks)
         set_field(self, "thresholds", thresholds)
+        set_field(self, "expiry", expiry)
         set_field(self, "source", source)
 
     @property
@@ -184,9 +205,65 @@ class Table:
 
     @property
     def by_order(self) -> bool:
-        """Returns True if one of its folds depends on the log's order, or its step on log time."""
+        """Returns True if one of its folds, its step or its expiry depends on the log's order."""
         is_woken = self.ordered is not None and self.ordered.on_time is not None
-        return is_woken or any(fold.by_order for fold in self.fold.values())
+        return is_woken or self.refuses_expired or any(fold.by_order for fold in self.fold.values())
+
+    @property
+    def refuses_expired(self) -> bool:
+        """Returns True if a record is a reject whose row here is gone already."""
+        return self.expiry is not None and self.latest is None
+
+
+def check_emitted(pipeline: str, tables: tuple[Table, ...]) -> None:
+    """Raises DeclarationError unless exactly one ordered fold emits into each emitted table."""
+    emitters = {
+        table.name: table.ordered.emits
+        for table in tables
+        if table.ordered is not None and table.ordered.emits is not None
+    }
+    takers = {table.name: table for table in tables if table.emitted}
+    for table in tables:
+        if table.name in emitters and emitters[table.name] not in takers:
+            raise DeclarationError(
+                f"{table.source}: table {table.name} emits rows into {emitters[table.name]}, "
+                f"which pipeline {pipeline} does not write so",
+                hint=f'add Table({emitters[table.name]!r}, emitted="...") to writes, '
+                "with the columns of what is emitted",
+            )
+    for name, taker in takers.items():
+        found = [emitter for emitter, into in emitters.items() if into == name]
+        if len(found) != 1:
+            by = f"by {' and by '.join(found)}" if found else "by no ordered fold"
+            raise DeclarationError(
+                f"{taker.source}: table {name} is emitted {by}",
+                hint=f"one fold emits into it: fold=ordered(step, state=..., emits={name!r})",
+            )
+
+
+def _check_expiry(
+    source: Source, table: str, expiry: Expiry, keys: tuple[str, ...], latest: Topic | None
+) -> None:
+    expires = f"{source}: table {table} has expire={expiry.column!r}"
+    if keys and expiry.column not in keys:
+        raise DeclarationError(
+            f"{expires}, which is none of its keys: a row's time may not change while it is folded",
+            hint="name a key that is a timestamp, as the beginning of a window is;"
+            f" its keys are {', '.join(keys)}",
+        )
+    if latest is None:
+        return
+    found = next((each for each in latest.columns if each.name == expiry.column), None)
+    if found is None:
+        raise DeclarationError(
+            f"{expires}, and topic {latest.name} has no such column",
+            hint=f"its columns are {', '.join(each.name for each in latest.columns)}",
+        )
+    if found.type != Scalar("timestamp"):
+        raise DeclarationError(
+            f"{expires}, which is of type {found.type} and no timestamp",
+            hint=f"declare {expiry.column} timestamp in the event of topic {latest.name}",
+        )
 
 
 def _folds(source: Source, table: str, given: object) -> dict[str, Fold]:

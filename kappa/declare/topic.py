@@ -14,7 +14,6 @@ from typing import Any
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.described import described, shown
 from kappa.declare.event import check_defaults, renamed, schema_of_event
 from kappa.declare.log_time import (
     check_brokers_time,
@@ -22,7 +21,8 @@ from kappa.declare.log_time import (
     identity_horizon_of,
     lateness_of_topic,
 )
-from kappa.declare.topic_kind import TopicKind
+from kappa.declare.parts.described import described, shown
+from kappa.declare.parts.topic_kind import TopicKind
 from kappa.values.columns import INTEGERS, Column, Scalar, parse_columns
 from kappa.values.schema_place import SchemaPlace
 

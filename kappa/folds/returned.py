@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kappa.base.errors import DeclarationError
-from kappa.values.columns import Array, Struct, Type
+from kappa.folds.order import FOLD_ORDER_COLUMNS
+from kappa.values.columns import Array, Scalar, Struct, Type
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,16 @@ class Returned:
                     f"needs column {name} {kind} for {what}, and the function {got}",
                     hint=f"keep what tells the order in the rows: .select(..., {wanted})",
                 )
+
+    def check_time(self, column: str) -> None:
+        """Raises DeclarationError if rows cannot expire by this column."""
+        kind = self.type_of(column, "expire")
+        if kind != Scalar("timestamp"):
+            raise self.refused(
+                f"has expire={column!r}, which is of type {kind} and no timestamp",
+                hint=f'cast it in the function: F.col("{column}").cast("timestamp")',
+            )
+        self.check(FOLD_ORDER_COLUMNS, "expire")
 
     def ordered_type_of(self, column: str, what: str) -> Type:
         """Returns a column's type. Raises DeclarationError if its values have no order."""

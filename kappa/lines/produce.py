@@ -10,8 +10,8 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 
 from kappa.base.errors import UsageError
+from kappa.declare.parts.topic_kind import TopicKind
 from kappa.declare.topic import Topic
-from kappa.declare.topic_kind import TopicKind
 from kappa.lines.envelope import EXAMPLE
 from kappa.log.client import Log
 from kappa.log.producer import Acknowledged, ProducedRecord

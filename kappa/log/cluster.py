@@ -74,22 +74,23 @@ class Cluster:
         """Returns one topic, or None if the broker has none of that name."""
         return self._facts((name,))[name]
 
-    def create(self, topic: Topic) -> TopicFacts:
+    def create(self, topic: Topic, *, brokers_time: bool = False) -> TopicFacts:
         """Makes sure that a declared topic exists, and is ready to be produced to.
 
         An existing topic with the same number of partitions stays as it is, whatever its settings
         (`config` shows them). Raises Conflict if it has another number, or if it has its producers'
         time and the declaration needs the broker's.
 
-        A history is kept for ever (`retention.ms=-1`). The broker's default would delete events
-        with old timestamps as soon as they arrive.
+        A history is kept for ever (`retention.ms=-1`): the broker's default would delete events
+        with old timestamps at once. `brokers_time`: a pipeline needs it, if not the topic.
         """
+        brokers_time |= topic.needs_brokers_time
         config = {
             "retention.ms": "-1",
             "cleanup.policy": "compact" if topic.kind == "compacted" else "delete",
             **{str(k): str(v) for k, v in topic.config.items()},
         }
-        if topic.needs_brokers_time:
+        if brokers_time:
             config[TIMESTAMP_TYPE] = BROKERS_TIME
         new = NewTopic(
             topic.name, num_partitions=topic.partitions, replication_factor=-1, config=config
@@ -110,13 +111,11 @@ class Cluster:
                 f"with {topic.partitions}",
                 hint=f"declare it with partitions={facts.partitions}, or give it another name",
             )
-        if (
-            topic.needs_brokers_time
-            and (found := self.config(topic.name).get(TIMESTAMP_TYPE)) != BROKERS_TIME
-        ):
+        found = self.config(topic.name).get(TIMESTAMP_TYPE) if brokers_time else BROKERS_TIME
+        if found != BROKERS_TIME:
             raise Conflict(
-                f"topic {topic.name} is there with {TIMESTAMP_TYPE}={found}, and is declared with "
-                "lateness or identity, which go by the broker's time",
+                f"topic {topic.name} is there with {TIMESTAMP_TYPE}={found}, and its lateness, its "
+                "identity or rows that expire go by the broker's time",
                 hint=SET_BROKERS_TIME.format(topic.name),
             )
         return facts

@@ -16,8 +16,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from kappa.declare.parts.topic_kind import TopicKind
 from kappa.declare.topic import Topic
-from kappa.declare.topic_kind import TopicKind
 from kappa.values.columns import INTEGERS, Scalar
 from kappa.values.json_text import JsonFormat
 from kappa.values.reason import Reason, Rejected, shown

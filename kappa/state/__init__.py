@@ -10,6 +10,7 @@ the log. Read its files in this order:
 - slices: ranges between two offset vectors
 - build: a build's birth certificate
 - mark: the mark that each commit of a table carries
+- log_clock: the time that all of a build's log has passed
 - frontier: the offsets and versions that readers may see
 - lease: the pins of readers, and the floor of collection
 - kept: frontiers of the past

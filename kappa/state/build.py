@@ -17,6 +17,7 @@ from msgspec import Struct, field
 from kappa.base.errors import Damaged
 from kappa.base.failpoint import failpoint
 from kappa.declare.breaker import MaxRejects
+from kappa.declare.options import REJECTS
 from kappa.folds.kinds.registry import ensure_known
 from kappa.state.documents import Documents
 from kappa.state.offsets import Offsets
@@ -133,6 +134,11 @@ class Birth(Struct, frozen=True):
         """Returns one hash of the names and hashes of all its sources: equal code is equal text."""
         listed = "".join(f"{digest}  {name}\n" for name, digest in sorted(self.sources.items()))
         return hashlib.sha256(listed.encode()).hexdigest()
+
+    @property
+    def public_names(self) -> tuple[str, ...]:
+        """Lists its tables and views that no other pipeline may serve under the same name."""
+        return (*(each.name for each in self.tables if each.name != REJECTS), *self.views)
 
     def table(self, name: str) -> TableBirth:
         """Returns the table of that name. Raises KeyError if the build has none."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 
 from kappa.declare.options import DELETED, Thresholds
+from kappa.declare.parts.expiry import Expiry
 from kappa.folds.exactness import Exactness
 from kappa.folds.fold import Fold, Option
 from kappa.folds.kinds.registry import fold_of
@@ -43,6 +44,8 @@ class TableBirth(Struct, frozen=True):
     by: tuple[str, ...] = ()
     # If its rows are those of a file: the SHA-256 of that.
     file: str | None = None
+    # If its rows expire.
+    expiry: Expiry | None = None
 
     @property
     def row_keys(self) -> tuple[str, ...]:
@@ -60,7 +63,7 @@ class TableBirth(Struct, frozen=True):
     @property
     def only_grows(self) -> bool:
         """Returns True if rows are only ever added to it."""
-        return not self.row_keys and self.latest is None
+        return not self.row_keys and self.latest is None and self.expiry is None
 
     @property
     def hides_rows(self) -> bool:

@@ -3,7 +3,6 @@
 This room runs no Spark. Read in this order:
 
 - shape.py: which columns a build's tables store, of which type, and which are served.
-- latest.py: the columns of a latest table, and the condition of its merge.
 - merge.py: how contributions fold into the rows of their keys, in SQL of three engines.
 - archive.py: the mark of a topic's archive.
 - delta.py: how a Delta table is opened, created and committed to, and its errors as ours.

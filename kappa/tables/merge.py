@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from kappa.base.sql import quoted
 from kappa.folds.fold import MergedFold, Quote
 from kappa.folds.kinds.sums import carried
+from kappa.folds.order import ORDER_COLUMNS, later
 from kappa.state.table import SINCE, TableBirth
-from kappa.tables.latest import is_newer
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,9 @@ def merge_for(table: TableBirth, quote: Quote) -> Merge:
     if table.is_combined or table.steps_over:
         return Merge(match, update=whole, insert=whole)
     if table.latest is not None:
-        return Merge(match, update=whole, insert=whole, update_when=is_newer(quote))
+        order = [quote(name) for name, _ in ORDER_COLUMNS]
+        newer = later([f"s.{name}" for name in order], [f"t.{name}" for name in order])
+        return Merge(match, update=whole, insert=whole, update_when=newer)
     if table.view is not None:
         newer = f"s.{quote(SINCE)} > t.{quote(SINCE)}"
         return Merge(match, update=whole, insert=whole, update_when=newer)

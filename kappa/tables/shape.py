@@ -7,19 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from kappa.base.errors import DeclarationError
 from kappa.declare.options import DELETED, REJECTS
 from kappa.declare.ordered import PLACE_COLUMNS, Ordered
+from kappa.declare.parts.seed import seed_columns
 from kappa.declare.pipeline import Pipeline
-from kappa.declare.seed import seed_columns
 from kappa.declare.table import Table
-from kappa.folds.order import FOLD_ORDER_COLUMNS
+from kappa.folds.order import FOLD_ORDER_COLUMNS, ORDER_COLUMNS
 from kappa.folds.returned import Returned
-from kappa.state.build import Birth
 from kappa.state.table import TableBirth
-from kappa.tables.latest import latest_birth
 from kappa.values.columns import HEADERS, Array, Scalar, Struct, Type
 
+# The order of a latest row (law 4) and its tombstone's mark.
+LATEST_COLUMNS = (*ORDER_COLUMNS, (DELETED, "boolean"))
 REJECTS_BIRTH = TableBirth(
     name=REJECTS,
     columns=(
@@ -48,7 +50,13 @@ def table_births(
     `outputs` gives, for every table that the function fills, its output columns and types in order.
     Raises DeclarationError, with the table's line, if keys or folds do not fit them.
     """
-    return (*(_born(pipeline, table, outputs) for table in pipeline.tables), REJECTS_BIRTH)
+    return (
+        *(
+            replace(_born(pipeline, table, outputs), expiry=table.expiry)
+            for table in pipeline.tables
+        ),
+        REJECTS_BIRTH,
+    )
 
 
 def _born(
@@ -76,15 +84,37 @@ def _born(
     return _filled(table, outputs[table.name])
 
 
+def latest_birth(table: Table) -> TableBirth:
+    """Returns a latest table as a build makes it. Raises DeclarationError if it has no key."""
+    topic = table.latest
+    if topic is None or topic.key is None:
+        raise DeclarationError(
+            f"{table.source}: table {table.name} is the latest of a topic without a key"
+        )
+    columns = tuple((column.name, str(column.type)) for column in topic.columns)
+    return TableBirth(
+        table.name,
+        (*columns, *LATEST_COLUMNS),
+        keys=(topic.key,),
+        latest=topic.name,
+        checks=table.checks,
+        thresholds=table.thresholds,
+    )
+
+
 def _filled(table: Table, output: Mapping[str, Type]) -> TableBirth:
+    rows = _returned(table, output)
+    if table.expiry is not None:
+        rows.check_time(table.expiry.column)
     if table.appends:
+        # What judges a row that may be gone is not stored with it.
+        judges = dict(FOLD_ORDER_COLUMNS if table.expiry is not None else ())
         return TableBirth(
             table.name,
-            tuple((name, str(kind)) for name, kind in output.items()),
+            tuple((name, str(kind)) for name, kind in output.items() if name not in judges),
             checks=table.checks,
             thresholds=table.thresholds,
         )
-    rows = _returned(table, output)
     keys = tuple((key, str(_key_type(key, rows))) for key in table.keys)
     folded = tuple(
         stored for name, fold in table.fold.items() for stored in fold.stored(name, rows)
@@ -149,8 +179,3 @@ def _key_type(key: str, rows: Returned) -> Type:
 
 def _returned(table: Table, output: Mapping[str, Type]) -> Returned:
     return Returned(f"{table.source}: table {table.name}", output)
-
-
-def public_names(birth: Birth) -> tuple[str, ...]:
-    """Lists a build's tables and views that no other pipeline may serve under the same name."""
-    return (*(each.name for each in birth.tables if each.name != REJECTS), *birth.views)

@@ -170,8 +170,7 @@ class StoredTable:
 
     def compact(self, mark: Mark, *, target_bytes: int) -> None:
         """Joins files below the target size; the rows and the mark stay the same."""
-        failpoint("table.before_compact")
-        attempted(
+        self._tidy(
             lambda: self._table.optimize.compact(
                 target_size=target_bytes,
                 writer_properties=_PACKED,
@@ -180,6 +179,22 @@ class StoredTable:
             ),
             f"files of {self.path} could not be joined",
         )
+
+    def delete(self, where: str, mark: Mark) -> None:
+        """Deletes the rows that meet a condition of DataFusion's; the mark stays the same."""
+        self._tidy(
+            lambda: self._table.delete(
+                where,
+                writer_properties=_PACKED,
+                commit_properties=commit_properties(mark, None),
+                post_commithook_properties=NO_HOOKS,
+            ),
+            f"rows of {self.path} that are gone could not be deleted",
+        )
+
+    def _tidy(self, change: Callable[[], object], otherwise: str) -> None:
+        failpoint("table.before_compact")
+        attempted(change, otherwise)
         failpoint("table.after_compact")
 
     def _file_facts(self) -> pa.Table:

@@ -31,6 +31,8 @@ class Reason(StrEnum):
     # The record is valid, but the pipeline's function fails on it (engine/function/culprits.py).
     FUNCTION_FAILED = "function_failed"
     LATE = "late"
+    # The record is valid, but contributes to a row that is gone (engine/function/expired.py).
+    EXPIRED = "expired"
 
 
 class Rejected(Exception):

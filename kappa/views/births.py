@@ -79,7 +79,7 @@ def view_births(views: Sequence[View], tables: Iterable[TableBirth]) -> tuple[Ta
 
 def _make(duck: Connection, table: TableBirth) -> None:
     # No view: DuckDB would name what that reads in its place.
-    duck.execute(f"create table {quoted(table.name)} as {read_sql(table, ())}")
+    duck.execute(f"create table {quoted(table.name)} as {read_sql(table, (), clock=None)}")
 
 
 def _columns(duck: Connection, view: View) -> list[tuple[str, Any]]:

@@ -2,9 +2,9 @@
 
 They are over one table. A group's new count is the stored one, with the rows that the slice brings
 and without those that it takes. So a slice costs what it changes, however large its groups are.
-Beside its columns such a view stores each group's number of rows, and of values per sum. Greatest and
-least values are kept so if rows are only ever added. Averages are not: DuckDB divides a sum by its
-count with more digits than a column has. Pure, but for what DuckDB knows of its functions.
+Beside its columns such a view stores each group's number of rows, and of values per sum. Greatest
+and least values are kept so if rows are only ever added. Averages are not: DuckDB divides a sum by
+its count with more digits than a column has. Pure, but for what DuckDB knows of its functions.
 """
 
 from __future__ import annotations

@@ -4,14 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from kappa.base.sql import quoted
 from kappa.state.table import TableBirth
 from kappa.tables.merge import contribution_columns, merged_sql
 from kappa.tables.parquet import parquet_sql
 
-# The condition for the served rows of a table that hides some.
-SERVED_ROWS = "_deleted is not true"
+_NOT_DELETED = "_deleted is not true"
+
+
+def served_condition(table: TableBirth, clock: int | None) -> str | None:
+    """Returns the condition for the rows that readers see, or None if they see all.
+
+    `clock` is the log's clock at the frontier (kappa/state/log_clock.py). The condition is valid in
+    DuckDB in a session whose time zone is UTC, and in Spark with names in backquotes.
+    """
+    conditions = [_NOT_DELETED] if table.hides_rows else []
+    least = least_kept(table, clock)
+    if table.expiry is not None and least is not None:
+        column = quoted(table.expiry.column)
+        conditions.append(f"({column} is null or {column} >= timestamp '{least.isoformat(' ')}')")
+    return " and ".join(conditions) or None
+
+
+def least_kept(table: TableBirth, clock: int | None) -> datetime | None:
+    """Returns the least time of a table's rows that are not gone; None if no row is gone."""
+    return None if table.expiry is None or clock is None else table.expiry.least_kept(clock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +48,19 @@ class Among:
 
     def of(self, sql: str) -> str:
         """Returns the query for those rows of a query that are among them."""
+        return self._joined(sql, "semi")
+
+    def others_of(self, sql: str) -> str:
+        """Returns the query for the other rows of a query."""
+        return self._joined(sql, "anti")
+
+    def _joined(self, sql: str, kind: str) -> str:
         equal = "is not distinct from" if self.has_nulls else "="
         same = " and ".join(
             f"_row.{quoted(column)} {equal} {self.name}.{quoted(other)}"
             for column, other in self.columns.items()
         )
-        return f"select _row.* from ({sql}) as _row semi join {self.name} on {same}"
+        return f"select _row.* from ({sql}) as _row {kind} join {self.name} on {same}"
 
 
 def read_sql(
@@ -42,18 +68,21 @@ def read_sql(
     paths: Iterable[str],
     wanted: Iterable[tuple[str, str]] | None = None,
     *,
+    clock: int | None,
     recent: Iterable[Sequence[str]] = (),
     among: Among | None = None,
 ) -> str:
     """Returns DuckDB's query for the served rows of a table that consists of these files.
 
-    `wanted`: these columns instead of the served ones. `recent`: the files of the tables with
-    contributions to it (kappa/engine/write/recent.py), which are folded in. `among`: only rows that
-    are among those. Every column is cast to its declared type: Delta's writers spell times in two
-    ways, and the first file would decide.
+    `clock` is the log's clock at the frontier, by which rows are gone. `wanted`: these columns
+    instead of the served ones. `recent`: the files of the tables with contributions to it
+    (kappa/engine/write/recent.py), which are folded in. `among`: only rows that are among those.
+    Every column is cast to its declared type: Delta's writers spell times in two ways, and the
+    first file would decide.
     """
     columns = table.served if wanted is None else tuple(wanted)
-    where = f" where {SERVED_ROWS}" if table.hides_rows else ""
+    condition = served_condition(table, clock)
+    where = "" if condition is None else f" where {condition}"
     waiting = [parquet_sql(contribution_columns(table), files) for files in recent if files]
     if not waiting:
         found = parquet_sql(columns, paths, where)

@@ -76,7 +76,7 @@ def ways_of(tables: Iterable[TableBirth]) -> dict[str, Way]:
         return {}
     with open_connection() as duck:
         for table in births.values():
-            duck.execute(f"create table {quoted(table.name)} as {read_sql(table, ())}")
+            duck.execute(f"create table {quoted(table.name)} as {read_sql(table, (), clock=None)}")
         return {view.name: way_of(duck, view, births) for view in views}
 
 

@@ -8,7 +8,6 @@ from typing import assert_never
 from kappa.base.errors import Conflict, UsageError
 from kappa.journal.events import Served
 from kappa.state.build import Birth
-from kappa.tables.shape import public_names
 from replay.rollout.numbered import build_in_words
 from replay.rollout.rollout import Phase, Rollout
 from replay.rollout.state import State
@@ -76,7 +75,7 @@ def refuse_shared_names(
     others.pop(pipeline, None)
     for other, theirs in sorted(others.items()):
         shared = sorted(
-            set(public_names(birth_of(build))).intersection(public_names(birth_of(theirs)))
+            set(birth_of(build).public_names).intersection(birth_of(theirs).public_names)
         )
         if shared:
             raise UsageError(

@@ -20,7 +20,6 @@ from kappa.state.frontier import Frontiers
 from kappa.state.lease import live_leases
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from kappa.tables.shape import public_names
 from replay.intents.conflicts import refuse_switched, refuse_underway
 from replay.intents.intents import append_decided
 from replay.intents.pausing import ensure_serves
@@ -139,7 +138,7 @@ def ask_retire(
             build,
             state.generation + 1,
             {name: each for name, each in state.serving.items() if name != pipeline},
-            public_names(read_birth(store, build)),
+            read_birth(store, build).public_names,
             Offsets() if newest is None else newest.offsets,
             kept_seconds,
             state.generation or None,
@@ -156,7 +155,7 @@ def _tables(
         return
     birth = snapshot.births[build]
     broken = {each.name for each in reader.broken if each.pipeline == pipeline}
-    files = tables_of(birth, snapshot.frontiers[build].versions, store)
+    files = tables_of(birth, snapshot.frontiers[build], store)
     for name in (*(each.name for each in birth.tables), *birth.views):
         paths = files[name].paths if name in files else ()
         rows = (

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from kappa.base.errors import UsageError
 from kappa.code.declaration import declarations, has_identity
 from kappa.code.semantics import SEMANTICS
-from kappa.declare.topic_kind import TopicKind
+from kappa.declare.parts.topic_kind import TopicKind
 from kappa.records.tombstones import may_be_missed
 from kappa.state.build import Base, Birth
 from kappa.state.frontier import Frontier
@@ -178,6 +178,8 @@ def _changes(before: TableBirth, after: TableBirth) -> Iterator[tuple[str, str, 
         ("keys", ", ".join(before.keys), ", ".join(after.keys)),
         ("topic", before.latest or "", after.latest or ""),
         ("file", (before.file or "")[:12], (after.file or "")[:12]),
+        # Rows that are gone, and records that were refused, are not there any more.
+        ("expiry", str(before.expiry or ""), str(after.expiry or "")),
         # A branch may have no slice to compute it in.
         ("query", _shown(before.view), _shown(after.view)),
         *(

@@ -11,7 +11,6 @@ from kappa.declare.options import REJECTS
 from kappa.declare.pipeline import Pipeline
 from kappa.state.build import Birth
 from kappa.state.offsets import Offsets
-from kappa.tables.shape import public_names
 from replay.plan.branch import unlike
 from replay.plan.plan import PlanStep, Refusal
 from replay.preflight.finding import BREAKING, GAP, Accepting, Finding, flag
@@ -135,7 +134,7 @@ def conflicts_of(observed: Observed, step: PlanStep) -> Iterator[Refusal]:
         **{rollout.pipeline: rollout.build for rollout in state.active_rollouts},
     }
     for other, build in sorted(others.items()):
-        shared = sorted(written & set(public_names(observed.births[build])))
+        shared = sorted(written & set(observed.births[build].public_names))
         if other != name and shared:
             yield Refusal(
                 name,

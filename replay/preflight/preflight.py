@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from kappa.base.units import duration, size
 from kappa.declare.log_time import BROKERS_TIME, SET_BROKERS_TIME, TIMESTAMP_TYPE
+from kappa.declare.parts.topic_kind import TopicKind
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.topic import Archive, Topic
-from kappa.declare.topic_kind import TopicKind
 from kappa.state.build import Birth
 from kappa.tables.archive import ArchiveMark
 from replay.preflight.cost import Cost
@@ -53,7 +53,8 @@ def preflight(
             gaps += [f"{topic.name} {', '.join(lost)}"] if lost else []
         config = log.configs.get(topic.name)
         if config is not None:
-            yield from _brokers_time(topic, config.get(TIMESTAMP_TYPE, ""))
+            if pipeline.needs_brokers_time(topic):
+                yield from _brokers_time(topic, config.get(TIMESTAMP_TYPE, ""))
             yield from _policy(
                 topic, config.get("cleanup.policy", ""), _number(config.get("retention.ms"))
             )
@@ -125,14 +126,17 @@ def _partitions(topic: Topic, there: int, serving: Birth | None) -> Iterator[Fin
 
 
 def _brokers_time(topic: Topic, found: str) -> Iterator[Finding]:
-    if topic.needs_brokers_time and found not in {"", BROKERS_TIME}:
+    if found not in {"", BROKERS_TIME}:
         declared = " and ".join(
             ["lateness"] * (topic.lateness_ms is not None) + ["identity"] * bool(topic.identity)
         )
         yield Finding(
             f"topic {topic.name} has {TIMESTAMP_TYPE}={found} on the broker, and "
             f"{topic.source} declares {declared} for it, which goes by the broker's time: "
-            "what is late or a duplicate would be the producers' word",
+            "what is late or a duplicate would be the producers' word"
+            if declared
+            else f"topic {topic.name} has {TIMESTAMP_TYPE}={found} on the broker, and rows that "
+            "expire go by the broker's time: one record from the future would end them all",
             SET_BROKERS_TIME.format(topic.name),
         )
 

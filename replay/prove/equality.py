@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from kappa.base.sql import quoted, text
 from kappa.declare.options import REJECTS
-from kappa.declare.topic_kind import TopicKind
+from kappa.declare.parts.topic_kind import TopicKind
 from kappa.journal.verification import Difference
 from kappa.state.build import Birth
 from kappa.state.table import TableBirth

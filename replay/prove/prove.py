@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from kappa.base.errors import UsageError
 from kappa.base.settings import Settings
-from kappa.declare.topic_kind import TopicKind
+from kappa.declare.parts.topic_kind import TopicKind
 from kappa.journal.events import Proved
 from kappa.journal.journal import Journal, JournalRecord
 from kappa.journal.verification import OutcomeCount

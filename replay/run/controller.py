@@ -14,7 +14,7 @@ from typing import assert_never
 from kappa.base.errors import Broken, Conflict, KappaError, UsageError
 from kappa.base.failpoint import failpoint
 from kappa.base.sections import RolloutSettings
-from kappa.declare.topic_kind import TopicKind
+from kappa.declare.parts.topic_kind import TopicKind
 from kappa.engine.legs.legs import has_tail
 from kappa.journal.events import Event, Failed, Held, Retired, Served, Verified
 from kappa.journal.journal import Journal

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from kappa.base.errors import Conflict, Unreachable
-from kappa.declare.topic_kind import TopicKind
+from kappa.declare.parts.topic_kind import TopicKind
 from kappa.state.build import Birth
 from kappa.state.offsets import Offsets
 from kappa.state.table import TableBirth

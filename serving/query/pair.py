@@ -7,7 +7,7 @@ set aside are put beside the tables (law 5).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import islice
 
 from kappa.base.sql import quoted
@@ -38,17 +38,12 @@ def connect_pair(
     """
     reader = open_reader(limits, served=True)
     try:
-        put_tables(reader, BEFORE, *_at(before), store, compared=True)
-        put_tables(reader, AFTER, *_at(after), after_store or store, compared=True)
+        put_tables(reader, BEFORE, *before, store, compared=True)
+        put_tables(reader, AFTER, *after, after_store or store, compared=True)
     except BaseException:
         reader.close()
         raise
     return reader
-
-
-def _at(side: tuple[Birth, Frontier]) -> tuple[Birth, Mapping[str, int]]:
-    birth, frontier = side
-    return birth, frontier.versions
 
 
 def put_keys(reader: Reader, name: str, keys: Iterable[str]) -> int:

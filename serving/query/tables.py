@@ -16,8 +16,9 @@ from kappa.base.sql import quoted
 from kappa.journal.pause import Pause, Pauses, paused_after
 from kappa.journal.view import JournalView
 from kappa.state.build import recent_names, table_path
+from kappa.state.log_clock import log_clock
 from kappa.state.store import Store
-from kappa.views.served import SERVED_ROWS
+from kappa.views.served import served_condition
 from serving.pin.at_log import Past
 from serving.pin.snapshot import Snapshot
 from serving.query.query import ask
@@ -75,7 +76,8 @@ def broken_relations(store: Store, *, lease_seconds: float = 60.0) -> tuple[Brok
 
 def _described_tables(reader: Reader, snapshot: Snapshot, store: Store) -> Iterator[ServedTable]:
     for pipeline, build in sorted(snapshot.serving.items()):
-        birth, versions = snapshot.births[build], snapshot.frontiers[build].versions
+        birth, frontier = snapshot.births[build], snapshot.frontiers[build]
+        versions, clock = frontier.versions, log_clock(birth, frontier.log_time)
         for table in birth.tables:
             recent = tuple(
                 (versions[name], table_path(store, build, name))
@@ -91,7 +93,7 @@ def _described_tables(reader: Reader, snapshot: Snapshot, store: Store) -> Itera
                 columns,
                 versions[table.name],
                 table_path(store, build, table.name),
-                SERVED_ROWS if table.hides_rows else None,
+                served_condition(table, clock),
                 recent,
                 broken,
             )

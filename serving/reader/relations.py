@@ -19,6 +19,8 @@ from kappa.declare.options import REJECTS
 from kappa.journal.retirement import Retirements, retired_after
 from kappa.journal.view import JournalView
 from kappa.state.build import Birth, recent_names, table_path
+from kappa.state.frontier import Frontier
+from kappa.state.log_clock import log_clock
 from kappa.state.store import Store
 from kappa.sums.whole import ensure_whole
 from kappa.tables.versions import FileLists
@@ -69,7 +71,7 @@ def relations_of(snapshot: Snapshot, store: Store) -> tuple[Relations, ...]:
     return tuple(
         Relations(
             pipeline,
-            tables_of(snapshot.births[build], snapshot.frontiers[build].versions, store),
+            tables_of(snapshot.births[build], snapshot.frontiers[build], store),
             snapshot.births[build].views,
         )
         for pipeline, build in sorted(snapshot.serving.items())
@@ -90,17 +92,19 @@ def left_of(found: Sequence[Relations], store: Store) -> tuple[Left, ...]:
 
 def tables_of(
     birth: Birth,
-    versions: Mapping[str, int],
+    frontier: Frontier,
     store: Store,
     *,
     compared: bool = False,
     listed: Callable[[str, int], tuple[str, ...]] = _files,
 ) -> Mapping[str, TableFiles]:
-    """Lists a build's tables at their versions, with their recent rows folded in.
+    """Lists a build's tables at a frontier, with their recent rows folded in.
 
-    `compared`: with the hidden columns that a comparison needs. `listed` gives a table's files at
-    a version; a caller that has made a table anew at its path passes one without this cache.
+    Rows that are gone by the frontier's clock are left out. `compared`: with the hidden columns
+    that a comparison needs. `listed` gives a table's files at a version; a caller that has made a
+    table anew at its path passes one without this cache.
     """
+    versions, clock = frontier.versions, log_clock(birth, frontier.log_time)
     found: dict[str, TableFiles] = {}
     for table in birth.tables:
         paths = listed(table_path(store, birth.build, table.name), versions[table.name])
@@ -110,7 +114,9 @@ def tables_of(
             if name in versions
         )
         found[table.name] = TableFiles(
-            read_sql(table, paths, table.compared if compared else None, recent=recent),
+            read_sql(
+                table, paths, table.compared if compared else None, clock=clock, recent=recent
+            ),
             (*paths, *(path for each in recent for path in each)),
         )
     return found
@@ -138,18 +144,18 @@ def put_tables(
     reader: Reader,
     schema: str,
     birth: Birth,
-    versions: Mapping[str, int],
+    frontier: Frontier,
     store: Store,
     *,
     compared: bool = False,
 ) -> None:
-    """Makes a schema with the served rows of a build's tables at their versions.
+    """Makes a schema with the served rows of a build's tables at a frontier.
 
     `compared`: see `tables_of`. Raises KappaError if one cannot be made, and Damaged if a file is
     not as it was written.
     """
     reader.command(f"create schema {quoted(schema)}")
-    tables, before = tables_of(birth, versions, store, compared=compared), reader.files()
+    tables, before = tables_of(birth, frontier, store, compared=compared), reader.files()
     made = {**before, **files_of([Relations(birth.pipeline, tables, {})])}
     reader.files = lambda: made
     for name, table in tables.items():

@@ -48,7 +48,7 @@ def unreadable(tables: Iterable[TableBirth], views: Mapping[str, str]) -> Mappin
     found: dict[str, KappaError] = {}
     with open_reader(None, served=True) as reader:
         for table in tables:
-            reader.command(f"create view {quoted(table.name)} as {read_sql(table, ())}")
+            reader.command(f"create view {quoted(table.name)} as {read_sql(table, (), clock=None)}")
         refused = _refusals(reader, tables, views, views, what="a view")
         allowed = {name: sql for name, sql in views.items() if name not in refused}
         found |= {**make_views(reader, allowed), **refused}

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from kappa.base.errors import Conflict, UsageError
-from kappa.declare.topic_kind import TopicKind
+from kappa.declare.parts.topic_kind import TopicKind
 from kappa.lines.envelope import envelope_record
 from kappa.lines.written import envelope_line
 from kappa.log.cluster import TopicFacts
@@ -83,8 +83,8 @@ def to_mend(rejects: Iterable[Reject]) -> tuple[Reject, ...]:
 
 
 def is_mendable(reject: Reject) -> bool:
-    """Returns False for a late reject: a redriven record is as late as its original. Pure."""
-    return reject.reason != Reason.LATE
+    """Returns False for a late or expired reject: its redriven record is as late. Pure."""
+    return reject.reason not in {Reason.LATE, Reason.EXPIRED}
 
 
 def export_line(reject: Reject) -> str:

@@ -151,7 +151,7 @@ class KappaJob:
                 f"the log ends at {attempt.given.offsets}"
             )
         # Each round makes its tables at the same paths.
-        served = tables_of(read_birth(store, BUILD), frontier.versions, store, listed=files)
+        served = tables_of(read_birth(store, BUILD), frontier, store, listed=files)
         return {table: f"({served[table].sql})" for table in TASKS[attempt.cell.task].wanted}
 
     def warm(self, attempt: Attempt) -> Warm | None:

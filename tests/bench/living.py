@@ -178,7 +178,7 @@ class Platform:
             size,
         )
         birth = read_birth(self.store, self.live)
-        served = f"({tables_of(birth, newest.versions, self.store)['totals'].sql})"
+        served = f"({tables_of(birth, newest, self.store)['totals'].sql})"
         return Oracle(
             log.bootstrap_servers, given, self.cell, self.folder / "oracle", say
         ).differences({"totals": served})

@@ -30,6 +30,7 @@ from screen import Report
 from kappa.base.sections import EngineSettings
 from kappa.engine.write.commit import AT_ONCE, Merging, TableWriter
 from kappa.state.build import Birth
+from kappa.state.frontier import Frontier
 from kappa.state.mark import Mark, origin_mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -250,7 +251,7 @@ def _read(
                 reader,
                 schema,
                 Birth(_BUILD, "bench", "v", {}, 1, {}, "", (), (_TABLE,), {}, {}, {}, "", ""),
-                versions,
+                Frontier(1, _BUILD, 1, Offsets(), versions, ""),
                 store,
             )
             for name, sql in _READS.items():

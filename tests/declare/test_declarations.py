@@ -28,6 +28,7 @@ from kappa import (
 from kappa.base.errors import DeclarationError
 from kappa.declare.options import Thresholds
 from kappa.declare.pipeline import ORIGIN_COLUMNS
+from kappa.folds.order import FOLD_ORDER_COLUMNS
 from kappa.tables.shape import table_births
 from kappa.values.columns import parse_columns, parse_type
 
@@ -42,9 +43,15 @@ HITS = Topic(
 )
 PAGES = Topic("web.pages", kind="compacted", key="page", event="page string not null, title string")
 
+TIMED_PAGES = Topic("pages", kind="compacted", key="page", event="page string, at timestamp")
+
 
 def function(hits: Any) -> dict[str, Any]:
     return {"t": hits}
+
+
+def nothing() -> dict[str, Any]:
+    return {}
 
 
 def declared(**changed: Any) -> Any:
@@ -171,6 +178,58 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
         "lateness in words",
         lambda: Topic("a", event="at timestamp", event_time="at", lateness="a while"),
         "'a while', which is no duration",
+    ),
+    ("expire alone", lambda: Table("t", expire="at"), "declares expire alone"),
+    ("after alone", lambda: Table("t", after="1 hour"), "declares after alone"),
+    (
+        "after in words",
+        lambda: Table("t", expire="at", after="a while"),
+        "'a while', which is no duration",
+    ),
+    (
+        "after for ever",
+        lambda: Table("t", expire="at", after="36501 days"),
+        "longer than a log is kept",
+    ),
+    (
+        "expire by the platform's column",
+        lambda: Table("t", expire="_timestamp", after="1 hour"),
+        "no column of its rows",
+    ),
+    (
+        "expire by a value",
+        lambda: Table("t", keys=("k",), fold={"n": count()}, expire="n", after="1 hour"),
+        "none of its keys",
+    ),
+    (
+        "expiring emitted rows",
+        lambda: Table("t", emitted="at timestamp", expire="at", after="1 hour"),
+        "is emitted, and its rows cannot expire",
+    ),
+    (
+        "expiring state",
+        lambda: Table(
+            "t", keys=("k",), fold=ordered(step, state="n int"), expire="k", after="1 hour"
+        ),
+        "folded by a step, and its rows cannot expire",
+    ),
+    (
+        "expiry without a log's clock",
+        lambda: pipeline(
+            reads={"pages": TIMED_PAGES},
+            writes=[Table("t", latest=TIMED_PAGES, expire="at", after="1 hour")],
+        )(nothing),
+        "reads compacted topics alone",
+    ),
+    (
+        "expire by no column of the topic",
+        lambda: Table("t", latest=PAGES, expire="at", after="1 hour"),
+        "topic web.pages has no such column",
+    ),
+    (
+        "expire by no time of the topic",
+        lambda: Table("t", latest=PAGES, expire="title", after="1 hour"),
+        "of type string and no timestamp",
     ),
     (
         "identity of nothing",
@@ -642,6 +701,36 @@ def test_an_order_that_is_none_is_refused_with_the_tables_line(
 ) -> None:
     with pytest.raises(DeclarationError, match=f"{__file__}:.*{said}"):
         table_births(declared(writes=[stepping("t", keys=keys)]), {"t": output})
+
+
+TIMED = {**OUTPUT, "at": parse_type("timestamp")}
+PLACED = {**TIMED, **{name: parse_type(kind) for name, kind in FOLD_ORDER_COLUMNS}}
+
+
+def test_rows_that_expire_are_stored_without_what_judges_them() -> None:
+    expiring = Table("t", expire="at", after="1 hour")
+
+    born, _ = table_births(declared(writes=[expiring]), {"t": PLACED})
+
+    assert [name for name, _ in born.columns] == list(TIMED)
+    assert born.expiry == expiring.expiry
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        (OUTPUT, "needs column at for expire"),
+        ({**PLACED, "at": parse_type("date")}, "of type date and no timestamp"),
+        (TIMED, "needs column _log_time bigint for expire"),
+    ],
+)
+def test_rows_that_cannot_expire_are_refused_with_the_tables_line(
+    output: dict[str, Any], said: str
+) -> None:
+    expiring = Table("t", expire="at", after="1 hour")
+
+    with pytest.raises(DeclarationError, match=f"{__file__}:.*{said}"):
+        table_births(declared(writes=[expiring]), {"t": output})
 
 
 def test_thresholds_are_part_of_the_birth_of_every_kind_of_table() -> None:

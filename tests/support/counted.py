@@ -138,7 +138,7 @@ class Story:
 def served(project: Project, build: str, frontier: Frontier) -> dict[str, Any]:
     """Reads the build's tables at a frontier, as readers see them."""
     with open_reader(None, served=True) as reader:
-        put_tables(reader, "it", read_birth(project.store, build), frontier.versions, project.store)
+        put_tables(reader, "it", read_birth(project.store, build), frontier, project.store)
         return {
             "totals": {
                 kind: (count, n or 0)

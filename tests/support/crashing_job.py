@@ -192,7 +192,7 @@ class Job:
             self._birth = birth
             self._maintenance = Maintenance(
                 self._store,
-                build,
+                birth,
                 self._slices.writers,
                 self.publisher,
                 seconds=0,

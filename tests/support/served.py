@@ -16,8 +16,7 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.lasting import sync_versions
-from kappa.tables.latest import LATEST_COLUMNS
-from kappa.tables.shape import REJECTS_BIRTH, public_names
+from kappa.tables.shape import LATEST_COLUMNS, REJECTS_BIRTH
 from kappa.values.arrow import arrow_schema
 from serving.query.query import Answer, answer
 
@@ -101,7 +100,7 @@ class Platform:
             build,
             record.event.generation + 1,
             serving,
-            public_names(read_birth(self.store, build)),
+            read_birth(self.store, build).public_names,
             Offsets(),
             3600.0,
             record.event.generation,

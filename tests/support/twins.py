@@ -20,8 +20,7 @@ from kappa.state.lease import Lease, Pin, ensure_lease
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
-from kappa.tables.latest import LATEST_COLUMNS
-from kappa.tables.shape import REJECTS_BIRTH
+from kappa.tables.shape import LATEST_COLUMNS, REJECTS_BIRTH
 from kappa.values.arrow import arrow_schema
 from kappa.values.tally import Tally
 from replay.verify.diff import Comparison, Side, compare

@@ -161,7 +161,7 @@ class Twins:
                 reader,
                 "it",
                 self.births[build],
-                versions or self.writers[build].versions(),
+                Frontier(1, build, 1, Offsets(), versions or self.writers[build].versions(), ""),
                 self.store,
             )
             found = reader.rows(f"select * from it.{self.table.name} order by all nulls first")

@@ -10,14 +10,19 @@ from typing import Any
 from kappa.base.errors import Broken
 from kappa.declare.options import DELETED
 from kappa.engine.children.rehearsal import Rehearsal
+from kappa.state.log_clock import log_clock
 from kappa.state.table import TableBirth
+from kappa.views.served import least_kept
 
 # A table's rows: by key if it has keys, else the number of times each occurs.
 FoldedRows = Mapping[tuple[Any, ...], Any]
 
 
 def rows_of(build: Rehearsal, table: TableBirth) -> FoldedRows:
-    """Reads the rows of a table as they are compared. Raises Broken if a key occurs twice."""
+    """Reads the rows of a table as they are compared, without those that are gone.
+
+    Raises Broken if a key occurs twice.
+    """
     compared = [
         column for column, _ in table.columns if column in dict(table.compared) or column == DELETED
     ]
@@ -25,6 +30,10 @@ def rows_of(build: Rehearsal, table: TableBirth) -> FoldedRows:
         {column: _plain(value) for column, value in row.items()}
         for row in build.table(table.name).select(compared).to_pylist()
     ]
+    least = least_kept(table, log_clock(build.birth, build.publisher.newest.log_time))
+    if table.expiry is not None and least is not None:
+        time = table.expiry.column
+        rows = [row for row in rows if row[time] is None or row[time] >= least]
     if table.view is not None:
         # Whether a row that is gone was ever there depends on the slices.
         rows = [row for row in rows if not row[DELETED]]

@@ -14,6 +14,7 @@ from kappa.base.duck import DUCKDB_ERRORS, Connection, open_connection
 from kappa.base.errors import DeclarationError
 from kappa.base.sql import quoted
 from kappa.engine.children.rehearsal import Rehearsal
+from kappa.state.log_clock import log_clock
 from kappa.tables.parquet import cast_sql
 from kappa.tables.versions import files
 from kappa.views.served import read_sql
@@ -64,9 +65,12 @@ def _differing(duck: Connection, sql: str) -> list[dict[str, Any]]:
 
 def _tables(build: Rehearsal) -> dict[str, str]:
     """Returns the query for each table's rows at the frontier."""
-    versions = build.publisher.newest.versions
+    newest = build.publisher.newest
+    clock = log_clock(build.birth, newest.log_time)
     return {
-        writer.birth.name: read_sql(writer.birth, files(writer.path, versions[writer.birth.name]))
+        writer.birth.name: read_sql(
+            writer.birth, files(writer.path, newest.versions[writer.birth.name]), clock=clock
+        )
         for writer in build.slices.writers
     }
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kappa.base.errors import UsageError
-from kappa.declare.described import described
+from kappa.declare.parts.described import described
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.topic import Topic
 from kappa.values.columns import INTEGERS, Scalar

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kappa.declare.parts.topic_kind import TopicKind
 from kappa.declare.topic import Topic
-from kappa.declare.topic_kind import TopicKind
 from kappa.records.redrive import HEADER, Original, Position, original_of
 from kappa.values.reason import Rejected
 

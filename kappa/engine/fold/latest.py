@@ -1,7 +1,7 @@
 """The rows of a latest table: the newest decoded record per key, here and in files.
 
 A tombstone leaves a hidden row, so that an older record that arrives later stays behind it (law 4).
-The table's columns and the condition of its merge are in kappa/tables/latest.py.
+The table's columns are in kappa/tables/shape.py, the condition of its merge in merge.py.
 """
 
 from __future__ import annotations

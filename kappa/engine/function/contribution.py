@@ -17,6 +17,7 @@ from kappa.base.errors import Broken, KappaError
 from kappa.base.sql import spark_quote
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.fold.fold import aggregates
+from kappa.engine.function.expired import EXPIRED, expired_rows
 from kappa.engine.function.failure import REPLAY, raised_here
 from kappa.engine.spark.used import used_columns
 from kappa.state.table import TableBirth
@@ -36,11 +37,12 @@ class Function:
     def contributions(
         self, inputs: Mapping[str, DataFrame], *, one_partition: bool = False
     ) -> dict[str, DataFrame]:
-        """Returns one frame per table of the function. Nothing is computed yet.
+        """Returns one frame per table of the function, and one of expired rows if rows expire.
 
-        A frame has rows to append as they are, one row per key to fold in, or the rows that a step
-        folds. `inputs` has a frame per parameter; with `one_partition` each result is computed in
-        one. Raises Broken with the user's line.
+        Nothing is computed yet. A frame has rows to append as they are, one row per key to fold in,
+        or the rows that a step folds. The expired rows are EXPIRED's (expired.py). `inputs` has a
+        frame per parameter; with `one_partition` each result is computed in one. Raises Broken with
+        the user's line.
         """
         returned = self._called(inputs)
         given = {
@@ -52,12 +54,14 @@ class Function:
         self._check_shapes(given)
         if one_partition:
             returned = {name: rows.coalesce(1) for name, rows in returned.items()}
-        return {
+        contributed = {
             name: _selected(returned[name], table.steps_over or table.columns)
             if table.steps_over or not table.keys
             else _folded(returned[name], table, given[name])
             for name, table in self._tables.items()
         }
+        expired = expired_rows(tuple(self._tables.values()), returned)
+        return contributed if expired is None else {**contributed, EXPIRED: expired}
 
     def _called(self, inputs: Mapping[str, DataFrame]) -> Mapping[str, DataFrame]:
         pipeline = self._pipeline

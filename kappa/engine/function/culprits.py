@@ -24,9 +24,13 @@ from kappa.declare.topic import Topic
 from kappa.engine.function.failure import Failure, failure_of
 from kappa.engine.function.narrowing import Together, failing
 from kappa.engine.function.prepared import Prepared
+from kappa.engine.function.refused import REFUSED_COLUMNS, Refused, refused_of
 from kappa.engine.function.trouble import SPARK_ERRORS, translated
+from kappa.engine.read.source import LogSource
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
+from kappa.values.arrow import arrow_schema
+from kappa.values.reason import Reason
 
 # As many as the plan of small slices takes easily. A large slice is read once in such parts, on one
 # core: it costs one run of the function, as halving it at Spark would, and finds all records.
@@ -221,6 +225,24 @@ def only(culprit: Culprit) -> Slice:
         Offsets({culprit.topic: {culprit.partition: culprit.offset + step}}) for step in (0, 1)
     )
     return Slice(0, 0, start, end)
+
+
+def refused_culprits(culprits: Sequence[Culprit], pipeline: Pipeline, source: LogSource) -> Refused:
+    """Returns the rejects that these records become."""
+    places = [
+        {
+            "topic": each.topic,
+            "partition": each.partition,
+            "offset": each.offset,
+            "detail": reject_detail(each, pipeline),
+        }
+        for each in culprits
+    ]
+    return refused_of(
+        pa.Table.from_pylist(places, schema=arrow_schema(REFUSED_COLUMNS)),
+        Reason.FUNCTION_FAILED,
+        pa.concat_tables([source.here(only(culprit)) for culprit in culprits]),
+    )
 
 
 def reject_detail(culprit: Culprit, pipeline: Pipeline) -> str:

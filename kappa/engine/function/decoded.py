@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 
 from kappa.declare.topic import Topic
 from kappa.engine.decode.fate import Counts
+from kappa.engine.function.refused import Refused
 from kappa.engine.read.rows import Rows
 from kappa.records.redrive import Attempt, Position, Settled
 from kappa.state.table import TableBirth
@@ -23,8 +24,6 @@ from kappa.state.table import TableBirth
 CountsOf = Mapping[str, Mapping[int, Counts]]
 # Names and Spark's types.
 Columns = Sequence[tuple[str, str]]
-# Details of records that were valid and become rejects, by (topic, partition, offset).
-Details = Mapping[tuple[str, int, int], str]
 
 
 class Decoded(Protocol):
@@ -57,11 +56,8 @@ class Decoded(Protocol):
         """Yields the valid records in this process, in parts of at most so many rows."""
         ...
 
-    def reject(self, raw: pa.Table, details: Details) -> None:
-        """Turns valid records on which the function fails into rejects.
-
-        `raw` contains them as they are in the log. It is called before `settle`.
-        """
+    def reject(self, refused: Refused) -> None:
+        """Turns valid records into rejects. It is called before `settle`."""
         ...
 
     def latest(self, topic: Topic, table: TableBirth) -> Rows:

@@ -19,13 +19,12 @@ from kappa.engine.decode.fate import Counts, Fate, decoded_columns
 from kappa.engine.decode.raw import RawRange
 from kappa.engine.decode.to_files import Remembering, decode_to_files
 from kappa.engine.fold.latest import latest_input, latest_sql
-from kappa.engine.function.decoded import Columns, CountsOf, Decoded, Details
+from kappa.engine.function.decoded import Columns, CountsOf, Decoded
 from kappa.engine.function.decoded_files import DecodedFiles
 from kappa.engine.function.decoded_rows import (
     REJECT_COLUMNS,
     attempts_in,
     hidden_rows,
-    refusals_of,
     rejects_at,
     topics_of,
     topics_with_attempts,
@@ -33,6 +32,7 @@ from kappa.engine.function.decoded_rows import (
     with_rejects_counted,
     without_places,
 )
+from kappa.engine.function.refused import Refused
 from kappa.engine.read.archived import ArchivedRange, Ranges
 from kappa.engine.read.rows import Rows, RowsInFiles
 from kappa.records.redrive import Attempt, Position, Settled
@@ -177,10 +177,9 @@ class DecodedAtSpark(Decoded):
             if rows.num_rows:
                 yield rows.select([name for name, _ in columns])
 
-    def reject(self, raw: pa.Table, details: Details) -> None:
+    def reject(self, refused: Refused) -> None:
         """Rewrites the files of the topics that have such records."""
-        refusals = refusals_of(raw, details)
-        for topic, refused in refusals.items():
+        for topic in {topic for topic, _ in refused}:
             self._files[topic].reject(refused)
             # Spark remembers how long files are, so the frame is made anew.
             columns = [
@@ -188,7 +187,7 @@ class DecodedAtSpark(Decoded):
                 for field in self._frames[topic].schema.fields
             ]
             self._frames[topic] = self._files[topic].frame(self._spark, columns)
-        self._seen = with_rejects_counted(self._seen, refusals)
+        self._seen = with_rejects_counted(self._seen, refused)
 
     def latest(self, topic: Topic, table: TableBirth) -> Rows:
         """Returns a query that finds the newest record per key in the topic's files."""

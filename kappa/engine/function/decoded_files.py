@@ -20,7 +20,8 @@ from kappa.engine.decode.fate import Fate
 from kappa.engine.decode.to_files import decoded_file
 from kappa.engine.fold.fold import spark_ddl
 from kappa.engine.function.decoded import Columns
-from kappa.engine.function.decoded_rows import PLACE_AND_FATE, Refusals, rejected_rows, with_fate
+from kappa.engine.function.decoded_rows import PLACE_AND_FATE, with_fate
+from kappa.engine.function.refused import Refused, rejected_rows
 from kappa.engine.function.trouble import raised_at_spark
 from kappa.engine.read.archived import Ranges
 from kappa.records.redrive import Position
@@ -88,14 +89,14 @@ class DecodedFiles:
                     rows = with_fate(rows, Fate.DECODED)
                     yield rows if self.within is None else rows.filter(_rows_within(self.within))
 
-    def reject(self, refused: Refusals) -> None:
+    def reject(self, refused: Refused) -> None:
         """Rewrites the files, with those records as rejects."""
         for path in self._parts():
             written = path.with_suffix(".new")
             with pq.ParquetFile(path) as file, decoded_file(written, file.schema_arrow) as into:
                 for batch in file.iter_batches():
                     rows = pa.Table.from_batches([batch], schema=file.schema_arrow)
-                    into.write_table(rejected_rows(rows, refused))
+                    into.write_table(rejected_rows(rows, self.topic, refused))
             written.replace(path)
 
     def _parts(self) -> list[Path]:

@@ -12,14 +12,12 @@ from kappa.engine.decode.decode import decode_table, of_topic
 from kappa.engine.decode.decoder import Clock, Memories
 from kappa.engine.decode.fate import Fate, counts_in
 from kappa.engine.fold.latest import latest_table
-from kappa.engine.function.decoded import Columns, CountsOf, Decoded, Details
+from kappa.engine.function.decoded import Columns, CountsOf, Decoded
 from kappa.engine.function.decoded_rows import (
     PLACE_AND_FATE,
     REJECT_COLUMNS,
     attempts_in,
     hidden_rows,
-    refusals_of,
-    rejected_rows,
     rejects_at,
     topics_of,
     topics_with_attempts,
@@ -28,6 +26,7 @@ from kappa.engine.function.decoded_rows import (
     with_rejects_counted,
     without_places,
 )
+from kappa.engine.function.refused import Refused, rejected_rows
 from kappa.engine.read.rows import Rows
 from kappa.records.redrive import Attempt, Position, Settled
 from kappa.state.table import TableBirth
@@ -106,13 +105,12 @@ class DecodedHere(Decoded):
         for start in range(0, rows.num_rows, at_most):
             yield rows.slice(start, at_most)
 
-    def reject(self, raw: pa.Table, details: Details) -> None:
+    def reject(self, refused: Refused) -> None:
         """Replaces the columns of such records in the tables."""
-        refusals = refusals_of(raw, details)
         self._tables |= {
-            name: rejected_rows(self._tables[name], refused) for name, refused in refusals.items()
+            name: rejected_rows(self._tables[name], name, refused) for name, _ in refused
         }
-        self._seen = with_rejects_counted(self._seen, refusals)
+        self._seen = with_rejects_counted(self._seen, refused)
 
     def latest(self, topic: Topic, table: TableBirth) -> Rows:
         """Finds the newest record per key, by Arrow."""

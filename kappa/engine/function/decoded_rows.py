@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kappa.declare.options import DELETED
 from kappa.engine.decode.fate import Counts, Fate
-from kappa.engine.function.decoded import CountsOf, Details
+from kappa.engine.function.decoded import CountsOf
+from kappa.engine.function.refused import Refused
 from kappa.records.redrive import Attempt, Position
 from kappa.state.table import TableBirth
 from kappa.values.arrow import arrow_schema
-from kappa.values.reason import Reason
 
 # The column of a decoded record behind each column of the rejects table. The table of an older
 # build has fewer of them.
@@ -99,51 +98,9 @@ def hidden_rows(table: TableBirth, folded: Mapping[Position, int]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=arrow_schema(table.columns))
 
 
-# (partition, offset) -> the columns in which a reject differs from a valid record.
-Refusals = Mapping[tuple[int, int], Mapping[str, Any]]
-
-
-def refusals_of(raw: pa.Table, details: Details) -> Mapping[str, Refusals]:
-    """Returns per topic the columns of its records that become rejects."""
-    refused: dict[str, dict[tuple[int, int], Mapping[str, Any]]] = {}
-    for record in raw.to_pylist():
-        topic, partition, offset = record["topic"], record["partition"], record["offset"]
-        why = {
-            "_fate": int(Fate.REJECTED),
-            "_reason": str(Reason.FUNCTION_FAILED),
-            "_detail": details[topic, partition, offset],
-        }
-        refused.setdefault(topic, {})[partition, offset] = {
-            **why,
-            **{f"_raw_{name}": record[name] for name in ("key", "value", "headers")},
-        }
-    return refused
-
-
-def rejected_rows(decoded: pa.Table, refused: Refusals) -> pa.Table:
-    """Replaces the columns of those records that become rejects."""
-    records = zip(
-        decoded.column("_partition").to_pylist(), decoded.column("_offset").to_pylist(), strict=True
-    )
-    places = {place: refused[record] for place, record in enumerate(records) if record in refused}
-    if not places:
-        return decoded
-    for name in next(iter(places.values())):
-        values = decoded.column(name).to_pylist()
-        for place, columns in places.items():
-            values[place] = columns[name]
-        at = decoded.schema.get_field_index(name)
-        decoded = decoded.set_column(
-            at, decoded.schema.field(at), pa.array(values, decoded.schema.field(at).type)
-        )
-    return decoded
-
-
-def with_rejects_counted(seen: CountsOf, refusals: Mapping[str, Refusals]) -> CountsOf:
+def with_rejects_counted(seen: CountsOf, refused: Refused) -> CountsOf:
     """Moves records from the valid to the rejected ones of the counts."""
-    moved = Counter(
-        (topic, partition) for topic, refused in refusals.items() for partition, _ in refused
-    )
+    moved = Counter({part: rows.num_rows for part, rows in refused.items()})
     return _recounted(
         seen,
         lambda one, part: replace(

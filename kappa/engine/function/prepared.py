@@ -22,6 +22,7 @@ from kappa.base.sql import spark_quote
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.fold.leaf import Leaf, session_of_leaves
 from kappa.engine.function.contribution import Function
+from kappa.engine.function.expired import EXPIRED, EXPIRED_COLUMNS
 from kappa.engine.spark.rowlocal import changing
 from kappa.state.table import TableBirth
 from kappa.tables.merge import contribution_columns
@@ -53,6 +54,8 @@ class Prepared:
             table.name: tables[table.name].steps_over or contribution_columns(tables[table.name])
             for table in pipeline.function_tables
         }
+        if any(table.refuses_expired for table in pipeline.function_tables):
+            self._columns[EXPIRED] = EXPIRED_COLUMNS
         self._leaves = {
             topic.name: Leaf(folder / f"{topic.name}.parquet", pipeline.columns_of(topic))
             for topic in pipeline.inputs.values()
@@ -64,7 +67,10 @@ class Prepared:
         self._changes = bool(changing(json.loads(analyzed.toJSON())))
 
     def run(self, rows: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
-        """Returns what the valid records of a slice, per topic, contribute to each table."""
+        """Returns what the valid records of a slice, per topic, contribute to each table.
+
+        With it are the expired rows, if rows expire.
+        """
         self._put(rows)
         together: pa.Table = self._plan.toArrow()
         return {

@@ -13,17 +13,18 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
-import pyarrow as pa
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
-from kappa.declare.pipeline import Pipeline
+from kappa.declare.pipeline import OnError, Pipeline
 from kappa.engine.decode.fate import decoded_columns
 from kappa.engine.function.contribution import Function, columns_used
-from kappa.engine.function.culprits import Culprits, only, reject_detail
+from kappa.engine.function.culprits import Culprits, refused_culprits
 from kappa.engine.function.decoded_at_spark import DecodedAtSpark
 from kappa.engine.function.decoded_here import DecodedHere
+from kappa.engine.function.expired import EXPIRED, refused_for
 from kappa.engine.function.prepared import Prepared
 from kappa.engine.function.trouble import SPARK_ERRORS
 from kappa.engine.read.rows import Rows
@@ -50,6 +51,10 @@ class FunctionRows:
         self._planning = threading.RLock()
         self._scratch = scratch
         self._computed_folder = scratch / "contributed"
+        # Whether records are rejects by what the function makes of them.
+        self.judges = pipeline.on_error is OnError.REJECT or any(
+            table.refuses_expired for table in pipeline.tables
+        )
 
     def prepare(self, spark: SparkSession) -> None:
         """Plans the function in a thread, and runs the plan once over no rows.
@@ -64,6 +69,42 @@ class FunctionRows:
 
     def of(self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession) -> Mapping[str, Rows]:
         """Returns the rows of a slice, by table; no table if the function has no input in it."""
+        rows = dict(self._whole(decoded, spark))
+        rows.pop(EXPIRED, None)
+        return rows
+
+    def judged(
+        self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession, source: LogSource
+    ) -> Mapping[str, Rows]:
+        """Returns the rows, after making rejects of the records that the function judges.
+
+        Those are the records that it fails on, with `on_error="reject"`, and those that contribute
+        to rows that are gone.
+        """
+        rejects = self._pipeline.on_error is OnError.REJECT
+        computed = self._computed if rejects else self._whole
+        try:
+            rows = dict(computed(decoded, spark))
+        except SPARK_ERRORS as error:
+            if not rejects:
+                raise
+            culprits = self.culprits(decoded, spark).all(error)
+            decoded.reject(refused_culprits(culprits, self._pipeline, source))
+            rows = dict(computed(decoded, spark))
+        expired: Any = rows.pop(EXPIRED, None)
+        if isinstance(expired, DataFrame):
+            expired = expired.toArrow()
+        if expired is not None and expired.num_rows:
+            tables = [self._tables[table.name] for table in self._pipeline.function_tables]
+            decoded.reject(refused_for(expired, tables, source))
+            rows = dict(computed(decoded, spark))
+            rows.pop(EXPIRED, None)
+        return rows
+
+    def _whole(
+        self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession
+    ) -> Mapping[str, Rows]:
+        """Returns the rows by table, and the expired ones if rows expire."""
         seen = decoded.counts()
         fed = any(
             one.decoded
@@ -72,10 +113,10 @@ class FunctionRows:
         )
         return self._contributed(decoded, spark) if fed else {}
 
-    def computed(
+    def _computed(
         self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession
     ) -> Mapping[str, Rows]:
-        """Returns the same rows as `of`, those of Spark in files.
+        """Returns the same rows as `_whole`, those of Spark in files.
 
         The function has had each record then, and is not run again for the commits.
         """
@@ -83,26 +124,8 @@ class FunctionRows:
             name: own
             if not isinstance(own, DataFrame)
             else _written(own, str(self._computed_folder / name))
-            for name, own in self.of(decoded, spark).items()
+            for name, own in self._whole(decoded, spark).items()
         }
-
-    def rejecting(
-        self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession, source: LogSource
-    ) -> Mapping[str, Rows]:
-        """Returns the rows, after making rejects of records that the function fails on."""
-        try:
-            return self.computed(decoded, spark)
-        except SPARK_ERRORS as error:
-            culprits = self.culprits(decoded, spark).all(error)
-        raw = pa.concat_tables([source.here(only(culprit)) for culprit in culprits])
-        decoded.reject(
-            raw,
-            {
-                (each.topic, each.partition, each.offset): reject_detail(each, self._pipeline)
-                for each in culprits
-            },
-        )
-        return self.computed(decoded, spark)
 
     def culprits(self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession) -> Culprits:
         """Returns the search for the records of a slice that the function fails on."""

@@ -107,7 +107,7 @@ class Legwork:
             keep_base(self._store, birth, publisher.newest)
             maintenance = Maintenance(
                 self._store,
-                self._build,
+                birth,
                 slices.writers,
                 publisher,
                 seconds=self._settings.engine.maintenance_seconds,

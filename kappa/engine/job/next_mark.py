@@ -10,6 +10,7 @@ from kappa.base.errors import Broken
 from kappa.engine.function.decoded import CountsOf
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
+from kappa.state.log_clock import LogTimes, log_clock
 from kappa.state.mark import Mark
 from kappa.state.slices import Slice
 from kappa.state.witness import Witnesses, after_slice
@@ -27,7 +28,7 @@ def next_mark(
 
     Offsets without a record are counted as absent: compacted away, aborted, or a marker of a
     transaction. So the tally adds up to the distance (I6). Raises Broken if there are more records
-    than offsets.
+    than offsets, or if the log's clock, by which rows are gone, would go back.
     """
     log_time = {topic: dict(parts) for topic, parts in last.log_time.items()}
     tally = {topic: dict(parts) for topic, parts in last.tally.items()}
@@ -53,6 +54,7 @@ def next_mark(
         ) + replace(more, absent=absent)
         if one:
             log_time.setdefault(topic, {})[partition] = one.log_time
+    _ensure_clock_rises(birth, last.log_time, log_time)
     return Mark(
         birth.build,
         "",
@@ -63,4 +65,26 @@ def next_mark(
         log_time,
         tally,
         after_slice(last.witnesses, witnesses, piece.start, piece.end),
+    )
+
+
+def _ensure_clock_rises(birth: Birth, before: LogTimes, after: LogTimes) -> None:
+    """Raises Broken if rows that are gone could be reached again.
+
+    Only the first record of a partition that was added later can have so low a time.
+    """
+    clock, now = log_clock(birth, before), log_clock(birth, after)
+    if clock is None or now is None or now >= clock or not any(t.expiry for t in birth.tables):
+        return
+    topic, partition = next(
+        (topic, partition)
+        for topic, parts in after.items()
+        for partition, time in parts.items()
+        if time == now and partition not in before.get(topic, {})
+    )
+    raise Broken(
+        f"{topic} partition {partition} was added to the topic, and its first record is of a time "
+        f"before the log's clock, by which rows of build {birth.build} are gone",
+        hint=f"kappa replay {birth.pipeline} makes a new build, which counts that partition from"
+        " the log's beginning",
     )

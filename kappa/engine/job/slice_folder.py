@@ -17,7 +17,7 @@ from kappa.base.clock import Stopwatch
 from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
 from kappa.declare.options import REJECTS
-from kappa.declare.pipeline import OnError, Pipeline
+from kappa.declare.pipeline import Pipeline
 from kappa.declare.topic import Topic
 from kappa.engine.decode.to_files import Remembering
 from kappa.engine.function.decoded_at_spark import DecodedAtSpark
@@ -80,7 +80,7 @@ class SliceFolder:
         self._decoded_folder = store.path(f"{folder(birth.build)}/{DECODED}")
         take_back_to_frontier(store, birth)
         self.writers = open_tables(store, birth, pipeline, driver_rows=driver_rows, merging=merging)
-        self._views = MaintainedViews(self.writers)
+        self._views = MaintainedViews(self.writers, birth)
         self.splits = Splits(store, birth.build)
         self._identities = Identities(
             store.path(f"{folder(birth.build)}/identities"), pipeline.topics, birth.origin_offsets
@@ -185,17 +185,17 @@ class SliceFolder:
             # (law 2).
             same_topics: Future[None] = self._topic_watch.submit(self.guard.check_topics)
             try:
-                # Marks and rejects count the records that the function fails on: it runs before any
+                # Marks and rejects count the records that the function judges: it runs before any
                 # table has them. Which redriven records are folded depends on what is a reject,
                 # too.
                 tried = None
-                if self._pipeline.on_error is OnError.REJECT:
+                if self._function.judges:
                     with watch.step("function"):
-                        tried = function.rejecting(decoded, spark, source)
+                        tried = function.judged(decoded, spark, source)
                 before = decoded.counts()
                 self._settle_redriven(decoded, piece)
                 if tried is not None and decoded.counts() != before:
-                    tried = function.computed(decoded, spark)
+                    tried = function.of(decoded, spark)
                 mark = next_mark(self._birth, last, piece, decoded.counts(), found)
                 if isinstance(decoded, DecodedHere):
                     self._identities.folded(mark)

@@ -23,8 +23,8 @@ import pyarrow as pa
 from kappa.base.disk import delete_file
 from kappa.base.errors import KappaError
 from kappa.code.semantics import SEMANTICS
+from kappa.declare.parts.topic_kind import TopicKind
 from kappa.declare.topic import Topic
-from kappa.declare.topic_kind import TopicKind
 from kappa.engine.decode.decoder import Clock
 from kappa.engine.decode.fate import Counts, decoded_columns
 from kappa.engine.read.block_rows import counts_of, log_time_before

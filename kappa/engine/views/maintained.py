@@ -26,6 +26,8 @@ from kappa.engine.views.touched import (
     touched_sql,
 )
 from kappa.engine.write.commit import TableWriter
+from kappa.state.build import Birth
+from kappa.state.log_clock import log_clock
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.table import TableBirth
@@ -42,8 +44,9 @@ _MOST_KEYS = 100_000
 class MaintainedViews:
     """The maintained views among the tables of one build."""
 
-    def __init__(self, writers: Sequence[TableWriter]) -> None:
+    def __init__(self, writers: Sequence[TableWriter], birth: Birth) -> None:
         """Takes all tables of the build; a view comes after those it reads."""
+        self._birth = birth
         lists = FileLists()
         self._sources = {writer.birth.name: ViewSource(writer, lists) for writer in writers}
         self._views = [writer for writer in writers if writer.birth.view is not None]
@@ -70,6 +73,11 @@ class MaintainedViews:
     def _commit(self, mark: Mark, spark: SparkSession, *, are_due: bool) -> None:
         views = {writer.birth.name for writer in self._views}
         changed = {name for name, source in self._sources.items() if source.has_changed} - views
+        clock = log_clock(self._birth, mark.log_time)
+        for source in self._sources.values():
+            source.clock_before, source.clock = source.clock, clock
+        # Rows of these go, though nothing is folded.
+        changed |= {name for name, source in self._sources.items() if source.has_passed}
         for writer in self._views:
             name, reads = writer.birth.name, changed.intersection(writer.birth.reads)
             if reads and not are_due:
@@ -110,15 +118,15 @@ class MaintainedViews:
         way = self._ways[birth.name]
         if way.change is None and not changed.isdisjoint(way.whole_after):
             return None
-        if any(self._sources[name].new_rows is None for name in changed):
-            return None
         sources = {name: self._sources[name] for name in birth.reads}
+        if not all(sources[name].is_known for name in changed):
+            return None
         register_changes(duck, (sources[name] for name in changed))
         parts = {} if way.change is None else changed_groups(way.change, sources)
         for name, sql in parts.items():
             duck.execute(f"create or replace temp table {name} as {sql}")
         touched = (
-            touched_sql(birth, way, sources)
+            touched_sql(birth, way, sources, changed)
             if way.change is None
             else touched_groups(birth, way.change, parts)
         )

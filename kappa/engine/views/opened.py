@@ -12,8 +12,8 @@ from functools import partial
 import pyarrow as pa
 
 from kappa.base.duck import DuckError, open_connection
+from kappa.declare.parts.seed import SeedFile, read_seed
 from kappa.declare.pipeline import Pipeline
-from kappa.declare.seed import SeedFile, read_seed
 from kappa.engine.views.touched import ViewSource
 from kappa.engine.write.commit import Merging, TableWriter
 from kappa.state.build import Birth
@@ -76,7 +76,7 @@ def _first_rows(
         view,
         query,
         {name: ViewSource(writers[name], FileLists()).sql() for name in view.reads},
-        read_sql(view, (), stored_columns(view)),
+        read_sql(view, (), stored_columns(view), clock=None),
         origin.distance(Offsets()),
     )
     schema = arrow_schema(view.columns)

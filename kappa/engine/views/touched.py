@@ -6,7 +6,7 @@ those that were appended are themselves what is new.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -17,7 +17,7 @@ from kappa.state.table import TableBirth
 from kappa.tables.parquet import cast_sql
 from kappa.tables.versions import FileLists
 from kappa.views.by_change import COME, GONE, ByChange
-from kappa.views.served import Among, read_sql
+from kappa.views.served import Among, least_kept, read_sql, served_condition
 from kappa.views.ways import Read, Way
 
 # The relation of the keys that a slice touches, with the columns of the view's `by`.
@@ -25,12 +25,17 @@ TOUCHED = "_touched"
 
 
 class ViewSource:
-    """A table of the build as views read it: at the newest versions, and at those before."""
+    """A table of the build as views read it: at the newest versions, and at those before.
 
-    def __init__(self, writer: TableWriter, lists: FileLists) -> None:
+    Beside the versions the log's clock decides which rows there are: at the slice's end, and
+    before it.
+    """
+
+    def __init__(self, writer: TableWriter, lists: FileLists, clock: int | None = None) -> None:
         self._writer = writer
         self._lists = lists
         self.birth = writer.birth
+        self.clock = self.clock_before = clock
 
     @property
     def has_changed(self) -> bool:
@@ -38,9 +43,28 @@ class ViewSource:
         return self._writer.has_new_rows
 
     @property
+    def has_passed(self) -> bool:
+        """Returns True if the log's clock may have passed rows of it."""
+        return self.clock != self.clock_before and least_kept(self.birth, self.clock) is not None
+
+    @property
+    def is_known(self) -> bool:
+        """Returns True if what the slice has contributed is at hand."""
+        return not self.has_changed or self._writer.new_rows is not None
+
+    @property
     def new_rows(self) -> pa.Table | None:
-        """Returns what the slice has contributed; None if that is not at hand."""
-        return self._writer.new_rows
+        """Returns what the slice has contributed, if anything, and if that is at hand."""
+        return self._writer.new_rows if self.has_changed else None
+
+    def passed_sql(self) -> str | None:
+        """Returns the query for its rows before the slice that are gone since, if there may be."""
+        least = least_kept(self.birth, self.clock)
+        if not self.has_passed or least is None or self.birth.expiry is None:
+            return None
+        column = quoted(self.birth.expiry.column)
+        rows = self.sql(shown_columns(self.birth), before=True)
+        return f"select * from ({rows}) where {column} < timestamp '{least.isoformat(' ')}'"
 
     def sql(
         self,
@@ -60,6 +84,7 @@ class ViewSource:
             self.birth,
             self._lists.at(writer.path, versions[self.birth.name]),
             columns,
+            clock=self.clock_before if before else self.clock,
             recent=[
                 self._lists.at(stored.path, versions[name])
                 for name, stored in recent
@@ -72,23 +97,25 @@ class ViewSource:
 def register_changes(duck: Connection, sources: Iterable[ViewSource]) -> None:
     """Makes the slice's contributions to these sources relations of DuckDB."""
     for source in sources:
-        duck.register(_contributed(source.birth.name), source.new_rows)
+        if source.new_rows is not None:
+            duck.register(_contributed(source.birth.name), source.new_rows)
 
 
-def touched_sql(view: TableBirth, way: Way, sources: Mapping[str, ViewSource]) -> str:
+def touched_sql(
+    view: TableBirth, way: Way, sources: Mapping[str, ViewSource], changed: Collection[str]
+) -> str:
     """Returns the query for the keys of a view that this slice's changes of its sources touch.
 
-    `sources` are all that it reads. Those that have changed are registered (`register_changes`).
+    `sources` are all that it reads. Those `changed` are registered (`register_changes`).
     """
     kinds = dict(view.columns)
     casts = ", ".join(cast_sql(by, kinds[by]) for by in way.by)
-    changed = {name: source for name, source in sources.items() if source.has_changed}
     found = [
         each
         for read in way.reads
         if read.table in changed
         for each in (
-            _of_changed_rows(read, changed[read.table])
+            _of_changed_rows(read, sources[read.table])
             if read.reaches is None
             else _reached(read, way, sources)
         )
@@ -115,10 +142,10 @@ def touched_groups(view: TableBirth, change: ByChange, parts: Iterable[str]) -> 
 def _of_changed_rows(read: Read, source: ViewSource) -> Iterator[str]:
     """Yields queries for the view's `by` columns of a source's changed rows, new and old."""
     selected = ", ".join(f"{quoted(column)} as {quoted(by)}" for by, column in read.by.items())
-    if set(read.by.values()) <= set(source.birth.row_keys):
-        yield f"select {selected} from {_contributed(read.table)}"
-        return
-    for rows in changed_rows(source).values():
+    # Their keys are those of what the slice has contributed.
+    has_all = set(read.by.values()) <= set(source.birth.row_keys) and not source.has_passed
+    changed = [f"from {_contributed(read.table)}"] if has_all else changed_rows(source).values()
+    for rows in changed:
         yield f"select {selected} from ({rows})"
 
 
@@ -138,21 +165,36 @@ def changed_rows(source: ViewSource) -> dict[bool, str]:
 
     They read its contributions, which `register_changes` has registered.
     """
-    birth, rows = source.birth, source.new_rows
-    assert rows is not None, "the view is computed whole then"
+    birth, rows, passed = source.birth, source.new_rows, source.passed_sql()
+    columns = shown_columns(birth)
     served = ", ".join(quoted(name) for name, _ in birth.served)
-    if not birth.row_keys:
-        return {False: f"select {served} from {_contributed(birth.name)}"}
-    has_nulls = any(rows.column(key).null_count for key in birth.row_keys)
-    among = Among(_contributed(birth.name), {key: key for key in birth.row_keys}, has_nulls)
-    columns = [
-        column for column in birth.columns if column[0] in {*birth.row_keys, *dict(birth.served)}
-    ]
-    return {
-        before: f"select {served} from ({source.sql(columns, among=among, before=before)})"
+    found: dict[bool, list[str]] = {True: [], False: []}
+    if rows is None:
+        found[True] += [] if passed is None else [passed]
+    elif not birth.row_keys:
+        condition = served_condition(birth, source.clock)
+        where = "" if condition is None else f" where {condition}"
+        found[False].append(f"select {served} from {_contributed(birth.name)}{where}")
+        found[True] += [] if passed is None else [passed]
+    else:
+        has_nulls = any(rows.column(key).null_count for key in birth.row_keys)
+        among = Among(_contributed(birth.name), {key: key for key in birth.row_keys}, has_nulls)
         # Those before come first: files are listed by the commits since a version.
-        for before in (True, False)
+        for before in (True, False):
+            found[before].append(source.sql(columns, among=among, before=before))
+        if passed is not None:
+            found[True].append(among.others_of(passed))
+    return {
+        before: f"select {served} from ({' union all '.join(each)})"
+        for before, each in found.items()
+        if each
     }
+
+
+def shown_columns(birth: TableBirth) -> list[tuple[str, str]]:
+    """Lists the columns of a table that identify a row, and those that readers see."""
+    wanted = {*birth.row_keys, *(name for name, _ in birth.served)}
+    return [column for column in birth.columns if column[0] in wanted]
 
 
 def _contributed(table: str) -> str:

@@ -9,4 +9,5 @@ This room folds nothing and decides no slice. A build has one writer: the holder
 - restored.py: a frontier made of the tables' marks, where its records are lost
 - publisher.py: the frontier, the hold, and the frontiers of the past that are kept
 - maintenance.py: joining small files, and deleting those that no reader needs
+- gone.py: deleting rows that have expired
 """

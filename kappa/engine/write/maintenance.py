@@ -1,10 +1,10 @@
 """The upkeep of a build's tables, between slices: a table has one writer (laws 3, 11).
 
-Small files are joined, the log is checkpointed, and the frontier is published again at the new
-versions. Then the floor is put, and only then the leases are listed and unneeded files deleted: by
-file list, never by age. Kept are the newest version of each table, those that a lease pins, and
-those of kept frontiers. A kept frontier whose time is over is deleted before the leases are listed.
-kappa/state/lease.py has the reader's half.
+Rows that are gone are deleted, small files are joined, the log is checkpointed, and the frontier is
+published again at the new versions. Then the floor is put, and only then the leases are listed and
+unneeded files deleted: by file list, never by age. Kept are the newest version of each table, those
+that a lease pins, and those of kept frontiers. A kept frontier whose time is over is deleted before
+the leases are listed. kappa/state/lease.py has the reader's half.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from kappa.engine.write.commit import TableWriter
+from kappa.engine.write.gone import ensure_gone_deleted
 from kappa.engine.write.publisher import Publisher
+from kappa.state.build import Birth
 from kappa.state.frontier import Frontiers
 from kappa.state.kept import Kept, ensure_past_gone, kept_of, past
 from kappa.state.lease import Lease, live_leases, put_floor
@@ -38,7 +40,7 @@ class Maintenance:
     def __init__(
         self,
         store: Store,
-        build: str,
+        birth: Birth,
         writers: Sequence[TableWriter],
         publisher: Publisher,
         *,
@@ -51,7 +53,8 @@ class Maintenance:
         `clock` gives seconds since 1970, as leases have them.
         """
         self._store = store
-        self._build = build
+        self._birth = birth
+        self._build = birth.build
         self._writers = writers
         self._publisher = publisher
         self._seconds = seconds
@@ -107,6 +110,8 @@ class Maintenance:
             if writer.recent is not None:
                 writer.recent.begin_upkeep()
             for name, stored in writer.at_rest():
+                if stored is writer.stored:
+                    ensure_gone_deleted(self._birth, writer, newest)
                 self._ensure_compact(name, stored)
         versions = {
             name: version for writer in self._writers for name, version in writer.versions().items()

@@ -17,7 +17,7 @@ from kappa.engine.decode.fate import Fate, decoded_columns
 from kappa.engine.fold.latest import latest_input, latest_sql, latest_table
 from kappa.engine.function.decoded_files import DecodedFiles
 from kappa.records.redrive import Position
-from kappa.tables.latest import latest_birth
+from kappa.tables.shape import latest_birth
 from kappa.values.arrow import arrow_schema
 
 TOPIC = Topic(

@@ -91,8 +91,7 @@ def put(log: MemoryLog, draw: random.Random, records: int) -> None:
 def ensure_views_hold(built: Rehearsal, made: Pipeline = market) -> None:
     from serving.reader.relations import tables_of
 
-    versions = built.publisher.newest.versions
-    served = tables_of(built.birth, versions, built.store, listed=files)
+    served = tables_of(built.birth, built.publisher.newest, built.store, listed=files)
     views = {view.name: view.sql for view in made.views}
     with open_connection() as duck:
         duck.execute("create schema stored")

@@ -58,7 +58,7 @@ class Kept:
         self.publisher.begin(Frontier(1, "b", 1, Offsets(), {"totals": 0, "all": 0}, ""))
         self.now = 1_000.0
         self.maintenance = Maintenance(
-            self.store, "b", self.writers, self.publisher, seconds=30, clock=lambda: self.now
+            self.store, BIRTH, self.writers, self.publisher, seconds=30, clock=lambda: self.now
         )
         self.slices = 0
 

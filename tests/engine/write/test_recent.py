@@ -238,7 +238,7 @@ class Maintained:
         self.now = 1_000.0
         self.maintenance = Maintenance(
             self.twins.store,
-            "waits",
+            self.twins.births["waits"],
             (self.twins.waits,),
             self.publisher,
             seconds=30,

@@ -14,6 +14,7 @@ from kappa import Topic
 from kappa.base.errors import KappaError, UsageError
 from kappa.code.declaration import declarations
 from kappa.code.semantics import SEMANTICS
+from kappa.declare.parts.expiry import Expiry
 from kappa.journal.events import CaughtUp, Event, Failed, Staged
 from kappa.state.build import Base, Birth
 from kappa.state.frontier import Frontier
@@ -226,6 +227,17 @@ OTHER_STATE = replace(
             replace(V2, tables=(structs.replace(V2.tables[0], file="ab" * 32), *V2.tables[1:])),
             born(),
             "the file of table delays changed: none to abababababab",
+        ),
+        (
+            replace(
+                V2,
+                tables=(
+                    structs.replace(V2.tables[0], expiry=Expiry("at", 3_600_000)),
+                    *V2.tables[1:],
+                ),
+            ),
+            born(),
+            "the expiry of table delays changed: none to rows are gone 1 hour after at",
         ),
         (replace(V2, tables=V2.tables[1:]), born(), "table delays is gone"),
         (V2, structs.replace(born(), tables=born().tables[1:]), "table delays is new"),

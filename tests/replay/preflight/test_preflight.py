@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 from plans import ORDERS, birth, declared, log
 
-from kappa import Topic
+from kappa import Table, Topic
 from kappa.state.build import Birth
 from kappa.state.offsets import Offsets
 from kappa.tables.archive import ArchiveMark
@@ -200,6 +200,20 @@ def test_what_goes_by_the_brokers_time_needs_it_whatever_is_allowed(
         and "--add-config message.timestamp.type=LogAppendTime" in finding.hint
         for finding in findings
     )
+
+
+@pytest.mark.parametrize(("found_type", "refusals"), [("CreateTime", 1), ("LogAppendTime", 0)])
+def test_rows_that_expire_need_the_brokers_time(found_type: str, refusals: int) -> None:
+    facts = log(config={**KEPT, "message.timestamp.type": found_type})
+    made = declared(topic=ORDERS).pipeline
+    table = Table("t", expire="at", after="1 hour")
+    pipeline = replace(made, tables=(table,))
+    cost = cost_of({"orders"}, facts.beginning, facts, serving=None, disk=None, replayed=None)
+
+    findings = list(preflight(pipeline, facts, cost, None))
+
+    assert [(finding.refuses, finding.name) for finding in findings] == [(True, "")] * refusals
+    assert all("rows that expire go by the broker's time" in each.message for each in findings)
 
 
 def test_a_replay_that_is_slower_than_what_comes_in_never_catches_up() -> None:

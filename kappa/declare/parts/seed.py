@@ -13,8 +13,8 @@ from typing import Any
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.described import described
-from kappa.declare.named_files import read_file_beside
+from kappa.declare.parts.described import described
+from kappa.declare.parts.named_files import read_file_beside
 from kappa.values.columns import Array, Column, Scalar, Struct, parse_columns
 from kappa.values.csv_text import CsvError, csv_rows, text_reader, type_of_texts
 from kappa.values.reason import Rejected

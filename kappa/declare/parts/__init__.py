@@ -1,0 +1,8 @@
+"""The parts that declarations are made of, and none of which is declared alone.
+
+- described.py: how errors name what was given instead
+- topic_kind.py: retained or compacted
+- named_files.py: the files that declarations name
+- seed.py: the rows of a table that are those of a file
+- expiry.py: when rows of a table are gone
+"""

@@ -1,0 +1,127 @@
+"""Expired rows: those that a record contributes to rows that are gone already.
+
+A row is expired if its time and the span of its table are before the log time of its own record.
+The record is a reject then, as a whole. So the log alone decides it, per record, and each replay
+decides the same. Any other row reaches none that is gone (kappa/state/log_clock.py). Of several
+expired rows of a record, the detail names the one of the first table, with the least time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import reduce
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from kappa.base.errors import Broken
+from kappa.base.sql import spark_quote
+from kappa.base.units import exact_duration
+from kappa.declare.parts.expiry import Expiry
+from kappa.engine.decode.raw import RAW_SCHEMA
+from kappa.engine.function.refused import REFUSED_COLUMNS, Refused, refused_of
+from kappa.engine.read.source import LogSource
+from kappa.folds.order import FOLD_ORDER_COLUMNS
+from kappa.state.offsets import Offsets
+from kappa.state.slices import Slice
+from kappa.state.table import TableBirth
+from kappa.values.arrow import arrow_schema
+from kappa.values.reason import Reason
+
+# The name among a function's frames; no table's name begins so.
+EXPIRED = "_expired"
+_PLACE = FOLD_ORDER_COLUMNS[1:]
+# The number of the table among those of the function, and the microseconds that a row's time lies
+# before the log time.
+EXPIRED_COLUMNS = (("table", "int"), ("behind", "bigint"), *_PLACE)
+# Raw records are read again in ranges of at most so many offsets, which leave out longer gaps.
+_AT_ONCE, _GAP = 10_000, 1_000
+
+
+def expired_rows(
+    tables: Sequence[TableBirth], returned: Mapping[str, DataFrame]
+) -> DataFrame | None:
+    """Returns the expired rows among those of a function; None if no rows expire."""
+    found = [
+        _expired(returned[table.name], number, table.expiry)
+        for number, table in enumerate(tables)
+        if table.expiry is not None
+    ]
+    return reduce(DataFrame.unionAll, found) if found else None
+
+
+def refused_for(expired: pa.Table, tables: Sequence[TableBirth], source: LogSource) -> Refused:
+    """Returns the rejects that the records of expired rows become.
+
+    Raw records are read from the log again. If it has lost them, since an archive gave the records,
+    the rejects are without.
+    """
+    places = _places(expired, tables)
+    raw = [RAW_SCHEMA.empty_table()]
+    for piece in _ranges(places):
+        with suppress(Broken):
+            found = source.here(piece)
+            raw.append(found.filter(pc.is_in(found["offset"], value_set=places["offset"])))
+    return refused_of(places, Reason.EXPIRED, pa.concat_tables(raw))
+
+
+def _expired(rows: DataFrame, number: int, expiry: Expiry) -> DataFrame:
+    # A row without a time is never gone.
+    behind = f"_log_time * 1000 - unix_micros({spark_quote(expiry.column)})"
+    return rows.where(f"{behind} > {expiry.after_ms * 1000}").selectExpr(
+        f"{number} as `table`", f"{behind} as behind", *(name for name, _ in _PLACE)
+    )
+
+
+def _places(expired: pa.Table, tables: Sequence[TableBirth]) -> pa.Table:
+    """Returns each record of expired rows once, in the order of the log, with its detail."""
+    place = [name for name, _ in _PLACE]
+    first = (
+        expired.sort_by([("table", "ascending"), ("behind", "descending")])
+        .group_by(place, use_threads=False)
+        .aggregate([("table", "first"), ("behind", "first")])
+        .sort_by([(name, "ascending") for name in place])
+    )
+    before, after = (
+        pa.array(texts, pa.string()).take(first["table_first"])
+        for texts in zip(*map(_detail, tables), strict=True)
+    )
+    milliseconds = pc.divide(first["behind_first"], 1000).cast(pa.string())
+    details = pc.binary_join_element_wise(before, milliseconds, after, "")
+    return pa.table(
+        [*(first[name] for name in place), details], names=[name for name, _ in REFUSED_COLUMNS]
+    ).cast(arrow_schema(REFUSED_COLUMNS))
+
+
+def _detail(table: TableBirth) -> tuple[str, str]:
+    """Returns the texts around the milliseconds that a row lies before the log time."""
+    if table.expiry is None:
+        return "", ""
+    return (
+        f"{table.expiry.column} of table {table.name} lies ",
+        f" ms before the log's time; rows are gone after {exact_duration(table.expiry.after_ms)}",
+    )
+
+
+def _ranges(places: pa.Table) -> Iterator[Slice]:
+    """Yields small slices that together contain these places, which are in their order."""
+    first: tuple[str, int, int] | None = None
+    last = 0
+    for topic, partition, offset in zip(
+        *(places.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True
+    ):
+        if first is not None and (
+            first[:2] != (topic, partition) or offset - last > _GAP or offset - first[2] >= _AT_ONCE
+        ):
+            yield _slice(*first, last)
+            first = None
+        first, last = first or (topic, partition, offset), offset
+    if first is not None:
+        yield _slice(*first, last)
+
+
+def _slice(topic: str, partition: int, first: int, last: int) -> Slice:
+    start, end = (Offsets({topic: {partition: each}}) for each in (first, last + 1))
+    return Slice(0, 0, start, end)

@@ -1,0 +1,68 @@
+"""The deletion of rows that nobody sees any more from the files of a build's tables.
+
+Readers leave out rows that are gone by the log's clock, so nobody sees the deletion; frontiers that
+are still needed name older versions, which have the rows that were there then. No accepted
+contribution reaches a row that is gone (kappa/state/log_clock.py), so a folded one is never made
+anew. The newest row of a key stands in the way of older records, so it stays until none can follow:
+no contribution waits beside the table, and each partition of its topic is past the row. A view's
+hidden rows stand in the way of contributions that wait, and of nothing else.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from kappa.base.duck import open_connection
+from kappa.base.sql import quoted
+from kappa.declare.options import DELETED
+from kappa.engine.write.commit import TableWriter
+from kappa.state.build import Birth
+from kappa.state.frontier import Frontier
+from kappa.state.log_clock import log_clock, topic_clock
+from kappa.state.table import TableBirth
+from kappa.tables.parquet import parquet_sql
+from kappa.tables.versions import files
+from kappa.views.served import least_kept
+
+# Deleting rewrites the files in which gone rows are among others: worth it from this part on.
+_SHARE = 10
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def ensure_gone_deleted(birth: Birth, writer: TableWriter, frontier: Frontier) -> None:
+    """Deletes a table's rows that are gone at the newest frontier, if they are a tenth of it.
+
+    The table must be at rest, and at that frontier.
+    """
+    table, stored = writer.birth, writer.stored
+    is_mergeable = table.latest is not None or table.view is not None
+    if is_mergeable and writer.recent is not None and writer.recent.holds:
+        return
+    condition = _condition(birth, table, frontier)
+    if condition is None:
+        return
+    rows = parquet_sql(table.columns, files(stored.path, stored.version))
+    with open_connection() as duck:
+        # Times are compared as DataFusion has them, in which the rows are deleted.
+        duck.execute("create macro arrow_cast(micros, kind) as make_timestamptz(micros)")
+        gone, every = duck.execute(
+            f"select count(*) filter ({condition}), count(*) from ({rows})"
+        ).fetchone() or (0, 0)
+    if gone and gone * _SHARE >= every:
+        stored.delete(condition, stored.mark())
+
+
+def _condition(birth: Birth, table: TableBirth, frontier: Frontier) -> str | None:
+    """Returns the condition for rows that can be deleted, or None if there are none."""
+    if table.view is not None:
+        return quoted(DELETED)
+    least = least_kept(table, log_clock(birth, frontier.log_time))
+    if table.expiry is None or least is None:
+        return None
+    micros = (least - _EPOCH) // timedelta(microseconds=1)
+    time = f"""arrow_cast({micros}, 'Timestamp(Microsecond, Some("UTC"))')"""
+    gone = f"{quoted(table.expiry.column)} < {time}"
+    if table.latest is None:
+        return gone
+    passed = topic_clock(birth, table.latest, frontier.log_time)
+    return None if passed is None else f"{gone} and _log_time < {passed}"

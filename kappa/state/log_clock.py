@@ -1,0 +1,43 @@
+"""The log's clock of a build: the time that all of its log has passed. Pure.
+
+It decides which rows are gone (kappa/declare/parts/expiry.py). It follows from the log times that
+marks and frontiers carry, so every frontier has its own. The clock is at most the log time of each
+partition, which only rises. A record that comes later has at least that log time, and contributes
+to no row that is gone by its own. So no later record can reach a row that is gone at a frontier,
+in whatever slices the log is read. A partition without any record has no log time yet: its first
+record may have any. Left out, that record could reach a row that is gone in one slicing only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from kappa.declare.parts.topic_kind import TopicKind
+from kappa.state.build import Birth, TopicBirth
+
+LogTimes = Mapping[str, Mapping[int, int]]
+
+
+def log_clock(birth: Birth, log_time: LogTimes) -> int | None:
+    """Returns the least log time over all partitions of the retained topics, in milliseconds.
+
+    Returns None while one of these partitions has no record. Compacted topics do not count, since
+    compaction takes away records that the clock would go by.
+    """
+    return _least((each for each in birth.topics if each.kind == TopicKind.RETAINED), log_time)
+
+
+def topic_clock(birth: Birth, topic: str, log_time: LogTimes) -> int | None:
+    """Returns the least log time over the partitions of one topic, or None as `log_clock`."""
+    return _least((each for each in birth.topics if each.name == topic), log_time)
+
+
+def _least(topics: Iterable[TopicBirth], log_time: LogTimes) -> int | None:
+    least: list[int] = []
+    for topic in topics:
+        known = log_time.get(topic.name, {})
+        # One that was added to the topic later counts once it has a record (next_mark.py).
+        if not known.keys() >= set(range(topic.partitions)):
+            return None
+        least += known.values()
+    return min(least, default=None)

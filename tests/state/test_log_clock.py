@@ -1,0 +1,52 @@
+"""The log's clock: no accepted record reaches a row that is gone, in whatever slices."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from kappa.declare.parts.expiry import Expiry
+from kappa.state.build import Birth, TopicBirth
+from kappa.state.log_clock import log_clock, topic_clock
+
+TOPICS = (TopicBirth("a", "1", "retained", 2), TopicBirth("b", "2", "retained", 1))
+BIRTH = Birth("b", "p", "v", {}, 1, {}, "m", TOPICS, (), {}, {}, {}, "", "")
+PARTS = [("a", 0), ("a", 1), ("b", 0)]
+SPAN = 3
+
+
+@given(st.lists(st.tuples(st.sampled_from(PARTS), st.integers(0, 20), st.integers(0, 20))))
+def test_no_accepted_record_reaches_a_row_that_is_gone(
+    records: list[tuple[tuple[str, int], int, int]],
+) -> None:
+    """Records are taken in any order between partitions; a frontier may be after each."""
+    log_time: dict[str, dict[int, int]] = {}
+    gone: set[int] = set()
+    for (topic, partition), timestamp, time in records:
+        passed = max(log_time.get(topic, {}).get(partition, timestamp), timestamp)
+        log_time.setdefault(topic, {})[partition] = passed
+        accepted = time + SPAN >= passed
+        assert not (accepted and time in gone)
+        clock = log_clock(BIRTH, log_time)
+        if clock is not None:
+            gone |= {each for each in range(21) if each + SPAN < clock}
+    assert not gone or all(part in log_time.get(topic, {}) for topic, part in PARTS)
+
+
+def test_each_partition_of_the_retained_topics_counts_and_no_compacted_one() -> None:
+    compacted = TopicBirth("c", "3", "compacted", 1)
+    birth = replace(BIRTH, topics=(*TOPICS, compacted))
+
+    assert log_clock(birth, {"a": {0: 5, 1: 7}, "b": {0: 6}}) == 5
+    assert log_clock(birth, {"a": {0: 5, 1: 7}, "b": {0: 6}, "c": {0: 1}}) == 5
+    assert log_clock(birth, {"a": {0: 5}, "b": {0: 6}}) is None
+    assert log_clock(birth, {"a": {0: 5, 1: 7, 2: 1}, "b": {0: 6}}) == 1
+    assert topic_clock(birth, "c", {"c": {0: 1}}) == 1
+    assert topic_clock(birth, "c", {}) is None
+    assert log_clock(replace(BIRTH, topics=(compacted,)), {"c": {0: 1}}) is None
+
+
+def test_a_span_beyond_all_time_ends_no_row() -> None:
+    assert Expiry("at", 36_500 * 86_400_000).least_kept(-62_135_596_800_000) is None
+    assert Expiry("at", 0).least_kept(0) is not None
