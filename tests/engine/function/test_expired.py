@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from kappa import Table, Topic, View, count, pipeline, set_, sum_, tumble
 from kappa.base.duck import open_connection
 from kappa.base.errors import Broken
-from kappa.declare.parts.expiry import Expiry
+from kappa.declare.expiry import Expiry
 from kappa.state.build import table_path
 from kappa.state.log_clock import log_clock
 from kappa.state.offsets import Offsets
@@ -443,7 +443,7 @@ def failing(clicks: DataFrame) -> dict[str, DataFrame]:
 
 
 @pytest.mark.parametrize("driver_rows", [1_000, 0])
-def test_records_that_fail_and_those_too_late_are_rejects_side_by_side(
+def test_records_that_fail_and_those_that_are_too_late_are_all_rejects(
     spark: SparkSession, tmp_path: Path, driver_rows: int
 ) -> None:
     from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
@@ -502,7 +502,7 @@ def test_a_record_that_the_topic_has_lost_is_a_reject_without_its_value() -> Non
     }
 
 
-def test_an_added_partition_that_would_take_the_clock_back_stops_the_build(
+def test_an_added_partition_that_takes_the_clock_back_stops_the_build(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
