@@ -1,9 +1,7 @@
 """The beginning of a branch: tables with the rows of another build at one of its frontiers.
 
-The frontier also gives the branch its log time and its tally. Afterwards the frontier at which the
-branch's own code begins is kept: a proof of the branch starts there (law 15). The memories of
-identities are not copied: they follow from the log (engine/read/identities.py).
-replay/plan/branch.py decides at which frontier a branch may begin.
+The frontier also gives the branch its log time and its tally. The one at which its own code begins
+is kept: a proof starts there (law 15). replay/plan/branch.py decides where a branch may begin.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The law of lineage: rows of certain keys depend on nothing but what is found to decide them.
+"""The law of lineage: rows of certain keys depend on nothing but what it finds.
 
 Random queries over random tables, of which some rows change. Rows of keys that no change touches
 stay the same, and those of touched keys are computed alike from all rows and from only those that

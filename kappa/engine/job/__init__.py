@@ -9,7 +9,7 @@ own hold.
 - slice_limit.py: the time and memory that a slice may take
 - slice_folder.py: one slice into all tables
 - function_rows.py, ordered_steps.py: the user's function and steps on a slice
-- next_mark.py, commits.py: what each table's commit of the slice records, and how commits run
+- next_mark.py: what each table's commit of the slice records
 - topic_guard.py: the topics are the same ones, and nothing of them was missed
 - rejected.py: what a build has rejected, and the limit of a candidate
 """

@@ -24,7 +24,6 @@ from kappa.engine.function.decoded_at_spark import DecodedAtSpark
 from kappa.engine.function.decoded_here import DecodedHere
 from kappa.engine.function.redriven import settle_redriven
 from kappa.engine.function.trouble import SPARK_ERRORS, translated
-from kappa.engine.job.commits import Commits
 from kappa.engine.job.function_rows import FunctionRows
 from kappa.engine.job.next_mark import next_mark
 from kappa.engine.job.ordered_steps import OrderedSteps
@@ -38,6 +37,7 @@ from kappa.engine.read.source import LogSource
 from kappa.engine.views.maintained import MaintainedViews
 from kappa.engine.views.opened import open_tables
 from kappa.engine.write.commit import AT_ONCE, Merging, TableWriter, ensure_follows
+from kappa.engine.write.commits import Commits
 from kappa.engine.write.publisher import Publisher
 from kappa.log.client import Log
 from kappa.state.build import Birth, folder
