@@ -43,7 +43,6 @@ BID = Topic(
     """,
     config=FOREVER,
 )
-DAY = "strftime(dateTime, '%Y-%m-%d')"
 # What q15, q16 and q17 call ranks: of low, middle and high prices.
 RANKS = ("price < 10000", "price >= 10000 and price < 1000000", "price >= 1000000")
 DISTINCT = ", ".join(
@@ -96,17 +95,19 @@ def last_bid(state, row):
             qualify num = max(num) over (partition by starttime)
             """,
             keys=("starttime", "auction"),
+            by=("starttime",),
         ),
         View(
             "q6",
             """
-            select id, seller, (sum(price) over last // count(*) over last)::bigint as avg_price
+            select seller, id, (sum(price) over last // count(*) over last)::bigint as avg_price
             from q9 window last as (
                 partition by seller order by bid_dateTime, id
                 rows between 10 preceding and current row
             )
             """,
-            keys=("id",),
+            keys=("seller", "id"),
+            by=("seller",),
         ),
         Table("highest", keys=("starttime",), fold={"price": max_("price")}),
         View(
@@ -160,6 +161,7 @@ def last_bid(state, row):
             from numbered group by bidder, number
             """,
             keys=("bidder", "starttime"),
+            by=("bidder",),
         ),
         Table(
             "q12",
@@ -167,17 +169,16 @@ def last_bid(state, row):
             fold={"bid_count": count(), "endtime": max_("endtime")},
         ),
         Table("q14"),
-        View(
-            "q15", f"select {DAY} as day, {COUNTS}, {DISTINCT} from bid group by 1", keys=("day",)
-        ),
+        View("q15", f"select dt as day, {COUNTS}, {DISTINCT} from q10 group by dt", keys=("day",)),
         View(
             "q16",
             f"""
-            select channel, {DAY} as day, max(strftime(dateTime, '%H:%M')) as minute,
-                {COUNTS}, {DISTINCT}
+            select channel, strftime(dateTime, '%Y-%m-%d') as day,
+                max(strftime(dateTime, '%H:%M')) as minute, {COUNTS}, {DISTINCT}
             from bid group by 1, 2
             """,
             keys=("channel", "day"),
+            by=("channel",),
         ),
         Table(
             "q17",
@@ -207,6 +208,7 @@ def last_bid(state, row):
             ) as rank_number from bid qualify rank_number <= 10
             """,
             keys=("auction", "rank_number"),
+            by=("auction",),
         ),
         View(
             "q20",

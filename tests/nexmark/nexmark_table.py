@@ -20,6 +20,7 @@ from nexmark_log import ensure_answered, memory_log
 from kappa.engine.children.rehearsal import Rehearsal, local_pipeline
 from kappa.state.build import Birth
 from kappa.state.table import TableBirth
+from kappa.views.ways import ways_of
 
 # As many as the page tells of.
 EVENTS = 5_000
@@ -52,12 +53,13 @@ _ASKED = {
 
 def table(birth: Birth, answered: Mapping[str, Rows]) -> Iterator[str]:
     """Yields the lines of the table, for queries that were found equal."""
-    yield "| query | asks for | kept as | rows | equal |"
-    yield "|---|---|---|---:|---|"
-    tables = {each.name: each for each in birth.tables}
+    yield "| query | asks for | kept as | way | rows | equal |"
+    yield "|---|---|---|---|---:|---|"
+    tables, ways = {each.name: each for each in birth.tables}, ways_of(birth.tables)
     for name in ANSWERS:
         _, rows = answered[name]
-        yield f"| {name} | {_ASKED[name]} | {_kept(tables[name])} | {len(rows):,} | yes |"
+        way = ways.get(name, "")
+        yield f"| {name} | {_ASKED[name]} | {_kept(tables[name])} | {way} | {len(rows):,} | yes |"
 
 
 def _kept(kept: TableBirth) -> str:
