@@ -127,6 +127,18 @@ def spark(jars: Jars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
         running.stop()
 
 
+@pytest.fixture(scope="module")
+def interpreted(spark: SparkSession) -> Iterator[SparkSession]:
+    """Interprets the plans of this file's tests, in the session of all."""
+    from builds import INTERPRETED
+
+    for name, value in INTERPRETED.items():
+        spark.conf.set(name, value)
+    yield spark
+    for name in INTERPRETED:
+        spark.conf.unset(name)
+
+
 @pytest.fixture
 def topic_name(request: pytest.FixtureRequest, _numbers: Callable[[], int]) -> str:
     """Returns a unique name: the test's own in Kafka's alphabet, shortened, and a number."""

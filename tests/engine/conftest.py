@@ -4,25 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-from builds import INTERPRETED, JobProcess, Project
+from builds import JobProcess, Project
 
 from kappa.log.client import Log
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
-@pytest.fixture(scope="module")
-def interpreted(spark: SparkSession) -> Iterator[SparkSession]:
-    """Interprets the plans of this file's tests, in the session of all."""
-    for name, value in INTERPRETED.items():
-        spark.conf.set(name, value)
-    yield spark
-    for name in INTERPRETED:
-        spark.conf.unset(name)
 
 
 @pytest.fixture

@@ -1,0 +1,43 @@
+"""Nexmark's events in a log in memory, and the rows that a build of it has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from auction_events import PARTITIONS, Made
+from auction_oracle import Rows, answers, ensure_equal
+
+from kappa.base.duck import open_connection
+from kappa.engine.children.rehearsal import MemoryLog, Rehearsal
+from kappa.state.offsets import Offsets
+from kappa.tables.versions import files
+from serving.reader.relations import tables_of
+
+
+def memory_log(events: Iterable[Made]) -> MemoryLog:
+    """Returns a log of these events, each in the partition of its key."""
+    log = MemoryLog()
+    for each in events:
+        partition = int(each.key) % PARTITIONS[each.topic]
+        log.add(each.topic, partition, each.value, key=each.key, ms=each.sent_ms)
+    return log
+
+
+def ensure_answered(built: Rehearsal, log: MemoryLog, end: Offsets) -> dict[str, Rows]:
+    """Asserts that a build at `end` has the rows of all queries; returns them."""
+    wanted = answers(
+        (topic, partition, offset, micros // 1000, (value or b"").decode())
+        for topic, partition, offset, micros, _, value, _ in log.records
+        if offset < end.at(topic, partition)
+    )
+    served = tables_of(built.birth, built.publisher.newest.versions, built.store, listed=files)
+    with open_connection() as duck:
+        for name, table in served.items():
+            duck.execute(f"create view {name} as {table.sql}")
+
+        def found(sql: str) -> Rows:
+            result = duck.execute(sql)
+            return tuple(name for name, *_ in result.description or ()), result.fetchall()
+
+        ensure_equal(found, wanted)
+    return wanted
