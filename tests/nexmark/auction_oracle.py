@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -20,6 +21,7 @@ Rows = tuple[tuple[str, ...], list[tuple[Any, ...]]]
 # Topic, partition, offset, time of the log in milliseconds, and value.
 LogRecord = tuple[str, int, int, int, str]
 
+_SIDE = Path(__file__).with_name("side_input.csv")
 _COMMON = {"dateTime": "BIGINT", "extra": "VARCHAR"}
 _EVENTS = {
     "person": dict.fromkeys(("name", "emailAddress", "creditCard", "city", "state"), "VARCHAR")
@@ -135,6 +137,11 @@ ANSWERS = {
         select bidder, count(*) as bid_count, epoch_ms(logged // 10000 * 10000) as starttime,
             epoch_ms((logged // 10000 + 1) * 10000) as endtime
         from bid group by bidder, logged // 10000
+    """,
+    "q13": f"""
+        select auction, bidder, price, epoch_ms(ms) as dateTime, value
+        from bid, (select key, max(value)::varchar as value from '{_SIDE}' group by key)
+        where key = auction - auction // 10000 * 10000
     """,
     "q14": """
         select auction, bidder, q1.price, dateTime, extra,

@@ -12,8 +12,7 @@ from pyspark.sql import functions as F
 
 from kappa import Table, Topic, View, avg_, count, hop, max_, min_, ordered, pipeline, sum_, tumble
 
-# Events are of 2015, and no record is too old.
-FOREVER = {"retention.ms": "-1"}
+FOREVER = {"retention.ms": "-1"}  # Events are of 2015.
 PERSON = Topic(
     "person",
     key="id",
@@ -168,6 +167,15 @@ def last_bid(state, row):
             keys=("bidder", "starttime"),
             fold={"bid_count": count(), "endtime": max_("endtime")},
         ),
+        Table("side", file="side_input.csv", keys=("key",), columns="key bigint, value string"),
+        View(
+            "q13",
+            """
+            select b.auction, b.bidder, b.price, b.dateTime, s.value
+            from bid b join side s on b.auction % 10000 = s.key
+            """,
+            by=("auction",),
+        ),
         Table("q14"),
         View("q15", f"select dt as day, {COUNTS}, {DISTINCT} from q10 group by dt", keys=("day",)),
         View(
@@ -239,7 +247,8 @@ def last_bid(state, row):
 )
 def auction_site(bid: DataFrame) -> dict[str, DataFrame]:
     """Answers what Nexmark asks of the bids; the views answer what it asks of all events."""
-    bids = bid.select(BID_COLUMNS)
+    bids = bid.select([column.name for column in BID.columns])
+    by_channel = ("auction", "bidder", "price", "channel")
     plain = bids.select("auction", "bidder", "price", "dateTime", "extra")
     day, minute = F.date_format("dateTime", "yyyy-MM-dd"), F.date_format("dateTime", "HH:mm")
     euros = F.col("price").cast("decimal(19,0)") * F.lit(Decimal("0.908"))
@@ -251,7 +260,8 @@ def auction_site(bid: DataFrame) -> dict[str, DataFrame]:
         .otherwise("otherTime")
     )
     channel_id = F.regexp_extract("url", "(&|^)channel_id=([^&]*)", 2)
-    hot_id = F.array_position(F.array(*map(F.lit, HOT_CHANNELS)), F.lower("channel")) - 1
+    hot_channels = F.array(*map(F.lit, ("apple", "google", "facebook", "baidu")))
+    hot_id = F.array_position(hot_channels, F.lower("channel")) - 1
     folders = F.split("url", "/")
     began = tumble("_timestamp", "10 seconds")
     return {
@@ -278,23 +288,13 @@ def auction_site(bid: DataFrame) -> dict[str, DataFrame]:
         ),
         "q18": bid,
         "q21": bids.select(
-            "auction",
-            "bidder",
-            "price",
-            "channel",
+            *by_channel,
             F.when(hot_id >= 0, hot_id.cast("string"))
             .when(channel_id != "", channel_id)
             .alias("channel_id"),
         ).where("channel_id is not null"),
         "q22": bids.select(
-            "auction",
-            "bidder",
-            "price",
-            "channel",
+            *by_channel,
             *(folders[number].alias(f"dir{number - 2}") for number in (3, 4, 5)),
         ),
     }
-
-
-BID_COLUMNS = [column.name for column in BID.columns]
-HOT_CHANNELS = ("apple", "google", "facebook", "baidu")

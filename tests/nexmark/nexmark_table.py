@@ -38,6 +38,7 @@ _ASKED = {
     "q10": "the bids with their day and minute, for a log of files",
     "q11": "the bids of each session of a bidder; 10 seconds without one end it",
     "q12": "the bids of each bidder in each 10 seconds of the log's time",
+    "q13": "the bids with the value that a file has for the auction",
     "q14": "bids of middle prices, with the time of day and a count of letters",
     "q15": "bids, and distinct bidders and auctions, per day and rank of price",
     "q16": "the same per channel and day",

@@ -6,6 +6,7 @@ the bytes of the log.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -26,6 +27,7 @@ from serving.query.query import connect
 pytestmark = [pytest.mark.jvm, pytest.mark.fault, pytest.mark.timeout(900)]
 
 SITE = Path(__file__).with_name("auction_site.py").read_text(encoding="utf-8")
+SIDE = Path(__file__).with_name("side_input.csv")
 # The same rows, by other code.
 CHANGES = {
     'where("auction % 123 = 0")': 'where("auction = 123 * (auction div 123)")',
@@ -47,6 +49,8 @@ def test_the_queries_are_right_live_killed_replayed_and_undone(
 
     # Most of a job's first slice of so many tables is to compile their plans.
     monkeypatch.setenv(*interpreted().popitem())
+    (tmp_path / "site" / "pipelines").mkdir(parents=True)
+    shutil.copy(SIDE, tmp_path / "site" / "pipelines")
     with platform(tmp_path / "site", auction_site=SITE) as bed:
         send(bed, 2_000)
         bed.must("deploy", "--yes")

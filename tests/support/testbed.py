@@ -107,7 +107,7 @@ class Testbed:
             "KAPPA__SERVE__LISTEN": listen,
             **({} if whole else without),
         }
-        (folder / "pipelines").mkdir(parents=True)
+        (folder / "pipelines").mkdir(parents=True, exist_ok=True)
         (folder / "kappa.toml").write_text(settings, encoding="utf-8")
         self.store = Store(load_settings(folder).root_url)
 
