@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kappa.declare.expiry import Expiry
 from msgspec.structs import replace
 
 from kappa import Table, Topic, View, count, pipeline, set_, sum_, tumble
 from kappa.base.duck import open_connection
 from kappa.base.errors import Broken
+from kappa.declare.parts.expiry import Expiry
 from kappa.state.build import table_path
 from kappa.state.log_clock import log_clock
 from kappa.state.offsets import Offsets
