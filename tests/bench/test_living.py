@@ -97,6 +97,7 @@ def test_the_probe_writes_what_its_answers_have_folded(tmp_path: Path) -> None:
         "day",
         "queries",
         "tables",
+        "views",
         "standard",
         "keys",
         "warm",
