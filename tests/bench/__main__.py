@@ -22,6 +22,7 @@ import freshness
 import queries
 import startup
 import tables
+import views
 from bids import ensure_input, topic_files, warm_page_cache
 from cells import CELLS, FEWEST_EVENTS, GROUPS, KAPPA, TASKS, Cell
 from figures import Round, comparable
@@ -59,6 +60,7 @@ _OWN: Mapping[str, tuple[Callable[[Path, int], Report | None], str, int]] = {
     "freshness": (freshness.main, "events", 5_000_000),
     "day": (day.main, "rounds", 20),
     "tables": (tables.main, "rounds", 60),
+    "views": (views.main, "events", 5_000_000),
 }
 
 

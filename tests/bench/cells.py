@@ -44,6 +44,76 @@ def bench(bids):
 """
 )
 
+_TOTALS_WANTED = (
+    "select bidder, count(*) as bids, sum(price)::bigint as total, min(price) as lowest, "
+    "max(price) as highest from bids group by bidder"
+)
+
+# A second stage by the same key.
+_STAGES = _TOTALS.replace("import Table, Topic,", "import Table, Topic, View,", 1).replace(
+    "fold=FOLD)])",
+    """fold=FOLD), View(
+    "spread",
+    "select bidder, highest - lowest as spread, total / bids as mean from totals",
+    keys=("bidder",),
+)])""",
+    1,
+)
+
+# An auction is open for an hour of the events' own time.
+OPEN_MS = 3_600_000
+# Query 4 of Nexmark, whose auctions are made of their bids: the winning bid of each auction, and
+# what is paid on average in each category.
+WINNING = f"""
+select a.auction, a.category, max(b.price) as price, count(*) as bids
+from auctions a
+join bids b on b.auction = a.auction and b.ms between a.opened and a.opened + {OPEN_MS}
+group by all
+"""
+_AUCTIONS = (
+    "from kappa import Table, Topic, View, max_, min_, pipeline\n"
+    + _TOPIC
+    + """
+FOLD = {{"category": max_("category"), "opened": min_("ms")}}
+TABLES = [Table("bids"), Table("auctions", keys=("auction",), fold=FOLD)]
+VIEWS = []
+
+
+@pipeline(reads={{"bids": BIDS}}, writes=[*TABLES, *VIEWS])
+def bench(bids):
+    return {{
+        "bids": bids.selectExpr("auction", "price", "dateTime as ms"),
+        "auctions": bids.selectExpr("auction", "auction % 50 as category", "dateTime as ms"),
+    }}
+"""
+)
+_Q4 = _AUCTIONS.replace(
+    "VIEWS = []",
+    f'''VIEWS = [
+    View("winning", """{WINNING}""", keys=("auction",)),
+    View(
+        "by_category",
+        "select category, avg(price) as price, count(*) as auctions from winning group by category",
+        keys=("category",),
+    ),
+]''',
+    1,
+)
+_AUCTIONS_RETURN = {
+    "bids": "auction bigint, price bigint, ms bigint",
+    "auctions": "auction bigint, category bigint, ms bigint",
+}
+_AUCTIONS_WANTED = {
+    "bids": "select auction, price, ms from bids",
+    "auctions": (
+        "select auction, auction % 50 as category, min(ms) as opened from bids group by auction"
+    ),
+}
+_WINNING_WANTED = f"""
+    select auction, auction % 50 as category, max(price) as price, count(*) as bids
+    from (select *, min(ms) over (partition by auction) as opened from bids)
+    where ms <= opened + {OPEN_MS} group by auction"""
+
 _PROJECTION = (
     "from kappa import Table, Topic, pipeline\n"
     + _TOPIC
@@ -157,13 +227,45 @@ TASKS = {
             "count, sum, min and max by key",
             _TOTALS,
             {"totals": "bidder bigint, price bigint"},
+            {"totals": _TOTALS_WANTED},
+            slowest=20_000,
+        ),
+        Task(
+            "stages",
+            "the same, and a maintained view over them",
+            _STAGES,
+            {"totals": "bidder bigint, price bigint"},
             {
-                "totals": (
-                    "select bidder, count(*) as bids, sum(price)::bigint as total, min(price) as "
-                    "lowest, max(price) as highest from bids group by bidder"
-                )
+                "totals": _TOTALS_WANTED,
+                "spread": (
+                    "select bidder, max(price) - min(price) as spread, "
+                    "sum(price)::bigint / count(*) as mean from bids group by bidder"
+                ),
             },
             slowest=20_000,
+        ),
+        Task(
+            "auctions",
+            "bids, and their auctions",
+            _AUCTIONS,
+            _AUCTIONS_RETURN,
+            _AUCTIONS_WANTED,
+            slowest=10_000,
+        ),
+        Task(
+            "q4",
+            "the same, with the winning bid of each and their average by category",
+            _Q4,
+            _AUCTIONS_RETURN,
+            {
+                **_AUCTIONS_WANTED,
+                "winning": _WINNING_WANTED,
+                "by_category": (
+                    "select category, avg(price) as price, count(*) as auctions "
+                    f"from ({_WINNING_WANTED}) group by category"
+                ),
+            },
+            slowest=10_000,
         ),
         Task(
             "projection",

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from cells import Cell
 from ground import say, under
 from kappa_job import warm_in
-from living import Platform
+from living import ASKED, Platform
 from screen import Report
 
 from demo.judgement.freshness import Freshness, measure
@@ -73,17 +73,13 @@ def main(home: Path, events: int) -> Report | None:
     rates: list[float] = []
     with platform.up():
         say(f"{events:,} events serve")
-        stretches = [
-            _stretch(platform, rate, "nothing", lambda: time.sleep(_SECONDS)) for rate in RATES
-        ]
+        stretches = [stretch(platform, rate, "nothing") for rate in RATES]
         alone = _replay(platform, 1)
         stretches.append(
-            _stretch(platform, RATES[0], "a replay", lambda: rates.append(_replay(platform, 2)))
+            stretch(platform, RATES[0], "a replay", lambda: rates.append(_replay(platform, 2)))
         )
         platform.archive_all()
-        stretches.append(
-            _stretch(platform, RATES[-1], "the archiver", lambda: time.sleep(_SECONDS))
-        )
+        stretches.append(stretch(platform, RATES[-1], "the archiver"))
         wrong = platform.wrong(say)
     if wrong is not None:
         say(f"no figure: what serves is not the oracle's: {wrong}")
@@ -93,13 +89,21 @@ def main(home: Path, events: int) -> Report | None:
     return Report(_line(found), json.dumps(asdict(found), indent=1), _page(found))
 
 
-def _stretch(
-    platform: Platform, rate: int, beside: str, meanwhile: Callable[[], object]
+def stretch(
+    platform: Platform,
+    rate: int,
+    beside: str,
+    meanwhile: Callable[[], object] = lambda: time.sleep(_SECONDS),
+    *,
+    query: str = ASKED,
 ) -> Stretch:
-    """Sends live events at a rate while `meanwhile` runs, after a time to warm up."""
+    """Sends live events at a rate while `meanwhile` runs, after a time to warm up.
+
+    Without that they are sent for a minute. The probe asks the `query`.
+    """
     name = f"{rate}-{secrets.token_hex(2)}"
     ledger, answers = platform.folder / f"{name}.parquet", platform.folder / f"{name}.jsonl"
-    with platform.live_events(rate, ledger, answers):
+    with platform.live_events(rate, ledger, answers, query):
         time.sleep(_WARM_SECONDS)
         before, since = platform.taken(), time.monotonic()
         meanwhile()

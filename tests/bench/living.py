@@ -1,8 +1,8 @@
 """A whole platform, live, for cells that measure it as users run it.
 
 It types `kappa up` and `kappa deploy`, starts a producer at a steady rate (scripts/paced.py) and a
-probe that queries (scripts/probe.py). The pipeline is the bench's totals by key. All files are in
-one folder, and a mark in the environment finds its processes.
+probe that queries (scripts/probe.py). The pipeline is the bench's totals by key, or that of another
+task. All files are in one folder, and a mark in the environment finds its processes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bids import Input, bids
@@ -29,6 +29,7 @@ from demo.processes.family import MARK, ensure_gone, members
 from kappa.base.errors import KappaError
 from kappa.base.settings import load_settings
 from kappa.broker.sizes import partition_bytes
+from kappa.code.task import SPARES, doors
 from kappa.journal.journal import Journal
 from kappa.log.client import Log
 from kappa.state.build import read_birth
@@ -45,14 +46,15 @@ _PATIENCE_SECONDS = 900.0
 _NAP_SECONDS = 0.1
 _NEARLY = 50_000
 _TICK = os.sysconf("SC_CLK_TCK")
+_JOB = "kappa.engine.job.job"
 # Whose CPU it is, by a word in the command of a process of its session.
 _ROLES = {
     "kappa.engine.archive.archiver": "archiver",
-    "kappa.engine.job.job": "job",
+    _JOB: "job",
     "kafka.Kafka": "broker",
 }
 # The table's size is in the answer, so all of it is read.
-_ASKED = "select count(*), sum(bids)::bigint from totals"
+ASKED = "select count(*), sum(bids)::bigint from totals"
 _SETTINGS = """
 [engine]
 maintenance_seconds = 10
@@ -67,6 +69,9 @@ keep_seconds = 120
 # So often that a minute has its share of it.
 [archive]
 every_seconds = 5
+# What was replaced folds no more beside what is measured.
+[rollout]
+soak = "1s"
 """
 
 
@@ -110,6 +115,22 @@ class Platform:
     def kappa(self, *arguments: str) -> str:
         """Runs a command, which must succeed; gives what it prints."""
         return typed(self.folder, self.environment, *arguments)
+
+    def turn_to(self, task: str, number: int) -> None:
+        """Deploys the pipeline of a task in place of the one before, and waits until that ended."""
+        self.cell = replace(self.cell, task=task)
+        self.declare(number)
+        # What readers of the one before had may be gone.
+        self.kappa("deploy", "--yes", "--allow-breaking")
+        self.wait_for_all()
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while len(self._jobs()) > 1 or not any(doors(self.store.path(SPARES))):
+            if time.monotonic() > deadline:
+                raise KappaError(f"{len(self._jobs())} jobs run, and a spare is not ready")
+            time.sleep(_NAP_SECONDS)
+
+    def _jobs(self) -> list[int]:
+        return [each.pid for each in members(self.mark) if _JOB in each.command]
 
     @property
     def log(self) -> Log:
@@ -178,15 +199,19 @@ class Platform:
             size,
         )
         birth = read_birth(self.store, self.live)
-        served = f"({tables_of(birth, newest, self.store)['totals'].sql})"
-        return Oracle(
-            log.bootstrap_servers, given, self.cell, self.folder / "oracle", say
-        ).differences({"totals": served})
+        served = tables_of(birth, newest, self.store)
+        # It consumes the log once per folder, and the log grows.
+        oracle = self.folder / f"oracle-{newest.build}-{newest.number}"
+        return Oracle(log.bootstrap_servers, given, self.cell, oracle, say).differences(
+            {table: f"({served[table].sql})" for table in TASKS[self.cell.task].wanted}
+        )
 
     @contextmanager
-    def live_events(self, rate: int, ledger: Path, answers: Path) -> Iterator[None]:
+    def live_events(
+        self, rate: int, ledger: Path, answers: Path, query: str = ASKED
+    ) -> Iterator[None]:
         """Sends events at a steady rate beside the block, and queries; leaves a file of each."""
-        with self.script("probe", str(self.store.folder), PIPELINE, str(answers), _ASKED):
+        with self.script("probe", str(self.store.folder), PIPELINE, str(answers), query) as probe:
             with self.script(
                 "paced",
                 self.log.bootstrap_servers,
@@ -200,13 +225,14 @@ class Platform:
             # However late the last one is seen, it counts.
             self.wait_for_all()
             end, deadline = self.end(), time.monotonic() + _PATIENCE_SECONDS
-            while not _last_answer(answers).covers(end):
+            # A probe that has ended is told by `script`.
+            while probe.poll() is None and not _last_answer(answers).covers(end):
                 if time.monotonic() > deadline:
                     raise KappaError(f"no answer has come to {end}")
                 time.sleep(_NAP_SECONDS)
 
     @contextmanager
-    def script(self, name: str, *arguments: str) -> Iterator[None]:
+    def script(self, name: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
         """Runs a script beside the block; it ends with it, and must end well."""
         with (self.folder / f"{name}.log").open("wb") as said:
             process = subprocess.Popen(
@@ -218,7 +244,7 @@ class Platform:
             )
             assert process.stdin is not None
             try:
-                yield
+                yield process
             finally:
                 process.stdin.close()
                 code = process.wait(_PATIENCE_SECONDS)

@@ -1,7 +1,11 @@
-"""Reports of cells without rivals: their ratios are those of their figures."""
+"""Reports of cells without rivals: their ratios are those of their figures; and their probe."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import day
@@ -10,9 +14,12 @@ import pytest
 import startup
 from day import Look
 from freshness import Found, Stretch
+from living import SCRIPTS, TREE
 from screen import placed
+from served import DELAYS, ROWS_OF_DELAYS, Platform
 
 from demo.judgement.freshness import Freshness
+from kappa.state.store import Store
 
 DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "performance.md").read_text(
     encoding="utf-8"
@@ -61,6 +68,26 @@ def test_a_start_is_told_in_seconds_and_in_empty_machines() -> None:
     assert "| imports | 0.25 |" in told.page
 
 
+@pytest.mark.slow
+def test_the_probe_writes_what_its_answers_have_folded(tmp_path: Path) -> None:
+    Platform(Store(tmp_path)).serve("bench", {DELAYS: ROWS_OF_DELAYS})
+    probe = [sys.executable, str(SCRIPTS / "probe.py"), str(tmp_path), "bench", "/dev/stdout"]
+
+    with subprocess.Popen(
+        [*probe, "select count(*) from delays"],
+        env={**os.environ, "PYTHONPATH": str(TREE)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        line = json.loads(process.stdout.readline())
+        process.stdin.close()
+
+    assert line["offsets"] == {"flights": {"0": 12}}
+    assert process.returncode == 0
+
+
 @pytest.mark.parametrize(
     "cell",
     [
@@ -70,6 +97,7 @@ def test_a_start_is_told_in_seconds_and_in_empty_machines() -> None:
         "day",
         "queries",
         "tables",
+        "views",
         "standard",
         "keys",
         "warm",

@@ -30,7 +30,7 @@ def ensure_answered(built: Rehearsal, log: MemoryLog, end: Offsets) -> dict[str,
         for topic, partition, offset, micros, _, value, _ in log.records
         if offset < end.at(topic, partition)
     )
-    served = tables_of(built.birth, built.publisher.newest.versions, built.store, listed=files)
+    served = tables_of(built.birth, built.publisher.newest, built.store, listed=files)
     with open_connection() as duck:
         for name, table in served.items():
             duck.execute(f"create view {name} as {table.sql}")

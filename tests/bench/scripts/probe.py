@@ -26,11 +26,7 @@ store, stop = Store(root), stop_at_end_of_input()
 with Path(out).open("w", encoding="utf-8") as lines:
     while not stop.wait(PAUSE_SECONDS):
         found = answer(store, sql)
+        offsets = found.offsets[found.snapshot.serving[pipeline]].plain()
         # Whoever started it reads along.
-        lines.write(
-            json.dumps(
-                {"at": time.monotonic(), "offsets": found.offsets[found.serving[pipeline]].plain()}
-            )
-            + "\n"
-        )
+        lines.write(json.dumps({"at": time.monotonic(), "offsets": offsets}) + "\n")
         lines.flush()

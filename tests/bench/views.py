@@ -1,0 +1,173 @@
+"""The cost of maintained views: to a slice, to the freshness of answers, and to a replay.
+
+    python tests/bench --cell views
+
+A slice touches 300 keys of large tables under a view (touched.py). A platform serves totals by key,
+with and without a view over them, while events are sent at a steady rate and a probe asks the last
+stage (living.py). A new build replays the bids and auctions of Nexmark's query 4, with and without
+its two views. The second and the third are taken in turns, as ratios. What each stores must equal
+what DuckDB computes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bids import ensure_input, topic_files, warm_page_cache
+from cells import FEWEST_EVENTS, TASKS, Cell
+from freshness import KEYS, RATES, stretch
+from ground import ground, last_line, say, take, under
+from kappa_job import KappaJob
+from living import ASKED, Platform
+from oracle import Oracle
+from rivals import Attempt
+from screen import Report, spread_of
+from touched import KEYS as TOUCHED
+from touched import seconds_added
+
+from kappa.base.errors import KappaError
+
+_ROUNDS = 3
+# What a live table has folded before does not change what a slice costs there.
+_MOST_SERVED = 500_000
+# What the probe asks: the last stage.
+_QUERIES = {
+    "totals": ASKED,
+    "stages": "select count(*), sum(spread)::bigint from spread",
+}
+_REPLAYED = ("auctions", "q4")
+_MARGIN_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """All that was measured, in seconds.
+
+    `slices` are what the view adds to slices over tables of so many `rows`, by the auctions that
+    get bids. `fresh` are the medians of freshness, and `replays` the replays of so many `events`:
+    by task, round by round.
+    """
+
+    rows: int
+    events: int
+    slices: Mapping[str, Sequence[float]]
+    fresh: Mapping[str, Sequence[float]]
+    replays: Mapping[str, Sequence[float]]
+    load: float
+
+
+def main(home: Path, events: int) -> Report | None:
+    """Measures all; None where rows were not the oracle's. Tables have two rows for each event."""
+    if events < FEWEST_EVENTS:
+        raise SystemExit(f"{events} events are too few to measure: give at least {FEWEST_EVENTS}")
+    load = os.getloadavg()[0]
+    if (slices := seconds_added(home, 2 * events)) is None:
+        return None
+    if (fresh := _fresh(home, min(events, _MOST_SERVED))) is None:
+        return None
+    if (replays := _replays(home, events)) is None:
+        return None
+    return _report(Added(2 * events, events, slices, fresh, replays, load))
+
+
+def _fresh(home: Path, events: int) -> Mapping[str, Sequence[float]] | None:
+    platform = Platform(home, Cell("views", "totals", events, KEYS, _ROUNDS, ()))
+    found: dict[str, list[float]] = {task: [] for task in _QUERIES}
+    number = 0
+    with platform.up():
+        for _ in range(_ROUNDS):
+            for task, query in _QUERIES.items():
+                platform.turn_to(task, number := number + 1)
+                say(f"{task} serves")
+                live = stretch(platform, RATES[0], "nothing", query=query)
+                if (wrong := platform.wrong(say)) is not None:
+                    say(f"no figure: what serves is not the oracle's: {wrong}")
+                    return None
+                found[task].append(live.freshness.p50)
+    shutil.rmtree(platform.folder)
+    return found
+
+
+def _replays(home: Path, events: int) -> Mapping[str, Sequence[float]] | None:
+    kappa = KappaJob()
+    kappa.set_up(home)
+    cells = [Cell("views", task, events, KEYS, _ROUNDS, ()) for task in _REPLAYED]
+    found: dict[str, list[float]] = {task: [] for task in _REPLAYED}
+    with ground(home) as here:
+        servers, inputs = here.log.bootstrap_servers, home / "inputs"
+        given = ensure_input(here.log, cells[0], inputs, home, say)
+        oracles = {cell.task: Oracle(servers, given, cell, inputs, say) for cell in cells}
+        for number in range(_ROUNDS):
+            for cell in cells:
+                warm_page_cache(topic_files(home, cell.topic))
+                folder = home / "run" / "views"
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir(parents=True)
+                attempt = Attempt(cell, given, servers, folder)
+                most = _MARGIN_SECONDS + events / TASKS[cell.task].slowest
+                took = take(kappa.prepare(attempt), folder, most)
+                if took.timed_out or took.code != 0:
+                    raise KappaError(
+                        f"the replay of {cell.task} ended with {took.code}: {last_line(folder)}",
+                        hint=f"see {folder / 'output.log'}",
+                    )
+                wrong = oracles[cell.task].differences(kappa.result(attempt))
+                if wrong is not None:
+                    say(f"no figure: the result of {cell.task} is not the oracle's: {wrong}")
+                    return None
+                found[cell.task].append(took.wall)
+                say(
+                    f"round {number + 1}, {cell.task}: {took.wall:.1f} s, CPU {took.cpu:.1f} s, "
+                    f"peak {took.rss / 2**30:.2f} GiB, equal"
+                )
+                shutil.rmtree(folder)
+    return found
+
+
+def _report(found: Added) -> Report:
+    lately, random = (
+        spread_of([seconds * 1000 for seconds in found.slices[which]], "{:.0f}")
+        for which in ("open", "any")
+    )
+    fresh, views_fresh = (spread_of(found.fresh[task], "{:.2f}") for task in _QUERIES)
+    replay, views_replay = (spread_of(found.replays[task], "{:.1f}") for task in _REPLAYED)
+    fresher, longer = (_ratio(of) for of in (found.fresh, found.replays))
+    slices = len(found.slices["open"])
+    answers = f"freshness at {RATES[0]:,} events a second, p50, s: totals, and a view over them"
+    replayed = f"replay of {found.events:,} events, s: bids and auctions, and query 4's two views"
+    rows = (
+        (f"{TOUCHED} auctions opened lately: the view adds to a slice, ms", "", "", lately, "150"),
+        (f"{TOUCHED} auctions, any of all: likewise", "", "", random, ""),
+        (answers, fresh, views_fresh, fresher, "1.5"),
+        (replayed, replay, views_replay, longer, "1.3"),
+    )
+    page = [
+        "| what | without | with | added, or so many times | target |",
+        "|---|---:|---:|---:|---:|",
+        *(f"| {' | '.join(row)} |" for row in rows),
+        "",
+        (
+            f"Medians of {slices} slices, over tables of {found.rows:,} bids and as many auctions, "
+            f"and of {len(found.replays[_REPLAYED[0]])} rounds taken in turns; least and most in "
+            "brackets."
+        ),
+        "",
+        under(found.load),
+    ]
+    line = (
+        f"bench views, {found.rows} rows, {found.events} events: a view adds to a slice of "
+        f"{TOUCHED} keys {lately} ms, of random ones {random} ms; freshness with a second stage "
+        f"{fresher}x; a replay with views {longer}x; load {found.load:.1f}"
+    )
+    return Report(line, json.dumps(asdict(found), indent=1), "\n".join(page))
+
+
+def _ratio(seconds: Mapping[str, Sequence[float]]) -> str:
+    """Returns how many times as long the second task takes, round by round."""
+    one, other = seconds.values()
+    return spread_of([more / less for less, more in zip(one, other, strict=True)], "{:.2f}")
