@@ -34,8 +34,8 @@ class ReaderProcess:
 class TableView:
     """All that is shown of a table.
 
-    `sql` makes a view, as declared but for the indentation; `views` are those of the same pipeline
-    that are made of it.
+    `sql` makes a view, maintained or not, as declared but for the indentation; `views` are those of
+    the same pipeline that are made of it.
     """
 
     table: ServedTable
@@ -64,6 +64,8 @@ def table_view(
     born = next((each for each in birth.tables if each.name == table.name), None)
     folds: Mapping[str, tuple[str, str | None]] = {} if born is None else born.fold
     keys = () if born is None else born.keys
+    maintained = {each.name: each.view for each in birth.tables if each.view is not None}
+    queries = {**birth.views, **maintained}
 
     def role(column: str) -> str:
         if column in keys:
@@ -78,12 +80,10 @@ def table_view(
         tuple(ShownColumn(name, type_text(kind), role(name)) for name, kind in table.columns),
         keys,
         () if born is None else born.checks,
-        None
-        if born is not None or table.name not in birth.views
-        else cleandoc(birth.views[table.name]),
+        None if table.name not in queries else cleandoc(queries[table.name]),
         tuple(
             view
-            for view, sql in birth.views.items()
+            for view, sql in queries.items()
             if view != table.name and table.name in names_in(sql)
         ),
         _readers(leases, birth.folded_by),

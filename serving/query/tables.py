@@ -32,13 +32,15 @@ from serving.reader.table_sql import schema_of, type_text
 class ServedTable:
     """A served table or view, with its columns as (name, DuckDB's type).
 
-    A view is computed at reading: it has no version and no path. `where` is the condition for the
-    served rows in the table's files, None if all are. `recent` are (version, path) of the tables
-    that wait beside it. `broken` has the reason if it cannot be read; it has no rows and no columns
-    then. `pause` is that of its pipeline, if it is paused now.
+    Its `kind` is table, maintained view or view. A view is computed at reading: it has no version
+    and no path. `where` is the condition for the served rows in the table's files, None if all are.
+    `recent` are (version, path) of the tables that wait beside it. `broken` has the reason if it
+    cannot be read; it has no rows and no columns then. `pause` is that of its pipeline, if it is
+    paused now.
     """
 
     name: str
+    kind: str
     pipeline: str
     build: str
     rows: int | None
@@ -87,6 +89,7 @@ def _described_tables(reader: Reader, snapshot: Snapshot, store: Store) -> Itera
             rows, columns, broken = _contents(reader, pipeline, table.name)
             yield ServedTable(
                 table.name,
+                "table" if table.view is None else "maintained view",
                 pipeline,
                 build,
                 rows,
@@ -99,7 +102,7 @@ def _described_tables(reader: Reader, snapshot: Snapshot, store: Store) -> Itera
             )
         for view in birth.views:
             rows, columns, broken = _contents(reader, pipeline, view)
-            yield ServedTable(view, pipeline, build, rows, columns, broken=broken)
+            yield ServedTable(view, "view", pipeline, build, rows, columns, broken=broken)
 
 
 def _contents(
@@ -128,6 +131,7 @@ def tables_listing(found: Iterable[ServedTable], *, columns_as_text: bool = Fals
     rows = (
         (
             table.name,
+            table.kind,
             table.pipeline,
             table.build,
             table.rows,
@@ -146,7 +150,7 @@ def tables_listing(found: Iterable[ServedTable], *, columns_as_text: bool = Fals
     machines = ("version", "path", "where", "recent", "broken")
     paused_since = "paused_since"
     return Listing(
-        ("table", "pipeline", "build", "rows", "columns", *machines, paused_since),
+        ("table", "kind", "pipeline", "build", "rows", "columns", *machines, paused_since),
         tuple(rows),
         wide=frozenset(machines).union(
             () if any(table.pause for table in found) else (paused_since,)

@@ -54,6 +54,8 @@ WINNING = """
         View("per_bidder", "select bidder, count(*) as n, sum(price) as total, max(price) as most,"
              " sum(price) / count(price) as mean from bids where auction > 0 group by bidder",
              keys=("bidder",)),
+        View("since", "select b.auction, b.price, t.n, t.most from bids b asof left join totals t"
+             " on b.auction = t.auction and b.price >= t.n", by=("auction",)),
         View("sizes", "select bids, count(*) as auctions, sum(price) filter (category = 'a') as a"
              " from winning group by bids", keys=("bids",)),
         View("busy", "select auction from totals where n > 2"),
