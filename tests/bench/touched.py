@@ -129,7 +129,7 @@ class _Build:
             )
             for birth in _BIRTHS
         }
-        self._views = MaintainedViews(list(self._writers.values()), _BIRTH)
+        self._views = MaintainedViews(list(self._writers.values()), _BIRTH, are_current=False)
         self._end = 0
 
     def fill(self, rows: int) -> None:

@@ -88,20 +88,21 @@ class Legwork:
             stop=self._stop,
         )
         publisher.take_over()
+        newest = Frontiers(self._store, self._build).newest()
+        within = newest is not None and Legs(self._store, self._build).is_within(newest.offsets)
         slices = SliceFolder(
             self._store,
             birth,
             pipeline,
             log,
             driver_rows=engine.driver_rows,
+            views_are_current=not within,
             merging=Merging(engine.merge_bytes, engine.large_rows),
             slice_seconds=engine.slice_seconds,
         )
         try:
             slices.guard.check_topics()
-            slices.guard.check_heard(
-                Frontiers(self._store, self._build).newest(), datetime.now(UTC)
-            )
+            slices.guard.check_heard(newest, datetime.now(UTC))
             slices.guard.check_kept(publisher.begin(slices.first_frontier()).offsets)
             slices.guard.check_end(publisher.newest)
             keep_base(self._store, birth, publisher.newest)

@@ -62,6 +62,7 @@ class SliceFolder:
         log: Log,
         *,
         driver_rows: int,
+        views_are_current: bool = True,
         merging: Merging = AT_ONCE,
         slice_seconds: float = math.inf,
         archives: Archives | None = None,
@@ -70,7 +71,7 @@ class SliceFolder:
 
         A slice of at most `driver_rows` offsets is decoded in this process. `TableWriter` decides
         what of a larger one is committed here; `slice_seconds`: see `SliceLimit`. Archives are
-        those of the store, unless others are given.
+        those of the store, unless others are given. `views_are_current`: see `MaintainedViews`.
         """
         births = {table.name: table for table in birth.tables}
         scratch = store.path(f"{folder(birth.build)}/slice")
@@ -80,7 +81,7 @@ class SliceFolder:
         self._decoded_folder = store.path(f"{folder(birth.build)}/{DECODED}")
         take_back_to_frontier(store, birth)
         self.writers = open_tables(store, birth, pipeline, driver_rows=driver_rows, merging=merging)
-        self._views = MaintainedViews(self.writers, birth)
+        self._views = MaintainedViews(self.writers, birth, are_current=views_are_current)
         self.splits = Splits(store, birth.build)
         self._identities = Identities(
             store.path(f"{folder(birth.build)}/identities"), pipeline.topics, birth.origin_offsets

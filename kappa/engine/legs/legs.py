@@ -105,6 +105,11 @@ class Legs:
         found = (self._records.get(number) for number in self._records.numbers())
         return any(leg is not None and leg.kind is LegKind.TAIL for leg in found)
 
+    def is_within(self, done: Offsets) -> bool:
+        """Returns True within a bounded leg of a build that has had no tail, at these offsets."""
+        last = self.last()
+        return last is not None and not self.has_tailed() and not done.covers(last.end)
+
     def begin(self, leg: Leg) -> Leg:
         """Writes a leg down. Raises Taken if another process has begun one of that number."""
         failpoint("leg.before_put")

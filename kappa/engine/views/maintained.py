@@ -44,14 +44,18 @@ _MOST_KEYS = 100_000
 class MaintainedViews:
     """The maintained views among the tables of one build."""
 
-    def __init__(self, writers: Sequence[TableWriter], birth: Birth) -> None:
-        """Takes all tables of the build; a view comes after those it reads."""
+    def __init__(self, writers: Sequence[TableWriter], birth: Birth, *, are_current: bool) -> None:
+        """Takes all tables of the build; a view comes after those it reads.
+
+        They `are_current` unless slices before have left them to the end of a leg.
+        """
         self._birth = birth
         lists = FileLists()
-        self._sources = {writer.birth.name: ViewSource(writer, lists) for writer in writers}
+        clock = log_clock(birth, writers[0].mark().log_time) if writers else None
+        self._sources = {writer.birth.name: ViewSource(writer, lists, clock) for writer in writers}
         self._views = [writer for writer in writers if writer.birth.view is not None]
-        # What a job before has left is not known: it may have ended within a leg.
-        self._stale = {writer.birth.name for writer in self._views}
+        # Those that are computed whole next.
+        self._stale = set() if are_current else {writer.birth.name for writer in self._views}
         self._ways = ways_of(writer.birth for writer in writers)
         self._duck: Connection | None = None
 

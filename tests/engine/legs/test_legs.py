@@ -130,3 +130,18 @@ def test_a_mark_is_read_as_it_was_written() -> None:
     for damaged in (None, "", "{}", "[]", made.to_json()[:-5]):
         with pytest.raises(Broken):
             parse_mark(damaged, where="here")
+
+
+def test_a_build_is_within_a_leg_until_its_end_or_its_first_tail(tmp_path: Path) -> None:
+    legs, start = Legs(Store(tmp_path), "b"), Offsets({"t": {0: 0, 1: 0}})
+    assert not legs.is_within(start)
+
+    legs.begin(catch_up(1, start, END, at_most=40))
+
+    assert legs.is_within(start)
+    assert legs.is_within(Offsets({"t": {0: 100, 1: 49}}))
+    assert not legs.is_within(END)
+    legs.begin(tail(2, END))
+    later = catch_up(3, END, Offsets({"t": {0: 200, 1: 50}}), at_most=40)
+    legs.begin(later)
+    assert not legs.is_within(END)
