@@ -15,12 +15,17 @@ from serving.reader.relations import tables_of
 
 
 def memory_log(events: Iterable[Made]) -> MemoryLog:
-    """Returns a log of these events, each in the partition of its key."""
+    """Returns a log of these events."""
     log = MemoryLog()
+    put(log, events)
+    return log
+
+
+def put(log: MemoryLog, events: Iterable[Made]) -> None:
+    """Adds events to a log, each in the partition of its key."""
     for each in events:
         partition = int(each.key) % PARTITIONS[each.topic]
         log.add(each.topic, partition, each.value, key=each.key, ms=each.sent_ms)
-    return log
 
 
 def ensure_answered(built: Rehearsal, log: MemoryLog, end: Offsets) -> dict[str, Rows]:

@@ -3,6 +3,7 @@
     python tests/nexmark/nexmark_table.py [EVENTS]
 
 It folds so many events in this process, compares all queries with the oracle, and prints the table.
+A second one has the cost of each maintained view in the slice of the last thousand.
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ from pathlib import Path
 from auction_events import auction_events
 from auction_oracle import ANSWERS, Rows
 from auction_site import auction_site
-from nexmark_log import ensure_answered, memory_log
+from nexmark_log import ensure_answered, put
 
-from kappa.engine.children.rehearsal import Rehearsal, local_pipeline
+from kappa.base.clock import Stopwatch
+from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
 from kappa.state.build import Birth
 from kappa.state.table import TableBirth
 from kappa.views.ways import ways_of
 
 # As many as the page tells of.
 EVENTS = 5_000
+LAST = 1_000
 _ASKED = {
     "q0": "the bids as they are",
     "q1": "the bids in euros",
@@ -73,14 +76,27 @@ def _kept(kept: TableBirth) -> str:
     return f"folded; keys {keys}" if kept.keys else "appended"
 
 
+def costs(watch: Stopwatch) -> Iterator[str]:
+    """Yields the lines of the table of costs, in milliseconds."""
+    yield "| view | ms |"
+    yield "|---|---:|"
+    for step, seconds in watch.seconds.items():
+        if step.startswith("view "):
+            yield f"| {step.removeprefix('view ')} | {seconds * 1000:.0f} |"
+
+
 def main(events: int) -> None:
     """Folds the events in one slice, and prints the table."""
-    log = memory_log(auction_events(events))
+    log, made_events = MemoryLog(), [*auction_events(events)]
+    put(log, made_events[:-LAST])
+    watch = Stopwatch()
     with tempfile.TemporaryDirectory() as folder, local_pipeline(auction_site) as made:
         built = Rehearsal(Path(folder), made, log, driver_rows=events)
         built.fold(log.end)
+        put(log, made_events[-LAST:])
+        built.fold(log.end, watch)
         answered = ensure_answered(built, log, log.end)
-        print("\n".join(table(built.birth, answered)))
+        print("\n".join([*table(built.birth, answered), "", *costs(watch)]))
         built.close()
 
 

@@ -197,10 +197,10 @@ class Rehearsal:
         )
         self.publisher.begin(self.slices.first_frontier())
 
-    def fold(self, end: Offsets) -> Slice:
-        """Folds the next slice, up to `end`, and returns it."""
+    def fold(self, end: Offsets, watch: Stopwatch | None = None) -> Slice:
+        """Folds the next slice, up to `end`, and returns it; `watch` has the time of its steps."""
         piece = self._next(end)
-        self.fold_slice(piece)
+        self._fold(piece, self.publisher, watch)
         return piece
 
     def fold_slice(self, piece: Slice) -> None:
@@ -219,8 +219,9 @@ class Rehearsal:
             self._leg, newest.slice + 1 if newest.leg == self._leg else 0, newest.offsets, end
         )
 
-    def _fold(self, piece: Slice, publisher: Publisher) -> None:
-        self.slices.fold(piece, lambda: self._spark, self._log, publisher, Stopwatch())  # type: ignore[arg-type]  # what a source gives, from memory
+    def _fold(self, piece: Slice, publisher: Publisher, watch: Stopwatch | None = None) -> None:
+        watch = watch or Stopwatch()
+        self.slices.fold(piece, lambda: self._spark, self._log, publisher, watch)  # type: ignore[arg-type]  # what a source gives, from memory
 
     def table(self, name: str) -> pa.Table:
         """Reads the rows of a table at the frontier, with the platform's own columns."""

@@ -65,16 +65,6 @@ class MaintainedViews:
         Views that are not `are_due` yet keep their rows, and are computed later. Raises Broken if a
         view cannot be computed, or has several rows of one key.
         """
-        if self._views:
-            with watch.step("views"):
-                self._commit(mark, spark, are_due=are_due)
-
-    def close(self) -> None:
-        """Ends its DuckDB."""
-        if self._duck is not None:
-            self._duck.close()
-
-    def _commit(self, mark: Mark, spark: SparkSession, *, are_due: bool) -> None:
         views = {writer.birth.name for writer in self._views}
         changed = {name for name, source in self._sources.items() if source.has_changed} - views
         clock = log_clock(self._birth, mark.log_time)
@@ -86,12 +76,18 @@ class MaintainedViews:
             name, reads = writer.birth.name, changed.intersection(writer.birth.reads)
             if reads and not are_due:
                 self._stale.add(name)
-            rows: Rows = None
-            if are_due and (reads or name in self._stale):
-                rows = self._changes(writer, mark, spark, reads)
-            writer.commit(rows, mark)
+            with watch.step(f"view {name}"):
+                rows: Rows = None
+                if are_due and (reads or name in self._stale):
+                    rows = self._changes(writer, mark, spark, reads)
+                writer.commit(rows, mark)
             if writer.has_new_rows:
                 changed.add(name)
+
+    def close(self) -> None:
+        """Ends its DuckDB."""
+        if self._duck is not None:
+            self._duck.close()
 
     def _changes(
         self, writer: TableWriter, mark: Mark, spark: SparkSession, changed: set[str]

@@ -1,4 +1,4 @@
-"""I11 where rows of a view's tables expire: the view loses what followed from them, and no more."""
+"""I11 where rows of a view's tables expire: it loses what followed from them, and no more."""
 
 from __future__ import annotations
 

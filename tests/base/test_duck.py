@@ -1,0 +1,21 @@
+"""What every connection to DuckDB has in common."""
+
+from __future__ import annotations
+
+import pytest
+
+from kappa.base.duck import open_connection
+
+
+@pytest.mark.parametrize("rows", [3, 5_000])
+def test_an_as_of_join_means_the_same_over_few_rows_and_many(rows: int) -> None:
+    with open_connection() as duck:
+        duck.execute(f"create table events as select 1 as k, null::int as t from range({rows})")
+        duck.execute("create table rates as from (values (1, 2), (1, 4)) as _(k, since)")
+
+        found = duck.execute(
+            "select distinct since from events e asof left join rates r"
+            " on e.k = r.k and e.t >= r.since"
+        ).fetchall()
+
+        assert found == [(4,)]
