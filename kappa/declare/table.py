@@ -57,7 +57,6 @@ class Table:
             checks=["visits > 0"],
             max_removed=0.1,
         )
-        Table("slow_visits")
         Table("rates", file="rates.csv", keys=("currency",), columns="currency string, rate double")
         Table("slow_visits", expire="at", after="7 days")
     """
