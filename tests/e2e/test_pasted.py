@@ -46,6 +46,10 @@ NOT_RUN = {
     "docs/howto/secure.md": "listens on all addresses, which no test may",
     "docs/reference/http.md": "a stream without an end: tests/serving/http/test_http.py reads it",
     "docs/performance.md": "make bench, for hours: tests/bench has short forms of its cells",
+    **dict.fromkeys(
+        (f"docs/gallery/{name}.md" for name in ("ads", "fraud", "hits", "iot", "shop", "trending")),
+        "copies from a clone: tests/gallery/test_gallery.py gives the answers they show",
+    ),
     "CONTRIBUTING.md": "make targets, which CI runs, and make check of this very tree",
 }
 
