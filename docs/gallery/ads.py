@@ -1,4 +1,4 @@
-"""Ads: each impression with its first click within ten minutes, and what a campaign got of them."""
+"""Ads: each impression with its first click within ten minutes, and totals by campaign."""
 
 from pyspark.sql import DataFrame
 

@@ -1,4 +1,4 @@
-"""Makes events of ads: `python ads_events.py impressions | kappa produce impressions -`."""
+"""Makes events of ads: `ads_events.py impressions | kappa produce impressions -`."""
 
 import argparse
 import json

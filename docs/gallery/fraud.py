@@ -1,4 +1,4 @@
-"""Fraud: three failed logins, one that succeeds, then a large transfer, within ten minutes each."""
+"""Fraud: a large transfer soon after a login that succeeds behind failed ones."""
 
 from pyspark.sql import DataFrame
 

@@ -1,4 +1,4 @@
-"""Makes events of a bank: `python fraud_events.py logins | kappa produce logins -`."""
+"""Makes events of a bank: `fraud_events.py logins | kappa produce logins -`."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""Sensors: readings by five minutes, late ones among them, and an alarm for each silent sensor."""
+"""Sensors: readings by five minutes, late ones too, and an alarm for a silent sensor."""
 
 from collections.abc import Iterator
 from datetime import timedelta

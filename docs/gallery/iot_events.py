@@ -1,4 +1,4 @@
-"""Makes readings of sensors: `python iot_events.py | kappa produce measurements - --envelope`."""
+"""Makes readings: `iot_events.py | kappa produce measurements - --envelope`."""
 
 import argparse
 import json

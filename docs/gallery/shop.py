@@ -1,4 +1,4 @@
-"""A shop: revenue by the country in which a customer lives now, and by category of product."""
+"""A shop: revenue by a customer's country of now, and by category of product."""
 
 from pyspark.sql import DataFrame
 

@@ -1,4 +1,4 @@
-"""The gallery: each pipeline gives what plain Python finds in the same events, and holds the laws.
+"""The gallery: its pipelines give what plain Python finds in the same events, and hold laws.
 
 Its pages are true: the ways of views, and the answers to queries, are those of the code.
 """
