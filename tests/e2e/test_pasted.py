@@ -46,7 +46,11 @@ NOT_RUN = {
     "docs/howto/secure.md": "listens on all addresses, which no test may",
     "docs/reference/http.md": "a stream without an end: tests/serving/http/test_http.py reads it",
     "docs/performance.md": "make bench, for hours: tests/bench has short forms of its cells",
-    "docs/explain/nexmark.md": "a script of this tree: tests/nexmark/test_nexmark.py compares its table",
+    "docs/explain/nexmark.md": "a script of this tree: test_nexmark.py compares its table",
+    **dict.fromkeys(
+        (f"docs/gallery/{name}.md" for name in ("ads", "fraud", "hits", "iot", "shop", "trending")),
+        "copies from a clone: tests/gallery/test_gallery.py gives the answers they show",
+    ),
     "CONTRIBUTING.md": "make targets, which CI runs, and make check of this very tree",
 }
 

@@ -1,0 +1,71 @@
+"""Fraud: a large transfer soon after a login that succeeds behind failed ones."""
+
+from pyspark.sql import DataFrame
+
+from kappa import Table, Topic, View, pipeline
+
+LOGINS = Topic(
+    "logins",
+    key="account",
+    event="id string not null, account string not null, ok boolean not null, at timestamp not null",
+)
+TRANSFERS = Topic(
+    "transfers",
+    key="account",
+    event="""
+        id string not null, account string not null, amount decimal(12,2) not null,
+        at timestamp not null
+    """,
+)
+
+
+@pipeline(
+    reads={"logins": LOGINS, "transfers": TRANSFERS},
+    writes=[
+        Table("logins"),
+        Table("transfers"),
+        View(
+            "break_ins",
+            """
+            select entered.account, entered.id as login, entered.at as entered_at,
+                count(*) as failed
+            from logins entered
+            join logins tried on tried.account = entered.account
+                and tried.at between entered.at - interval '10 minutes' and entered.at
+            where entered.ok and not tried.ok
+            group by entered.id, entered.account, entered.at
+            having count(*) >= 3
+            """,
+            keys=("account", "login"),
+            by=("account",),
+        ),
+        View(
+            "suspicious_transfers",
+            """
+            select t.account, t.id as transfer, t.amount, t.at as sent_at,
+                max(b.entered_at) as broken_into_at
+            from transfers t
+            join break_ins b on b.account = t.account
+                and t.at between b.entered_at and b.entered_at + interval '10 minutes'
+            where t.amount >= 500
+            group by t.id, t.account, t.amount, t.at
+            """,
+            keys=("account", "transfer"),
+            by=("account",),
+        ),
+        View(
+            "suspicious_accounts",
+            """
+            select account, count(*) as transfers, sum(amount) as amount
+            from suspicious_transfers group by account
+            """,
+            keys=("account",),
+        ),
+    ],
+)
+def fraud(logins: DataFrame, transfers: DataFrame) -> dict[str, DataFrame]:
+    """Keeps both histories; views find the pattern, whichever topic is ahead."""
+    return {
+        "logins": logins.select("id", "account", "ok", "at"),
+        "transfers": transfers.select("id", "account", "amount", "at"),
+    }
