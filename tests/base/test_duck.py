@@ -1,4 +1,4 @@
-"""What every connection to DuckDB has in common."""
+"""DuckDB means the same in every connection, and for few rows as for many."""
 
 from __future__ import annotations
 
