@@ -9,6 +9,10 @@ from kappa.base.duck import MACHINE_ERRORS, CatalogError, DuckError
 from kappa.base.errors import KappaError, UsageError
 
 
+# A column of that name, without quotes and without its table.
+_AT = re.compile(r'(?<!["\w.])at(?!["\w])')
+
+
 class TooMuch(UsageError):
     """A query that wants more than it may have, of memory or of time."""
 
@@ -39,7 +43,8 @@ def explained(error: DuckError | UnicodeDecodeError, *, served: bool) -> KappaEr
         if isinstance(error, UnicodeDecodeError)
         else str(error)
     )
-    lines = [line.strip() for line in whole.partition("\n\nLINE ")[0].splitlines() if line.strip()]
+    told, _, place = whole.partition("\n\nLINE ")
+    lines = [line.strip() for line in told.splitlines() if line.strip()]
     message = lines[0] if lines else type(error).__name__
     if isinstance(error, MACHINE_ERRORS):
         return KappaError(
@@ -50,6 +55,8 @@ def explained(error: DuckError | UnicodeDecodeError, *, served: bool) -> KappaEr
         for line in lines[1:]
         if not re.search(r'"(pg_|duckdb_|sqlite_|information_schema|pragma_)', line)
     ]
+    if "syntax error" in message and _AT.search(place):
+        hints = ['at is a word of SQL: write "at", or t.at with its table']
     if isinstance(error, CatalogError) and not served:
         hints = ["nothing is served yet: kappa deploy"]
     return UsageError(
