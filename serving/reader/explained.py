@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from kappa.base.duck import MACHINE_ERRORS, CatalogError, DuckError
 from kappa.base.errors import KappaError, UsageError
 
-
 # A column of that name, without quotes and without its table.
 _AT = re.compile(r'(?<!["\w.])at(?!["\w])')
 

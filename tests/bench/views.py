@@ -153,9 +153,9 @@ def _report(found: Added) -> Report:
         "",
         (
             f"Medians of {slices} slices, over tables of {found.rows:,} bids and as many auctions, "
-            f"and of {len(found.replays[_REPLAYED[0]])} rounds taken in turns; least and most in "
-            "brackets."
+            f"and of {len(found.replays[_REPLAYED[0]])}"
         ),
+        "rounds taken in turns; least and most in brackets.",
         "",
         under(found.load),
     ]
