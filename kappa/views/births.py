@@ -54,7 +54,7 @@ def view_births(views: Sequence[View], tables: Iterable[TableBirth]) -> tuple[Ta
     inlined: dict[str, str] = {}
     with open_connection() as duck:
         for table in tables:
-            _make(duck, table)
+            make_empty(duck, table)
         pending, refused = list(views), dict[str, Exception]()
         while pending:
             refused = {}
@@ -70,14 +70,15 @@ def view_births(views: Sequence[View], tables: Iterable[TableBirth]) -> tuple[Ta
                     continue
                 stored = {table.name: table for table in (*tables, *births)}
                 births.append(_birth(duck, view, columns, inlined, stored))
-                _make(duck, births[-1])
+                make_empty(duck, births[-1])
             if len(refused) == len(pending):
                 raise _refused(duck, pending, refused)
             pending = [view for view in pending if view.name in refused]
     return tuple(births)
 
 
-def _make(duck: Connection, table: TableBirth) -> None:
+def make_empty(duck: Connection, table: TableBirth) -> None:
+    """Makes a table in DuckDB with the columns that readers see, and no rows."""
     # No view: DuckDB would name what that reads in its place.
     duck.execute(f"create table {quoted(table.name)} as {read_sql(table, (), clock=None)}")
 
@@ -139,13 +140,8 @@ def _birth(
     reads = tuple(sorted(named_ones & stored.keys()))
     appended = {name: stored[name].only_grows for name in reads}
     change = by_change(duck, tree, view.keys, appended) if view.keys else None
-    beside = list[tuple[str, str]]()
-    if change is not None:
-        state = duck.sql(f"select {', '.join(change.columns)} from ({change.inner})")
-        beside = [
-            (name, spark_type(kind, f"{where}: its sum"))
-            for name, kind in zip(state.columns, state.types, strict=True)
-        ]
+    state = () if change is None else change.state
+    beside = [(each.name, spark_type(each.type, f"{where}: its sum")) for each in state]
     numbered = () if view.keys else ((NUMBER, "bigint"),)
     return TableBirth(
         view.name,

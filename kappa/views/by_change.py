@@ -15,7 +15,7 @@ from typing import Any
 
 from kappa.base.duck import Connection
 from kappa.base.sql import quoted
-from kappa.views.trees import Tree, expanded, sql_of, trees
+from kappa.views.trees import Tree, expanded, is_recursive, sql_of, trees
 
 # A group's number of rows.
 ROWS = "_rows"
@@ -32,8 +32,8 @@ class Counted:
     name: str
     kind: str
     values: str = ""
-    # As DuckDB names it.
-    type: str = "BIGINT"
+    # DuckDB's, as it is written in a cast.
+    type: Any = "BIGINT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def by_change(
     `appended` says of each table that the query may read whether rows are only ever added to it.
     `duck` has these tables, and reads no rows.
     """
-    if any(each.get("type") == "RECURSIVE_CTE_NODE" for each in trees(statement)):
+    if is_recursive(statement):
         return None
     tree = expanded(statement)
     select = tree["statements"][0]["node"]
@@ -118,9 +118,7 @@ def by_change(
         sql_of(duck, {**tree, "statements": [{**first, "node": node}]}) for node in nodes
     )
     kinds = duck.sql(f"select {', '.join(each.name for each in parts.state)} from ({inner})").types
-    state = tuple(
-        replace(each, type=str(kind)) for each, kind in zip(parts.state, kinds, strict=True)
-    )
+    state = tuple(replace(each, type=kind) for each, kind in zip(parts.state, kinds, strict=True))
     return ByChange(table, tuple(keys), inner, outer, state)
 
 

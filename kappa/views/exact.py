@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kappa.base.duck import DUCKDB_ERRORS, Connection
-from kappa.views.trees import Tree, expanded, sql_of, trees
+from kappa.views.trees import Tree, expanded, is_recursive, sql_of, trees
 
 
 def _words(names: str) -> frozenset[str]:
@@ -41,7 +41,7 @@ def inexact(duck: Connection, statement: Tree) -> tuple[str, str] | None:
 
     `statement` is the query's tree. `duck` has its tables, and reads no rows.
     """
-    tree = expanded(statement) if not _is_recursive(statement) else statement
+    tree = expanded(statement) if not is_recursive(statement) else statement
     for each in trees(tree):
         if each.get("sample") is not None:
             return "a sample of rows", "leave the sample out"
@@ -106,7 +106,3 @@ def _sums_of_doubles(duck: Connection, select: Tree) -> Iterator[str]:
             continue
         if str(kinds[0]).lower() in {"double", "float"}:
             yield str(each["function_name"]).lower()
-
-
-def _is_recursive(statement: Tree) -> bool:
-    return any(each.get("type") == "RECURSIVE_CTE_NODE" for each in trees(statement))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kappa.views.scopes import Scope, Scopes, Tables, Visible
-from kappa.views.trees import Tree, expanded, trees
+from kappa.views.trees import Tree, expanded, is_recursive, trees
 
 
 @dataclass(slots=True)
@@ -57,8 +57,7 @@ def lineage_of(statement: Tree, tables: Tables, by: Sequence[str]) -> Lineage:
     `statement` is what `json_serialize_sql` gives for the query, and `tables` has the types of the
     columns of each table.
     """
-    is_recursive = any(each.get("type") == "RECURSIVE_CTE_NODE" for each in trees(statement))
-    if is_recursive:
+    if is_recursive(statement):
         return Lineage(statement, Scopes(tables), (), "its query is recursive")
     tree = expanded(statement)
     readings = {
@@ -105,7 +104,7 @@ class _Following:
                 lost[by] = "the query's columns cannot be told one by one"
                 continue
             name, expression = outputs[number]
-            found = expression if isinstance(expression, Visible) else scope.find(expression)
+            found = scope.find(expression)
             why = (
                 f"{name or by} is computed"
                 if found is None

@@ -51,7 +51,7 @@ def _of_select(
     listed, keys = list[Tree](), list[Visible]()
     for number, by in wanted.items():
         name, expression = outputs[number]
-        column = expression if isinstance(expression, Visible) else scope.find(expression)
+        column = scope.find(expression)
         if column is None or blocked(select, scope, column, number, name) is not None:
             return None
         keys.append(column)
@@ -120,12 +120,16 @@ def _may_lack(join: Tree, side: str) -> bool:
     return join["join_type"] in {"LEFT", "SEMI", "ANTI"} or join["ref_type"] == "ASOF"
 
 
+def _is_followed(join: Tree) -> bool:
+    """Returns True if it is known which rows of a join a row of one side reaches."""
+    return join["ref_type"] in {"REGULAR", "ASOF", "CROSS"} and join["join_type"] != "FULL"
+
+
 def _lacking(scope: Scope, tree: Tree, reading: Tree) -> set[int] | None:
     """Returns the items on the reading's side of joins that are turned; None if not known."""
     lacking, upper = set[int](), list[Tree]()
     for join, side in _path(tree, reading):
-        known = join["ref_type"] in {"REGULAR", "ASOF", "CROSS"} and join["join_type"] != "FULL"
-        if not known:
+        if not _is_followed(join):
             return None
         if _may_lack(join, side):
             if not lacking:
@@ -172,14 +176,9 @@ def _is_plain(scopes: Scopes, tree: Tree, reading: Tree) -> bool:
     )
     if computes or not _has(node["from_table"], reading):
         return False
-    joins = list(_path(node["from_table"], reading))
-    return (
-        not any(
-            _may_lack(join, side)
-            or join["join_type"] == "FULL"
-            or join["ref_type"] not in {"REGULAR", "ASOF", "CROSS"}
-            for join, side in joins
-        )
+    return all(
+        _is_followed(join) and not _may_lack(join, side)
+        for join, side in _path(node["from_table"], reading)
     ) and all(_is_plain(scopes, each.tree, reading) for each in scopes.of(node).items)
 
 

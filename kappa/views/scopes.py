@@ -59,6 +59,8 @@ class Scope:
     def find(self, expression: Any) -> Visible | None:
         """Returns the one column that an expression is; None if it is another thing."""
         match expression:
+            case Visible():
+                return expression
             case {"class": "COLUMN_REF", "column_names": [str(name)]}:
                 found = [each for each in self.visible if each.bare and each.name == name.lower()]
             case {"class": "COLUMN_REF", "column_names": [str(alias), str(name)]}:
@@ -119,8 +121,7 @@ class Scopes:
         number = item.columns.index(column)
         if item.tree["type"] == "BASE_TABLE":
             return self._tables[item.tree["table_name"].lower()][item.table_columns[number]]
-        node = item.tree["subquery"]["node"]
-        return self._kind_of(node, number)
+        return self._kind_of(item.tree["subquery"]["node"], number)
 
     def _kind_of(self, node: Tree, number: int) -> str | None:
         if node["type"] == "SET_OPERATION_NODE":
@@ -129,13 +130,10 @@ class Scopes:
         outputs = self.outputs(node)
         if outputs is None or number >= len(outputs):
             return None
-        scope, expression = self.of(node), outputs[number][1]
-        found = expression if isinstance(expression, Visible) else scope.find(expression)
-        kinds = (
-            set()
-            if found is None
-            else {self.kind(scope.items[item], column) for item, column in found.places}
-        )
+        scope = self.of(node)
+        found = scope.find(outputs[number][1])
+        places = () if found is None else found.places
+        kinds = {self.kind(scope.items[item], column) for item, column in places}
         return kinds.pop() if len(kinds) == 1 else None
 
     def _outputs(self, select: Tree) -> list[tuple[str, Any]] | None:

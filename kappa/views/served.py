@@ -24,8 +24,13 @@ def served_condition(table: TableBirth, clock: int | None) -> str | None:
     least = least_kept(table, clock)
     if table.expiry is not None and least is not None:
         column = quoted(table.expiry.column)
-        conditions.append(f"({column} is null or {column} >= timestamp '{least.isoformat(' ')}')")
+        conditions.append(f"({column} is null or {column} >= {moment_sql(least)})")
     return " and ".join(conditions) or None
+
+
+def moment_sql(moment: datetime) -> str:
+    """Returns a time as DuckDB and Spark read it, in a session whose time zone is UTC."""
+    return f"timestamp '{moment.isoformat(' ')}'"
 
 
 def least_kept(table: TableBirth, clock: int | None) -> datetime | None:

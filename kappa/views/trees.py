@@ -68,6 +68,11 @@ def trees(tree: Any, *, within: bool = False) -> Iterator[Tree]:
                 yield from trees(each, within=within)
 
 
+def is_recursive(tree: Tree) -> bool:
+    """Returns True if a query reads itself: its named subqueries cannot be put in their places."""
+    return any(each.get("type") == "RECURSIVE_CTE_NODE" for each in trees(tree))
+
+
 def expanded(tree: Any, named: Mapping[str, Tree] | None = None) -> Any:
     """Returns a copy of a query's tree in which each named subquery stands where it is read.
 

@@ -13,12 +13,11 @@ from copy import deepcopy
 from dataclasses import dataclass
 
 from kappa.base.duck import Connection, open_connection
-from kappa.base.sql import quoted
 from kappa.state.table import TableBirth
+from kappa.views.births import make_empty
 from kappa.views.by_change import ByChange, by_change
 from kappa.views.lineage import lineage_of
 from kappa.views.reached import reached_by
-from kappa.views.served import read_sql
 from kappa.views.trees import Tree, sql_of, tree_of, trees
 
 # A place at which the query reads a table has this name there, with its number.
@@ -76,7 +75,7 @@ def ways_of(tables: Iterable[TableBirth]) -> dict[str, Way]:
         return {}
     with open_connection() as duck:
         for table in births.values():
-            duck.execute(f"create table {quoted(table.name)} as {read_sql(table, (), clock=None)}")
+            make_empty(duck, table)
         return {view.name: way_of(duck, view, births) for view in views}
 
 

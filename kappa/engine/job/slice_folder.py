@@ -157,8 +157,8 @@ class SliceFolder:
         self._topic_watch.shutdown(wait=False, cancel_futures=True)
         self._views.close()
         self._commits.close()
-        for each in self.writers:
-            each.close()
+        for writer in self.writers:
+            writer.close()
 
     def _fold(
         self,

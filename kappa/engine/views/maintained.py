@@ -51,9 +51,9 @@ class MaintainedViews:
         """
         self._birth = birth
         lists = FileLists()
-        clock = log_clock(birth, writers[0].mark().log_time) if writers else None
-        self._sources = {writer.birth.name: ViewSource(writer, lists, clock) for writer in writers}
         self._views = [writer for writer in writers if writer.birth.view is not None]
+        clock = log_clock(birth, self._views[0].mark().log_time) if self._views else None
+        self._sources = {writer.birth.name: ViewSource(writer, lists, clock) for writer in writers}
         # Those that are computed whole next.
         self._stale = set() if are_current else {writer.birth.name for writer in self._views}
         self._ways = ways_of(writer.birth for writer in writers)
@@ -65,6 +65,8 @@ class MaintainedViews:
         Views that are not `are_due` yet keep their rows, and are computed later. Raises Broken if a
         view cannot be computed, or has several rows of one key.
         """
+        if not self._views:
+            return
         views = {writer.birth.name for writer in self._views}
         changed = {name for name, source in self._sources.items() if source.has_changed} - views
         clock = log_clock(self._birth, mark.log_time)
@@ -88,6 +90,7 @@ class MaintainedViews:
         """Ends its DuckDB."""
         if self._duck is not None:
             self._duck.close()
+            self._duck = None
 
     def _changes(
         self, writer: TableWriter, mark: Mark, spark: SparkSession, changed: set[str]
@@ -102,7 +105,8 @@ class MaintainedViews:
                     raise view_error(birth.name, str(error)) from error
                 # A query that DuckDB cannot compute so may be one that it can compute whole, which
                 # says why if not. After some errors a connection takes no query more.
-                found, self._duck = None, None
+                self.close()
+                found = None
             if found is not None:
                 return found
         relations = {name: self._sources[name].sql() for name in birth.reads}

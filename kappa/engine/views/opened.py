@@ -45,8 +45,7 @@ def open_tables(
             first = partial(seed_rows, files[table.name], table)
         elif filled.intersection(table.reads):
             filled.add(table.name)
-            query = ways_of(birth.tables)[table.name].whole
-            first = partial(_first_rows, table, query, writers, birth.origin_offsets)
+            first = partial(_first_rows, table, birth, writers)
         writers[table.name] = TableWriter(
             store,
             birth.build,
@@ -68,16 +67,14 @@ def seed_rows(file: SeedFile, table: TableBirth) -> pa.Table:
     )
 
 
-def _first_rows(
-    view: TableBirth, query: str, writers: Mapping[str, TableWriter], origin: Offsets
-) -> pa.Table:
+def _first_rows(view: TableBirth, birth: Birth, writers: Mapping[str, TableWriter]) -> pa.Table:
     """Computes a maintained view over the tables that it reads, as they are made."""
     changes = changes_sql(
         view,
-        query,
+        ways_of(birth.tables)[view.name].whole,
         {name: ViewSource(writers[name], FileLists()).sql() for name in view.reads},
         read_sql(view, (), stored_columns(view), clock=None),
-        origin.distance(Offsets()),
+        birth.origin_offsets.distance(Offsets()),
     )
     schema = arrow_schema(view.columns)
     try:

@@ -17,7 +17,7 @@ from kappa.state.table import TableBirth
 from kappa.tables.parquet import cast_sql
 from kappa.tables.versions import FileLists
 from kappa.views.by_change import COME, GONE, ByChange
-from kappa.views.served import Among, least_kept, read_sql, served_condition
+from kappa.views.served import Among, least_kept, moment_sql, read_sql, served_condition
 from kappa.views.ways import Read, Way
 
 # The relation of the keys that a slice touches, with the columns of the view's `by`.
@@ -64,7 +64,7 @@ class ViewSource:
             return None
         column = quoted(self.birth.expiry.column)
         rows = self.sql(shown_columns(self.birth), before=True)
-        return f"select * from ({rows}) where {column} < timestamp '{least.isoformat(' ')}'"
+        return f"select * from ({rows}) where {column} < {moment_sql(least)}"
 
     def sql(
         self,
@@ -108,8 +108,6 @@ def touched_sql(
 
     `sources` are all that it reads. Those `changed` are registered (`register_changes`).
     """
-    kinds = dict(view.columns)
-    casts = ", ".join(cast_sql(by, kinds[by]) for by in way.by)
     found = [
         each
         for read in way.reads
@@ -120,7 +118,7 @@ def touched_sql(
             else _reached(read, way, sources)
         )
     ]
-    return f"select distinct {casts} from ({' union all '.join(found)})"
+    return _distinct_keys(view, way.by, found)
 
 
 def changed_groups(change: ByChange, sources: Mapping[str, ViewSource]) -> dict[str, str]:
@@ -134,9 +132,15 @@ def changed_groups(change: ByChange, sources: Mapping[str, ViewSource]) -> dict[
 
 def touched_groups(view: TableBirth, change: ByChange, parts: Iterable[str]) -> str:
     """Returns the query for the groups that a slice touches, by the names of its parts."""
+    keys = ", ".join(map(quoted, change.keys))
+    return _distinct_keys(view, change.keys, [f"select {keys} from {name}" for name in parts])
+
+
+def _distinct_keys(view: TableBirth, keys: Sequence[str], found: Iterable[str]) -> str:
+    """Returns the query for the keys that some of these queries find, in the view's types."""
     kinds = dict(view.columns)
-    casts = ", ".join(cast_sql(key, kinds[key]) for key in change.keys)
-    return " union ".join(f"select {casts} from {name}" for name in parts)
+    casts = ", ".join(cast_sql(key, kinds[key]) for key in keys)
+    return f"select distinct {casts} from ({' union all '.join(found)})"
 
 
 def _of_changed_rows(read: Read, source: ViewSource) -> Iterator[str]:

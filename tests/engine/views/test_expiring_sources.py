@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -56,20 +56,8 @@ def some_clicks(seed: int) -> list[Event]:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_views_over_rows_that_expire_are_their_queries_at_each_frontier(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, seed: int
+    spark: SparkSession, tried: Counter[tuple[str, bool]], seed: int
 ) -> None:
-    from kappa.engine.views.maintained import MaintainedViews
-
-    tried = Counter[tuple[str, bool]]()
-    compute = MaintainedViews._of_slice
-
-    def counted(views: MaintainedViews, writer: Any, *rest: Any) -> Any:
-        found = compute(views, writer, *rest)
-        tried[writer.birth.name, found is not None] += 1
-        return found
-
-    monkeypatch.setattr(MaintainedViews, "_of_slice", counted)
-
     law_of_views(clicked, {"clicks": some_clicks(seed)}, cuts=1)
 
     assert {name for name, is_so in tried if is_so} == {view.name for view in clicked.views}

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from kappa.engine.children.rehearsal import MemoryLog, Rehearsal
-    from kappa.engine.write.commit import TableWriter
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("interpreted")]
 
@@ -113,20 +112,10 @@ def ensure_views_hold(built: Rehearsal, made: Pipeline = market) -> None:
 
 @pytest.mark.parametrize("driver_rows", [1_000, 0])
 def test_a_view_is_its_query_at_each_frontier_whatever_the_slices(
-    spark: SparkSession, tmp_path: Path, driver_rows: int, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, driver_rows: int, tried: Counter[tuple[str, bool]]
 ) -> None:
     from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
-    from kappa.engine.views.maintained import MaintainedViews
 
-    tried = Counter[tuple[str, bool]]()
-    compute = MaintainedViews._of_slice
-
-    def counted(views: MaintainedViews, writer: TableWriter, *rest: Any) -> Any:
-        found = compute(views, writer, *rest)
-        tried[writer.birth.name, found is not None] += 1
-        return found
-
-    monkeypatch.setattr(MaintainedViews, "_of_slice", counted)
     draw, log = random.Random(28), MemoryLog()
     with local_pipeline(market) as made:
         built = Rehearsal(tmp_path, made, log, driver_rows=driver_rows)

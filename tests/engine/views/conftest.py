@@ -1,0 +1,25 @@
+"""Fixtures of the tests of maintained views."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, bool]]:
+    """Counts the views that were to be computed for a slice alone, and whether they were."""
+    from kappa.engine.views.maintained import MaintainedViews
+
+    counts = Counter[tuple[str, bool]]()
+    compute = MaintainedViews._of_slice
+
+    def counted(views: MaintainedViews, writer: Any, *rest: Any) -> Any:
+        found = compute(views, writer, *rest)
+        counts[writer.birth.name, found is not None] += 1
+        return found
+
+    monkeypatch.setattr(MaintainedViews, "_of_slice", counted)
+    return counts
