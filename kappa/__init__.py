@@ -15,6 +15,7 @@ The rooms, in the order to read them in; each may import only those before it
     journal   decisions and observations, as numbered records
     log       the only door to Kafka
     tables    the only door to Delta tables
+    parsed    parsed queries: their columns, and whether their rows follow from their tables
     views     maintained views: the rows of a query, kept as a table
     lines     records of Kafka as lines of text
     broker    the embedded broker, a child process

@@ -25,7 +25,7 @@ kappa/folds
 kappa/folds/kinds       kappa/declare/parts
 kappa/declare
 kappa/records           kappa/state          kappa/code/static
-kappa/sums
+kappa/sums              kappa/parsed
 kappa/code              kappa/journal        kappa/log            kappa/tables
 kappa/state/job         kappa/views
 kappa/engine/decode     kappa/lines          kappa/broker

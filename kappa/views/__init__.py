@@ -4,11 +4,8 @@ This room opens DuckDB for empty tables alone: the job that stores the rows comp
 (kappa/engine/views/maintained.py). Read in this order:
 
 - served.py: DuckDB's query for the rows of a table's files
-- trees.py: a query's tree and its parts
 - types.py: Spark's names for DuckDB's types
-- exact.py: what of a query may give other rows each time
 - births.py: maintained views as the tables of a build
-- scopes.py: the columns that a query's `from` clause makes visible
 - lineage.py: which rows of each table a view's rows can depend on
 - reached.py: the keys that changed rows reach through joins
 - by_change.py: counts and sums to which a slice adds its own

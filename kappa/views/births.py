@@ -14,13 +14,14 @@ from kappa.base.sql import quoted
 from kappa.declare.options import DELETED
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.view import View
+from kappa.parsed.exact import inexact
+from kappa.parsed.ties import tied
+from kappa.parsed.trees import tables_in, tree_of
 from kappa.state.table import NUMBER, SINCE, TableBirth
 from kappa.tables.shape import table_births
 from kappa.values.columns import Array, Scalar, Struct, Type, parse_type
 from kappa.views.by_change import by_change
-from kappa.views.exact import inexact
 from kappa.views.served import read_sql
-from kappa.views.trees import tables_in, tree_of
 from kappa.views.types import spark_type
 
 
@@ -132,7 +133,7 @@ def _birth(
     named = [f"{quoted(name)} as (\n{inlined[name]}\n)" for name in inlined if name in used]
     sql = f"with {', '.join(named)}\nselect * from (\n{view.sql}\n)" if named else view.sql
     tree = tree_of(duck, sql)
-    if (found := inexact(duck, tree)) is not None:
+    if (found := inexact(duck, tree) or tied(tree, stored)) is not None:
         what, instead = found
         raise DeclarationError(
             f"{where} has {what}: its rows would not follow from its tables", hint=instead

@@ -15,7 +15,7 @@ from typing import Any
 
 from kappa.base.duck import Connection
 from kappa.base.sql import quoted
-from kappa.views.trees import Tree, expanded, is_recursive, sql_of, trees
+from kappa.parsed.trees import Tree, aggregates, expanded, is_recursive, sql_of, trees
 
 # A group's number of rows.
 ROWS = "_rows"
@@ -103,12 +103,8 @@ def by_change(
     select = tree["statements"][0]["node"]
     if not _is_simple(select, appended):
         return None
-    known = (
-        "select distinct function_name from duckdb_functions() where function_type = 'aggregate'"
-    )
-    aggregates = {name for (name,) in duck.execute(known).fetchall()}
     table = select["from_table"]["table_name"].lower()
-    parts = _Parts(aggregates, is_appended=appended[table])
+    parts = _Parts(aggregates(), is_appended=appended[table])
     try:
         nodes = parts.made(select, keys)
     except _NotByChange:
@@ -150,8 +146,8 @@ def _is_simple(select: Tree, tables: Mapping[str, bool]) -> bool:
 class _Parts:
     """The groups and aggregates of one query, as its columns are taken apart."""
 
-    def __init__(self, aggregates: set[str], *, is_appended: bool) -> None:
-        self._aggregates = aggregates
+    def __init__(self, known: frozenset[str], *, is_appended: bool) -> None:
+        self._aggregates = known
         self._is_appended = is_appended
         self.state = [Counted(ROWS, "count")]
         self._inner: list[Tree] = [_function("count_star", alias=ROWS)]

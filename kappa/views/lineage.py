@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kappa.views.scopes import Scope, Scopes, Tables, Visible
-from kappa.views.trees import Tree, expanded, is_recursive, trees
+from kappa.parsed.scopes import Scope, Scopes, Tables, Visible
+from kappa.parsed.trees import Tree, expanded, is_recursive, trees
 
 
 @dataclass(slots=True)

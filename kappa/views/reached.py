@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
+from kappa.parsed.scopes import Scope, Scopes, Visible
+from kappa.parsed.trees import Tree, conjuncts, trees
 from kappa.views.lineage import blocked, has_limit
-from kappa.views.scopes import Scope, Scopes, Visible
-from kappa.views.trees import Tree, conjuncts, trees
 
 
 def reached_by(scopes: Scopes, node: Tree, reading: Tree, wanted: Mapping[str, str]) -> Tree | None:

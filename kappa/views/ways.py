@@ -13,12 +13,12 @@ from copy import deepcopy
 from dataclasses import dataclass
 
 from kappa.base.duck import Connection, open_connection
+from kappa.parsed.trees import Tree, sql_of, tree_of, trees
 from kappa.state.table import TableBirth
 from kappa.views.births import make_empty
 from kappa.views.by_change import ByChange, by_change
 from kappa.views.lineage import lineage_of
 from kappa.views.reached import reached_by
-from kappa.views.trees import Tree, sql_of, tree_of, trees
 
 # A place at which the query reads a table has this name there, with its number.
 _READING = "_read_"

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from kappa.parsed.trees import functions_in, tables_in
 from kappa.state.store import Store
 from kappa.sums.whole import are_checked, ensure_whole
-from kappa.views.trees import functions_in, tables_in
 from serving.pin.snapshot import Snapshot
 from serving.reader.relations import Relations, files_of
 

@@ -23,9 +23,9 @@ from kappa.base.duck import (
 )
 from kappa.base.errors import KappaError, UsageError
 from kappa.base.sql import text
+from kappa.parsed.trees import tables_in
 from kappa.state.store import Store
 from kappa.tables.parquet import literal
-from kappa.views.trees import tables_in
 from serving.reader.broken import BrokenRelation, damage_of
 from serving.reader.explained import Left, TooMuch, explained
 from serving.reader.table_sql import distinct_names, schema_of

@@ -1,4 +1,7 @@
-"""Random queries of views: joins of all kinds, groups, windows, unions, distinct rows."""
+"""Random queries of views: joins of all kinds, groups, windows, unions, distinct rows.
+
+Some of them may take either of several rows: `as of`, or by an order that leaves ties.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ class Grammar:
     def query(self, depth: int) -> tuple[str, list[str]]:
         """Returns a query and its columns."""
         kind = self.draw.choice(
-            ["plain", "plain", "grouped", "distinct", "windowed", "union", "on"]
+            ["plain", "plain", "grouped", "distinct", "windowed", "union", "on", "ordered"]
         )
         if kind == "union" and depth:
             parts = [self.select(depth - 1) for _ in range(2)]
@@ -61,12 +64,37 @@ class Grammar:
                 *names,
                 "made",
             ]
+        if kind == "ordered":
+            return self.ordered(f"{relation}{where}", columns, chosen, names)
         if kind == "on":
-            order = ", ".join(columns)
+            order = self.order(columns)
             rows = f"select distinct on ({chosen[0]}) {listed} from {relation}{where}"
             return f"{rows} order by {order}", names
         word = "distinct " if kind == "distinct" else ""
         return f"select {word}{listed} from {relation}{where}", names
+
+    def ordered(
+        self, rows: str, columns: list[str], chosen: list[str], names: list[str]
+    ) -> tuple[str, list[str]]:
+        """Returns a query whose rows an order decides, or leaves open."""
+        listed = ", ".join(f"{c} as {n}" for c, n in zip(chosen, names, strict=True))
+        order, one, other = self.order(columns), self.draw.choice(columns), self.draw.choice(chosen)
+        made = self.draw.choice(
+            ["limit", f"first({one} order by {order})", f"arg_max({one}, {other} order by {order})",
+             f"row_number() over (partition by {other} order by {order})",
+             f"lag({one}) over (order by {order})",
+             f"first_value({one}) over (partition by {other} order by {order})",
+             f"max({one}) over (order by {order} rows between 1 preceding and current row)"]
+        )  # fmt: skip
+        if made == "limit":
+            return f"select {listed} from {rows} order by {order} limit 2", names
+        group = "" if "over" in made else " group by all"
+        return f"select {listed}, {made} as made from {rows}{group}", [*names, "made"]
+
+    def order(self, columns: list[str]) -> str:
+        """Returns all of certain columns, or some."""
+        some = self.draw.choice([len(columns), self.draw.randrange(len(columns)) + 1])
+        return ", ".join(self.draw.sample(columns, some))
 
     def relation(self, depth: int) -> tuple[str, list[str]]:
         left, columns = self.item(depth)
@@ -92,9 +120,13 @@ class Grammar:
                 )
                 columns = [name, rest] if word in {"semi ", "anti "} else [name, rest, more]
                 continue
-            on = f"{self.draw.choice(columns)} = {self.draw.choice(others)}"
+            one, other = self.draw.choice(others), self.draw.choice(others)
+            if kind.startswith("asof") and self.draw.random() < 0.5:
+                right, (one, other, *rest) = self.one_of_each()
+                others = [one, other, *rest]
+            on = f"{self.draw.choice(columns)} = {one}"
             if kind.startswith("asof"):
-                on += f" and {self.draw.choice(columns)} >= {self.draw.choice(others)}"
+                on += f" and {self.draw.choice(columns)} >= {other}"
             elif self.draw.random() < 0.3:
                 on += f" and {self.draw.choice(columns)} <= {self.draw.choice(others)}"
             left = f"{left} {kind} {right} on {on}"
@@ -108,6 +140,16 @@ class Grammar:
             elif kind not in {"semi join", "anti join"}:
                 columns = [*columns, *others]
         return left, columns
+
+    def one_of_each(self) -> tuple[str, list[str]]:
+        """Returns a relation of which no two rows share the first two columns."""
+        alias, table = self.name(), self.draw.choice(sorted(TABLES))
+        names = [name for name, _ in TABLES[table]]
+        if table == "bids":
+            one, other, rest = self.draw.sample(names, 3)
+            rows = f"(select {one}, {other}, max({rest}) as {rest} from bids group by all)"
+            return f"{rows} as {alias}", [f"{alias}.{name}" for name in (one, other, rest)]
+        return f"{table} as {alias}", [f"{alias}.{name}" for name in names]
 
     def item(self, depth: int) -> tuple[str, list[str]]:
         alias = self.name()

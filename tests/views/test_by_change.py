@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from kappa import View
 from kappa.base.duck import open_connection
+from kappa.parsed.trees import tree_of
 from kappa.state.table import TableBirth
 from kappa.views.births import view_births
 from kappa.views.by_change import COME, GONE, by_change
-from kappa.views.trees import tree_of
 from kappa.views.ways import ways_of
 
 if TYPE_CHECKING:

@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 from view_grammar import TABLES, Grammar
 
 from kappa.base.duck import DuckError, open_connection
+from kappa.parsed.ties import tied
+from kappa.parsed.trees import tree_of
 from kappa.state.table import TableBirth
 from kappa.views.served import Among
 from kappa.views.ways import Read, Way, way_of
@@ -74,6 +76,8 @@ def ensure_lineage_holds(seed: int) -> Way | None:
         return None
     view = TableBirth("v", (), view=sql, by=by, reads=tuple(TABLES))
     with open_connection({"threads": 1}) as duck:
+        if tied(tree_of(duck, sql), BIRTHS) is not None:
+            return None
         _fill(duck, grammar.draw)
         way = way_of(duck, view, BIRTHS)
         changed = {

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from functools import cache
 from typing import Any
 
-from kappa.base.duck import Connection
+from kappa.base.duck import Connection, open_connection
 from kappa.base.sql import text
 
 Tree = dict[str, Any]
+# A join, the numbers of its first items on the left and the right, and the one after its last.
+Join = tuple[Tree, int, int, int]
 
 
 def tree_of(duck: Connection, sql: str) -> Tree:
@@ -116,3 +119,48 @@ def conjuncts(expression: Any) -> Iterator[Any]:
                 yield from conjuncts(child)
         case dict():
             yield expression
+
+
+def joins(tree: Any, first: int = 0) -> Iterator[Join]:
+    """Yields the joins of a `from` clause, each after those within it."""
+    if isinstance(tree, dict) and tree.get("type") == "JOIN":
+        left = [*joins(tree["left"], first)]
+        middle = left[-1][-1] if left else first + 1
+        right = [*joins(tree["right"], middle)]
+        yield from (*left, *right)
+        yield tree, first, middle, right[-1][-1] if right else middle + 1
+
+
+def meant(expression: Any, outputs: Sequence[tuple[str, Any]]) -> list[Any]:
+    """Returns the columns of a query that a part of its order, or of its groups, is."""
+    match expression:
+        case {"class": "STAR", "expr": None}:
+            return [each for _, each in outputs]
+        case {"class": "CONSTANT", "value": {"value": int(place)}} if 0 < place <= len(outputs):
+            return [outputs[place - 1][1]]
+        case {"class": "COLUMN_REF", "column_names": [str(name)]}:
+            found = [each for each in outputs if each[0] == name.lower()]
+            return [found[0][1]] if len(found) == 1 else [expression]
+    return [expression]
+
+
+def sorts(orders: Iterable[Tree]) -> list[Any]:
+    """Returns the expressions of an order."""
+    return [each["expression"] for each in orders]
+
+
+def parts(tree: Any) -> Iterator[Tree]:
+    """Yields the expressions of which one is made."""
+    for each in tree.values() if isinstance(tree, dict) else tree:
+        if isinstance(each, dict) and "class" in each:
+            yield each
+        elif isinstance(each, dict | list):
+            yield from parts(each)
+
+
+@cache
+def aggregates() -> frozenset[str]:
+    """Returns the names of DuckDB's aggregates."""
+    known = "select function_name from duckdb_functions() where function_type = 'aggregate'"
+    with open_connection() as duck:
+        return frozenset(name for (name,) in duck.execute(known).fetchall())

@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from kappa.base.duck import DUCKDB_ERRORS, Connection
-from kappa.views.trees import Tree, expanded, is_recursive, sql_of, trees
+from kappa.parsed.trees import Tree, expanded, is_recursive, sql_of, trees
 
 
 def _words(names: str) -> frozenset[str]:
     return frozenset(names.split())
 
 
-# They take whichever rows come first, or list them as they come. With an order they do not.
-_BY_ORDER = _words(
+# They take whichever rows come first, or list them as they come. An order may decide (ties.py).
+BY_ORDER = _words(
     "first last any_value arbitrary list array_agg string_agg group_concat listagg arg_max "
     "arg_min argmax argmin max_by min_by arg_max_null arg_min_null"
 )
@@ -32,7 +32,7 @@ _NEVER = _words(
 )
 _SUMS = frozenset({"sum", "avg", "mean", "fsum", "sumkahan", "kahan_sum", "favg"})
 # Windows that number or pick rows.
-_NUMBERING = _words("row_number ntile lag lead first first_value last last_value nth_value")
+NUMBERING = _words("row_number ntile lag lead first first_value last last_value nth_value")
 _CAST = "sum what is exact, as in sum(price::decimal(18, 4))"
 
 
@@ -42,21 +42,27 @@ def inexact(duck: Connection, statement: Tree) -> tuple[str, str] | None:
     `statement` is the query's tree. `duck` has its tables, and reads no rows.
     """
     tree = expanded(statement) if not is_recursive(statement) else statement
+    # The parser makes `list(x order by x)` such a call.
+    ordered = {
+        id(each["children"][0]) for each in trees(tree) if each.get("function_name") == "list_sort"
+    }
     for each in trees(tree):
         if each.get("sample") is not None:
             return "a sample of rows", "leave the sample out"
         name = str(each.get("function_name", "")).lower()
-        if each.get("class") == "WINDOW":
-            if name in _NUMBERING and not each["orders"]:
-                return f"{name} over rows without an order", f"{name}(...) over (... order by ...)"
-        elif each.get("class") == "FUNCTION":
-            if name in _NEVER:
-                return f"{name}, whose result depends on the order of rows", "compute it at reading"
-            if name in _BY_ORDER and not each["order_bys"]["orders"]:
-                return (
-                    f"{name} without an order, which takes rows as they come",
-                    f"give it one that no two rows share: {name}(... order by ...)",
-                )
+        if each.get("ref_type") == "POSITIONAL":
+            return "a positional join, which takes rows as they come", "join by what rows share"
+        if each.get("class") in {"WINDOW", "FUNCTION"} and name in _NEVER:
+            return f"{name}, whose result depends on the order of rows", "compute it at reading"
+        is_open = each.get("class") == "WINDOW" and is_by_order(each)
+        if is_open and not each["orders"] and not each["arg_orders"]:
+            return f"{name} over rows without an order", f"{name}(...) over (... order by ...)"
+        is_open = each.get("class") == "FUNCTION" and name in BY_ORDER and id(each) not in ordered
+        if is_open and not each["order_bys"]["orders"]:
+            return (
+                f"{name} without an order, which takes rows as they come",
+                f"give it one that no two rows share: {name}(... order by ...)",
+            )
         if (limited := _limited(each)) is not None:
             return limited
     for select in trees(tree):
@@ -64,6 +70,17 @@ def inexact(duck: Connection, statement: Tree) -> tuple[str, str] | None:
             for name in _sums_of_doubles(duck, select):
                 return f"{name} of a double, whose last digits depend on the order of rows", _CAST
     return None
+
+
+def is_by_order(window: Tree) -> bool:
+    """Returns True if a window depends on the order of rows that its own order leaves tied."""
+    name = str(window["function_name"]).lower()
+    return name in NUMBERING or name in BY_ORDER or has_row_frame(window)
+
+
+def has_row_frame(window: Tree) -> bool:
+    """Returns True if the frame of a window has some of its tied rows, and not others."""
+    return any(str(window[each]).endswith("_ROWS") for each in ("start", "end"))
 
 
 def _limited(node: Tree) -> tuple[str, str] | None:

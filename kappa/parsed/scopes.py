@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kappa.views.trees import Tree, conjuncts
+from kappa.parsed.trees import Tree, conjuncts
 
 # An item of a `from` clause, by its number there, and one of its columns.
 Place = tuple[int, str]

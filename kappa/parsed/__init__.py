@@ -1,0 +1,10 @@
+"""Parsed queries: their parts, and whether their rows follow from their tables.
+
+Read in this order:
+
+- trees.py: a query's tree and its parts
+- scopes.py: the columns that a query's `from` clause makes visible
+- exact.py: what of a query may give other rows each time
+- alike.py: what is the same in all rows of a select that are alike in something
+- ties.py: orders that may leave ties
+"""
