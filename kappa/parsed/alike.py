@@ -1,4 +1,4 @@
-"""What is the same in all rows of a select in which certain expressions are. Pure.
+"""The rows of a select in which certain expressions are the same, and what else is. Pure.
 
 Rows of a table are one if they are alike in its keys; those of a subquery if they are alike in what
 it groups by, or in all that it makes distinct. What is not understood has no keys.

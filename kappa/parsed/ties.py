@@ -43,7 +43,7 @@ _BY_SECOND = {
 
 
 def tied(statement: Tree, tables: Mapping[str, TableBirth]) -> _Found | None:
-    """Returns what of a query may take either of several rows, and what to type instead; or None.
+    """Returns what of a query may take either of several rows, and what to type; or None.
 
     `tables` are those that it may read.
     """
