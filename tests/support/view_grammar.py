@@ -20,6 +20,8 @@ class Grammar:
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
         self._names = 0
+        # Of how many items of joins it is in one.
+        self._within = 0
 
     def query(self, depth: int) -> tuple[str, list[str]]:
         """Returns a query and its columns."""
@@ -79,13 +81,17 @@ class Grammar:
         """Returns a query whose rows an order decides, or leaves open."""
         listed = ", ".join(f"{c} as {n}" for c, n in zip(chosen, names, strict=True))
         order, one, other = self.order(columns), self.draw.choice(columns), self.draw.choice(chosen)
-        made = self.draw.choice(
-            ["limit", f"first({one} order by {order})", f"arg_max({one}, {other} order by {order})",
-             f"row_number() over (partition by {other} order by {order})",
-             f"lag({one}) over (order by {order})",
-             f"first_value({one}) over (partition by {other} order by {order})",
-             f"max({one}) over (order by {order} rows between 1 preceding and current row)"]
-        )  # fmt: skip
+        kinds = [
+            f"first({one} order by {order})",
+            f"arg_max({one}, {other} order by {order})",
+            f"row_number() over (partition by {other} order by {order})",
+            f"lag({one}) over (order by {order})",
+            f"first_value({one}) over (partition by {other} order by {order})",
+            f"max({one}) over (order by {order} rows between 1 preceding and current row)",
+        ]
+        # DuckDB 1.5 takes rows by the other side of a join before a limit within that, and so finds
+        # others (its pull request 22963 mends this).
+        made = self.draw.choice(kinds if self._within else ["limit", *kinds])
         if made == "limit":
             return f"select {listed} from {rows} order by {order} limit 2", names
         group = "" if "over" in made else " group by all"
@@ -154,7 +160,9 @@ class Grammar:
     def item(self, depth: int) -> tuple[str, list[str]]:
         alias = self.name()
         if depth and self.draw.random() < 0.4:
+            self._within += 1
             sql, columns = self.query(depth - 1)
+            self._within -= 1
             return f"({sql}) as {alias}", [f"{alias}.{name}" for name in columns]
         table = self.draw.choice(sorted(TABLES))
         return f"{table} as {alias}", [f"{alias}.{name}" for name, _ in TABLES[table]]
