@@ -21,5 +21,6 @@ RUN python -m kappa.setup
 WORKDIR /project
 COPY kappa.toml ./
 COPY pipelines ./pipelines
+COPY boards ./boards
 ENTRYPOINT ["kappa"]
 CMD ["up"]

@@ -44,7 +44,7 @@ def validate(
 ) -> None:
     """Check what the project's files alone show. No broker is needed.
 
-    These are declarations, keys, folds, views and determinism.
+    These are declarations, keys, folds, views, determinism, and boards.
     """
     from replay.plan.validate import (
         ensure_valid,

@@ -30,12 +30,14 @@ from kappa.journal.journal import Journal
 from kappa.state.offsets import Offsets
 from kappa.state.store import open_store
 from replay.rollout.fold import fold
-from replay.status.running import running
+from replay.status.running import running, served_at
 from serving.query.query import answer
 
 TREE = Path(__file__).resolve().parent.parent
-# Beside this file, a link to pipelines/flights.py of the tree: a wheel has it too.
+# Beside this file, links to pipelines/flights.py and boards/flights.toml of the tree: a wheel has
+# them too.
 _FIRST_VERSION = Path(__file__).with_name("flights.py.txt")
+_BOARD = Path(__file__).with_name("flights.toml")
 # The blizzard Nemo: more than half of the flights scheduled in New York on that day never left.
 STORM = (
     "select name, flights, departed, on_time from delays join airlines using (carrier) "
@@ -120,6 +122,8 @@ class Story:
         self._records.mkdir()
         (self._project / "kappa.toml").write_text(_SETTINGS, encoding="utf-8")
         shutil.copy(_FIRST_VERSION, self._project / "pipelines" / "flights.py")
+        (self._project / "boards").mkdir()
+        shutil.copy(_BOARD, self._project / "boards" / "flights.toml")
 
     @contextmanager
     def _platform(self) -> Iterator[None]:
@@ -164,6 +168,11 @@ class Story:
         self._prompt.kappa("query", _BUSY)
         self._prompt.kappa("query", _FLEET)
         self._prompt.kappa("rejects")
+        url = served_at(self._store)
+        if url is not None:
+            self._screen.say(
+                f"\nThe project's board, boards/flights.toml, follows: {url}/boards/flights"
+            )
         witnesses.start_reader()
         self._screen.say(
             "\nA reader asks three tables and a view in one query, again and again, to the end."

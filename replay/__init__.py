@@ -19,6 +19,7 @@ prove      the proof: a served table against a fold of the log from its origin
 stage      from a plan with a yes to the builds that it begins
 look       looks at what runs, serves and waits, for commands, HTTP and the page alike
 http       the API over HTTP, and the same intents
+boards     dashboards of the project's own, each a file of charts with their queries
 children   the processes of a supervisor: jobs, verifications, archiver, HTTP, broker
 page       the pages as values
 run        the platform as it runs: one supervisor for each root, and the server of HTTP

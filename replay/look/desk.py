@@ -85,12 +85,17 @@ class Desk:
         return self._log[1]
 
     def look(
-        self, what: str, look: Callable[[], _Found], *, generation: int | None = None
+        self,
+        what: str,
+        look: Callable[[], _Found],
+        *,
+        generation: int | None = None,
+        rest: int = _REST,
     ) -> _Found:
         """Returns what `look` returns or raises, or did a moment ago under the same name.
 
         Of each name one looks at a time. A look that depends on the `generation` names it: a result
-        of another generation is not given for it.
+        of another generation is not given for it. It rests `rest` times as long as it took.
         """
         known = self._look_at(generation, what)
         with known.lock:
@@ -105,7 +110,7 @@ class Desk:
                 longest = (
                     _LONGEST_REST_SECONDS if known.trouble is None else _LONGEST_TROUBLE_SECONDS
                 )
-                known.until = ended + min(longest, max(_LOOK_SECONDS, _REST * (ended - begun)))
+                known.until = ended + min(longest, max(_LOOK_SECONDS, rest * (ended - begun)))
             if known.trouble is not None:
                 # It is raised many times: what led here is no part of it.
                 raise known.trouble.with_traceback(None)

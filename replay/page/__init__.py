@@ -3,7 +3,8 @@
 Values are pure where they can be. A page changes nothing: its scripts ask the API.
 
 Read in this order:
-routes       the addresses of overview, rollouts, history; data_routes: tables, topics, rejects
+routes       the addresses of overview, rollouts, history; data_routes: tables, topics, rejects;
+             board_routes: boards
 answer       a page as an answer of HTTP
 overview     pipelines with their builds and health
 rollout      one rollout: stages, lag, checks, and what may be asked of it

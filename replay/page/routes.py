@@ -1,8 +1,8 @@
 """The addresses of the overview, rollouts, history and generations.
 
-data_routes.py has the others. Each looks once, makes the values of one page, and renders them.
-Nothing is decided or changed here: what a page asks for (promote, abandon, undo, a query) its
-scripts ask of the API.
+data_routes.py and board_routes.py have the others. Each looks once, makes the values of one page,
+and renders them. Nothing is decided or changed here: what a page asks for (promote, abandon, undo,
+a query) its scripts ask of the API.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kappa.journal.service import PipelineRetired
 from kappa.state.build import read_birth
 from replay.http.api import desk_of
 from replay.look.desk import Desk
-from replay.page import data_routes
+from replay.page import board_routes, data_routes
 from replay.page.answer import page
 from replay.page.compared import samples_of
 from replay.page.overview import cards
@@ -36,7 +36,7 @@ from serving.query.tables import ServedTable, served_tables
 _MOMENTS = 100
 
 router = APIRouter(include_in_schema=False)
-ROUTERS = (router, data_routes.router, static.router, login.router)
+ROUTERS = (router, board_routes.router, data_routes.router, static.router, login.router)
 
 
 @router.get("/")

@@ -1,7 +1,7 @@
-"""Validation: checks of each pipeline by the project's files, without broker and journal.
+"""Validation: checks of the project's pipelines and boards, without broker and journal.
 
-It covers declarations, keys, folds, columns, the SQL of views and checks, and determinism. What
-only log or journal can refuse, a plan refuses.
+It covers declarations, keys, folds, columns, the SQL of views and checks, determinism, and the
+files of boards. What only log or journal can refuse, a plan refuses.
 """
 
 from __future__ import annotations
@@ -13,21 +13,30 @@ from typing import Any
 from kappa.base.errors import DeclarationError, UsageError
 from kappa.base.settings import Settings
 from kappa.state.store import Store
+from replay.boards.board import Board
+from replay.boards.files import FOLDER, boards_in
 from replay.plan.make_plan import refuse_unknown
 from replay.plan.plan import Refusal
 from replay.preflight.declared import declare_each
 from replay.preflight.finding import Accepting, flag
 from replay.preflight.observed import Declared
 from serving.query.render import Listing
+from serving.reader.opened import open_reader
 
 
 @dataclass(frozen=True, slots=True)
 class Validated:
-    """One pipeline: its version, if its declaration holds, and what refuses it."""
+    """One pipeline, or one board: what refuses it, and a pipeline's version, if it holds."""
 
-    pipeline: str
+    pipeline: str | None
     version: str | None
     refused: tuple[Refusal, ...] = ()
+    board: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The pipeline's name, or the board's file."""
+        return self.pipeline or f"{FOLDER}/{self.board}.toml"
 
 
 def validate(
@@ -37,31 +46,35 @@ def validate(
     only: Collection[str] = (),
     accepting: Accepting | None = None,
 ) -> tuple[Validated, ...]:
-    """Validates all pipelines, or `only` some, each on its own.
+    """Validates all pipelines and boards, or `only` some pipelines, each on its own.
 
     Raises UsageError if `only` names none of the project, and DeclarationError if a file cannot
     be loaded at all.
     """
     names, found = declare_each(settings, store, only)
     refuse_unknown(only, names)
-    return tuple(_validated(name, found[name], accepting or Accepting()) for name in sorted(found))
+    pipelines = (_validated(name, found[name], accepting or Accepting()) for name in sorted(found))
+    boards = {} if only else boards_in(settings.project)
+    return (*pipelines, *(_validated_board(name, board) for name, board in boards.items()))
 
 
 def ensure_valid(found: Collection[Validated]) -> None:
-    """Raises UsageError, which names the pipelines that are refused, if there are any."""
-    refused = [each.pipeline for each in found if each.refused]
+    """Raises UsageError, which names what is refused, if anything is."""
+    refused = [each.name for each in found if each.refused]
+    what = "pipelines and boards" if any(each.board for each in found) else "pipelines"
     if refused:
-        raise UsageError(f"{len(refused)} of {len(found)} pipelines refused: {', '.join(refused)}")
+        raise UsageError(f"{len(refused)} of {len(found)} {what} refused: {', '.join(refused)}")
 
 
 def validated_text(found: Collection[Validated]) -> str:
-    """Returns a line for each pipeline, with its refusals and what to do below it."""
+    """Returns a line for each of them, with its refusals and what to do below it."""
     lines = []
     for each in found:
         if not each.refused:
-            lines.append(f"{each.pipeline}: valid (version {each.version})")
+            version = f" (version {each.version})" if each.version else ""
+            lines.append(f"{each.name}: valid{version}")
         for refused in each.refused:
-            lines.append(f"{each.pipeline}: refused: {refused.message}")
+            lines.append(f"{each.name}: refused: {refused.message}")
             lines += [f"  {refused.hint}"] if refused.hint else []
     if not found:
         lines.append("no pipeline is declared: each is a file in pipelines/, beside kappa.toml")
@@ -69,12 +82,13 @@ def validated_text(found: Collection[Validated]) -> str:
 
 
 def validated_listing(found: Collection[Validated]) -> Listing:
-    """Returns a row for each pipeline."""
+    """Returns a row for each pipeline and each board."""
     return Listing(
-        ("pipeline", "version", "valid", "refused"),
+        ("pipeline", "board", "version", "valid", "refused"),
         tuple(
             (
                 each.pipeline,
+                each.board,
                 each.version,
                 not each.refused,
                 [refused.message for refused in each.refused],
@@ -89,6 +103,7 @@ def validated_document(found: Collection[Validated]) -> list[dict[str, Any]]:
     return [
         {
             "pipeline": each.pipeline,
+            "board": each.board,
             "version": each.version,
             "valid": not each.refused,
             "refused": [
@@ -113,3 +128,18 @@ def _validated(name: str, found: Declared | DeclarationError, accepting: Accepti
             if accepting.lets_through(each) is None
         ),
     )
+
+
+def _validated_board(name: str, found: Board | DeclarationError) -> Validated:
+    """Validates a board: its file, and that each query is one that reads; not what it names."""
+    if isinstance(found, DeclarationError):
+        return Validated(None, None, (Refusal(name, found.message, found.hint),), board=name)
+    refused = []
+    with open_reader(None, served=True) as reader:
+        for chart in found.charts:
+            try:
+                reader.only_select(chart.sql)
+            except UsageError as error:
+                message = f"chart {chart.title!r}: {error.message}"
+                refused.append(Refusal(name, message, error.hint))
+    return Validated(None, None, tuple(refused), board=name)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
+from math import isfinite
 
 from serving.query.render import cell, plain
 
@@ -29,6 +30,24 @@ def number(value: float | None) -> str:
         if isinstance(value, float) and abs(value) < 100 and value != int(value)
         else f"{value:,.0f}"
     )
+
+
+def figure(found: object) -> str:
+    """Returns a value in large letters: `1,234,567`, `98.75`, `0.0012`, `—` for None.
+
+    Digits that nobody would read are left out of numbers; other values are as `value` shows them.
+    """
+    if found is None:
+        return "—"
+    if type(found) is int:
+        return f"{found:,}"
+    if not isinstance(found, float | Decimal) or not isfinite(found):
+        return value(found)
+    number = float(found)
+    size = abs(number)
+    digits = ",.0f" if size >= 10_000 else ",.2f" if size >= 1 else ".3g"
+    text = f"{number:{digits}}"
+    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
 
 
 def percent(part: float, whole: float) -> int:

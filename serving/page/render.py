@@ -68,6 +68,7 @@ def _environment() -> Environment:
     )
     pages.filters |= {
         "number": marks.number,
+        "figure": marks.figure,
         "duration": marks.duration,
         "short": marks.short,
         "value": marks.value,

@@ -5,6 +5,7 @@ It is accessible, narrow, quiet, and heals, whatever strangers have written.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,8 +40,46 @@ PATHS = (
     "/topics",
     "/topics/visits",
     "/rejects",
+    "/boards",
+    "/boards/pages",
+    "/boards/pages?kiosk=1",
+    "/boards/wrong",
     "/nowhere",
 )
+BOARD = """
+title = "Pages"
+
+[[chart]]
+title = "Hits"
+kind = "number"
+sql = "select sum(hits)::bigint, avg(hits) as each from page_hits"
+
+[[chart]]
+title = "Newest"
+kind = "number"
+sql = "select max(minute) from page_hits"
+
+[[chart]]
+title = "By page"
+kind = "bars"
+sql = "select page, hits - 50 as over from by_page where page <> '/new'"
+
+[[chart]]
+title = "By minute"
+kind = "line"
+width = 3
+sql = "select minute, hits, hits / 2 as half from page_hits"
+
+[[chart]]
+title = "Rows"
+kind = "table"
+sql = "from page_hits order by minute limit 30"
+
+[[chart]]
+title = "Wrong"
+kind = "table"
+sql = "from page_hitz"
+"""
 
 
 def serving(world: World, *, token: str | None = None, port: int = 0) -> Server:
@@ -59,6 +98,8 @@ def lived(folder: Path) -> World:
     world = World(folder)
     assert world.lives() == 5
     world.be_up()
+    world.declares_board("pages", BOARD)
+    world.declares_board("wrong", BOARD.replace("bars", "pie"))
     return world
 
 
@@ -101,6 +142,76 @@ def test_every_page_is_accessible_in_light_and_dark_and_fits_a_narrow_screen(
         else:
             expect(page.locator("#line")).to_have_text("Live")
         ensure_good(page, path)
+
+
+def test_a_board_follows_its_tables_and_what_is_the_same_is_left_alone(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    world = lived(tmp_path)
+    with serving(world) as server, opened(chromium, at(server)) as (page, _):
+        page.goto("/boards/pages")
+        expect(page.locator("#line")).to_have_text("Live")
+        expect(page.locator("#chart-4 canvas")).to_be_visible()
+        assert json.loads(page.locator("#board").get_attribute("data-reads") or "") == [
+            ["web", "page_hits"]
+        ]
+        page.locator("#chart-4 summary").click()
+        page.locator("#chart-5 .scroll").evaluate("(each) => { each.scrollTop = 200; }")
+        page.evaluate(
+            "globalThis.redrawn = []; for (const each of document.querySelectorAll('.tile')) "
+            "new MutationObserver(() => redrawn.push(each.id))"
+            ".observe(each, { subtree: true, childList: true, attributes: true, "
+            "characterData: true });"
+        )
+        page.evaluate("scrollTo(0, 300)")
+        shifted = page.evaluate("shifted")
+        for hits in (1_000, 2_000):
+            world.grows("web-2", hits=hits)
+            total = f"{820 + hits * (hits + 1_000) // 2_000:,}"
+            expect(page.locator("#chart-1 .figure")).to_have_text(total)
+        expect(page.locator("#chart-2 .figure")).to_have_text("2026-01-02T00:02:00Z")
+        expect(page.locator("#chart-4 tbody tr").last).to_contain_text("2000")
+
+        assert set(page.evaluate("redrawn")) == {"chart-1", "chart-2", "chart-4"}
+        assert page.evaluate("scrollY") == 300
+        assert page.locator("#chart-5 .scroll").evaluate("(each) => each.scrollTop") == 200
+        assert page.locator("#chart-4 details").get_attribute("open") is not None
+        assert page.evaluate("shifted") - shifted < 0.01
+
+
+def test_a_board_asks_again_until_its_answer_is_that_of_the_newest_rows(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    """The answer of a moment ago serves all who ask; no further event brings the newer one."""
+    world = lived(tmp_path)
+    with serving(world) as server, opened(chromium, at(server)) as (page, seen):
+        page.route("**/api/v1/events*", lambda route: route.abort())
+        page.goto("/boards/pages")
+        expect(page.locator("#chart-1 .figure")).to_have_text("820")
+        world.grows("web-2", hits=180)
+        page.evaluate("import('/static/live.js').then((live) => live.refresh())")
+        expect(page.locator("#chart-1 .figure")).to_have_text("1,000")
+        expect(page.locator("#board[data-behind]")).to_have_count(0)
+        seen.complaints.clear()
+
+
+def test_a_kiosk_is_large_without_a_frame_and_leads_back_by_its_title(
+    chromium: Browser, standing: Server
+) -> None:
+    with opened(chromium, at(standing), viewport={"width": 1920, "height": 1080}) as (page, _):
+        page.goto("/boards/pages")
+        page.get_by_role("link", name="On a wall").click()
+        expect(page.locator("#line")).to_have_text("Live")
+        expect(page.get_by_role("navigation")).to_have_count(0)
+        assert (
+            page.locator("#chart-1 .figure").evaluate(
+                "(each) => parseFloat(getComputedStyle(each).fontSize)"
+            )
+            > 48
+        )
+        picture(page, "board on a wall")
+        page.get_by_role("link", name="Pages").click()
+        expect(page.get_by_role("navigation")).to_be_visible()
 
 
 def test_what_was_found_a_while_later_comes_by_itself_and_is_told_as_it_was_written(

@@ -666,3 +666,36 @@ def test_files_are_validated_without_a_broker(
     allowed = web.kappa("validate", "other", "--allow", "pipelines/other.py:6=a test", "-o", "json")
     assert allowed.code == 0
     assert [(each["pipeline"], each["valid"]) for each in allowed.json()] == [("other", True)]
+
+
+def test_boards_are_validated_beside_pipelines_each_on_its_own(web: Project) -> None:
+    (web.folder / "boards").mkdir()
+    board = 'title = "Pages"\n[[chart]]\ntitle = "Hits"\nkind = "number"\nsql = "select 1"\n'
+    for name, text in (
+        ("good", board),
+        ("pie", board.replace("number", "pie")),
+        ("writes", board.replace("select 1", "drop table page_hits")),
+    ):
+        (web.folder / "boards" / f"{name}.toml").write_text(text, encoding="utf-8")
+    found = web.kappa("validate")
+    lines = found.out.splitlines()
+
+    assert found.code == 2
+    assert lines[0].startswith("web: valid (version ")
+    assert lines[1:4] == [
+        "boards/good.toml: valid",
+        "boards/pie.toml: refused: boards/pie.toml:2: chart 1: there is no kind 'pie'",
+        "  there are number, line, bars, table",
+    ]
+    assert (
+        "boards/writes.toml: refused: chart 'Hits': this is a statement of the kind drop"
+        in (lines[4])
+    )
+    assert "error: 2 of 4 pipelines and boards refused: boards/pie.toml, boards/writes.toml" in (
+        found.err
+    )
+    assert [
+        (each["pipeline"], each["board"]) for each in web.kappa("validate", "-o", "json").json()
+    ] == [("web", None), (None, "good"), (None, "pie"), (None, "writes")]
+    # Of some pipelines alone, boards are not asked for.
+    assert web.kappa("validate", "web").out.splitlines() == lines[:1]

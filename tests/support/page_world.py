@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from deltalake import write_deltalake
+from msgspec.structs import replace
 
 from kappa.base.process import process_id
 from kappa.journal.begun import begun_after
@@ -180,6 +181,30 @@ class World:
             frontiers.publish(frontier)
         put_kept(self.store, Kept(frontier, generations=(1, 2, 3)))
         return name
+
+    def grows(self, build: str, *, hits: int) -> None:
+        """Appends a row of a new page to a build's table, and publishes a frontier with it."""
+        frontiers = Frontiers(self.store, build)
+        last = frontiers.newest()
+        assert last is not None
+        version = last.versions["page_hits"] + 1
+        at = datetime(2026, 1, 2, tzinfo=UTC) + timedelta(minutes=version)
+        row = {"page": ["/new"], "minute": [at], "hits": [hits]}
+        self._write(build, HITS, pa.table(row))
+        frontiers.publish(
+            replace(
+                last,
+                number=last.number + 1,
+                versions={**last.versions, "page_hits": version},
+                published_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            )
+        )
+
+    def declares_board(self, name: str, text: str) -> None:
+        """Writes the file of a board into the project."""
+        folder = self.here.settings.project / "boards"
+        folder.mkdir(exist_ok=True)
+        (folder / f"{name}.toml").write_text(text, encoding="utf-8")
 
     def goes_live(
         self,

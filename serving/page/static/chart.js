@@ -9,25 +9,28 @@ const utc = (seconds) => new Date(seconds * 1000).toISOString();
 // Pixels between two labels: a date is wider than an hour.
 const SPACE = { small: 70, time: 92, plain: 60 };
 const clock = (_, at, __, ___, step) => at.map((each) => (step >= 86400 ? utc(each).slice(0, 10) : utc(each).slice(11, step >= 60 ? 16 : 19)));
-const FONT = "11px system-ui, sans-serif";
 
 // Draws a chart. series: [{label, values}]; x: numbers (times in seconds, if `time`);
 // labels: names in place of the numbers; where: the name of x.
 export function draw(place, { x, series, time = true, labels = null, where = "", bars = false, unit = "", small = false }) {
+  const own = getComputedStyle(place);
+  const letters = parseInt(own.getPropertyValue("--chart-letters"), 10) || 11;
+  const wider = letters / 11;
   const strokes = [colour("--accent"), colour("--ok"), colour("--warn"), colour("--bad"), colour("--muted")];
-  const axis = { stroke: colour("--muted"), font: FONT, grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
+  const axis = { stroke: colour("--muted"), font: `${letters}px system-ui, sans-serif`, grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
   const shape = bars ? uPlot.paths.bars({ size: [0.7, 64] }) : undefined;
   const options = {
     width: place.clientWidth || 300,
-    height: small ? 92 : 260,
+    height: small ? 92 : parseInt(own.getPropertyValue("--chart-height"), 10) || 260,
     padding: small ? [6, 28, 0, 0] : [10, 34, 0, 0],
-    legend: { show: !small },
+    // On a wall nobody points at a value.
+    legend: { show: !small, live: !document.body.classList.contains("kiosk") },
     tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
     cursor: small ? { show: false } : { drag: { x: true, y: false } },
     scales: { x: { time, range: labels ? (_, low, high) => [low - 0.6, high + 0.6] : undefined }, y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.08 : low < 0 ? 0 : 1] } },
     axes: [
-      { ...axis, grid: { show: false }, size: small ? 18 : 32, gap: small ? 5 : 9, space: small ? SPACE.small : time ? SPACE.time : SPACE.plain, ...(labels ? { values: (_, at) => at.map((each) => shorten(labels[each])), splits: () => spread(labels.length, place.clientWidth) } : time ? { values: clock } : {}) },
-      { ...axis, size: small ? 44 : 62, space: small ? 30 : 36, values: (_, at) => at.map((each) => compact.format(each) + unit) },
+      { ...axis, grid: { show: false }, size: wider * (small ? 18 : 32), gap: small ? 5 : 9, space: wider * (small ? SPACE.small : time ? SPACE.time : SPACE.plain), ...(labels ? { values: (_, at) => at.map((each) => shorten(labels[each])), splits: () => spread(labels.length, place.clientWidth) } : time ? { values: clock } : {}) },
+      { ...axis, size: wider * (small ? 44 : 62), space: small ? 30 : 36, values: (_, at) => at.map((each) => compact.format(each) + unit) },
     ],
     series: [
       { label: where, value: (_, at) => (at == null ? "—" : labels ? (labels[at] ?? "—") : time ? `${utc(at).slice(0, 19).replace("T", " ")} UTC` : at.toLocaleString("en")) },
@@ -50,10 +53,12 @@ export function drawCharts(anew = false) {
   if (typeof uPlot === "undefined") return;
   for (const place of document.querySelectorAll("[data-chart]")) {
     if (!anew && place.dataset.drawn === place.dataset.chart) continue;
-    const { x, y, unit } = JSON.parse(place.dataset.chart);
+    const { x, y, unit, ...lines } = JSON.parse(place.dataset.chart);
+    const what = lines.series ? { x, ...lines } : { x, series: [{ label: unit, values: y }], unit, small: true };
     const known = drawn.get(place);
-    if (known && !anew) known.setData([x, y]);
-    else draw(place, { x, series: [{ label: unit, values: y }], unit, small: true });
+    const same = known && known.series.slice(1).map((each) => each.label).join() === what.series.map((each) => each.label).join();
+    if (same && !anew) known.setData([x, ...what.series.map((each) => each.values)]);
+    else draw(place, what);
     place.dataset.drawn = place.dataset.chart;
   }
 }

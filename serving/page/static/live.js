@@ -6,7 +6,7 @@ const line = document.getElementById("line");
 const PROGRESS = "/api/v1/events?progress=true";
 const KINDS = ["progress", "staged", "switch_asked", "caught_up", "verified", "verify_asked", "promote_asked", "held", "released", "served", "abandoned", "failed", "retired", "proved"];
 // The server looks once a second. A page with many events is fetched less often than they arrive.
-const LEAST_MS = 700;
+const LEAST_MS = 700, BOARD_MS = 1000;
 // Pages change without events too: rates fall, and a build that followed the log is now behind.
 const MOST_MS = 12000;
 let asking = false, again = false, asked = 0, seen = new Date(), lost = false;
@@ -17,12 +17,14 @@ function say(state, text) {
   document.body.classList.toggle("stale", state === "lost");
 }
 
+const leastMs = () => (document.querySelector("[data-reads]") ? BOARD_MS : LEAST_MS);
+
 export async function refresh() {
   if (!document.querySelector("[data-live]")) return;
   if (asking) { again = true; return; }
   asking = true;
   try {
-    await new Promise((go) => setTimeout(go, Math.max(0, LEAST_MS - (Date.now() - asked))));
+    await new Promise((go) => setTimeout(go, Math.max(0, leastMs() - (Date.now() - asked))));
     asked = Date.now();
     const answer = await fetch(location.href, { headers: { Accept: "text/html" }, redirect: "manual" });
     // The server redirects to the login: the token has changed, or the cookie has expired.
@@ -45,6 +47,8 @@ function take(page) {
   }
   load();
   drawCharts();
+  // The server has not yet asked a board's queries of the newest rows.
+  if (document.querySelector("[data-behind]")) setTimeout(refresh, BOARD_MS);
 }
 
 // Makes one node equal to another. It changes only differences, so that focus, open details and
@@ -111,10 +115,16 @@ async function known() {
   } catch { /* the server is unreachable */ }
 }
 
+// The events after which this page fetches itself again: the address of their stream, and their
+// names. It is the one place that decides so. A board names the tables that it reads, as pipeline
+// and name, in `data-reads`; so far it follows all progress, as other pages do.
+const followed = () => ({ from: PROGRESS, kinds: KINDS });
+
 let events = null;
 function listen(wait = 1000) {
   events?.close();
-  const mine = (events = new EventSource(PROGRESS));
+  const { from, kinds } = followed();
+  const mine = (events = new EventSource(from));
   mine.onopen = () => { wait = 1000; lost = false; say("live", "Live"); refresh(); };
   mine.onerror = () => {
     lost = true;
@@ -124,7 +134,7 @@ function listen(wait = 1000) {
     known();
     setTimeout(() => mine === events && listen(Math.min(2 * wait, 15000)), wait);
   };
-  for (const kind of KINDS) mine.addEventListener(kind, refresh);
+  for (const kind of kinds) mine.addEventListener(kind, refresh);
 }
 
 // A browser has six connections to a server: hidden tabs must not use them.

@@ -1,0 +1,294 @@
+"""Laws of boards on the page: one moment, bounded, each mistake in its place, and live."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asking import Server
+from page_world import EVIL, ROWS, World
+
+from kappa.state.build import read_birth
+from replay.boards.answers import answer_board, is_behind
+from replay.boards.board import Board, Chart, ChartKind
+from replay.boards.drawn import DrawnNumber
+from replay.boards.reads import tables_read
+from replay.http import api
+from replay.page import routes
+from serving.http import events
+from serving.reader.opened import open_reader
+from serving.sandbox.question import Allowance
+from serving.sandbox.sandbox import Sandbox
+
+pytestmark = pytest.mark.slow
+
+HTML = "text/html,application/xhtml+xml"
+HITS = "select sum(hits)::bigint as hits from page_hits"
+BOARD = f"""
+title = "Pages"
+
+[[chart]]
+title = "Hits"
+kind = "number"
+sql = "{HITS}"
+
+[[chart]]
+title = "By page"
+kind = "bars"
+sql = "select page, hits from by_page"
+
+[[chart]]
+title = "By minute"
+kind = "line"
+sql = "select minute, hits from page_hits"
+
+[[chart]]
+title = "Rows"
+kind = "table"
+sql = "from page_hits limit 3"
+
+[[chart]]
+title = "Wrong"
+kind = "table"
+sql = "from page_hitz"
+
+[[chart]]
+title = "Many"
+kind = "table"
+sql = "from range(100000)"
+"""
+
+
+def serving(world: World, token: str | None = None) -> Server:
+    return Server(
+        world.store,
+        Allowance(at_once=2),
+        token=token,
+        router=api.router,
+        more=(events.router, *routes.ROUTERS),
+        desk=world.desk,
+    )
+
+
+def got(server: Server, path: str, **headers: str) -> tuple[int, str]:
+    answered = server.ask("GET", path, Accept=HTML, **headers)
+    return answered.status, re.sub(r"\s+", " ", answered.body.decode())
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, Server]]:
+    world = World(tmp_path_factory.mktemp("world"))
+    world.lives()
+    world.declares_board("pages", BOARD)
+    world.declares_board("wrong", BOARD.replace("bars", "pie"))
+    world.declares_board("größte %?#", BOARD.replace('"Pages"', "'Größte'"))
+    with serving(world) as server:
+        yield world, server
+
+
+def tile(page: str, title: str) -> str:
+    """The part of a page that shows the chart of that title."""
+    return next(part for part in page.split("<section ") if f">{title}</h2>" in part)
+
+
+def test_a_board_shows_each_chart_in_its_kind(lived: tuple[World, Server]) -> None:
+    status, page = got(lived[1], "/boards/pages")
+
+    assert status == 200
+    assert f">{ROWS * (ROWS + 1) // 2}</p>" in tile(page, "Hits")
+    assert tile(page, "By page").count("<rect ") == 9
+    (chart,) = re.findall(r"data-chart='(.*?)'", tile(page, "By minute"))
+    assert json.loads(chart)["series"][0]["values"][:3] == [1.0, 2.0, 3.0]
+    assert tile(page, "Rows").count("<tr>") == 4
+    assert "Generation 2 · web as of <time" in page
+
+
+def test_a_query_that_fails_is_explained_in_its_own_tile(lived: tuple[World, Server]) -> None:
+    _, page = got(lived[1], "/boards/pages")
+
+    assert page.count("notice bad") == 1
+    assert "there is no table page_hitz" in tile(page, "Wrong")
+    assert "did you mean page_hits?" in tile(page, "Wrong")
+
+
+def test_rows_are_bounded_and_the_page_notes_it(lived: tuple[World, Server]) -> None:
+    _, page = got(lived[1], "/boards/pages")
+
+    assert "The first 1,000 rows are shown." in tile(page, "Many")
+    assert tile(page, "Many").count("<tr>") == 1_001
+
+
+def test_a_stranger_has_written_text_and_no_more(lived: tuple[World, Server]) -> None:
+    _, page = got(lived[1], "/boards/pages")
+
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert" in page
+    assert 'style="' not in page
+    assert EVIL not in page
+
+
+def test_a_board_names_the_stored_tables_that_it_reads(lived: tuple[World, Server]) -> None:
+    """`by_page` is a view that is computed when it is read, so it stands for its table."""
+    _, page = got(lived[1], "/boards/pages")
+    (reads,) = re.findall(r"data-reads='(.*?)'", page)
+
+    assert json.loads(reads.replace("&#34;", '"')) == [["web", "page_hits"]]
+
+
+def test_a_board_with_a_mistake_shows_it_and_costs_the_others_nothing(
+    lived: tuple[World, Server],
+) -> None:
+    mistake = "boards/wrong.toml:9: chart 2: there is no kind &#39;pie&#39;"
+    status, page = got(lived[1], "/boards/wrong")
+    assert (status, mistake in page) == (200, True)
+
+    _, listed = got(lived[1], "/boards")
+    assert mistake in listed
+    assert '<a href="/boards/pages">Pages</a>' in listed
+    assert '<a href="/boards/gr%C3%B6%C3%9Fte%20%25%3F%23">Größte</a>' in listed
+
+
+def test_any_name_of_a_file_is_an_address(lived: tuple[World, Server]) -> None:
+    status, page = got(lived[1], "/boards/gr%C3%B6%C3%9Fte%20%25%3F%23")
+
+    assert status == 200
+    assert "<h1>Größte</h1>" in page
+    assert 'href="/boards/gr%C3%B6%C3%9Fte%20%25%3F%23?kiosk=1"' in page
+
+
+def test_a_board_that_is_none_is_not_found_wherever_it_leads(lived: tuple[World, Server]) -> None:
+    for path in ("/boards/nothing", "/boards/..%2Fkappa", "/boards/%00", "/boards/pages.toml"):
+        status, page = got(lived[1], path)
+        assert status == 404
+        assert "/boards lists them" in page or "nothing" not in path
+
+
+def test_a_kiosk_has_neither_frame_nor_rows_to_open(lived: tuple[World, Server]) -> None:
+    _, framed = got(lived[1], "/boards/pages")
+    _, page = got(lived[1], "/boards/pages?kiosk=1")
+
+    assert "<nav" in framed
+    assert "<details" in framed
+    assert 'class="kiosk"' in page
+    assert "<nav" not in page
+    assert "<details" not in page
+    assert 'id="line"' in page
+    assert tile(page, "Hits") == tile(framed, "Hits")
+
+
+def test_a_kiosk_asks_for_the_token_once_and_is_led_back(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.declares_board("pages", BOARD)
+    with serving(world, "s3cret") as server:
+        asked = server.ask("GET", "/boards/pages?kiosk=1", Accept=HTML)
+        given = server.ask(
+            "POST",
+            "/login",
+            b"token=s3cret&next=/boards/pages%3Fkiosk%3D1",
+            Content_Type="application/x-www-form-urlencoded",
+        )
+        cookie = given.headers["set-cookie"].partition(";")[0]
+        status, page = got(server, given.headers["location"], Cookie=cookie)
+
+    assert (asked.status, asked.headers["location"]) == (
+        303,
+        "/login?next=%2Fboards%2Fpages%3Fkiosk%3D1",
+    )
+    assert given.headers["location"] == "/boards/pages?kiosk=1"
+    assert (status, 'class="kiosk"' in page) == (200, True)
+
+
+def test_before_anything_serves_a_board_is_explained(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    with serving(world) as server:
+        assert "There is no board yet" in got(server, "/boards")[1]
+        world.declares_board("pages", BOARD)
+        status, page = got(server, "/boards/pages")
+
+    assert status == 200
+    assert "Nothing is served yet" in page
+    assert "nothing is served yet: kappa deploy" in tile(page, "Hits")
+
+
+def test_a_changed_file_is_there_when_the_page_is_loaded_again(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.lives()
+    world.declares_board("pages", BOARD)
+    with serving(world) as server:
+        assert "By minute" in got(server, "/boards/pages")[1]
+        world.declares_board("pages", BOARD.replace("By minute", "Each minute"))
+        _, page = got(server, "/boards/pages")
+
+    assert "By minute" not in page
+    assert "data-chart" in tile(page, "Each minute")
+
+
+class _Growing(Sandbox):
+    """A sandbox beside which the table grows after each answer."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(Allowance(at_once=2))
+        self.world = world
+        self.turn = threading.Lock()
+
+    def ask_pinned(self, *arguments: Any) -> Any:
+        reply = super().ask_pinned(*arguments)
+        with self.turn:
+            self.world.grows("web-2", hits=1)
+        return reply
+
+
+def test_all_charts_are_of_one_moment_though_tables_move_on(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.lives()
+    charts = tuple(Chart(str(each), ChartKind.NUMBER, HITS, 1) for each in range(4))
+    with _Growing(world) as sandbox:
+        answer = answer_board(world.store, sandbox, Board("Hits", charts), lease_seconds=60)
+        later = answer_board(world.store, sandbox, Board("Hits", charts[:1]), lease_seconds=60)
+
+    before = ROWS * (ROWS + 1) // 2
+    assert [each.drawn for each in answer.charts] == [DrawnNumber(before, None)] * 4
+    assert (answer.generation, answer.frontiers["web"].number) == (2, 40)
+    assert [each.drawn for each in later.charts] == [DrawnNumber(before + 4, None)]
+    assert is_behind(world.store, answer)
+
+
+def test_an_answer_that_is_of_the_newest_frontier_is_not_behind(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.lives()
+    chart = Chart("Hits", ChartKind.NUMBER, HITS, 1)
+    with Sandbox(Allowance(at_once=1)) as sandbox:
+        answer = answer_board(world.store, sandbox, Board("Hits", (chart,)), lease_seconds=60)
+
+    assert not is_behind(world.store, answer)
+    world.grows("web-2", hits=1)
+    assert is_behind(world.store, answer)
+
+
+@pytest.mark.parametrize(
+    ("sql", "read"),
+    [
+        ("from page_hits", {"page_hits"}),
+        ("from Main.PAGE_HITS", {"page_hits"}),
+        ("from web.by_page", {"page_hits"}),
+        ("from other.page_hits", set()),
+        ("with page_hitz as (from rejects) from page_hitz, by_page", {"page_hits", "rejects"}),
+        ("select (select max(hits) from by_page), 1 from range(3)", {"page_hits"}),
+        ("from nothing", set()),
+        ("this is no query", set()),
+    ],
+)
+def test_a_query_reads_the_tables_that_it_names_and_those_of_its_views(
+    tmp_path: Path, sql: str, read: set[str]
+) -> None:
+    world = World(tmp_path)
+    births = {"web": read_birth(world.store, world.build("web-1"))}
+    with open_reader(None, served=True) as reader:
+        found = tables_read(sql, births, reader.tables_named)
+
+    assert found == {("web", name) for name in read}
