@@ -32,7 +32,7 @@ kappa/engine/decode     kappa/lines          kappa/broker
 kappa/engine/spark      kappa/engine/read    kappa/engine/legs    serving/pin
 kappa/engine/archive    kappa/engine/fold    serving/reader
 kappa/engine/function   serving/query
-kappa/engine/write      serving/page         serving/rejects      serving/sandbox
+kappa/engine/write      serving/page         serving/rejects      serving/sandbox      serving/changes
 kappa/engine/views
 kappa/engine/job        replay/rollout       serving/http
 kappa/engine/children   replay/changes       replay/intents       replay/retire
