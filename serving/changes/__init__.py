@@ -1,10 +1,10 @@
-"""The changes of a served table: its snapshot, then net change sets, across promotes and undos.
+"""The changes of a served table: its snapshot, then net change sets, across switches.
 
 A change set is a function of two snapshots, and follows what is served: candidates are mute. This
 room pins and reads; it sends nothing anywhere. In reading order:
 
 - cursor.py: a place in the sequence of changes, as text that a reader keeps
-- wanted.py: the columns and the condition of a reader that wants less than all
+- filter.py: the columns and the condition of a reader that wants less than all
 - change_set.py: one change set: its head, and its rows while it is open
 - point.py: a table at one frontier, and the lease that keeps it for a cursor
 - net.py: the SQL of the net difference of two points

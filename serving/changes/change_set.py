@@ -1,4 +1,4 @@
-"""A change set: the net difference of a served table between two snapshots, or its first one.
+"""A change set: the net difference of a served table between two snapshots.
 
 It is open until it is closed: its rows are in a DuckDB of its own, which spills. What a reader
 filters or leaves out is a view over them, so many readers may share one change set.
@@ -14,8 +14,8 @@ from typing import Any
 from kappa.base.sql import quoted
 from kappa.state.offsets import Offsets
 from serving.changes.cursor import Cursor
+from serving.changes.filter import Filter
 from serving.changes.json_sql import object_sql
-from serving.changes.wanted import Wanted
 from serving.reader.reader import Reader
 
 # The relation of all changes, in the reader of an open change set.
@@ -33,8 +33,8 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
-    """How many rows a change set inserts, updates and deletes."""
+class ChangeCounts:
+    """The numbers of rows that a change set inserts, updates and deletes."""
 
     insert: int = 0
     update: int = 0
@@ -89,7 +89,7 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class RowChange:
     """A row that was inserted, updated or deleted; without keys, `times` rows alike."""
 
     op: str
@@ -110,19 +110,19 @@ class ChangeSet:
         # Of a promote, the rows before may have other columns than those after.
         self._before_columns = before_columns
 
-    def counts(self, wanted: Wanted | None = None) -> Counts:
+    def counts(self, chosen: Filter | None = None) -> ChangeCounts:
         """Counts the rows that it changes."""
         found = self._reader.rows(
-            f"select op, sum(times)::bigint from ({self._sql(wanted)}) group by op"
+            f"select op, sum(times)::bigint from ({self._sql(chosen)}) group by op"
         ).rows
-        return Counts(**{str(op): int(count) for op, count in found})
+        return ChangeCounts(**{str(op): int(count) for op, count in found})
 
-    def rows(self, wanted: Wanted | None = None) -> Iterator[Change]:
+    def rows(self, chosen: Filter | None = None) -> Iterator[RowChange]:
         """Yields its changes as Python's values."""
-        for op, times, before, after in self._reader.each_row(self._ordered(wanted)):
-            yield Change(op, times, before, after)
+        for op, times, before, after in self._reader.each_row(self._ordered(chosen)):
+            yield RowChange(op, times, before, after)
 
-    def lines(self, wanted: Wanted | None = None) -> Iterator[str]:
+    def lines(self, chosen: Filter | None = None) -> Iterator[str]:
         """Yields each change as an object of JSON, without a line's end."""
         parts = ["'op', op"]
         if not self.head.keys:
@@ -130,47 +130,47 @@ class ChangeSet:
         parts += [
             f"{name}, case when {row} is not null then {object_sql(row, columns)} end"
             for name, row, columns in (
-                ("'before'", "before", self._shown(self._before_columns, wanted)),
-                ("'after'", "after", self._shown(self.head.columns, wanted)),
+                ("'before'", "before", self._shown(self._before_columns, chosen)),
+                ("'after'", "after", self._shown(self.head.columns, chosen)),
             )
         ]
         line = f"json_object({', '.join(parts)})::varchar"
-        for (text,) in self._reader.each_row(f"select {line} from ({self._ordered(wanted)})"):
+        for (text,) in self._reader.each_row(f"select {line} from ({self._ordered(chosen)})"):
             yield text
 
-    def messages(self, wanted: Wanted | None = None) -> Iterator[tuple[str, str | None]]:
+    def messages(self, chosen: Filter | None = None) -> Iterator[tuple[str, str | None]]:
         """Yields the key and the new row of each change, as JSON; None: the row is deleted.
 
         They are those of a compacted topic. The table must have keys.
         """
-        columns = self._shown(self.head.columns, wanted)
+        columns = self._shown(self.head.columns, chosen)
         kinds = dict(self.head.columns)
         keys = [(name, kinds[name]) for name in self.head.keys]
         key = object_sql("coalesce(after, before)", keys)
         value = f"case when after is not null then {object_sql('after', columns)}::varchar end"
-        sql = f"select {key}::varchar, {value} from ({self._ordered(wanted)})"
+        sql = f"select {key}::varchar, {value} from ({self._ordered(chosen)})"
         yield from self._reader.each_row(sql)
 
     def _shown(
-        self, columns: tuple[tuple[str, str], ...], wanted: Wanted | None
+        self, columns: tuple[tuple[str, str], ...], chosen: Filter | None
     ) -> tuple[tuple[str, str], ...]:
-        return columns if wanted is None else wanted.shown(columns, self.head.keys)
+        return columns if chosen is None else chosen.shown(columns, self.head.keys)
 
-    def _sql(self, wanted: Wanted | None) -> str:
+    def _sql(self, chosen: Filter | None) -> str:
         """Returns the query for its changes, as a reader wants them."""
-        if wanted is None or wanted.is_all:
+        if chosen is None or chosen.is_all:
             return f"select * from {CHANGES}"
-        return wanted.sql(
+        return chosen.sql(
             CHANGES,
-            self._shown(self._before_columns, wanted),
-            self._shown(self.head.columns, wanted),
+            self._shown(self._before_columns, chosen),
+            self._shown(self.head.columns, chosen),
         )
 
-    def _ordered(self, wanted: Wanted | None) -> str:
+    def _ordered(self, chosen: Filter | None) -> str:
         keys = "".join(f", coalesce(after, before).{quoted(key)}" for key in self.head.keys)
         by = keys or ", coalesce(after, before)"
         if self.head.keys and self._before_columns != self.head.columns:
             by = "".join(
                 f", coalesce(after.{quoted(key)}, before.{quoted(key)})" for key in self.head.keys
             )
-        return f"select * from ({self._sql(wanted)}) order by op = 'insert', op = 'update'{by}"
+        return f"select * from ({self._sql(chosen)}) order by op = 'insert', op = 'update'{by}"

@@ -13,9 +13,9 @@ _FORM = re.compile(r"(\d{1,18})\.(\w[\w.-]{0,200})\.(\d{1,18})")
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """The generation, build and frontier at which all changes so far end: `3.flights-9ab1c2.512`.
+    """The generation, build and frontier at which all changes so far end.
 
-    All tables of a pipeline have the same cursors.
+    Its text is such as `3.flights-9ab1c2.512`. All tables of a pipeline have the same cursors.
     """
 
     generation: int

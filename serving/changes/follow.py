@@ -22,6 +22,7 @@ from kappa.tables.parquet import parquet_sql
 from kappa.tables.versions import FileLists
 from serving.changes.change_set import CHANGES, ChangeSet, Head, Kind
 from serving.changes.cursor import Cursor
+from serving.changes.filter import Filter, ensure_filter
 from serving.changes.net import TOUCHED, Net, between, is_same, paths_of, whole
 from serving.changes.point import (
     Clock,
@@ -31,7 +32,6 @@ from serving.changes.point import (
     point_at,
     point_of,
 )
-from serving.changes.wanted import Wanted, ensure_wanted
 from serving.pin.catalog import pin
 from serving.reader.opened import open_reader
 from serving.reader.reader import Limits, Reader
@@ -52,7 +52,7 @@ class Follower:
         table: str,
         *,
         since: Cursor | None = None,
-        wanted: Wanted | None = None,
+        chosen: Filter | None = None,
         lease_seconds: float = 60.0,
         keep_seconds: float = 60.0,
         limits: Limits | None = None,
@@ -62,7 +62,7 @@ class Follower:
 
         Cursors are kept for `keep_seconds` after they were given out. A change set of a slice is
         computed in memory; `limits` are those of a snapshot and of a switch, which spill. Raises
-        UsageError if no such table is served, or `wanted` does not fit it.
+        UsageError if no such table is served, or `chosen` does not fit it.
         """
         self._store = store
         self._table = table
@@ -73,7 +73,7 @@ class Follower:
         self._clock = clock
         self._point: Point | None = None
         self._given_at = 0.0
-        self.wanted = wanted
+        self.chosen = chosen
         # Returns False while no pipeline serves the table (any more).
         self.is_served = True
         with pin(store, lease_seconds=lease_seconds) as pinned:
@@ -81,22 +81,22 @@ class Follower:
             if point is None:
                 raise not_served(pinned.snapshot, table)
             self.pipeline = point.birth.pipeline
-        if wanted is not None:
-            self.ensure_wanted(point, wanted)
+        if chosen is not None:
+            self.ensure_filter(point, chosen)
 
     @property
     def cursor(self) -> Cursor | None:
         """Returns the cursor of the last change set that was used, or None if none was."""
         return self._since if self._point is None else self._point.cursor
 
-    def ensure_wanted(self, point: Point, wanted: Wanted) -> None:
+    def ensure_filter(self, point: Point, chosen: Filter) -> None:
         """Raises UsageError if a reader wants what the table does not have."""
         served = point.table.served
         with open_reader(None, served=True) as reader:
-            ensure_wanted(wanted, served, reader.tree, self._table)
-            if wanted.where is not None:
+            ensure_filter(chosen, served, reader.tree, self._table)
+            if chosen.where is not None:
                 reader.described(
-                    f"select 1 from ({parquet_sql(served, ())}) where (\n{wanted.where}\n)"
+                    f"select 1 from ({parquet_sql(served, ())}) where (\n{chosen.where}\n)"
                 )
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""The SQL of the net difference between two points of a served table. Pure but for `touched`.
+"""The SQL of the net difference between two points of a served table.
 
 A difference has the columns `op` (insert, update, delete), `times` (of rows without keys, how many
 alike), and `before` and `after`, structs of the served columns, of which one may be null. Equal

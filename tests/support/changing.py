@@ -30,7 +30,7 @@ from kappa.tables.merge import contribution_columns
 from kappa.tables.shape import LATEST_COLUMNS, REJECTS_BIRTH
 from kappa.values.arrow import arrow_schema
 from kappa.views.births import view_births
-from serving.changes.change_set import Change, ChangeSet
+from serving.changes.change_set import ChangeSet, RowChange
 
 TOTALS = TableBirth(
     "totals",
@@ -239,7 +239,7 @@ class Consumer:
             self._apply(change, keys)
         assert all(count > 0 for count in self.rows.values())
 
-    def _apply(self, change: Change, keys: tuple[str, ...]) -> None:
+    def _apply(self, change: RowChange, keys: tuple[str, ...]) -> None:
         before, after = (
             None if row is None else tuple(row.items()) for row in (change.before, change.after)
         )

@@ -33,7 +33,7 @@ _HINT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Filter:
     """The columns (None: all) and the condition (None: all rows) that a reader has named.
 
     Keys are among the columns always: a change of an unknown row would say nothing.
@@ -54,7 +54,7 @@ class Wanted:
         return tuple(each for each in columns if each[0] in self.columns or each[0] in keys)
 
     def sql(self, changes: str, before: Columns, after: Columns) -> str:
-        """Returns the query for the wanted part of a relation of changes."""
+        """Returns the query for the chosen part of a relation of changes."""
         sides = [
             self._side(changes, side, columns)
             for side, columns in (("before", before), ("after", after))
@@ -78,34 +78,34 @@ class Wanted:
         )
 
 
-def ensure_wanted(wanted: Wanted, columns: Columns, tree: Callable[[str], Any], table: str) -> None:
+def ensure_filter(chosen: Filter, columns: Columns, tree: Callable[[str], Any], table: str) -> None:
     """Raises UsageError if a reader wants columns that a table lacks, or by a condition of more.
 
     `tree` gives DuckDB's parse tree of a query.
     """
     there = [name for name, _ in columns]
-    for name in wanted.columns or ():
+    for name in chosen.columns or ():
         if name not in there:
             raise UsageError(
                 f"table {table} has no column {name}", hint=f"it has {', '.join(there)}"
             )
-    if wanted.where is None:
+    if chosen.where is None:
         return
-    if len(wanted.where) > _LONGEST:
+    if len(chosen.where) > _LONGEST:
         raise UsageError(f"the condition is longer than {_LONGEST:,} characters", hint=_HINT)
-    parsed = tree(f"select 1 where (\n{wanted.where}\n)")
+    parsed = tree(f"select 1 where (\n{chosen.where}\n)")
     if parsed.get("error"):
         raise UsageError(
-            f"the condition {wanted.where!r} cannot be read: {parsed.get('error_message', '')}",
+            f"the condition {chosen.where!r} cannot be read: {parsed.get('error_message', '')}",
             hint=_HINT,
         )
     nodes = [each["node"] for each in parsed["statements"]]
     if len(nodes) != 1 or nodes[0].get("type") != "SELECT_NODE" or not nodes[0]["where_clause"]:
-        raise UsageError(f"{wanted.where!r} is not one condition", hint=_HINT)
+        raise UsageError(f"{chosen.where!r} is not one condition", hint=_HINT)
     if nodes[0]["modifiers"] or nodes[0]["group_expressions"]:
-        raise UsageError(f"{wanted.where!r} is not one condition", hint=_HINT)
+        raise UsageError(f"{chosen.where!r} is not one condition", hint=_HINT)
     for refused in _refused(trees(nodes[0]["where_clause"]), there):
-        raise UsageError(f"the condition {wanted.where!r} {refused}", hint=_HINT)
+        raise UsageError(f"the condition {chosen.where!r} {refused}", hint=_HINT)
 
 
 def _refused(parts: Iterable[Any], columns: list[str]) -> Iterator[str]:
