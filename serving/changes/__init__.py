@@ -10,4 +10,6 @@ room pins and reads; it sends nothing anywhere. In reading order:
 - net.py: the SQL of the net difference of two points
 - json_sql.py: the SQL that writes a row as JSON
 - follow.py: a follower: a table's change sets, one after the other
+- recorded.py: a change set as text, for any number of readers
+- hub.py: one follower for each table, for all readers of a server
 """

@@ -16,6 +16,7 @@ from kappa.state.offsets import Offsets
 from serving.changes.cursor import Cursor
 from serving.changes.filter import Filter
 from serving.changes.json_sql import object_sql
+from serving.changes.point import Point
 from serving.reader.reader import Reader
 
 # The relation of all changes, in the reader of an open change set.
@@ -71,8 +72,9 @@ class Head:
         """Returns True if its rows are the whole table, and nothing from before counts."""
         return self.kind in {Kind.SNAPSHOT, Kind.RESET}
 
-    def document(self) -> dict[str, Any]:
-        """Returns it as JSON has it."""
+    def document(self, chosen: Filter | None = None) -> dict[str, Any]:
+        """Returns it as JSON has it, for a reader with that filter."""
+        columns = self.columns if chosen is None else chosen.shown(self.columns, self.keys)
         return {
             "kind": str(self.kind),
             "table": self.table,
@@ -82,7 +84,7 @@ class Head:
             "frontier": self.cursor.frontier,
             "offsets": self.offsets.plain(),
             "keys": list(self.keys),
-            "columns": [{"name": name, "type": kind} for name, kind in self.columns],
+            "columns": [{"name": name, "type": kind} for name, kind in columns],
             "since": None if self.since is None else str(self.since),
             "cursor": str(self.cursor),
         }
@@ -102,10 +104,12 @@ class ChangeSet:
     """An open change set. Its rows come as deletes, then updates, then inserts, each by key."""
 
     def __init__(
-        self, head: Head, reader: Reader, before_columns: tuple[tuple[str, str], ...]
+        self, head: Head, point: Point, reader: Reader, before_columns: tuple[tuple[str, str], ...]
     ) -> None:
         """Takes a reader that has the relation of all changes; closing it is the caller's."""
         self.head = head
+        # The point that it leads to.
+        self.point = point
         self._reader = reader
         # Of a promote, the rows before may have other columns than those after.
         self._before_columns = before_columns

@@ -78,6 +78,14 @@ class Filter:
         )
 
 
+def filter_of(columns: str | None, where: str | None) -> Filter | None:
+    """Returns the filter with these columns, as text with commas, and this condition, if any."""
+    if columns is None and where is None:
+        return None
+    names = None if columns is None else tuple(each.strip() for each in columns.split(","))
+    return Filter(names, where)
+
+
 def ensure_filter(chosen: Filter, columns: Columns, tree: Callable[[str], Any], table: str) -> None:
     """Raises UsageError if a reader wants columns that a table lacks, or by a condition of more.
 

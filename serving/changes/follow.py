@@ -39,7 +39,7 @@ from serving.reader.reader import Limits, Reader
 # Seconds between two looks for something new.
 _LOOK_SECONDS = 0.02
 # A cursor that is so old is replaced though no row has changed.
-_STALE_SECONDS = 10.0
+STALE_SECONDS = 10.0
 _files = functools.lru_cache(maxsize=256)(FileLists().at)
 
 
@@ -73,6 +73,8 @@ class Follower:
         self._clock = clock
         self._point: Point | None = None
         self._given_at = 0.0
+        # That of the last look.
+        self._generation = -1
         self.chosen = chosen
         # Returns False while no pipeline serves the table (any more).
         self.is_served = True
@@ -99,6 +101,19 @@ class Follower:
                     f"select 1 from ({parquet_sql(served, ())}) where (\n{chosen.where}\n)"
                 )
 
+    def start_now(self) -> Point:
+        """Begins with what is served now, in place of a snapshot of it. Returns that point.
+
+        Raises UsageError if the table is not served any more.
+        """
+        with pin(self._store, lease_seconds=self._lease_seconds) as pinned:
+            point = point_of(pinned.snapshot, self._table)
+            if point is None:
+                raise not_served(pinned.snapshot, self._table)
+            self._keep(point)
+        self._moved_to(point)
+        return point
+
     @contextmanager
     def next(self) -> Iterator[ChangeSet | None]:
         """Opens the next change set; None if nothing has changed.
@@ -109,12 +124,14 @@ class Follower:
         with pin(self._store, lease_seconds=self._lease_seconds) as pinned:
             after = point_of(pinned.snapshot, self._table)
             self.is_served = after is not None
+            self._generation = pinned.snapshot.generation
             kind = None if after is None else self._kind(before, after)
             if after is None or kind is None:
                 self._keep(before)
                 found = None
             else:
-                found = self._opened(kind, before, after)
+                limits = None if kind is Kind.SLICE else self._limits
+                found = open_change_set(self._store, kind, before, after, limits)
             try:
                 if found is not None and after is not None:
                     pinned.confirm()
@@ -130,9 +147,11 @@ class Follower:
         change_set, reader = found
         with reader:
             yield change_set
-            # The connection may be another reader's next.
-            reader.command(f"drop table {CHANGES}; drop table if exists {TOUCHED}")
-        self._point, self._since, self._given_at = after, None, self._clock()
+            _clear(reader)
+        self._moved_to(after)
+
+    def _moved_to(self, point: Point) -> None:
+        self._point, self._since, self._given_at = point, None, self._clock()
 
     def wait(self, seconds: float) -> bool:
         """Waits until there may be another change set. Returns False if the time has passed."""
@@ -149,8 +168,10 @@ class Follower:
             return True
         _, record = JournalView(self._store).last_served()
         generation = getattr(record and record.event, "generation", 0)
-        if generation != point.generation or not self.is_served:
+        if generation != self._generation:
             return True
+        if not self.is_served:
+            return False
         frontiers = Frontiers(self._store, point.birth.build)
         if frontiers.get(point.frontier.number + 1) is not None:
             return True
@@ -172,39 +193,10 @@ class Follower:
             return _switch_kind(self._store, after)
         if before.frontier.number > after.frontier.number:
             return Kind.RESET
-        is_fresh = self._clock() - self._given_at <= min(_STALE_SECONDS, self._keep_seconds / 3)
+        is_fresh = self._clock() - self._given_at <= min(STALE_SECONDS, self._keep_seconds / 3)
         if is_same(self._store, before, after) and (is_fresh or before.cursor == after.cursor):
             return None
         return Kind.SLICE
-
-    def _opened(self, kind: Kind, before: Point | None, after: Point) -> tuple[ChangeSet, Reader]:
-        starts_over = before is None or kind is Kind.RESET
-        net = (
-            whole(self._store, after, _files)
-            if before is None or starts_over
-            else between(self._store, before, after, _files)
-        )
-        for point in (after,) if before is None else (before, after):
-            paths = paths_of(self._store, point, _files)
-            ensure_whole(self._store, point.birth.build, paths)
-        reader = open_reader(self._limits if kind is not Kind.SLICE else None, served=True)
-        try:
-            _put(reader, net)
-        except BaseException:
-            reader.close()
-            raise
-        head = Head(
-            kind,
-            self._table,
-            after.birth.pipeline,
-            None if starts_over or before is None else before.cursor,
-            after.cursor,
-            after.frontier.offsets,
-            after.table.keys,
-            after.table.served,
-        )
-        earlier = after if before is None else before
-        return ChangeSet(head, reader, earlier.table.served), reader
 
     def _keep(self, point: Point | None) -> bool:
         return point is not None and ensure_point_kept(
@@ -217,6 +209,59 @@ class Follower:
                 f"the files of cursor {point.cursor} were deleted while they were read",
                 hint="ask again: a snapshot follows",
             )
+
+
+@contextmanager
+def changes_until(
+    store: Store, before: Point | None, after: Point, *, is_first: bool, limits: Limits | None
+) -> Iterator[ChangeSet]:
+    """Opens the change set that leads from one point, or from nothing, to a certain other one.
+
+    Both must be kept meanwhile. `is_first`: nothing was asked for before, so it is no reset.
+    """
+    kind = (
+        (Kind.SNAPSHOT if is_first else Kind.RESET)
+        if before is None
+        else Kind.SLICE
+        if before.birth.build == after.birth.build
+        else _switch_kind(store, after)
+    )
+    change_set, reader = open_change_set(store, kind, before, after, limits)
+    with reader:
+        yield change_set
+        _clear(reader)
+
+
+def open_change_set(
+    store: Store, kind: Kind, before: Point | None, after: Point, limits: Limits | None
+) -> tuple[ChangeSet, Reader]:
+    """Computes a change set, and returns it with its reader, which the caller closes."""
+    earlier = None if kind is Kind.RESET else before
+    net = whole(store, after, _files) if earlier is None else between(store, earlier, after, _files)
+    for point in (after,) if earlier is None else (earlier, after):
+        ensure_whole(store, point.birth.build, paths_of(store, point, _files))
+    reader = open_reader(limits, served=True)
+    try:
+        _put(reader, net)
+    except BaseException:
+        reader.close()
+        raise
+    head = Head(
+        kind,
+        after.table.name,
+        after.birth.pipeline,
+        None if earlier is None else earlier.cursor,
+        after.cursor,
+        after.frontier.offsets,
+        after.table.keys,
+        after.table.served,
+    )
+    return ChangeSet(head, after, reader, (earlier or after).table.served), reader
+
+
+def _clear(reader: Reader) -> None:
+    """Drops the relations: the connection may be another reader's next."""
+    reader.command(f"drop table {CHANGES}; drop table if exists {TOUCHED}")
 
 
 def _put(reader: Reader, net: Net) -> None:

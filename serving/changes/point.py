@@ -76,7 +76,13 @@ def point_of(snapshot: Snapshot, name: str) -> Point | None:
     return None
 
 
-def not_served(snapshot: Snapshot, name: str) -> UsageError:
+class NotServed(UsageError):
+    """A table that no pipeline serves."""
+
+    status = 404
+
+
+def not_served(snapshot: Snapshot, name: str) -> NotServed:
     """Returns the error of a table that no pipeline serves."""
     there = sorted(
         table.name
@@ -85,7 +91,7 @@ def not_served(snapshot: Snapshot, name: str) -> UsageError:
         if table.name != REJECTS
     )
     near = difflib.get_close_matches(name, there, n=1)
-    return UsageError(
+    return NotServed(
         f"no pipeline serves a table {name}",
         hint=f"did you mean {near[0]}?"
         if near

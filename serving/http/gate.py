@@ -18,11 +18,13 @@ import hmac
 import json
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
+from kappa.base.errors import KappaError
 from serving.http.headers import cookies, is_from_here, joined, place_of
 from serving.http.problem import MEDIA_TYPE, HttpError, problem_of
 from serving.http.token import WaitingLine, is_cookie_of
@@ -41,6 +43,8 @@ LOGIN = "/login"
 LOGOUT = "/logout"
 STATIC = "/static/"
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+# The method that a websocket's handshake is examined as.
+WEBSOCKET = "WEBSOCKET"
 # The name in a request's state of the function that marks its connection as no stranger's.
 WELCOME = "kappa_welcome"
 
@@ -85,16 +89,15 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes on an allowed request, and the server's own startup and shutdown.
 
-        Refuses each other scope: no route answers a websocket, with the token or without.
+        A websocket is a request that passes the same checks, and has no body.
         """
         if scope["type"] == "lifespan":
             await self._inside(scope, receive, send)
             return
-        if scope["type"] != "http":
-            # Closed before it is accepted: the server answers 403.
-            await send({"type": "websocket.close", "code": 1008})
-            return
         headers = joined(scope["headers"])
+        if scope["type"] == "websocket":
+            await self._websocket(scope, headers, receive, send)
+            return
         try:
             self._ensure_short(scope)
             if await self._is_welcome(scope, headers):
@@ -124,6 +127,28 @@ class Gate:
         except _Left:
             # The answer is incomplete, so the server closes the connection.
             return
+
+    async def _websocket(
+        self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send
+    ) -> None:
+        """Passes a websocket on, or answers its handshake with an error."""
+        try:
+            # A page of another site may open one with a browser's cookie, so it is no safe method.
+            asked = {**scope, "method": WEBSOCKET}
+            self._ensure_short(asked)
+            if await self._is_welcome(asked, headers):
+                scope.get("state", {}).get(WELCOME, _nothing)()
+        except HttpError as error:
+            await refuse_websocket(error, send)
+            return
+
+        async def patiently(message: Message) -> None:
+            async with asyncio.timeout(self._bounds.send_seconds):
+                await send(message)
+
+        # A client that no longer reads is cut off: its connection ends with this call.
+        with suppress(TimeoutError):
+            await self._inside(scope, receive, patiently)
 
     def _ensure_short(self, scope: Scope) -> None:
         target = scope.get("raw_path", b""), scope.get("query_string", b"")
@@ -253,7 +278,14 @@ def _nothing() -> None:
     pass
 
 
-async def _refuse(error: HttpError, send: Send, *, last: bool) -> None:
+async def refuse_websocket(error: KappaError, send: Send) -> None:
+    """Answers the handshake of a websocket with an error."""
+    await _refuse(error, send, last=True, kind="websocket.http.response")
+
+
+async def _refuse(
+    error: KappaError, send: Send, *, last: bool, kind: str = "http.response"
+) -> None:
     """Answers with an error. `last`: the connection ends, since nobody reads on from it."""
     problem = problem_of(error)
     content = json.dumps(problem.document).encode()
@@ -264,9 +296,9 @@ async def _refuse(error: HttpError, send: Send, *, last: bool) -> None:
     ]
     await send(
         {
-            "type": "http.response.start",
+            "type": f"{kind}.start",
             "status": problem.status,
             "headers": [(name.lower().encode(), value.encode()) for name, value in headers],
         }
     )
-    await send({"type": "http.response.body", "body": content})
+    await send({"type": f"{kind}.body", "body": content})
