@@ -121,6 +121,10 @@ class ChangeSet:
         ).rows
         return ChangeCounts(**{str(op): int(count) for op, count in found})
 
+    def is_empty(self) -> bool:
+        """Returns True if no row changes."""
+        return not self._reader.rows(f"select 1 from {CHANGES} limit 1").rows
+
     def rows(self, chosen: Filter | None = None) -> Iterator[RowChange]:
         """Yields its changes as Python's values."""
         for op, times, before, after in self._reader.each_row(self._ordered(chosen)):

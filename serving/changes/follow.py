@@ -39,7 +39,7 @@ from serving.reader.reader import Limits, Reader
 # Seconds between two looks for something new.
 _LOOK_SECONDS = 0.02
 # A cursor that is so old is replaced though no row has changed.
-STALE_SECONDS = 10.0
+_STALE_SECONDS = 10.0
 _files = functools.lru_cache(maxsize=256)(FileLists().at)
 
 
@@ -73,8 +73,8 @@ class Follower:
         self._clock = clock
         self._point: Point | None = None
         self._given_at = 0.0
-        # That of the last look.
-        self._generation = -1
+        # The generation and the frontier's number at the last look.
+        self._looked = -1, -1
         self.chosen = chosen
         # Returns False while no pipeline serves the table (any more).
         self.is_served = True
@@ -124,7 +124,10 @@ class Follower:
         with pin(self._store, lease_seconds=self._lease_seconds) as pinned:
             after = point_of(pinned.snapshot, self._table)
             self.is_served = after is not None
-            self._generation = pinned.snapshot.generation
+            self._looked = (
+                pinned.snapshot.generation,
+                -1 if after is None else after.frontier.number,
+            )
             kind = None if after is None else self._kind(before, after)
             if after is None or kind is None:
                 self._keep(before)
@@ -132,6 +135,9 @@ class Follower:
             else:
                 limits = None if kind is Kind.SLICE else self._limits
                 found = open_change_set(self._store, kind, before, after, limits)
+                if kind is Kind.SLICE and self._is_fresh() and found[0].is_empty():
+                    found[1].close()
+                    found = None
             try:
                 if found is not None and after is not None:
                     pinned.confirm()
@@ -152,6 +158,7 @@ class Follower:
 
     def _moved_to(self, point: Point) -> None:
         self._point, self._since, self._given_at = point, None, self._clock()
+        self._looked = point.generation, point.frontier.number
 
     def wait(self, seconds: float) -> bool:
         """Waits until there may be another change set. Returns False if the time has passed."""
@@ -168,12 +175,12 @@ class Follower:
             return True
         _, record = JournalView(self._store).last_served()
         generation = getattr(record and record.event, "generation", 0)
-        if generation != self._generation:
+        if generation != self._looked[0]:
             return True
         if not self.is_served:
             return False
         frontiers = Frontiers(self._store, point.birth.build)
-        if frontiers.get(point.frontier.number + 1) is not None:
+        if frontiers.get(self._looked[1] + 1) is not None:
             return True
         return self._clock() - self._given_at > self._keep_seconds / 3
 
@@ -193,10 +200,13 @@ class Follower:
             return _switch_kind(self._store, after)
         if before.frontier.number > after.frontier.number:
             return Kind.RESET
-        is_fresh = self._clock() - self._given_at <= min(STALE_SECONDS, self._keep_seconds / 3)
-        if is_same(self._store, before, after) and (is_fresh or before.cursor == after.cursor):
+        if before.cursor == after.cursor:
             return None
-        return Kind.SLICE
+        return None if is_same(self._store, before, after) and self._is_fresh() else Kind.SLICE
+
+    def _is_fresh(self) -> bool:
+        """Returns True if the last cursor need not be replaced yet though no row has changed."""
+        return self._clock() - self._given_at <= min(_STALE_SECONDS, self._keep_seconds / 3)
 
     def _keep(self, point: Point | None) -> bool:
         return point is not None and ensure_point_kept(

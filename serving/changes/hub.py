@@ -17,10 +17,9 @@ from weakref import WeakValueDictionary
 
 from kappa.base.errors import Conflict, KappaError
 from kappa.state.store import Store
-from serving.changes.change_set import Kind
 from serving.changes.cursor import Cursor
 from serving.changes.filter import Filter
-from serving.changes.follow import STALE_SECONDS, Follower, changes_until
+from serving.changes.follow import Follower, changes_until
 from serving.changes.point import Clock, Point, ensure_point_kept, point_at
 from serving.changes.recorded import RecordedChanges
 from serving.reader.reader import Limits
@@ -46,16 +45,10 @@ class ChangeReader:
     waiting: deque[RecordedChanges] = field(default_factory=deque)
     late: bool = False
     error: KappaError | None = None
-    _added_at: float = 0.0
     _changed: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, recorded: RecordedChanges) -> None:
         """Adds a change set, or notes that the reader is too slow."""
-        now = time.monotonic()
-        is_silent = not recorded.counts.total and recorded.head.kind is Kind.SLICE
-        if is_silent and now - self._added_at < STALE_SECONDS:
-            return
-        self._added_at = now
         with self._changed:
             text = sum(each.size for each in self.waiting)
             if self.waiting and (len(self.waiting) >= _MOST_SETS or text > _MOST_TEXT):
@@ -94,6 +87,8 @@ class ChangeHub:
         self._limits = limits
         self._clock = clock
         self.folder: Path = store.path("tmp")
+        # Change sets of served moves: each is computed once, for all readers of its table.
+        self.computed = 0
         self._lock = threading.Lock()
         self._tables: dict[str, _TableHub] = {}
         # By the cursors that they lead from and to, and by filter: while somebody reads it.
@@ -255,6 +250,7 @@ class _TableHub:
         with self._follower.next() as change_set:
             if change_set is None:
                 return
+            self._hub.computed += 1
             written = dict[Filter | None, RecordedChanges]()
             with self._changed:
                 filters = {each.chosen for each in self._readers}
