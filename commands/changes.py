@@ -78,18 +78,15 @@ def changes(
     """
     from serving.changes.cursor import Cursor
     from serving.changes.filter import filter_of
-    from serving.changes.follow import Follower
-    from serving.reader.reader import Limits
+    from serving.changes.project import make_follower
 
     here = here_of(context)
-    follower = Follower(
+    follower = make_follower(
+        here.settings,
         here.store,
         table,
         since=None if since is None else Cursor.parse(since),
         chosen=filter_of(columns, where),
-        lease_seconds=here.lease_seconds,
-        keep_seconds=here.settings.changes.keep_seconds,
-        limits=Limits.of(here.settings.verify, here.store),
     )
     write = _write_lines if output is ChangesForm.JSONL else _write_text
     served = True

@@ -11,5 +11,6 @@ room pins and reads; it sends nothing anywhere. In reading order:
 - json_sql.py: the SQL that writes a row as JSON
 - follow.py: a follower: a table's change sets, one after the other
 - recorded.py: a change set as text, for any number of readers
+- project.py: the changes of a project's tables, for Python programs
 - hub.py: one follower for each table, for all readers of a server
 """

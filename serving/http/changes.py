@@ -25,8 +25,7 @@ from serving.changes.cursor import Cursor
 from serving.changes.filter import filter_of
 from serving.changes.hub import ChangeHub, ChangeReader
 from serving.changes.recorded import ChangeMessage, RecordedChanges
-from serving.http.gate import refuse_websocket
-from serving.http.problem import HttpError, problem_of
+from serving.http.problem import HttpError, problem_of, refuse_websocket
 from serving.http.stand import API
 
 # Proxies close a connection that is silent for a minute; sending also finds clients that left.
@@ -117,7 +116,7 @@ async def _until_left(websocket: WebSocket) -> None:
 class _EventStream(StreamingResponse):
     """The stream of one reader, who is counted from its beginning until the stream ends."""
 
-    def __init__(self, reading: _Reading, first: RecordedChanges | None) -> None:
+    def __init__(self, reading: _HttpReader, first: RecordedChanges | None) -> None:
         super().__init__(
             _events(reading, first),
             media_type="text/event-stream",
@@ -133,7 +132,7 @@ class _EventStream(StreamingResponse):
             self._reading.leave()
 
 
-class _Reading:
+class _HttpReader:
     """One reader of the hub, as the server's loop sees it."""
 
     def __init__(self, app: FastAPI, reader: Callable[[Callable[[], None]], ChangeReader]) -> None:
@@ -205,13 +204,13 @@ def _shared(app: FastAPI) -> tuple[ChangeHub, set[object], anyio.CapacityLimiter
 
 def _reading_of(
     app: FastAPI, table: str, since: str | None, where: str | None, columns: str | None
-) -> _Reading:
+) -> _HttpReader:
     cursor = None if not since else Cursor.parse(since)
     chosen = filter_of(columns, where)
-    return _Reading(app, lambda notify: ChangeReader(table, chosen, cursor, notify))
+    return _HttpReader(app, lambda notify: ChangeReader(table, chosen, cursor, notify))
 
 
-async def _events(reading: _Reading, first: RecordedChanges | None) -> AsyncIterator[str]:
+async def _events(reading: _HttpReader, first: RecordedChanges | None) -> AsyncIterator[str]:
     yield "retry: 1000\n\n"
     try:
         async for message in reading.messages(first):

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import json
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
@@ -24,15 +23,12 @@ from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
-from kappa.base.errors import KappaError
 from serving.http.headers import cookies, is_from_here, joined, place_of
-from serving.http.problem import MEDIA_TYPE, HttpError, problem_of
+from serving.http.problem import HttpError, Message, Send, refuse, refuse_websocket
 from serving.http.token import WaitingLine, is_cookie_of
 
 Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -104,7 +100,7 @@ class Gate:
                 scope.get("state", {}).get(WELCOME, _nothing)()
             body = await self._body(headers, receive)
         except HttpError as error:
-            await _refuse(error, send, last=_has_body(headers))
+            await refuse(error, send, last=_has_body(headers))
             return
         given = False
 
@@ -276,29 +272,3 @@ def _has_body(headers: dict[str, str]) -> bool:
 
 def _nothing() -> None:
     pass
-
-
-async def refuse_websocket(error: KappaError, send: Send) -> None:
-    """Answers the handshake of a websocket with an error."""
-    await _refuse(error, send, last=True, kind="websocket.http.response")
-
-
-async def _refuse(
-    error: KappaError, send: Send, *, last: bool, kind: str = "http.response"
-) -> None:
-    """Answers with an error. `last`: the connection ends, since nobody reads on from it."""
-    problem = problem_of(error)
-    content = json.dumps(problem.document).encode()
-    headers = [
-        ("content-type", MEDIA_TYPE),
-        ("content-length", str(len(content))),
-        *{**problem.headers, **({"Connection": "close"} if last else {})}.items(),
-    ]
-    await send(
-        {
-            "type": f"{kind}.start",
-            "status": problem.status,
-            "headers": [(name.lower().encode(), value.encode()) for name, value in headers],
-        }
-    )
-    await send({"type": f"{kind}.body", "body": content})
