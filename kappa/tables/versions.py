@@ -124,22 +124,25 @@ def touched_files(path: str, version: int, until: int) -> tuple[frozenset[str], 
     """Lists the files of version `until` with each row that slices after `version` have changed.
 
     Other rows may be in them. Commits without a slice, of upkeep and of drains, change no row that
-    readers see. The second value is True if such a commit has taken rows of those slices away, as
-    a drain empties recent rows. Returns None if a commit cannot be read (any more).
+    readers see. The second value is True if such a commit has taken rows of those slices away: a
+    drain empties recent rows, and upkeep deletes hidden ones. Returns None if a commit cannot be
+    read (any more).
     """
-    found, emptied = set[str](), False
+    found, lacks = set[str](), False
     for number in range(version + 1, until + 1):
         actions = _actions(path, number)
         if actions is None:
             return None
         added = {_file(path, each["add"]["path"]) for each in actions if "add" in each}
         removed = {_file(path, each["remove"]["path"]) for each in actions if "remove" in each}
+        is_slice = any("txn" in each for each in actions)
         # A slice's rows are in files of its own; those that were rewritten with them follow.
-        if any("txn" in each for each in actions) or found & removed:
-            emptied |= bool(found & removed) and not added
+        if is_slice or found & removed:
+            moved = (each["remove"] for each in actions if "remove" in each)
+            lacks |= not is_slice and any(each.get("dataChange", True) for each in moved)
             found |= added
         found -= removed
-    return frozenset(found), emptied
+    return frozenset(found), lacks
 
 
 def files_of_commit(path: str, version: int) -> Iterator[Path]:

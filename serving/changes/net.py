@@ -74,7 +74,7 @@ def _touched(store: Store, before: Point, after: Point, files: Files, by: tuple[
     table = after.table
     named = ", ".join(map(quoted, by))
     columns = [column for column in table.columns if column[0] in by]
-    found, emptied = list[str](), False
+    found, lacks = list[str](), False
     for name in (*recent_names(table.name), table.name):
         path = table_path(store, after.birth.build, name)
         if name not in after.frontier.versions:
@@ -82,17 +82,14 @@ def _touched(store: Store, before: Point, after: Point, files: Files, by: tuple[
         version = before.frontier.versions.get(name, -1)
         until = after.frontier.versions[name]
         known = None if version < 0 else touched_files(path, version, until)
+        there, at_first = {*files(path, until)}, {*(() if version < 0 else files(path, version))}
+        lacks |= known is None or known[1]
         # A drain between both has brought rows into the table that no recent one has any more. And
         # sums of doubles may differ in their last digits, when they are added in another order.
-        every = known is None or (name == table.name and (emptied or _sums_doubles(table)))
-        there = files(path, until)
-        if every or known is None:
-            at_first = () if version < 0 else files(path, version)
-            found.append(parquet_sql(columns, sorted({*there} - {*at_first})))
-            emptied |= known is None
+        if known is None or known[1] or (name == table.name and (lacks or _sums_doubles(table))):
+            found.append(parquet_sql(columns, sorted(there ^ at_first)))
         else:
-            found.append(parquet_sql(columns, sorted(known[0] & {*there})))
-            emptied |= known[1]
+            found.append(parquet_sql(columns, sorted(known[0] & there)))
     least, earlier = (least_kept(table, each.clock) for each in (after, before))
     if table.expiry is not None and least is not None and least != earlier:
         passed = f"{quoted(table.expiry.column)} < {moment_sql(least)}"
