@@ -14,6 +14,7 @@ promote    wait, verify, promote, undo, abandon
 service    retire, pause, resume
 look       status, history, show, diff, prove, logs
 query      query, tables
+changes    changes
 rejects    rejects list, show, export, redrive
 archive    archive status, verify
 doctor     doctor, scrub

@@ -27,13 +27,13 @@ kappa/declare
 kappa/records           kappa/state          kappa/code/static
 kappa/sums              kappa/parsed
 kappa/code              kappa/journal        kappa/log            kappa/tables
-kappa/state/job         kappa/views
+kappa/state/job         kappa/views          kappa/tables/archived
 kappa/engine/decode     kappa/lines          kappa/broker
 kappa/engine/spark      kappa/engine/read    kappa/engine/legs    serving/pin
 kappa/engine/archive    kappa/engine/fold    serving/reader
 kappa/engine/function   serving/query
 kappa/engine/write      serving/page         serving/rejects      serving/sandbox
-kappa/engine/views
+kappa/engine/views     serving/changes
 kappa/engine/job        replay/rollout       serving/http         replay/boards
 kappa/engine/children   replay/changes       replay/intents       replay/retire
 kappa/engine/spare
@@ -77,7 +77,7 @@ DOORS = {
     "llvmlite": ("kappa/base/compiled.py", "kappa/log/message_loops.py"),
     "deltalake": (
         "kappa/tables/delta.py",
-        "kappa/tables/stored_archive.py",
+        "kappa/tables/archived/stored_archive.py",
         "kappa/tables/stored_table.py",
     ),
     "delta": ("kappa/engine/write/spark_commit.py", "kappa/engine/spark/recording.py"),
@@ -96,10 +96,15 @@ DOORS = {
         "demo/",
     ),
     "fastapi": ("serving/http/", "replay/http/api.py", "replay/page/"),
-    "starlette": ("serving/http/http.py",),
+    "starlette": ("serving/http/http.py", "serving/http/changes.py"),
     "jinja2": ("serving/page/render.py",),
     "markupsafe": ("serving/page/render.py",),
-    "anyio": ("serving/http/http.py", "serving/http/queries.py", "serving/http/events.py"),
+    "anyio": (
+        "serving/http/http.py",
+        "serving/http/queries.py",
+        "serving/http/events.py",
+        "serving/http/changes.py",
+    ),
     "uvicorn": ("replay/run/serve.py", "serving/http/patience.py"),
     "h11": ("serving/http/patience.py",),
     "typer": ("commands/",),
@@ -136,7 +141,7 @@ DOOR_MODULES = {
     "kappa.log.cluster",
     "kappa.log.producer",
     "kappa.tables.delta",
-    "kappa.tables.stored_archive",
+    "kappa.tables.archived.stored_archive",
     "kappa.tables.stored_table",
     "kappa.tables.versions",
     "kappa.engine.spark.session",

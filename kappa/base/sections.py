@@ -227,6 +227,15 @@ class VerifySettings(Section, frozen=True):
     ] = 3600.0
 
 
+class ChangesSettings(Section, frozen=True):
+    """`[changes]`: how a table's changes are followed."""
+
+    keep_seconds: Annotated[
+        Seconds,
+        "how long a cursor can be gone on from after it was given out; its files are kept as long",
+    ] = 60.0
+
+
 class ServeSettings(Section, frozen=True):
     """`[serve]`: the address of HTTP, and the limits of one query of a stranger."""
 

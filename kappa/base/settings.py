@@ -20,6 +20,7 @@ from kappa.base.errors import SettingsError
 from kappa.base.sections import (
     SECRET,
     ArchiveSettings,
+    ChangesSettings,
     Durability,
     EngineSettings,
     HistorySettings,
@@ -66,6 +67,7 @@ class Settings(Section, frozen=True):
     plan: PlanSettings = PlanSettings()
     verify: VerifySettings = VerifySettings()
     serve: ServeSettings = ServeSettings()
+    changes: ChangesSettings = ChangesSettings()
 
     @property
     def root_url(self) -> str:

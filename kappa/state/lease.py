@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from kappa.base.failpoint import failpoint
 from kappa.state.build import folded_by, folder
 from kappa.state.documents import Documents, NumberedRecords, Taken
+from kappa.state.frontier import Frontier
 from kappa.state.store import Store
 
 # Collection keeps a lease for so much longer than its reader trusts it: a renewal may be under
@@ -33,7 +34,8 @@ class Pin(Struct, frozen=True):
 class Lease(Struct, frozen=True):
     """One reader's claim on pinned versions.
 
-    It is good until `expires_at` (seconds since 1970) unless it is renewed.
+    It is good until `expires_at` (seconds since 1970) unless it is renewed. `frontier` is in it for
+    readers that come back (serving/changes/point.py): upkeep deletes the records of old frontiers.
     """
 
     pid: int
@@ -41,6 +43,7 @@ class Lease(Struct, frozen=True):
     expires_at: float
     pins: Mapping[str, Pin]
     id: str = field(default_factory=lambda: secrets.token_hex(8))
+    frontier: Frontier | None = None
     format: int = 1
 
 

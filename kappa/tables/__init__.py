@@ -8,11 +8,11 @@ This room runs no Spark. Read in this order:
 - delta.py: how a Delta table is opened, created and committed to, and its errors as ours.
 - versions.py: the files, columns and mark of a table's version.
 - parquet.py: Parquet files read as one dataset.
-- stored_table.py, stored_archive.py: a build's table, and a topic's archive, as their writers
-  hold them open.
+- stored_table.py: a build's table, as its writer holds it open.
 - checkpoint.py: a checkpoint of a table's log, whole or not there.
 - lasting.py: what a frontier names is on the disk; what is behind it is taken back.
 - unneeded.py: the files that no version needs any more.
 - adopt.py: a table that begins with the rows of another.
 - branch.py: tables that begin with the rows of another build.
+- archived/: the tables of archives, as their writer holds them open.
 """

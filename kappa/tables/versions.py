@@ -91,12 +91,8 @@ def _after(path: str, version: int, there: frozenset[str], until: int) -> frozen
     """
     found = set(there)
     for number in range(version + 1, until + 1):
-        try:
-            actions = [
-                json.loads(line)
-                for line in _commit(path, number).read_text(encoding="utf-8").splitlines()
-            ]
-        except (OSError, ValueError):
+        actions = _actions(path, number)
+        if actions is None:
             return None
         for action in actions:
             if "remove" in action:
@@ -106,6 +102,15 @@ def _after(path: str, version: int, there: frozenset[str], until: int) -> frozen
     return frozenset(found)
 
 
+def _actions(path: str, version: int) -> list[dict[str, Any]] | None:
+    """Returns the actions of a commit, or None if it cannot be read (any more)."""
+    try:
+        text = _commit(path, version).read_text(encoding="utf-8")
+        return [json.loads(line) for line in text.splitlines()]
+    except (OSError, ValueError):
+        return None
+
+
 def _file(path: str, named: str) -> str:
     # A commit names its files relative to the table, and escaped.
     return f"{path}/{unquote(named)}"
@@ -113,6 +118,31 @@ def _file(path: str, named: str) -> str:
 
 def _commit(path: str, version: int) -> Path:
     return Path(path) / LOG_FOLDER / f"{version:020d}.json"
+
+
+def touched_files(path: str, version: int, until: int) -> tuple[frozenset[str], bool] | None:
+    """Lists the files of version `until` with each row that slices after `version` have changed.
+
+    Other rows may be in them. Commits without a slice, of upkeep and of drains, change no row that
+    readers see. The second value is True if such a commit has taken rows of those slices away: a
+    drain empties recent rows, and upkeep deletes hidden ones. Returns None if a commit cannot be
+    read (any more).
+    """
+    found, lacks = set[str](), False
+    for number in range(version + 1, until + 1):
+        actions = _actions(path, number)
+        if actions is None:
+            return None
+        added = {_file(path, each["add"]["path"]) for each in actions if "add" in each}
+        removed = {_file(path, each["remove"]["path"]) for each in actions if "remove" in each}
+        is_slice = any("txn" in each for each in actions)
+        # A slice's rows are in files of its own; those that were rewritten with them follow.
+        if is_slice or found & removed:
+            moved = (each["remove"] for each in actions if "remove" in each)
+            lacks |= not is_slice and any(each.get("dataChange", True) for each in moved)
+            found |= added
+        found -= removed
+    return frozenset(found), lacks
 
 
 def files_of_commit(path: str, version: int) -> Iterator[Path]:

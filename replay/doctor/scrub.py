@@ -19,7 +19,7 @@ from kappa.state.store import Store
 from kappa.sums.recorded import RecordedSums, name_of, sum_of
 from kappa.sums.whole import difference
 from kappa.tables.archive import FOLDER
-from kappa.tables.stored_archive import open_archive
+from kappa.tables.archived.stored_archive import open_archive
 from kappa.tables.versions import FileLists
 from replay.rollout.current import current_state
 from replay.rollout.state import State

@@ -25,7 +25,7 @@ from kappa.state.lock import is_held
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables.archive import FOLDER, ArchiveMark, folder, lost_by_topic, why_cut, why_stopped
-from kappa.tables.stored_archive import StoredArchive, open_archive
+from kappa.tables.archived.stored_archive import StoredArchive, open_archive
 from kappa.values.tally import Tally
 from serving.query.render import Listing
 

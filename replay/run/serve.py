@@ -28,13 +28,15 @@ from replay.look.here import Here
 from replay.page import routes
 from replay.run.messages import saying
 from replay.status.running import RunningServer, ensure_served, ensure_unserved, served_at
-from serving.http import events
+from serving.changes.hub import ChangeHub
+from serving.http import changes, events
 from serving.http.address import HttpAddress, ensure_guarded, guarded_address, listening_at
 from serving.http.gate import Bounds
 from serving.http.http import make_app
 from serving.http.patience import PatientServer, fitting, uvicorn_settings
 from serving.http.snapshots import Snapshots
 from serving.http.stand import Stand
+from serving.reader.reader import Limits
 from serving.sandbox import confine
 from serving.sandbox.question import Allowance
 from serving.sandbox.sandbox import Sandbox
@@ -92,12 +94,18 @@ def _serve_at(
             lambda: _unready(store),
         )
         desk, bounds = Desk(here), fitting(Bounds())
+        hub = ChangeHub(
+            store,
+            lease_seconds=here.lease_seconds,
+            keep_seconds=settings.changes.keep_seconds,
+            limits=Limits.of(settings.verify, store),
+        )
         app = make_app(
             stand,
             token=token,
             bounds=bounds,
-            routers=(events.router, api.router, *routes.ROUTERS),
-            state={"desk": desk, "pulse": desk.pulse},
+            routers=(events.router, changes.router, api.router, *routes.ROUTERS),
+            state={"desk": desk, "pulse": desk.pulse, "changes": hub},
         )
         config = uvicorn.Config(
             app, timeout_graceful_shutdown=_GRACE_SECONDS, **uvicorn_settings(bounds)

@@ -14,5 +14,6 @@ The room knows nothing of rollouts: their routes are given to it as routers. Rea
 - queries.py: the routes for queries.
 - snapshots.py: snapshots pinned by name for many requests.
 - events.py: the journal as server-sent events.
+- changes.py: the changes of a table, as server-sent events and by websocket.
 - static.py: the files of the pages.
 """

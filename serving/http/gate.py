@@ -15,22 +15,20 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import json
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
 from serving.http.headers import cookies, is_from_here, joined, place_of
-from serving.http.problem import MEDIA_TYPE, HttpError, problem_of
+from serving.http.problem import HttpError, Message, Send, refuse, refuse_websocket
 from serving.http.token import WaitingLine, is_cookie_of
 
 Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -41,6 +39,8 @@ LOGIN = "/login"
 LOGOUT = "/logout"
 STATIC = "/static/"
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+# The method that a websocket's handshake is examined as.
+WEBSOCKET = "WEBSOCKET"
 # The name in a request's state of the function that marks its connection as no stranger's.
 WELCOME = "kappa_welcome"
 
@@ -85,23 +85,22 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes on an allowed request, and the server's own startup and shutdown.
 
-        Refuses each other scope: no route answers a websocket, with the token or without.
+        A websocket is a request that passes the same checks, and has no body.
         """
         if scope["type"] == "lifespan":
             await self._inside(scope, receive, send)
             return
-        if scope["type"] != "http":
-            # Closed before it is accepted: the server answers 403.
-            await send({"type": "websocket.close", "code": 1008})
-            return
         headers = joined(scope["headers"])
+        if scope["type"] == "websocket":
+            await self._websocket(scope, headers, receive, send)
+            return
         try:
             self._ensure_short(scope)
             if await self._is_welcome(scope, headers):
                 scope.get("state", {}).get(WELCOME, _nothing)()
             body = await self._body(headers, receive)
         except HttpError as error:
-            await _refuse(error, send, last=_has_body(headers))
+            await refuse(error, send, last=_has_body(headers))
             return
         given = False
 
@@ -124,6 +123,28 @@ class Gate:
         except _Left:
             # The answer is incomplete, so the server closes the connection.
             return
+
+    async def _websocket(
+        self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send
+    ) -> None:
+        """Passes a websocket on, or answers its handshake with an error."""
+        try:
+            # A page of another site may open one with a browser's cookie, so it is no safe method.
+            asked = {**scope, "method": WEBSOCKET}
+            self._ensure_short(asked)
+            if await self._is_welcome(asked, headers):
+                scope.get("state", {}).get(WELCOME, _nothing)()
+        except HttpError as error:
+            await refuse_websocket(error, send)
+            return
+
+        async def patiently(message: Message) -> None:
+            async with asyncio.timeout(self._bounds.send_seconds):
+                await send(message)
+
+        # A client that no longer reads is cut off: its connection ends with this call.
+        with suppress(TimeoutError):
+            await self._inside(scope, receive, patiently)
 
     def _ensure_short(self, scope: Scope) -> None:
         target = scope.get("raw_path", b""), scope.get("query_string", b"")
@@ -251,22 +272,3 @@ def _has_body(headers: dict[str, str]) -> bool:
 
 def _nothing() -> None:
     pass
-
-
-async def _refuse(error: HttpError, send: Send, *, last: bool) -> None:
-    """Answers with an error. `last`: the connection ends, since nobody reads on from it."""
-    problem = problem_of(error)
-    content = json.dumps(problem.document).encode()
-    headers = [
-        ("content-type", MEDIA_TYPE),
-        ("content-length", str(len(content))),
-        *{**problem.headers, **({"Connection": "close"} if last else {})}.items(),
-    ]
-    await send(
-        {
-            "type": "http.response.start",
-            "status": problem.status,
-            "headers": [(name.lower().encode(), value.encode()) for name, value in headers],
-        }
-    )
-    await send({"type": "http.response.body", "body": content})

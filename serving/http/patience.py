@@ -40,7 +40,10 @@ def uvicorn_settings(bounds: Bounds) -> dict[str, Any]:
         "backlog": _ACCEPTED_AT_ONCE,
         "timeout_keep_alive": 10,
         "loop": "asyncio",
-        "ws": "none",
+        "ws": "websockets-sansio",
+        # A reader of changes sends nothing.
+        "ws_max_size": 1 << 16,
+        "ws_max_queue": 1,
         "log_level": "warning",
         "access_log": False,
         "server_header": False,
@@ -103,6 +106,12 @@ class PatientProtocol(H11Protocol):
         self._stop()
         self.strangers.pop(self, None)
         super().connection_lost(exc)
+
+    def handle_websocket_upgrade(self, event: Any) -> None:
+        """Gives the connection to the protocol of websockets: the gate decides there."""
+        self._stop()
+        self.strangers.pop(self, None)
+        super().handle_websocket_upgrade(event)
 
     def _welcome(self) -> None:
         self.strangers.pop(self, None)

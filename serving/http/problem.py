@@ -1,9 +1,10 @@
-"""Errors as problem documents of RFC 9457; their `hint` names the next step. Pure."""
+"""Errors as problem documents of RFC 9457; their `hint` names the next step."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,9 @@ from kappa.base.errors import (
     UsageError,
     VerificationFailed,
 )
+
+Message = MutableMapping[str, Any]
+Send = Callable[[Message], Awaitable[None]]
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -77,3 +81,27 @@ def _problem(status: int, kind: str, error: KappaError, headers: Mapping[str, st
 def _kind(error: KappaError) -> str:
     name = re.sub(r"(?<!^)(?=[A-Z])", "-", type(error).__name__).lower().removesuffix("-error")
     return "failed" if name == "kappa" else name
+
+
+async def refuse_websocket(error: KappaError, send: Send) -> None:
+    """Answers the handshake of a websocket with an error."""
+    await refuse(error, send, last=True, kind="websocket.http.response")
+
+
+async def refuse(error: KappaError, send: Send, *, last: bool, kind: str = "http.response") -> None:
+    """Answers with an error. `last`: the connection ends, since nobody reads on from it."""
+    problem = problem_of(error)
+    content = json.dumps(problem.document).encode()
+    headers = [
+        ("content-type", MEDIA_TYPE),
+        ("content-length", str(len(content))),
+        *{**problem.headers, **({"Connection": "close"} if last else {})}.items(),
+    ]
+    await send(
+        {
+            "type": f"{kind}.start",
+            "status": problem.status,
+            "headers": [(name.lower().encode(), value.encode()) for name, value in headers],
+        }
+    )
+    await send({"type": f"{kind}.body", "body": content})

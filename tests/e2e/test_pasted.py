@@ -28,6 +28,7 @@ PAGES = (
     "docs/howto/undo.md",
     "docs/howto/fix-rejects.md",
     "docs/howto/look-back.md",
+    "docs/howto/changes.md",
     "docs/howto/prove.md",
     "docs/howto/branch.md",
     "docs/howto/archive.md",
@@ -45,6 +46,7 @@ NOT_RUN = {
     "docs/start/install.md": "make setup: CI begins with it; pip install: test_wheel.py",
     "docs/howto/secure.md": "listens on all addresses, which no test may",
     "docs/reference/http.md": "a stream without an end: tests/serving/http/test_http.py reads it",
+    "docs/howto/changes.md": "a stream without an end: test_changes_http.py reads it",
     "docs/performance.md": "make bench, for hours: tests/bench has short forms of its cells",
     "docs/explain/nexmark.md": "a script of this tree: test_nexmark.py compares its table",
     **dict.fromkeys(

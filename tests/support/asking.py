@@ -15,6 +15,7 @@ import uvicorn
 from fastapi import APIRouter
 
 from kappa.state.store import Store
+from serving.changes.hub import ChangeHub
 from serving.http import events
 from serving.http.gate import Bounds
 from serving.http.http import make_app
@@ -41,6 +42,7 @@ class Server:
         desk: object = None,
         more: tuple[APIRouter, ...] = (),
         port: int = 0,
+        changes: ChangeHub | None = None,
     ) -> None:
         stand = Stand(store, Sandbox(allowance), Snapshots(store, lease_seconds=60), 60, lambda: ())
         app = make_app(
@@ -48,7 +50,7 @@ class Server:
             token=token,
             routers=(router, *more),
             bounds=bounds,
-            state={"desk": desk, "pulse": getattr(desk, "pulse", None)},
+            state={"desk": desk, "pulse": getattr(desk, "pulse", None), "changes": changes},
         )
         self._listening = socket.create_server(("127.0.0.1", port), backlog=512)
         self.port = self._listening.getsockname()[1]

@@ -40,7 +40,7 @@ from kappa.state.table import TableBirth
 from kappa.state.witness import Witness
 from kappa.sums.recorded import JoinedSums
 from kappa.tables.archive import ArchiveMark
-from kappa.tables.stored_archive import LastingVersion
+from kappa.tables.archived.stored_archive import LastingVersion
 from kappa.values.tally import Tally
 
 AT = Offsets({"vögel": {1: 7, 0: 5}, "a": {0: 1}})

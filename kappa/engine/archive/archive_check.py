@@ -25,7 +25,7 @@ from kappa.engine.read.block_rows import log_time_before, rows_of
 from kappa.state.witness import LostEnd
 from kappa.tables.adopt import link_file
 from kappa.tables.archive import ArchiveMark
-from kappa.tables.stored_archive import Block, StoredArchive
+from kappa.tables.archived.stored_archive import Block, StoredArchive
 from kappa.values.tally import Tally
 
 # Offsets `[from, to)`.

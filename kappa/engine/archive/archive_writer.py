@@ -23,8 +23,8 @@ from kappa.engine.read.block_rows import STATISTICS
 from kappa.state.store import Store
 from kappa.state.witness import NO_EPOCH, Witness, digest_of
 from kappa.tables.archive import ArchiveMark, folder
+from kappa.tables.archived.stored_archive import Block, ensure_archive
 from kappa.tables.delta import Guard
-from kappa.tables.stored_archive import Block, ensure_archive
 from kappa.values.arrow import arrow_schema
 from kappa.values.tally import Tally
 

@@ -36,7 +36,7 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store, open_store
 from kappa.state.witness import Witness, leader_changed
 from kappa.tables.archive import FOLDER, ArchiveMark, folder, why_cut, why_stopped
-from kappa.tables.stored_archive import open_archive
+from kappa.tables.archived.stored_archive import open_archive
 
 LOCK = f"{FOLDER}/lock"
 # This many offsets are archived at once; fewer wait for more.

@@ -14,7 +14,7 @@ from kappa.engine.decode.raw import RAW_SCHEMA
 from kappa.engine.read.block_rows import rows_of
 from kappa.state.store import Store
 from kappa.tables.archive import FOLDER, ArchiveMark, folder
-from kappa.tables.stored_archive import Block, open_archive
+from kappa.tables.archived.stored_archive import Block, open_archive
 
 # A column's name in raw records -> its name in an archive.
 _RAW = {

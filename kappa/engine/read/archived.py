@@ -33,7 +33,7 @@ from kappa.state.slices import BoundsOf
 from kappa.state.store import Store
 from kappa.tables.adopt import link_file
 from kappa.tables.archive import ArchiveMark, LogEnds, folder, why_cut
-from kappa.tables.stored_archive import Block, StoredArchive, open_archive
+from kappa.tables.archived.stored_archive import Block, StoredArchive, open_archive
 
 _DIGITS = 10
 # Raised when the same columns get another meaning.

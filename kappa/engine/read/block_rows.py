@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kappa.engine.decode.fate import Counts, Fate, counts_in
-from kappa.tables.stored_archive import Block
+from kappa.tables.archived.stored_archive import Block
 
 # The columns whose statistics an archive's files have; older ones have none of the last three.
 STATISTICS = ("_partition", "_offset", "_fate", "_redrives", "_log_time")

@@ -42,8 +42,8 @@ from kappa.state.slices import Slice
 from kappa.state.store import Store
 from kappa.state.witness import LostEnd, Witness, Witnesses
 from kappa.tables.archive import ArchiveMark, folder, one_log, why_stopped
+from kappa.tables.archived.stored_archive import Block, StoredArchive, open_archive
 from kappa.tables.delta import Guard
-from kappa.tables.stored_archive import Block, StoredArchive, open_archive
 from kappa.tables.versions import files
 from kappa.values.tally import Tally
 

@@ -24,8 +24,8 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.witness import LostEnd, Witnesses
 from kappa.tables.archive import ArchiveMark, folder
+from kappa.tables.archived.stored_archive import ensure_archive
 from kappa.tables.delta import Guard
-from kappa.tables.stored_archive import ensure_archive
 from kappa.values.tally import Tally
 from replay.children.archiver_process import ArchiverProcess
 from replay.look.archive import ArchiveState, ArchiveStatus, archive_listing, archive_status

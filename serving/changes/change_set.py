@@ -1,0 +1,184 @@
+"""A change set: the net difference of a served table between two snapshots.
+
+It is open until it is closed: its rows are in a DuckDB of its own, which spills. What a reader
+filters or leaves out is a view over them, so many readers may share one change set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from kappa.base.sql import quoted
+from kappa.state.offsets import Offsets
+from serving.changes.cursor import Cursor
+from serving.changes.filter import Filter
+from serving.changes.json_sql import object_sql
+from serving.changes.point import Point
+from serving.reader.reader import Reader
+
+# The relation of all changes, in the reader of an open change set.
+CHANGES = "_changes"
+
+
+class Kind(StrEnum):
+    """The cause of a change set. After a snapshot or a reset, nothing from before counts."""
+
+    SNAPSHOT = "snapshot"
+    RESET = "reset"
+    SLICE = "slice"
+    PROMOTE = "promote"
+    UNDO = "undo"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeCounts:
+    """The numbers of rows that a change set inserts, updates and deletes."""
+
+    insert: int = 0
+    update: int = 0
+    delete: int = 0
+
+    @property
+    def total(self) -> int:
+        """Returns how many rows it changes."""
+        return self.insert + self.update + self.delete
+
+    def __str__(self) -> str:
+        named = ("inserts", self.insert), ("updates", self.update), ("deletes", self.delete)
+        return ", ".join(f"{count:,} {name}" for name, count in named if count) or "no rows"
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The head of a change set: its cause, and the places that it leads from and to.
+
+    `columns` are (name, Spark's simple type). `keys` identify a row, if the table has some.
+    """
+
+    kind: Kind
+    table: str
+    pipeline: str
+    since: Cursor | None
+    cursor: Cursor
+    offsets: Offsets
+    keys: tuple[str, ...]
+    columns: tuple[tuple[str, str], ...]
+
+    @property
+    def starts_over(self) -> bool:
+        """Returns True if its rows are the whole table, and nothing from before counts."""
+        return self.kind in {Kind.SNAPSHOT, Kind.RESET}
+
+    def document(self, chosen: Filter | None = None) -> dict[str, Any]:
+        """Returns it as JSON has it, for a reader with that filter."""
+        columns = self.columns if chosen is None else chosen.shown(self.columns, self.keys)
+        return {
+            "kind": str(self.kind),
+            "table": self.table,
+            "pipeline": self.pipeline,
+            "generation": self.cursor.generation,
+            "build": self.cursor.build,
+            "frontier": self.cursor.frontier,
+            "offsets": self.offsets.plain(),
+            "keys": list(self.keys),
+            "columns": [{"name": name, "type": kind} for name, kind in columns],
+            "since": None if self.since is None else str(self.since),
+            "cursor": str(self.cursor),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """A row that was inserted, updated or deleted; without keys, `times` rows alike."""
+
+    op: str
+    times: int
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
+
+
+class ChangeSet:
+    """An open change set. Its rows come as deletes, then updates, then inserts, each by key."""
+
+    def __init__(
+        self, head: Head, point: Point, reader: Reader, before_columns: tuple[tuple[str, str], ...]
+    ) -> None:
+        """Takes a reader that has the relation of all changes; closing it is the caller's."""
+        self.head = head
+        # The point that it leads to.
+        self.point = point
+        self._reader = reader
+        # Of a promote, the rows before may have other columns than those after.
+        self._before_columns = before_columns
+
+    def counts(self, chosen: Filter | None = None) -> ChangeCounts:
+        """Counts the rows that it changes."""
+        found = self._reader.rows(
+            f"select op, sum(times)::bigint from ({self._sql(chosen)}) group by op"
+        ).rows
+        return ChangeCounts(**{str(op): int(count) for op, count in found})
+
+    def is_empty(self) -> bool:
+        """Returns True if no row changes."""
+        return not self._reader.rows(f"select 1 from {CHANGES} limit 1").rows
+
+    def rows(self, chosen: Filter | None = None) -> Iterator[RowChange]:
+        """Yields its changes as Python's values."""
+        for op, times, before, after in self._reader.each_row(self._ordered(chosen)):
+            yield RowChange(op, times, before, after)
+
+    def lines(self, chosen: Filter | None = None) -> Iterator[str]:
+        """Yields each change as an object of JSON, without a line's end."""
+        parts = ["'op', op"]
+        if not self.head.keys:
+            parts.append("'times', times")
+        parts += [
+            f"{name}, case when {row} is not null then {object_sql(row, columns)} end"
+            for name, row, columns in (
+                ("'before'", "before", self._shown(self._before_columns, chosen)),
+                ("'after'", "after", self._shown(self.head.columns, chosen)),
+            )
+        ]
+        line = f"json_object({', '.join(parts)})::varchar"
+        for (text,) in self._reader.each_row(f"select {line} from ({self._ordered(chosen)})"):
+            yield text
+
+    def messages(self, chosen: Filter | None = None) -> Iterator[tuple[str, str | None]]:
+        """Yields the key and the new row of each change, as JSON; None: the row is deleted.
+
+        They are those of a compacted topic. The table must have keys.
+        """
+        columns = self._shown(self.head.columns, chosen)
+        kinds = dict(self.head.columns)
+        keys = [(name, kinds[name]) for name in self.head.keys]
+        key = object_sql("coalesce(after, before)", keys)
+        value = f"case when after is not null then {object_sql('after', columns)}::varchar end"
+        sql = f"select {key}::varchar, {value} from ({self._ordered(chosen)})"
+        yield from self._reader.each_row(sql)
+
+    def _shown(
+        self, columns: tuple[tuple[str, str], ...], chosen: Filter | None
+    ) -> tuple[tuple[str, str], ...]:
+        return columns if chosen is None else chosen.shown(columns, self.head.keys)
+
+    def _sql(self, chosen: Filter | None) -> str:
+        """Returns the query for its changes, as a reader wants them."""
+        if chosen is None or chosen.is_all:
+            return f"select * from {CHANGES}"
+        return chosen.sql(
+            CHANGES,
+            self._shown(self._before_columns, chosen),
+            self._shown(self.head.columns, chosen),
+        )
+
+    def _ordered(self, chosen: Filter | None) -> str:
+        keys = "".join(f", coalesce(after, before).{quoted(key)}" for key in self.head.keys)
+        by = keys or ", coalesce(after, before)"
+        if self.head.keys and self._before_columns != self.head.columns:
+            by = "".join(
+                f", coalesce(after.{quoted(key)}, before.{quoted(key)})" for key in self.head.keys
+            )
+        return f"select * from ({self._sql(chosen)}) order by op = 'insert', op = 'update'{by}"

@@ -1,0 +1,38 @@
+"""A cursor: a place in the sequence of a pipeline's changes. A value. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Self
+
+from kappa.base.errors import UsageError
+
+_FORM = re.compile(r"(\d{1,18})\.(\w[\w.-]{0,200})\.(\d{1,18})")
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """The generation, build and frontier at which all changes so far end.
+
+    Its text is such as `3.flights-9ab1c2.512`. All tables of a pipeline have the same cursors.
+    """
+
+    generation: int
+    build: str
+    frontier: int
+
+    def __str__(self) -> str:
+        return f"{self.generation}.{self.build}.{self.frontier}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Reads a cursor. Raises UsageError if the text is none."""
+        found = _FORM.fullmatch(text)
+        if found is None:
+            raise UsageError(
+                f"{text[:80]!r} is no cursor",
+                hint="a cursor is what a change set ends with, such as 3.flights-9ab1c2.512; "
+                "without one, the changes begin with a snapshot",
+            )
+        return cls(int(found[1]), found[2], int(found[3]))

@@ -1,0 +1,291 @@
+"""The hub: one follower for each followed table, however many readers follow it.
+
+A change set is computed once, and written once for each filter that readers have. A reader begins
+with what leads from its cursor to the hub's point, computed once for all that come with the same
+cursor. One that reads too slowly is sent back to its cursor: it gets the net of what it has missed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+from kappa.base.errors import Conflict, KappaError
+from kappa.state.store import Store
+from serving.changes.cursor import Cursor
+from serving.changes.filter import Filter
+from serving.changes.follow import Follower, changes_until
+from serving.changes.point import Clock, Point, ensure_point_kept, point_at
+from serving.changes.recorded import RecordedChanges
+from serving.reader.reader import Limits
+
+# A reader for which so many change sets wait, or so much text, is sent back to its cursor.
+_MOST_SETS, _MOST_TEXT = 1_000, 32 << 20
+_LOOK_SECONDS = 1.0
+# For a follower that another process was ahead of.
+_PATIENCE_SECONDS, _NAP_SECONDS = 5.0, 0.02
+
+
+@dataclass(eq=False)
+class ChangeReader:
+    """One reader: the change sets that wait for it, and the cursor of the last one it was sent.
+
+    `notify` is called from other threads. After `late` or `error` nothing more is added.
+    """
+
+    table: str
+    chosen: Filter | None
+    cursor: Cursor | None
+    notify: Callable[[], None]
+    waiting: deque[RecordedChanges] = field(default_factory=deque)
+    late: bool = False
+    error: KappaError | None = None
+    _changed: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, recorded: RecordedChanges) -> None:
+        """Adds a change set, or notes that the reader is too slow."""
+        with self._changed:
+            text = sum(each.size for each in self.waiting)
+            if self.waiting and (len(self.waiting) >= _MOST_SETS or text > _MOST_TEXT):
+                self.late = True
+                self.waiting.clear()
+            else:
+                self.waiting.append(recorded)
+        self.notify()
+
+    def take(self) -> RecordedChanges | None:
+        """Takes the next change set; None if none waits. Raises the error that ended them."""
+        with self._changed:
+            if self.waiting:
+                return self.waiting.popleft()
+        if self.error is not None:
+            raise self.error
+        return None
+
+
+class ChangeHub:
+    """All followed tables of one server."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        lease_seconds: float,
+        keep_seconds: float,
+        limits: Limits | None,
+        clock: Clock = time.time,
+    ) -> None:
+        """Keeps a cursor for `keep_seconds` after it was given out."""
+        self._store = store
+        self._lease_seconds = lease_seconds
+        self._keep_seconds = keep_seconds
+        self._limits = limits
+        self._clock = clock
+        self.folder: Path = store.path("tmp")
+        # Change sets of served moves: each is computed once, for all readers of its table.
+        self.computed = 0
+        self._lock = threading.Lock()
+        self._tables: dict[str, _TableHub] = {}
+        # By the cursors that they lead from and to, and by filter: while somebody reads it.
+        self._begun = WeakValueDictionary[tuple[object, ...], RecordedChanges]()
+        self._beginning = WeakValueDictionary[tuple[object, ...], _Turn]()
+
+    def begin(self, reader: ChangeReader) -> RecordedChanges | None:
+        """Adds a reader at its cursor; returns what leads to the change sets that wait for it.
+
+        None: nothing does. Raises UsageError if the table is not served, or the filter is wrong.
+        """
+        # It examines table and filter.
+        self.follower(reader.table, reader.chosen)
+        reader.waiting.clear()
+        reader.late, reader.error = False, None
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            table, point = self._join(reader)
+            if not _is_past(reader.cursor, point):
+                break
+            # Another process was ahead of this one's follower.
+            table.leave(reader)
+            if time.monotonic() > deadline:
+                raise Conflict(
+                    f"cursor {reader.cursor} is past what is served", hint="ask without a cursor"
+                )
+            self._nap()
+        try:
+            return self._until(reader, point)
+        except BaseException:
+            self.leave(reader)
+            raise
+
+    def leave(self, reader: ChangeReader) -> None:
+        """Takes a reader away."""
+        with self._lock:
+            table = self._tables.get(reader.table)
+        if table is not None:
+            table.leave(reader)
+
+    def follower(self, table: str, chosen: Filter | None = None) -> Follower:
+        """Makes a follower of a table. Raises UsageError if it is not served, as `begin` does."""
+        return Follower(
+            self._store,
+            table,
+            chosen=chosen,
+            lease_seconds=self._lease_seconds,
+            keep_seconds=self._keep_seconds,
+            limits=self._limits,
+            clock=self._clock,
+        )
+
+    def _join(self, reader: ChangeReader) -> tuple[_TableHub, Point]:
+        """Adds a reader to its table; returns the point from which on it gets every change set."""
+        with self._lock:
+            table = self._tables.get(reader.table)
+            point = None if table is None else table.join(reader)
+            if table is None or point is None:
+                table = _TableHub(self, reader.table)
+                point = table.start(reader)
+                self._tables[reader.table] = table
+            return table, point
+
+    def _until(self, reader: ChangeReader, point: Point) -> RecordedChanges | None:
+        """Returns what leads from a reader's cursor to a point; those alike share it."""
+        if reader.cursor == point.cursor:
+            return None
+        key = reader.cursor, point.cursor, reader.table, reader.chosen
+        with self._lock:
+            turn = self._beginning.get(key)
+            if turn is None:
+                turn = self._beginning[key] = _Turn()
+        with turn.lock:
+            found = self._begun.get(key)
+            if found is None:
+                found = self._begun[key] = self._recorded(reader, point)
+            return found
+
+    def _recorded(self, reader: ChangeReader, point: Point) -> RecordedChanges:
+        now, before = self._clock(), None
+        if reader.cursor is not None:
+            before = point_at(self._store, reader.cursor, reader.table, now)
+        if before is not None and not self._is_kept(before):
+            before = None
+        with changes_until(
+            self._store,
+            before,
+            point,
+            is_first=reader.cursor is None,
+            limits=self._limits,
+        ) as change_set:
+            recorded = RecordedChanges(change_set, reader.chosen, self.folder)
+        if not (self._is_kept(point) and (before is None or self._is_kept(before))):
+            raise Conflict(
+                f"the files of cursor {point.cursor} were deleted while they were read",
+                hint="ask again; a longer changes.keep_seconds in kappa.toml helps",
+            )
+        return recorded
+
+    def _is_kept(self, point: Point) -> bool:
+        return ensure_point_kept(self._store, point, now=self._clock(), seconds=self._keep_seconds)
+
+    @staticmethod
+    def _nap() -> None:
+        time.sleep(_NAP_SECONDS)
+
+
+class _Turn:
+    """The turn of one of those who want the same."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+class _TableHub:
+    """The follower of one table, in a thread that ends after its last reader has left."""
+
+    def __init__(self, hub: ChangeHub, table: str) -> None:
+        self._hub = hub
+        self._follower = hub.follower(table)
+        self._changed = threading.Lock()
+        self._readers = set[ChangeReader]()
+        self._point = self._follower.start_now()
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, name=f"changes of {table}", daemon=True)
+
+    def start(self, reader: ChangeReader) -> Point:
+        """Starts with its first reader; returns the point from which on that gets all."""
+        self._readers.add(reader)
+        point = self._point
+        self._thread.start()
+        return point
+
+    def join(self, reader: ChangeReader) -> Point | None:
+        """Adds a reader, and returns the point likewise. None: it has ended."""
+        with self._changed:
+            if self._ended:
+                return None
+            self._readers.add(reader)
+            return self._point
+
+    def leave(self, reader: ChangeReader) -> None:
+        """Takes a reader away."""
+        with self._changed:
+            self._readers.discard(reader)
+
+    def _run(self) -> None:
+        try:
+            while self._has_readers():
+                if self._follower.wait(_LOOK_SECONDS):
+                    self._step()
+        except KappaError as error:
+            self._end(error)
+        except BaseException:
+            self._end(KappaError("the changes could not be computed", hint="ask again"))
+            raise
+
+    def _step(self) -> None:
+        with self._follower.next() as change_set:
+            if change_set is None:
+                return
+            self._hub.computed += 1
+            written = dict[Filter | None, RecordedChanges]()
+            with self._changed:
+                filters = {each.chosen for each in self._readers}
+            for chosen in filters:
+                written[chosen] = RecordedChanges(change_set, chosen, self._hub.folder)
+            with self._changed:
+                for reader in [*self._readers]:
+                    if reader.chosen not in written:
+                        # It came meanwhile, at the point before.
+                        written[reader.chosen] = RecordedChanges(
+                            change_set, reader.chosen, self._hub.folder
+                        )
+                    reader.add(written[reader.chosen])
+                    if reader.late:
+                        self._readers.discard(reader)
+                self._point = change_set.point
+
+    def _has_readers(self) -> bool:
+        with self._changed:
+            self._ended = not self._readers
+            return not self._ended
+
+    def _end(self, error: KappaError) -> None:
+        with self._changed:
+            self._ended = True
+            for reader in self._readers:
+                reader.error = error
+                reader.notify()
+            self._readers.clear()
+
+
+def _is_past(cursor: Cursor | None, point: Point) -> bool:
+    """Returns True if a cursor is of a later moment than a point."""
+    if cursor is None:
+        return False
+    if cursor.build == point.birth.build:
+        return cursor.frontier > point.frontier.number
+    return cursor.generation > point.generation

@@ -1,0 +1,205 @@
+"""The SQL of the net difference between two points of a served table.
+
+A difference has the columns `op` (insert, update, delete), `times` (of rows without keys, how many
+alike), and `before` and `after`, structs of the served columns, of which one may be null. Equal
+values are those that DuckDB does not tell apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kappa.base.sql import quoted
+from kappa.folds.exactness import Exactness
+from kappa.state.build import recent_names, table_path
+from kappa.state.store import Store
+from kappa.state.table import TableBirth
+from kappa.tables.parquet import parquet_sql
+from kappa.tables.versions import touched_files
+from kappa.views.served import Among, least_kept, moment_sql, read_sql, served_condition
+from serving.changes.point import Point
+
+# The relation of the keys that slices between two points have touched.
+TOUCHED = "_touched"
+# Lists the files of a table's version, by its path.
+Files = Callable[[str, int], tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Net:
+    """The difference of two points as SQL: `touched` makes a relation that `difference` reads."""
+
+    touched: str | None
+    difference: str
+
+
+def whole(store: Store, point: Point, files: Files) -> Net:
+    """Returns all rows of a point, as inserts."""
+    row, rows = _packed("r", point.table), _rows(store, point, files)
+    counted = "1" if point.table.keys else "count(*)"
+    grouped = "" if point.table.keys else " group by row"
+    return Net(
+        None,
+        f"select 'insert' as op, ({counted})::bigint as times, case when false then row end as "
+        f"before, row as after from (select {row} as row from ({rows}) as r){grouped}",
+    )
+
+
+def between(store: Store, before: Point, after: Point, files: Files) -> Net:
+    """Returns the difference of two points, whatever builds they are of."""
+    if before.birth.folded_by == after.birth.folded_by:
+        return _within(store, before, after, files)
+    rows = [_rows(store, each, files) for each in (before, after)]
+    return Net(None, _difference(before.table, after.table, *rows))
+
+
+def _within(store: Store, before: Point, after: Point, files: Files) -> Net:
+    """Returns the difference of two points of one build: of what its slices have touched."""
+    table = after.table
+    by = table.keys or table.by
+    if not by:
+        return Net(None, _of_appended(store, before, after, files))
+    touched = _touched(store, before, after, files, by)
+    among = Among(TOUCHED, {column: column for column in by})
+    rows = [_rows(store, each, files, among) for each in (before, after)]
+    return Net(touched, _difference(table, table, *rows))
+
+
+def _touched(store: Store, before: Point, after: Point, files: Files, by: tuple[str, ...]) -> str:
+    """Returns the query for a superset of the keys whose rows differ.
+
+    A row differs if a slice has contributed to it, or if the log's clock has passed it.
+    """
+    table = after.table
+    named = ", ".join(map(quoted, by))
+    columns = [column for column in table.columns if column[0] in by]
+    found, lacks = list[str](), False
+    for name in (*recent_names(table.name), table.name):
+        path = table_path(store, after.birth.build, name)
+        if name not in after.frontier.versions:
+            continue
+        version = before.frontier.versions.get(name, -1)
+        until = after.frontier.versions[name]
+        known = None if version < 0 else touched_files(path, version, until)
+        there, at_first = {*files(path, until)}, {*(() if version < 0 else files(path, version))}
+        lacks |= known is None or known[1]
+        # A drain between both has brought rows into the table that no recent one has any more. And
+        # sums of doubles may differ in their last digits, when they are added in another order.
+        if known is None or known[1] or (name == table.name and (lacks or _sums_doubles(table))):
+            found.append(parquet_sql(columns, sorted(there ^ at_first)))
+        else:
+            found.append(parquet_sql(columns, sorted(known[0] & there)))
+    least, earlier = (least_kept(table, each.clock) for each in (after, before))
+    if table.expiry is not None and least is not None and least != earlier:
+        passed = f"{quoted(table.expiry.column)} < {moment_sql(least)}"
+        found.append(f"select {named} from ({_rows(store, before, files)}) where {passed}")
+    return f"select distinct {named} from ({' union all '.join(found)})"
+
+
+def _sums_doubles(table: TableBirth) -> bool:
+    return any(
+        table.exactness(name) is not Exactness.EXACT
+        for name, _ in table.served
+        if name in table.fold
+    )
+
+
+def _of_appended(store: Store, before: Point, after: Point, files: Files) -> str:
+    """Returns the difference of a table without keys: of the files that only one of both has."""
+    table, path = after.table, table_path(store, after.birth.build, after.table.name)
+    one, other = ({*files(path, each.frontier.versions[table.name])} for each in (before, after))
+    gone, come = (
+        read_sql(table, sorted(paths), None, clock=each.clock)
+        for paths, each in ((one - other, before), (other - one, after))
+    )
+    least, earlier = (least_kept(table, each.clock) for each in (after, before))
+    if table.expiry is not None and least is not None and least != earlier:
+        served = served_condition(table, before.clock)
+        passed = f"{quoted(table.expiry.column)} < {moment_sql(least)}"
+        where = passed if served is None else f"{served} and {passed}"
+        gone += f" union all {parquet_sql(table.served, sorted(one & other), f' where {where}')}"
+    return _counted(table, gone, come)
+
+
+def _difference(before: TableBirth, after: TableBirth, old: str, new: str) -> str:
+    """Returns the difference of the rows of two queries, by keys if both tables have the same."""
+    is_alike = dict(before.served) == dict(after.served)
+    if before.keys != after.keys or not after.keys:
+        if is_alike:
+            return _counted(after, old, new)
+        return (
+            f"select 'delete' as op, 1::bigint as times, {_packed('o', before)} as before, "
+            f"null as after from ({old}) as o union all by name "
+            f"select 'insert' as op, 1::bigint as times, null as before, "
+            f"{_packed('n', after)} as after from ({new}) as n"
+        )
+    match = " and ".join(
+        f"o.{quoted(key)} is not distinct from n.{quoted(key)}" for key in after.keys
+    )
+    one, other = (
+        f"(select {', '.join(quoted(key) for key in table.keys)}, {_packed('r', shape)} as _row, "
+        f"true as _here from ({rows}) as r)"
+        for table, shape, rows in (
+            # Rows are compared as structs, whose fields have one order then.
+            (before, after if is_alike else before, old),
+            (after, after, new),
+        )
+    )
+    differs = "o._row is distinct from n._row" if is_alike else "true"
+    return (
+        "select case when o._here is null then 'insert' when n._here is null then 'delete' "
+        "else 'update' end as op, 1::bigint as times, o._row as before, n._row as after "
+        f"from {one} as o full join {other} as n on {match} "
+        f"where o._here is null or n._here is null or {differs}"
+    )
+
+
+def _counted(table: TableBirth, old: str, new: str) -> str:
+    """Returns the difference of rows as they are counted on both sides."""
+    row = _packed("r", table)
+    return (
+        "select case when sum(_n) > 0 then 'insert' else 'delete' end as op, "
+        "abs(sum(_n))::bigint as times, case when sum(_n) < 0 then _row end as before, "
+        "case when sum(_n) > 0 then _row end as after from ("
+        f"select {row} as _row, -1 as _n from ({old}) as r union all "
+        f"select {row} as _row, 1 as _n from ({new}) as r) group by _row having sum(_n) <> 0"
+    )
+
+
+def _packed(alias: str, table: TableBirth) -> str:
+    fields = ", ".join(f"{quoted(name)} := {alias}.{quoted(name)}" for name, _ in table.served)
+    return f"struct_pack({fields})"
+
+
+def _rows(store: Store, point: Point, files: Files, among: Among | None = None) -> str:
+    """Returns the query for a point's served rows, with its recent rows folded in."""
+    versions = point.versions(store)
+    path = table_path(store, point.birth.build, point.table.name)
+    wanted = None
+    if among is not None and not set(among.columns) <= {name for name, _ in point.table.served}:
+        wanted = point.table.columns
+    return read_sql(
+        point.table,
+        files(path, versions[path]),
+        wanted,
+        clock=point.clock,
+        recent=[files(each, version) for each, version in versions.items() if each != path],
+        among=among,
+    )
+
+
+def paths_of(store: Store, point: Point, files: Files) -> tuple[str, ...]:
+    """Lists the files with the rows of a point."""
+    return tuple(
+        each for path, version in point.versions(store).items() for each in files(path, version)
+    )
+
+
+def is_same(store: Store, before: Point, after: Point) -> bool:
+    """Returns True if two points surely have the same rows: the same versions, at one clock."""
+    if before.birth.folded_by != after.birth.folded_by:
+        return False
+    return before.versions(store) == after.versions(store) and (
+        after.table.expiry is None or before.clock == after.clock
+    )

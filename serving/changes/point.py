@@ -1,0 +1,164 @@
+"""A point: a served table at one frontier, and the lease that keeps its files for a cursor.
+
+A cursor's lease has the cursor's name, so that every follower at that place renews the same one. It
+has the frontier itself too: upkeep deletes the records of old frontiers, and only leases keep their
+files then.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from kappa.base.errors import Damaged, UsageError
+from kappa.declare.options import REJECTS
+from kappa.journal.journal import whoami
+from kappa.state.build import Birth, is_born, read_birth, recent_names, table_path
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.kept import read_kept
+from kappa.state.lease import Lease, Pin, ensure_lease, read_lease
+from kappa.state.log_clock import log_clock
+from kappa.state.store import Store
+from kappa.state.table import TableBirth
+from serving.changes.cursor import Cursor
+from serving.pin.look import is_collected
+from serving.pin.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A table of a build at one frontier, as readers of one generation see it."""
+
+    generation: int
+    birth: Birth
+    frontier: Frontier
+    table: TableBirth
+
+    @property
+    def cursor(self) -> Cursor:
+        """Returns its place in the sequence of changes."""
+        return Cursor(self.generation, self.birth.build, self.frontier.number)
+
+    @property
+    def clock(self) -> int | None:
+        """Returns the log's clock there, by which rows are gone."""
+        return log_clock(self.birth, self.frontier.log_time)
+
+    def versions(self, store: Store) -> dict[str, int]:
+        """Returns the versions of its table and of that table's recent ones, by their paths."""
+        names = (self.table.name, *recent_names(self.table.name))
+        return {
+            table_path(store, self.birth.build, name): self.frontier.versions[name]
+            for name in names
+            if name in self.frontier.versions
+        }
+
+
+def point_of(snapshot: Snapshot, name: str) -> Point | None:
+    """Returns a served table in a snapshot, or None if no pipeline in it serves that table.
+
+    Raises UsageError if the name is that of a view without rows of its own.
+    """
+    for build in snapshot.serving.values():
+        birth = snapshot.births[build]
+        for table in birth.tables:
+            if table.name == name and name != REJECTS:
+                return Point(snapshot.generation, birth, snapshot.frontiers[build], table)
+        if name in birth.views:
+            raise UsageError(
+                f"{name} is a view that is computed when it is read, so it has no changes",
+                hint=f'let it be maintained: View("{name}", ..., keys=[...]), then kappa deploy',
+            )
+    return None
+
+
+class NotServed(UsageError):
+    """A table that no pipeline serves."""
+
+    status = 404
+
+
+def not_served(snapshot: Snapshot, name: str) -> NotServed:
+    """Returns the error of a table that no pipeline serves."""
+    there = sorted(
+        table.name
+        for build in snapshot.serving.values()
+        for table in snapshot.births[build].tables
+        if table.name != REJECTS
+    )
+    near = difflib.get_close_matches(name, there, n=1)
+    return NotServed(
+        f"no pipeline serves a table {name}",
+        hint=f"did you mean {near[0]}?"
+        if near
+        else f"there are {', '.join(there)}"
+        if there
+        else "nothing is served yet: kappa deploy",
+    )
+
+
+def point_at(store: Store, cursor: Cursor, name: str, now: float) -> Point | None:
+    """Returns a table at a cursor, or None if what the cursor needs is not kept any more.
+
+    The cursor's lease is to be put next, and then `is_kept` asked (law 11).
+    """
+    if not is_born(store, cursor.build):
+        return None
+    try:
+        birth = read_birth(store, cursor.build)
+    except Damaged:
+        # Its build may be deleted at this moment.
+        return None
+    table = next((each for each in birth.tables if each.name == name), None)
+    lease = read_lease(store, lease_id(birth, cursor.frontier))
+    living = lease is not None and now < lease.expires_at and lease.frontier is not None
+    frontier = (
+        lease.frontier
+        if lease is not None and living
+        else Frontiers(store, cursor.build).get(cursor.frontier)
+    )
+    if frontier is None:
+        kept = read_kept(store, birth.folded_by, cursor.frontier)
+        frontier = None if kept is None else kept.frontier
+    if table is None or frontier is None:
+        return None
+    return Point(cursor.generation, birth, frontier, table)
+
+
+def ensure_point_kept(store: Store, point: Point, *, now: float, seconds: float) -> bool:
+    """Leases what a point needs for so many seconds. Returns False if it is not kept any more.
+
+    A living lease is only ever made longer.
+    """
+    id_ = lease_id(point.birth, point.frontier.number)
+    there = read_lease(store, id_)
+    if there is not None and now < there.expires_at:
+        if there.expires_at - now < seconds * 2 / 3:
+            ensure_lease(store, replace(there, expires_at=now + seconds))
+        return True
+    pin = Pin(point.frontier.number, point.frontier.versions)
+    pins = {point.frontier.build: pin}
+    ensure_lease(
+        store,
+        Lease(
+            os.getpid(),
+            whoami(),
+            now + seconds,
+            pins,
+            id=id_,
+            frontier=replace(point.frontier, sums={}),
+        ),
+    )
+    return not is_collected(store, point.frontier)
+
+
+def lease_id(birth: Birth, frontier: int) -> str:
+    """Returns the id of the lease that cursors at a frontier share."""
+    return f"changes-{birth.folded_by}-{frontier}"
+
+
+Clock = Callable[[], float]
