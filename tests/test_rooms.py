@@ -99,7 +99,12 @@ DOORS = {
     "starlette": ("serving/http/http.py",),
     "jinja2": ("serving/page/render.py",),
     "markupsafe": ("serving/page/render.py",),
-    "anyio": ("serving/http/http.py", "serving/http/queries.py", "serving/http/events.py"),
+    "anyio": (
+        "serving/http/http.py",
+        "serving/http/queries.py",
+        "serving/http/events.py",
+        "serving/http/waiting.py",
+    ),
     "uvicorn": ("replay/run/serve.py", "serving/http/patience.py"),
     "h11": ("serving/http/patience.py",),
     "typer": ("commands/",),

@@ -12,6 +12,7 @@ The room knows nothing of rollouts: their routes are given to it as routers. Rea
 - patience.py: the bounds of connections: their heads, and how many strangers have.
 - login.py: the form that gives a browser its cookie.
 - queries.py: the routes for queries.
+- waiting.py: requests that wait for their client's own writes.
 - snapshots.py: snapshots pinned by name for many requests.
 - events.py: the journal as server-sent events.
 - static.py: the files of the pages.

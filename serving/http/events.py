@@ -114,8 +114,8 @@ class _Listener(StreamingResponse):
             self._listening.who.discard(self)
 
 
-class _SharedLook(Generic[_Seen]):
-    """A look that all listeners share, made at most once in `seconds`.
+class SharedLook(Generic[_Seen]):
+    """A look that all requests of a kind share, made at most once in `seconds`.
 
     It runs in its own thread, and takes none of those that answer other requests.
     """
@@ -144,8 +144,8 @@ class _Listening:
         journal = Journal(store)
         self.view = JournalView(store)
         self.who: set[object] = set()
-        self.end = _SharedLook(_end_of(journal), seconds=_LOOK_SECONDS)
-        self.pulse = None if pulse is None else _SharedLook(pulse, seconds=_PULSE_SECONDS)
+        self.end = SharedLook(_end_of(journal), seconds=_LOOK_SECONDS)
+        self.pulse = None if pulse is None else SharedLook(pulse, seconds=_PULSE_SECONDS)
         self.readers = anyio.CapacityLimiter(_READERS)
 
 
