@@ -9,14 +9,17 @@ import typer
 
 from commands.terminal.moving import moving
 from commands.terminal.options import (
+    After,
     As,
     PastEventTime,
     PastGeneration,
     PastOffsets,
     PastTime,
+    WaitSeconds,
     here_of,
 )
 from commands.terminal.output import print_listing, say
+from commands.terminal.written import ensure_shown
 from kappa.base.errors import UsageError
 from serving.query.render import Form, Listing
 
@@ -36,6 +39,8 @@ def query(
     at: PastTime = None,
     at_offsets: PastOffsets = None,
     at_event_time: PastEventTime = None,
+    after: After = None,
+    timeout: WaitSeconds = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -49,20 +54,25 @@ def query(
 ) -> None:
     """Answer a query from the tables that serve now, or served in the past.
 
-    All tables of a build are read at one frontier.
+    All tables of a build are read at one frontier. With --after, one that covers a write.
     """
+    from serving.pin.at_log import parse_offsets
     from serving.query.head import columns_of, head_of
     from serving.query.query import answer
     from serving.query.saved import save_answer
 
     here = here_of(context)
-    when = _moment(at_generation, at, at_offsets, at_event_time)
+    when = _moment(at_generation, at, at_offsets, at_event_time, after=after)
+    if out is not None and output is not Form.TABLE:
+        raise UsageError(
+            f"a file's form is that of its name, and -o {output} is for stdout",
+            hint=f"leave out -o {output}, or --out {out}",
+        )
+    if after is not None:
+        ensure_shown(here, parse_offsets(after), timeout)
+    elif timeout is not None:
+        raise UsageError("--timeout is for --after", hint="leave it out, or give --after TOKEN")
     if out is not None:
-        if output is not Form.TABLE:
-            raise UsageError(
-                f"a file's form is that of its name, and -o {output} is for stdout",
-                hint=f"leave out -o {output}, or --out {out}",
-            )
         with moving("answering"):
             saved = save_answer(here.store, sql, out, when=when, lease_seconds=here.lease_seconds)
         _say_moment(when, saved.snapshot)
@@ -119,9 +129,14 @@ def tables(
 
 
 def _moment(
-    at_generation: int | None, at: str | None, at_offsets: str | None, at_event_time: str | None
+    at_generation: int | None,
+    at: str | None,
+    at_offsets: str | None,
+    at_event_time: str | None,
+    *,
+    after: str | None = None,
 ) -> Past | None:
-    """Returns the moment of the past that the flags name, or None for now."""
+    """Returns the moment of the past that the flags name, or None for now, after a write or not."""
     from serving.pin.at_log import AtEventTime, AtOffsets, parse_offsets
     from serving.pin.past import AtGeneration, AtTime
 
@@ -130,6 +145,7 @@ def _moment(
         "--at": at,
         "--at-offsets": at_offsets,
         "--at-event-time": at_event_time,
+        "--after": after,
     }
     flags = [flag for flag, given in asked.items() if given is not None]
     if len(flags) > 1:

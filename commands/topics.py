@@ -9,8 +9,9 @@ import typer
 
 from commands.terminal.lines import open_lines
 from commands.terminal.moving import moving
-from commands.terminal.options import As, here_of
+from commands.terminal.options import As, WaitSeconds, here_of
 from commands.terminal.output import print_listing, say
+from commands.terminal.written import ensure_some_reads, ensure_written_shown
 from kappa.base.errors import UsageError
 from serving.query.render import Form, Listing
 
@@ -81,14 +82,29 @@ def produce(
             "null is a tombstone",
         ),
     ] = False,
+    wait: Annotated[
+        bool,
+        typer.Option(
+            "--wait", help="wait also until what serves and reads the topic shows all of them"
+        ),
+    ] = False,
+    timeout: WaitSeconds = None,
     output: As = Form.TABLE,
 ) -> None:
-    """Send records to a topic, one a line, and wait until all are acknowledged."""
+    """Send records to a topic, one a line, and wait until all are acknowledged.
+
+    Prints a write token, with which a query waits for them: kappa query --after TOKEN.
+    """
     from kappa.lines.envelope import envelope_record
     from kappa.lines.produce import event_record, produce_lines
+    from serving.pin.at_log import written_offsets
 
     here = here_of(context)
+    if timeout is not None and not wait:
+        raise UsageError("--timeout is for --wait", hint="leave it out, or give --wait")
     log = here.log()
+    if wait:
+        ensure_some_reads(here, topic)
     declared = None if envelope else here.topics.get(topic)
     with open_lines(file) as lines, moving("producing") as show:
         acknowledged = produce_lines(
@@ -98,12 +114,21 @@ def produce(
             envelope_record if envelope else lambda line: event_record(line, declared),
             on_progress=lambda count: show(f"{count:,} acknowledged"),
         )
+    token = written_offsets(acknowledged.offsets) if acknowledged.count else None
     say(f"{acknowledged.count} records acknowledged")
+    if token is not None:
+        say(f"token {token}: kappa query --after {token} waits for them")
     print_listing(
         output,
         Listing(("topic", "partition", "next_offset"), tuple(acknowledged.offsets.items())),
-        document={"acknowledged": acknowledged.count, "offsets": acknowledged.offsets.plain()},
+        document={
+            "acknowledged": acknowledged.count,
+            "offsets": acknowledged.offsets.plain(),
+            "token": token,
+        },
     )
+    if wait and token is not None:
+        ensure_written_shown(here, acknowledged, timeout)
 
 
 def _declared(name: str, known: Mapping[str, Topic]) -> Topic:

@@ -36,6 +36,7 @@ kappa/engine/write      serving/page         serving/rejects      serving/sandbo
 kappa/engine/views     serving/changes
 kappa/engine/job        replay/rollout       serving/http         replay/boards
 kappa/engine/children   replay/changes       replay/intents       replay/retire
+serving/http/streams
 kappa/engine/spare
 kappa                   replay/preflight     replay/status        replay/verify
 replay/plan             replay/prove         replay/doctor
@@ -96,14 +97,16 @@ DOORS = {
         "demo/",
     ),
     "fastapi": ("serving/http/", "replay/http/api.py", "replay/page/"),
-    "starlette": ("serving/http/http.py", "serving/http/changes.py"),
+    "starlette": ("serving/http/http.py", "serving/http/streams/changes.py"),
     "jinja2": ("serving/page/render.py",),
     "markupsafe": ("serving/page/render.py",),
     "anyio": (
         "serving/http/http.py",
         "serving/http/queries.py",
-        "serving/http/events.py",
-        "serving/http/changes.py",
+        "serving/http/shared_look.py",
+        "serving/http/streams/events.py",
+        "serving/http/streams/changes.py",
+        "serving/http/waiting.py",
     ),
     "uvicorn": ("replay/run/serve.py", "serving/http/patience.py"),
     "h11": ("serving/http/patience.py",),

@@ -8,4 +8,5 @@ lines      files of lines, or stdin and stdout
 moving     the line of a step that takes a while
 begin      from a plan to its rollouts
 follow     progress of rollouts, shown to the end
+written    waiting until readers see what was written
 """

@@ -106,6 +106,28 @@ PastEventTime = Annotated[
 ]
 
 
+After = Annotated[
+    str | None,
+    typer.Option(
+        "--after",
+        metavar="TOKEN",
+        help="wait until readers see these offsets: the write token that kappa produce prints",
+        show_default=False,
+    ),
+]
+
+
+WaitSeconds = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout",
+        min=0,
+        help="stop waiting after so many seconds; 30 if it is not given",
+        show_default=False,
+    ),
+]
+
+
 OfBuild = Annotated[
     str | None,
     typer.Option(

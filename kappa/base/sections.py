@@ -257,6 +257,10 @@ class ServeSettings(Section, frozen=True):
     query_rows: Annotated[Positive, "most rows of its answer; one that is cut says so"] = 100_000
     query_bytes: Annotated[Size, "most bytes of its answer, likewise"] = "32m"
     queries: Annotated[Positive, "how many are answered at once; others wait"] = 4
+    wait_seconds: Annotated[
+        Seconds,
+        "how long a query may wait for a write (`Kappa-After`) before it is answered; then 504",
+    ] = 30.0
     compare_seconds: Annotated[
         Seconds,
         "how long the page may compare two builds to show the rows that differ; then that is "

@@ -29,13 +29,13 @@ from replay.page import routes
 from replay.run.messages import saying
 from replay.status.running import RunningServer, ensure_served, ensure_unserved, served_at
 from serving.changes.hub import ChangeHub
-from serving.http import changes, events
 from serving.http.address import HttpAddress, ensure_guarded, guarded_address, listening_at
 from serving.http.gate import Bounds
 from serving.http.http import make_app
 from serving.http.patience import PatientServer, fitting, uvicorn_settings
 from serving.http.snapshots import Snapshots
 from serving.http.stand import Stand
+from serving.http.streams import changes, events
 from serving.reader.reader import Limits
 from serving.sandbox import confine
 from serving.sandbox.question import Allowance

@@ -1,4 +1,4 @@
-"""The HTTP server: its gate, its errors, and the routes for queries, snapshots and events.
+"""The HTTP server: its gate, its errors, and the routes for queries and snapshots.
 
 The room knows nothing of rollouts: their routes are given to it as routers. Read in this order:
 
@@ -12,8 +12,9 @@ The room knows nothing of rollouts: their routes are given to it as routers. Rea
 - patience.py: the bounds of connections: their heads, and how many strangers have.
 - login.py: the form that gives a browser its cookie.
 - queries.py: the routes for queries.
+- waiting.py: requests that wait for their client's own writes.
 - snapshots.py: snapshots pinned by name for many requests.
-- events.py: the journal as server-sent events.
-- changes.py: the changes of a table, as server-sent events and by websocket.
+- shared_look.py: a look that many requests share.
 - static.py: the files of the pages.
+- streams/: what is sent for as long as a client listens.
 """

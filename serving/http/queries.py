@@ -2,7 +2,7 @@
 
 An answer's headers name the builds, offsets and versions that it was read from. A request with
 `X-Kappa-Snapshot: new` pins a snapshot. The answer has its name in the same header, for the next
-requests to send.
+requests to send. `Kappa-After: TOKEN` waits for a write before the snapshot is pinned.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from serving.http.problem import HttpError
+from serving.http.snapshots import NEW
 from serving.http.stand import API, PROBLEM, Stand, stand_of
+from serving.http.waiting import ensure_covered
 from serving.query.head import head_of
 from serving.sandbox.question import Busy, Format, Question, Reply
 
@@ -57,7 +59,7 @@ class Query(BaseModel):
     response_class=StreamingResponse,
     responses={
         200: {"content": {kind: {} for kind in _FORMS}},
-        **dict.fromkeys((400, 406, 410, 413, 415, 422, 503), PROBLEM),
+        **dict.fromkeys((400, 406, 410, 413, 415, 422, 503, 504), PROBLEM),
     },
     openapi_extra={
         "requestBody": {
@@ -73,6 +75,18 @@ async def query(
     request: Request,
     accept: Annotated[str, Header()] = "application/json",
     x_kappa_snapshot: Annotated[str | None, Header()] = None,
+    kappa_after: Annotated[
+        str | None,
+        Header(description="a token of `kappa produce`: wait until readers see these offsets"),
+    ] = None,
+    kappa_wait: Annotated[
+        float | None,
+        Header(
+            ge=0,
+            allow_inf_nan=False,
+            description="seconds to wait at most, below what the server allows; then 504",
+        ),
+    ] = None,
 ) -> Response:
     """Answers one query from the live builds, or from the snapshot that the request names.
 
@@ -84,6 +98,14 @@ async def query(
     form, media_type = _format_of(accept)
     asked = _query_of(await request.body(), request.headers.get("content-type", "application/json"))
     question = Question(asked.sql, form, asked.rows)
+    if kappa_after is not None:
+        if x_kappa_snapshot not in {None, NEW}:
+            raise HttpError(
+                400,
+                f"snapshot {x_kappa_snapshot[:40]} stays at its moment, and waits for no write",
+                hint=f"send Kappa-After with X-Kappa-Snapshot: {NEW}, or leave it out",
+            )
+        await ensure_covered(request, kappa_after, kappa_wait)
     async with _place(request.app, stand):
         reply, pinned = await anyio.to_thread.run_sync(
             _answer_query, stand, question, x_kappa_snapshot, limiter=_threads(request.app, stand)

@@ -7,4 +7,5 @@ The moment is now or in the past. This room reads no rows. In reading order:
 - catalog.py: pins the result of a look
 - past.py: moments of the past, by time or by generation
 - at_log.py: moments of the past, by offsets or by the log's time
+- after.py: waiting until readers see what was just written
 """

@@ -76,6 +76,11 @@ def parse_offsets(text: str) -> Offsets:
     return Offsets(found)
 
 
+def written_offsets(offsets: Offsets) -> str:
+    """Writes offsets as `parse_offsets` reads them, without a space: a write token."""
+    return str(offsets).replace(" ", ",")
+
+
 def frontiers_at(
     when: AtOffsets | AtEventTime,
     serving: Mapping[str, str],

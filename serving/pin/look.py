@@ -34,7 +34,7 @@ class Sighting:
 def look_now(store: Store) -> Sighting:
     """Reads the builds that serve now: the journal's last generation, then the frontiers."""
     journal = Journal(store)
-    last, generation, serving = _served_last(store)
+    last, generation, serving = served_last(store)
 
     def switched() -> bool:
         return any(isinstance(each.event, GenerationMade) for each in journal.after(last))
@@ -99,7 +99,7 @@ def look_back(store: Store, when: Moment, now: float) -> Sighting:
 def look_at_log(store: Store, when: AtOffsets | AtEventTime) -> Sighting:
     """Reads the builds that serve now at offsets, or at a time of the log."""
     journal = Journal(store)
-    last, generation, serving = _served_last(store)
+    last, generation, serving = served_last(store)
     try:
         # The newest is read before the kept ones, as above.
         newest = {build: newest_frontier(store, build) for build in serving.values()}
@@ -128,7 +128,7 @@ def _is_gone(store: Store, journal: Journal, seen: int, frontiers: Mapping[str, 
     return moved or any(is_collected(store, frontier) for frontier in frontiers.values())
 
 
-def _served_last(store: Store) -> tuple[int, int, Mapping[str, str]]:
+def served_last(store: Store) -> tuple[int, int, Mapping[str, str]]:
     """Returns the journal's last number, and what serves: the generation and its serving map."""
     last, record = JournalView(store).last_served()
     if record is None or not isinstance(record.event, GenerationMade):

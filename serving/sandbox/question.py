@@ -36,7 +36,8 @@ class Format(StrEnum):
 class Allowance:
     """The limits of one query, and how many queries run at once.
 
-    They are bytes of memory, seconds of time and of each core, and rows and bytes of the answer.
+    They are bytes of memory, seconds of time and of each core, rows and bytes of the answer, and
+    the seconds for which a query may first wait for a write.
     """
 
     memory: int = 512 << 20
@@ -44,6 +45,7 @@ class Allowance:
     rows: int = 100_000
     bytes: int = 32 << 20
     at_once: int = 4
+    wait_seconds: float = 30.0
 
     @classmethod
     def of(cls, settings: ServeSettings) -> Self:
@@ -54,6 +56,7 @@ class Allowance:
             settings.query_rows,
             parse_memory(settings.query_bytes),
             settings.queries,
+            settings.wait_seconds,
         )
 
 

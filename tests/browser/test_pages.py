@@ -23,7 +23,7 @@ from kappa.state.frontier import Frontiers
 from kappa.state.offsets import Offsets
 from replay.http import api
 from replay.page import routes
-from serving.http import events
+from serving.http.streams import events
 from serving.sandbox.question import Allowance
 
 # Some of them are slow, and without a browser none can be run: `make check` leaves them out.

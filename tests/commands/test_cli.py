@@ -44,6 +44,7 @@ from kappa.journal.events import (
 )
 from kappa.journal.journal import Journal
 from kappa.journal.receipt import Receipt, Switched
+from kappa.journal.service import Paused
 from kappa.journal.verification import Check
 from kappa.log.cluster import TopicFacts
 from kappa.log.producer import Acknowledged, ProducedRecord
@@ -1222,6 +1223,7 @@ def test_produced_records_are_counted_and_reach_the_printed_offsets(
 
     assert (produced.code, produced.out) == (0, "topic,partition,next_offset\nweb.hits,0,12\n")
     assert "2 records acknowledged" in produced.err
+    assert "token web.hits:0=12: kappa query --after web.hits:0=12 waits for them" in produced.err
     assert sent.records == [
         ProducedRecord(b'{"page": "/a"}', b"/a"),
         ProducedRecord(b'{"page":  "/b"}', b"/b"),
@@ -1229,7 +1231,92 @@ def test_produced_records_are_counted_and_reach_the_printed_offsets(
     assert kappa("produce", "web.hits", "hits.jsonl", "-o", "json").json() == {
         "acknowledged": 2,
         "offsets": {"web.hits": {"0": 12}},
+        "token": "web.hits:0=12",
     }
+
+
+def show(store: Store, build: str, offset: int) -> None:
+    """Publishes the next frontier of a build."""
+    newest = Frontiers(store, build).newest()
+    assert newest is not None
+    offsets = Offsets({"web.hits": {0: offset}})
+    Frontiers(store, build).publish(replace(newest, number=newest.number + 1, offsets=offsets))
+
+
+def test_a_query_after_a_write_is_answered_from_a_frontier_that_covers_it(
+    kappa: Kappa, two_tables: Store, project: Path, sent: Sent
+) -> None:
+    (project / "hits.jsonl").write_text('{"page": "/a"}\n')
+    show(two_tables, "web-2", 11)
+
+    token = kappa("produce", "web.hits", "hits.jsonl", "--wait", "-o", "json").json()["token"]
+    answered = kappa(
+        "query", "select count(*) as n from page_hits", "--after", token, "-o", "json"
+    ).json()
+
+    assert token == "web.hits:0=11"
+    assert answered["rows"] == [{"n": 2}]
+    assert answered["builds"]["web"]["offsets"] == {"web.hits": {"0": 11}}
+    assert len(sent.records) == 1
+
+
+def test_a_write_that_is_not_shown_in_time_is_written_all_the_same(
+    kappa: Kappa, two_builds: Store, project: Path, sent: Sent
+) -> None:
+    (project / "hits.jsonl").write_text('{"page": "/a"}\n')
+
+    ended = kappa("produce", "web.hits", "hits.jsonl", "--wait", "--timeout", "0", "-o", "json")
+
+    assert ended.code == 5
+    assert ended.json()["token"] == "web.hits:0=11"
+    assert (
+        "error: 1 records are acknowledged, and readers do not see all of them: after 0 s web "
+        "(build web-2) shows web.hits:0=7, not yet web.hits:0=11"
+    ) in ended.err
+    assert "kappa up -d" in ended.err
+    assert len(sent.records) == 1
+
+    pretend_up(two_builds)
+    append(two_builds, Paused("web"))
+    ended = kappa("query", "select 1", "--after", "web.hits:0=11", "--timeout", "0")
+    assert (ended.code, ended.out) == (5, "")
+    assert "kappa resume web" in ended.err
+    assert "kappa up" not in ended.err
+
+
+def test_nothing_is_sent_where_a_wait_would_have_no_end(
+    kappa: Kappa, project: Path, sent: Sent
+) -> None:
+    (project / "hits.jsonl").write_text('{"page": "/a"}\n')
+
+    ended = kappa("produce", "web.hits", "hits.jsonl", "--wait")
+
+    assert ended.code == 2
+    assert "nothing is served yet" in ended.err
+    assert sent.records == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "error", "hint"),
+    [
+        (["--after", "17"], "'17' is no offset of a partition", "orders:0=120"),
+        (["--after", "web.misses:0=1"], "nothing that serves reads topic web.misses", "web.hits"),
+        (["--timeout", "3"], "--timeout is for --after", "--after TOKEN"),
+        (
+            ["--after", "web.hits:0=1", "--at-generation", "1"],
+            "--at-generation and --after were asked for",
+            "leave --after out",
+        ),
+    ],
+)
+def test_a_wait_that_cannot_be_meant_is_refused_at_once(
+    kappa: Kappa, two_builds: Store, flags: list[str], error: str, hint: str
+) -> None:
+    ended = kappa("query", "select 1", *flags)
+
+    assert (ended.code, ended.out) == (2, "")
+    assert error in ended.err
+    assert hint in ended.err
 
 
 def test_a_line_of_envelopes_is_a_whole_record(kappa: Kappa, project: Path, sent: Sent) -> None:

@@ -35,6 +35,7 @@ PAGES = (
     "docs/howto/mend-damage.md",
     "docs/howto/serve.md",
     "docs/reference/http.md",
+    "docs/howto/read-your-own-write.md",
     "docs/howto/windows.md",
     "docs/howto/silence.md",
     "docs/howto/debug-a-job.md",
@@ -100,6 +101,10 @@ def test_the_pages_work_when_pasted(tmp_path: Path, lent: str, programs: Path) -
         )
         silent = re.findall(r"^ *(\w+) +2026-01-31", screens["docs/howto/silence.md"], re.MULTILINE)
         assert silent == ["roof"]
+        # Each answer has the visit that was produced before it.
+        written = screens["docs/howto/read-your-own-write.md"]
+        assert re.findall(r"^ */jobs +(\d+) *$", written, re.MULTILINE) == ["1", "2"]
+        assert '"hits":2' in written.replace(" ", "")
         # The reject was mended to a third visit of "/".
         assert '"hits":3' in screens["docs/howto/serve.md"].replace(" ", "")
         bed.must("down")

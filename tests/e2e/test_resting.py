@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from asking import Server, problem
 from e2e_shop import LEAN_1, LEAN_2, order
-from testbed import Testbed, platform
+from testbed import PATIENCE_SECONDS, Testbed, platform
+
+from kappa.lines.written import envelope_line
+from kappa.state.offsets import Offsets
+from serving.pin.at_log import parse_offsets, written_offsets
+from serving.sandbox.question import Allowance
 
 pytestmark = pytest.mark.jvm
 
@@ -34,6 +40,49 @@ def test_the_next_record_wakes_a_build_that_rests(bed: Testbed) -> None:
     bed.wait_until_folded("shop", acknowledged.offsets)
 
     assert bed.rows(COUNTED)[0]["n"] == before + 10
+    wait_until_at_rest(bed)
+
+
+def written(bed: Testbed, first: int, *flags: str) -> str:
+    """Produces ten orders as a user does, and returns the write token."""
+    lines = "\n".join(envelope_line(order(number)) for number in range(first, first + 10))
+    told = bed.must("produce", "orders", "-", "--envelope", "-o", "json", *flags, given=lines)
+    return str(told.json()["token"])
+
+
+def test_who_waits_for_a_write_reads_it_at_once_also_from_a_build_that_rested(bed: Testbed) -> None:
+    wait_until_at_rest(bed)
+    before = bed.rows(COUNTED)[0]["n"]
+    patience = ("--timeout", str(PATIENCE_SECONDS))
+
+    written(bed, 100, "--wait", *patience)
+    assert bed.rows(COUNTED)[0]["n"] == before + 10
+
+    wait_until_at_rest(bed)
+    token = written(bed, 110)
+    found = bed.must("query", COUNTED, "--after", token, *patience, "-o", "json").json()
+    assert found["rows"] == [{"n": before + 20}]
+    assert Offsets.parse(found["builds"]["shop"]["offsets"]).covers(parse_offsets(token))
+
+    with Server(bed.store, Allowance(wait_seconds=PATIENCE_SECONDS)) as server:
+        token = written(bed, 120)
+        assert server.query(COUNTED, Kappa_After=token).document["rows"] == [{"n": before + 30}]
+
+        # All there is was folded, and this is one record more.
+        end = bed.log.end(["orders"])
+        beyond = written_offsets(Offsets({"orders": {0: end.at("orders", 0) + 1}}))
+        late = bed.kappa("query", COUNTED, "--after", beyond, "--timeout", "0.1")
+        assert (late.code, late.out) == (5, "")
+        assert f"shows orders:0={end.at('orders', 0)}, not yet {beyond}" in late.err
+        assert problem(server.query(COUNTED, Kappa_After=beyond, Kappa_Wait="0.1"))[0] == 504
+
+    bed.must("pause", "shop")
+    token = written(bed, 130)
+    late = bed.kappa("query", COUNTED, "--after", token, "--timeout", "0.1")
+    assert (late.code, "kappa resume shop" in late.err) == (5, True)
+    bed.must("resume", "shop")
+    found = bed.must("query", COUNTED, "--after", token, *patience, "-o", "json").json()
+    assert found["rows"] == [{"n": before + 40}]
     wait_until_at_rest(bed)
 
 

@@ -16,12 +16,12 @@ from fastapi import APIRouter
 
 from kappa.state.store import Store
 from serving.changes.hub import ChangeHub
-from serving.http import events
 from serving.http.gate import Bounds
 from serving.http.http import make_app
 from serving.http.patience import PatientServer, uvicorn_settings
 from serving.http.snapshots import Snapshots
 from serving.http.stand import Stand
+from serving.http.streams import events
 from serving.sandbox.question import Allowance
 from serving.sandbox.sandbox import Sandbox
 

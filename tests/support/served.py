@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
+
 import pyarrow as pa
 from deltalake import write_deltalake
 
@@ -44,6 +47,20 @@ ROWS_OF_PLANES = pa.table(
         "_deleted": [False, True],
     },
 )
+
+
+class Watched(Store):
+    """A store that knows whether a frontier was looked for before it was published."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.missed = threading.Event()
+
+    def get(self, name: str) -> bytes | None:
+        found = super().get(name)
+        if found is None and "/frontier/" in name:
+            self.missed.set()
+        return found
 
 
 class Platform:

@@ -20,7 +20,7 @@ from replay.boards.drawn import DrawnNumber
 from replay.boards.reads import tables_read
 from replay.http import api
 from replay.page import routes
-from serving.http import events
+from serving.http.streams import events
 from serving.reader.opened import open_reader
 from serving.sandbox.question import Allowance
 from serving.sandbox.sandbox import Sandbox

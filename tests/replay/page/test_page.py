@@ -44,10 +44,11 @@ from replay.status import space
 from replay.status.status import BuildStatus, observe_status
 from replay.status.status_text import status_heading, status_listing
 from replay.verify import diff
-from serving.http import events, token
+from serving.http import token
 from serving.http.gate import Bounds
 from serving.http.headers import joined
 from serving.http.problem import HttpError
+from serving.http.streams import events
 from serving.http.token import COOKIE, COOKIE_SECONDS, cookie_of, is_cookie_of
 from serving.page import marks
 from serving.page.render import _pages, page_html, problem_html

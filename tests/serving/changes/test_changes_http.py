@@ -20,8 +20,8 @@ from websockets.sync.client import connect
 
 from kappa.state.store import Store
 from serving.changes.hub import ChangeHub
-from serving.http import changes
 from serving.http.gate import Bounds
+from serving.http.streams import changes
 from serving.query.query import answer
 from serving.query.render import plain
 from serving.sandbox.question import Allowance

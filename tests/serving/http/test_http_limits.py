@@ -25,9 +25,10 @@ from house import HOUSE
 from served import DELAYS, ROWS_OF_DELAYS, Platform
 
 from kappa.state.store import Store
-from serving.http.events import MOST_LISTENERS
 from serving.http.gate import Bounds
 from serving.http.snapshots import MOST_PINNED
+from serving.http.streams.events import MOST_LISTENERS
+from serving.http.waiting import MOST_WAITING
 from serving.sandbox.question import Allowance
 
 pytestmark = pytest.mark.slow
@@ -97,6 +98,31 @@ def test_a_body_of_one_byte_more_is_refused(server: Server) -> None:
     found = server.ask("POST", QUERY, None, Content_Length=str(Bounds().body_bytes + 1))
 
     assert problem(found) == (413, "request", "the request is larger than 1024 KiB")
+
+
+def test_beyond_the_requests_that_may_wait_for_a_write_others_are_refused(tmp_path: Path) -> None:
+    platform = Platform(Store(tmp_path))
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
+    asked = b"select count(*)::int as n from delays"
+    waits = (
+        b"POST /api/v1/query HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/sql\r\n"
+        b"Kappa-After: flights:0=24\r\nConnection: close\r\n"
+        + f"Content-Length: {len(asked)}\r\n\r\n".encode()
+        + asked
+    )
+    with (
+        Server(platform.store, Allowance(at_once=1, seconds=120, wait_seconds=120)) as server,
+        connected(server, MOST_WAITING + 8, waits),
+    ):
+        # It is refused as soon as so many wait, and times out before.
+        while (
+            found := server.query("select 1", Kappa_After="flights:0=24", Kappa_Wait="0")
+        ).status != 503:
+            assert found.status == 504
+        assert problem(found)[2] == f"{MOST_WAITING} requests wait for writes already"
+        # They take neither the one place for queries nor a thread.
+        assert server.query("select 1 as n").document["rows"] == [{"n": 1}]
+        assert server.ask("GET", "/readyz").status == 200
 
 
 def head_of(size: int) -> bytes:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Hashable
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any
 
 import anyio
 from fastapi import APIRouter, Header, Query, Request
@@ -22,12 +22,11 @@ from kappa.journal.journal import Journal, JournalRecord, as_document
 from kappa.journal.view import JournalView
 from kappa.state.store import Store
 from serving.http.problem import HttpError
+from serving.http.shared_look import SharedLook
 from serving.http.stand import API, stand_of
 
 # Its result differs from the last one if something has changed. All listeners share one look.
 Pulse = Callable[[], Hashable]
-
-_Seen = TypeVar("_Seen")
 
 # Seconds between two looks at the journal, shared by all listeners: it notifies nobody.
 _LOOK_SECONDS = 0.25
@@ -114,29 +113,6 @@ class _Listener(StreamingResponse):
             self._listening.who.discard(self)
 
 
-class _SharedLook(Generic[_Seen]):
-    """A look that all listeners share, made at most once in `seconds`.
-
-    It runs in its own thread, and takes none of those that answer other requests.
-    """
-
-    def __init__(self, look: Callable[[], _Seen], *, seconds: float) -> None:
-        self._look = look
-        self._seconds = seconds
-        self._turn = asyncio.Lock()
-        self._thread = anyio.CapacityLimiter(1)
-        self._last: tuple[float, _Seen] | None = None
-
-    async def seen(self) -> _Seen:
-        """Returns the result of a look that is less than `seconds` old."""
-        async with self._turn:
-            now = asyncio.get_running_loop().time()
-            if self._last is None or now - self._last[0] >= self._seconds:
-                found = await anyio.to_thread.run_sync(self._look, limiter=self._thread)
-                self._last = asyncio.get_running_loop().time(), found
-            return self._last[1]
-
-
 class _Listening:
     """The listeners, and the looks that they share."""
 
@@ -144,8 +120,8 @@ class _Listening:
         journal = Journal(store)
         self.view = JournalView(store)
         self.who: set[object] = set()
-        self.end = _SharedLook(_end_of(journal), seconds=_LOOK_SECONDS)
-        self.pulse = None if pulse is None else _SharedLook(pulse, seconds=_PULSE_SECONDS)
+        self.end = SharedLook(_end_of(journal), seconds=_LOOK_SECONDS)
+        self.pulse = None if pulse is None else SharedLook(pulse, seconds=_PULSE_SECONDS)
         self.readers = anyio.CapacityLimiter(_READERS)
 
 

@@ -1,0 +1,69 @@
+"""Requests that wait for their client's own writes (`Kappa-After`).
+
+They take no thread, and no place of queries. All of them share one look at what readers see, and
+each compares it with its own write token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import anyio
+from fastapi import Request
+
+from serving.http.problem import HttpError
+from serving.http.shared_look import SharedLook
+from serving.http.stand import stand_of
+from serving.pin.after import LOOK_SECONDS, ServedLook, Shown, too_late, uncovered
+from serving.pin.at_log import parse_offsets
+
+# Most requests that wait at the same time.
+MOST_WAITING = 256
+
+
+class _Line:
+    """The requests that wait, and the look that they share."""
+
+    def __init__(self, look: ServedLook) -> None:
+        self.length = 0
+        self.look: SharedLook[Shown] = SharedLook(look.shown, seconds=LOOK_SECONDS)
+        # Their reasons for being late are read one after the other.
+        self.late = anyio.CapacityLimiter(1)
+
+
+async def ensure_covered(request: Request, token: str, seconds: float | None) -> None:
+    """Waits until readers see what a write token names.
+
+    It waits for so many seconds, or for all that the server allows. Raises TimedOut and UsageError
+    as serving.pin.after does, and HttpError if too many wait.
+    """
+    stand, line, offsets = stand_of(request), _line_of(request), parse_offsets(token)
+    most = stand.sandbox.allowance.wait_seconds
+    seconds = most if seconds is None else min(seconds, most)
+    if line.length >= MOST_WAITING:
+        raise HttpError(
+            503,
+            f"{MOST_WAITING} requests wait for writes already",
+            hint="come back in a while",
+            headers={"Retry-After": "1"},
+        )
+    line.length += 1
+    try:
+        due = asyncio.get_running_loop().time() + seconds
+        while behind := uncovered(offsets, await line.look.seen()):
+            if asyncio.get_running_loop().time() >= due:
+                late = partial(too_late, stand.store, behind, seconds)
+                raise await anyio.to_thread.run_sync(late, limiter=line.late)
+            await asyncio.sleep(LOOK_SECONDS)
+    finally:
+        line.length -= 1
+
+
+def _line_of(request: Request) -> _Line:
+    state = request.app.state
+    if not hasattr(state, "waiting"):
+        state.waiting = _Line(ServedLook(stand_of(request).store))
+    found = state.waiting
+    assert isinstance(found, _Line), "it was made here"
+    return found
