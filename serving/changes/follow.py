@@ -110,7 +110,8 @@ class Follower:
             point = point_of(pinned.snapshot, self._table)
             if point is None:
                 raise not_served(pinned.snapshot, self._table)
-            self._keep(point)
+            self._keep(point, is_pinned=True)
+            pinned.confirm()
         self._moved_to(point)
         return point
 
@@ -142,7 +143,7 @@ class Follower:
                 if found is not None and after is not None:
                     pinned.confirm()
                     self._ensure_kept(before)
-                    self._keep(after)
+                    self._keep(after, is_pinned=True)
             except BaseException:
                 if found is not None:
                     found[1].close()
@@ -208,9 +209,13 @@ class Follower:
         """Returns True if the last cursor need not be replaced yet though no row has changed."""
         return self._clock() - self._given_at <= min(_STALE_SECONDS, self._keep_seconds / 3)
 
-    def _keep(self, point: Point | None) -> bool:
+    def _keep(self, point: Point | None, *, is_pinned: bool = False) -> bool:
         return point is not None and ensure_point_kept(
-            self._store, point, now=self._clock(), seconds=self._keep_seconds
+            self._store,
+            point,
+            now=self._clock(),
+            seconds=self._keep_seconds,
+            is_pinned=is_pinned,
         )
 
     def _ensure_kept(self, point: Point | None) -> None:

@@ -20,7 +20,7 @@ from kappa.journal.journal import whoami
 from kappa.state.build import Birth, is_born, read_birth, recent_names, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import read_kept
-from kappa.state.lease import Lease, Pin, ensure_lease, read_lease
+from kappa.state.lease import Lease, Pin, ensure_lease, ensure_released, read_lease
 from kappa.state.log_clock import log_clock
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
@@ -104,7 +104,7 @@ def not_served(snapshot: Snapshot, name: str) -> NotServed:
 def point_at(store: Store, cursor: Cursor, name: str, now: float) -> Point | None:
     """Returns a table at a cursor, or None if what the cursor needs is not kept any more.
 
-    The cursor's lease is to be put next, and then `is_kept` asked (law 11).
+    It is to be kept next (`ensure_point_kept`).
     """
     if not is_born(store, cursor.build):
         return None
@@ -129,10 +129,15 @@ def point_at(store: Store, cursor: Cursor, name: str, now: float) -> Point | Non
     return Point(cursor.generation, birth, frontier, table)
 
 
-def ensure_point_kept(store: Store, point: Point, *, now: float, seconds: float) -> bool:
+def ensure_point_kept(
+    store: Store, point: Point, *, now: float, seconds: float, is_pinned: bool = False
+) -> bool:
     """Leases what a point needs for so many seconds. Returns False if it is not kept any more.
 
-    A living lease is only ever made longer.
+    A living lease is only ever made longer. A new one is put while a lease of the caller's own
+    keeps the point: that of a snapshot that `is_pinned`, or one that is put here, before the look
+    whether the point was collected (law 11). So the lease that cursors share is never one on files
+    that may be gone.
     """
     id_ = lease_id(point.birth, point.frontier.number)
     there = read_lease(store, id_)
@@ -140,20 +145,20 @@ def ensure_point_kept(store: Store, point: Point, *, now: float, seconds: float)
         if there.expires_at - now < seconds * 2 / 3:
             ensure_lease(store, replace(there, expires_at=now + seconds))
         return True
-    pin = Pin(point.frontier.number, point.frontier.versions)
-    pins = {point.frontier.build: pin}
-    ensure_lease(
-        store,
-        Lease(
-            os.getpid(),
-            whoami(),
-            now + seconds,
-            pins,
-            id=id_,
-            frontier=replace(point.frontier, sums={}),
-        ),
-    )
-    return not is_collected(store, point.frontier)
+    pins = {point.frontier.build: Pin(point.frontier.number, point.frontier.versions)}
+    own = Lease(os.getpid(), whoami(), now + seconds, pins)
+    shared = replace(own, id=id_, frontier=replace(point.frontier, sums={}))
+    if is_pinned:
+        ensure_lease(store, shared)
+        return True
+    ensure_lease(store, own)
+    try:
+        if is_collected(store, point.frontier):
+            return False
+        ensure_lease(store, shared)
+    finally:
+        ensure_released(store, own.id)
+    return True
 
 
 def lease_id(birth: Birth, frontier: int) -> str:
