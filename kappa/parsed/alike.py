@@ -153,7 +153,8 @@ class Alike:
                 own = {name for each in self._scope.visible for name in (each.alias, each.name)}
                 return self._is_known and last.lower() not in own
             case {"class": "POSITIONAL_REFERENCE", "index": int(place)}:
-                return self.decides(self._scope.visible[place - 1])
+                visible = self._scope.visible
+                return place <= len(visible) and self.decides(visible[place - 1])
             case {"class": "SUBQUERY" | "STAR"}:
                 return self.rows
             case {"class": "WINDOW"}:

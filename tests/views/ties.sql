@@ -190,3 +190,5 @@ select array(select price from bids order by bidder) as p from auctions;
 select id, row_number() over (order by seller) as n from auctions, unnest([1, 2]) as u(x);
 -- row_number whose order may leave ties: rows alike in it may differ in x
 select id, x, row_number() over (order by id) as n from auctions, unnest([1, 2]) as u(x);
+-- array_agg whose order may leave ties
+select array(select x from unnest([1, price]) as u(x)  order by bidder) as p from bids;
