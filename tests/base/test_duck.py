@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kappa.base.duck import open_connection
+from kappa.base.duck import open_connection, open_exact
 
 
 @pytest.mark.parametrize("rows", [3, 5_000])
@@ -19,3 +19,16 @@ def test_an_as_of_join_means_the_same_over_few_rows_and_many(rows: int) -> None:
         ).fetchall()
 
         assert found == [(4,)]
+
+
+def test_a_joins_filter_is_not_moved_below_a_limit() -> None:
+    with open_exact() as duck:
+        duck.execute("create table bids as from (values (1, 1), (1, 2), (2, 3), (3, 4)) as _(k, n)")
+        duck.execute("create table wanted as select 3 as k")
+
+        found = duck.execute(
+            "select * from (select * from bids order by k, n limit 2) as b"
+            " semi join wanted as w on b.k = w.k"
+        ).fetchall()
+
+    assert found == []

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from kappa.base.duck import DUCKDB_ERRORS, Connection, open_connection
+from kappa.base.duck import DUCKDB_ERRORS, Connection, open_exact
 from kappa.base.errors import DeclarationError
 from kappa.base.sql import quoted
 from kappa.engine.children.rehearsal import Rehearsal
@@ -79,7 +79,7 @@ def _tables(build: Rehearsal) -> dict[str, str]:
 def _opened(
     build: Rehearsal, tables: Mapping[str, str], views: Mapping[str, str]
 ) -> Iterator[Connection]:
-    with open_connection() as duck:
+    with open_exact() as duck:
         for name, sql in tables.items():
             duck.execute(f"create view {quoted(name)} as {sql}")
         pending = dict(views)

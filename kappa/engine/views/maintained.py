@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from kappa.base.clock import Stopwatch
-from kappa.base.duck import Connection, DuckError, open_connection
+from kappa.base.duck import Connection, DuckError, open_exact
 from kappa.base.sql import quoted
 from kappa.engine.read.rows import Rows, RowsInFiles
 from kappa.engine.views.touched import (
@@ -167,7 +167,7 @@ class MaintainedViews:
     def _connection(self, writer: TableWriter) -> Connection:
         if self._duck is None:
             assert writer.rewriting is not None, "a view's table is mergeable"
-            self._duck = open_connection(writer.rewriting.bounds)
+            self._duck = open_exact(writer.rewriting.bounds)
         return self._duck
 
 

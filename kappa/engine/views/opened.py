@@ -11,7 +11,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from kappa.base.duck import DuckError, open_connection
+from kappa.base.duck import DuckError, open_exact
 from kappa.declare.parts.seed import SeedFile, read_seed
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.views.touched import ViewSource
@@ -78,7 +78,7 @@ def _first_rows(view: TableBirth, birth: Birth, writers: Mapping[str, TableWrite
     )
     schema = arrow_schema(view.columns)
     try:
-        with open_connection() as duck:
+        with open_exact() as duck:
             return duck.execute(changes).to_arrow_table().select(schema.names).cast(schema)
     except DuckError as error:
         raise view_error(view.name, str(error)) from error

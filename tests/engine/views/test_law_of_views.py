@@ -16,7 +16,7 @@ from view_grammar import TABLES, Grammar
 
 from kappa import View
 from kappa.base.clock import Stopwatch
-from kappa.base.duck import DuckError, open_connection
+from kappa.base.duck import DuckError, open_exact
 from kappa.base.errors import Broken, DeclarationError
 from kappa.engine.views.maintained import MaintainedViews
 from kappa.engine.views.touched import ViewSource
@@ -88,7 +88,7 @@ class Built:
     def ensure_views_hold(self, views: Sequence[View]) -> None:
         """Compares the stored rows of each view with those of its query over the tables."""
         lists = FileLists()
-        with open_connection() as duck:
+        with open_exact() as duck:
             duck.execute("create schema stored")
             for name, writer in self.writers.items():
                 schema = "main" if writer.birth.view is None else "stored"
