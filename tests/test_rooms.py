@@ -105,7 +105,7 @@ DOORS = {
         "serving/http/queries.py",
         "serving/http/shared_look.py",
         "serving/http/streams/events.py",
-        "serving/http/streams/changes.py",
+        "serving/http/streams/reading.py",
         "serving/http/waiting.py",
     ),
     "uvicorn": ("replay/run/serve.py", "serving/http/patience.py"),

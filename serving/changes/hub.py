@@ -35,13 +35,15 @@ _PATIENCE_SECONDS, _NAP_SECONDS = 5.0, 0.02
 class ChangeReader:
     """One reader: the change sets that wait for it, and the cursor of the last one it was sent.
 
-    `notify` is called from other threads. After `late` or `error` nothing more is added.
+    `notify` is called from other threads. After `late` or `error` nothing more is added. One that
+    begins `from_now` gets no snapshot.
     """
 
     table: str
     chosen: Filter | None
     cursor: Cursor | None
     notify: Callable[[], None]
+    from_now: bool = False
     waiting: deque[RecordedChanges] = field(default_factory=deque)
     late: bool = False
     error: KappaError | None = None
@@ -107,7 +109,7 @@ class ChangeHub:
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while True:
             table, point = self._join(reader)
-            if not _is_past(reader.cursor, point):
+            if reader.from_now or not _is_past(reader.cursor, point):
                 break
             # Another process was ahead of this one's follower.
             table.leave(reader)
@@ -154,6 +156,8 @@ class ChangeHub:
 
     def _until(self, reader: ChangeReader, point: Point) -> RecordedChanges | None:
         """Returns what leads from a reader's cursor to a point; those alike share it."""
+        if reader.from_now:
+            reader.cursor = point.cursor
         if reader.cursor == point.cursor:
             return None
         key = reader.cursor, point.cursor, reader.table, reader.chosen

@@ -1,5 +1,7 @@
 """Streams over HTTP: what is sent for as long as a client listens.
 
 - events.py: the journal as server-sent events.
+- reading.py: a reader of a table's changes, as the server's loop sees it.
+- moves.py: that the rows of some tables have changed.
 - changes.py: the changes of a table, as server-sent events and by websocket.
 """

@@ -10,12 +10,10 @@ Source: https://html.spec.whatwg.org/multipage/server-sent-events.html.
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
-from typing import Annotated, Any
+from typing import Annotated
 
-import anyio
 from fastapi import APIRouter, FastAPI, Header, Query, Request, WebSocket
 from fastapi.responses import StreamingResponse
 from starlette.websockets import WebSocketDisconnect
@@ -23,20 +21,17 @@ from starlette.websockets import WebSocketDisconnect
 from kappa.base.errors import KappaError
 from serving.changes.cursor import Cursor
 from serving.changes.filter import filter_of
-from serving.changes.hub import ChangeHub, ChangeReader
+from serving.changes.hub import ChangeReader
 from serving.changes.recorded import ChangeMessage, RecordedChanges
-from serving.http.problem import HttpError, problem_of, refuse_websocket
+from serving.http.problem import refuse_websocket
 from serving.http.stand import API
+from serving.http.streams import moves
+from serving.http.streams.reading import EventStream, HttpReader, error_event
 
-# Proxies close a connection that is silent for a minute; sending also finds clients that left.
-_SILENCE_SECONDS = 15.0
-# Most readers at the same time.
-MOST_READERS = 1_024
-# Most that compute what leads to the hub's point at the same time.
-_BEGINNINGS = 2
 _PATH = f"{API}/tables/{{table}}/changes"
 
 router = APIRouter()
+router.include_router(moves.router)
 
 Since = Annotated[
     str | None,
@@ -71,7 +66,7 @@ async def changes(
     """
     reading = _reading_of(request.app, table, last_event_id or since, where, columns)
     first = await reading.begin()
-    return _EventStream(reading, first)
+    return EventStream([reading], _events(reading, first))
 
 
 @router.websocket(_PATH)
@@ -113,111 +108,21 @@ async def _until_left(websocket: WebSocket) -> None:
             await websocket.receive()
 
 
-class _EventStream(StreamingResponse):
-    """The stream of one reader, who is counted from its beginning until the stream ends."""
-
-    def __init__(self, reading: _HttpReader, first: RecordedChanges | None) -> None:
-        super().__init__(
-            _events(reading, first),
-            media_type="text/event-stream",
-            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
-        )
-        self._reading = reading
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Sends events until the client leaves."""
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._reading.leave()
-
-
-class _HttpReader:
-    """One reader of the hub, as the server's loop sees it."""
-
-    def __init__(self, app: FastAPI, reader: Callable[[Callable[[], None]], ChangeReader]) -> None:
-        """Counts the reader; raises HttpError if there are too many. `reader` makes it."""
-        self._hub, self._all, self._beginnings = _shared(app)
-        if len(self._all) >= MOST_READERS:
-            raise HttpError(
-                503,
-                f"{MOST_READERS:,} follow tables already",
-                hint="come back in a while",
-                headers={"Retry-After": "10"},
-            )
-        loop, self._woken = asyncio.get_running_loop(), asyncio.Event()
-
-        def wake() -> None:
-            # The server's loop may have ended meanwhile.
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._woken.set)
-
-        self._reader = reader(wake)
-        self._all.add(self)
-
-    async def begin(self) -> RecordedChanges | None:
-        """Joins the table's readers; returns what the reader gets first. On an error it leaves."""
-        try:
-            return await anyio.to_thread.run_sync(
-                self._hub.begin, self._reader, limiter=self._beginnings
-            )
-        except BaseException:
-            self.leave()
-            raise
-
-    def leave(self) -> None:
-        """Leaves the table's readers."""
-        self._all.discard(self)
-        self._hub.leave(self._reader)
-
-    async def messages(
-        self, first: RecordedChanges | None
-    ) -> AsyncGenerator[ChangeMessage | None, None]:
-        """Yields its messages; None after a silence. Raises KappaError if they end."""
-        recorded = first
-        while True:
-            if recorded is None:
-                self._woken.clear()
-                recorded = self._reader.take()
-            if recorded is None and self._reader.late:
-                recorded = await self.begin()
-            elif recorded is None:
-                try:
-                    async with asyncio.timeout(_SILENCE_SECONDS):
-                        await self._woken.wait()
-                except TimeoutError:
-                    yield None
-            if recorded is not None:
-                for message in recorded.messages():
-                    yield message
-                self._reader.cursor, recorded = recorded.head.cursor, None
-
-
-def _shared(app: FastAPI) -> tuple[ChangeHub, set[object], anyio.CapacityLimiter]:
-    """Returns what all readers of a server share."""
-    state = app.state
-    if not hasattr(state, "change_readers"):
-        state.change_readers = set(), anyio.CapacityLimiter(_BEGINNINGS)
-    assert isinstance(state.changes, ChangeHub), "make_app was given it"
-    return state.changes, *state.change_readers
-
-
 def _reading_of(
     app: FastAPI, table: str, since: str | None, where: str | None, columns: str | None
-) -> _HttpReader:
+) -> HttpReader:
     cursor = None if not since else Cursor.parse(since)
     chosen = filter_of(columns, where)
-    return _HttpReader(app, lambda notify: ChangeReader(table, chosen, cursor, notify))
+    return HttpReader(app, lambda notify: ChangeReader(table, chosen, cursor, notify))
 
 
-async def _events(reading: _HttpReader, first: RecordedChanges | None) -> AsyncIterator[str]:
+async def _events(reading: HttpReader, first: RecordedChanges | None) -> AsyncIterator[str]:
     yield "retry: 1000\n\n"
     try:
         async for message in reading.messages(first):
             yield ": still here\n\n" if message is None else _as_event(message)
     except KappaError as error:
-        document = json.dumps(dict(problem_of(error).document), ensure_ascii=False)
-        yield f"event: error\ndata: {document}\n\n"
+        yield error_event(error)
 
 
 def _as_event(message: ChangeMessage) -> str:

@@ -117,8 +117,13 @@ async function known() {
 
 // The events after which this page fetches itself again: the address of their stream, and their
 // names. It is the one place that decides so. A board names the tables that it reads, as pipeline
-// and name, in `data-reads`; so far it follows all progress, as other pages do.
-const followed = () => ({ from: PROGRESS, kinds: KINDS });
+// and name, in `data-reads`: it follows the change sets of these alone.
+function followed() {
+  const reads = JSON.parse(document.querySelector("[data-reads]")?.dataset.reads || "[]");
+  if (!reads.length) return { from: PROGRESS, kinds: KINDS };
+  const tables = reads.map(([, table]) => `table=${encodeURIComponent(table)}`);
+  return { from: `/api/v1/changes?${tables.join("&")}`, kinds: ["changed"] };
+}
 
 let events = null;
 function listen(wait = 1000) {

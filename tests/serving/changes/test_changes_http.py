@@ -306,3 +306,20 @@ def test_a_websocket_needs_the_token_and_a_page_of_ours(
         with pytest.raises(InvalidStatus) as refused:
             connect(address, origin="http://evil.example").close()  # type: ignore[arg-type]
         assert refused.value.response.status_code == 403
+
+
+def test_moves_tell_that_tables_have_changed_and_not_how(
+    world: ChangingWorld, server: Server
+) -> None:
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=30)
+    with closing(connection):
+        connection.request("GET", "/api/v1/changes?table=totals&table=newest&table=gone")
+        events = events_of(connection.getresponse())
+        world.serve(1, asked=False)
+        found = [next(events)[:2] for _ in range(2)]
+
+    assert {(event, data["table"], data["kind"]) for event, data in found} == {
+        ("changed", "totals", "promote"),
+        ("changed", "newest", "promote"),
+    }
+    assert problem(server.ask("GET", "/api/v1/changes?table=gone"))[0] == 404
