@@ -13,7 +13,10 @@ from typing import Any
 
 from kappa.base.errors import UsageError
 from kappa.base.sql import quoted
+from kappa.state.table import TableBirth
+from kappa.tables.parquet import parquet_sql
 from kappa.views.trees import trees
+from serving.reader.opened import open_reader
 
 Columns = tuple[tuple[str, str], ...]
 
@@ -76,6 +79,15 @@ class Filter:
             # On a line of its own, so that a comment at its end comments out nothing of ours.
             f"where (\n{condition}\n)"
         )
+
+
+def ensure_fits(chosen: Filter, table: TableBirth) -> None:
+    """Raises UsageError if a filter names what a table does not have, or cannot compare."""
+    with open_reader(None, served=True) as reader:
+        ensure_filter(chosen, table.served, reader.tree, table.name)
+        if chosen.where is not None:
+            rows = parquet_sql(table.served, ())
+            reader.described(f"select 1 from ({rows}) where (\n{chosen.where}\n)")
 
 
 def ensure_filter(chosen: Filter, columns: Columns, tree: Callable[[str], Any], table: str) -> None:

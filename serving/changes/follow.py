@@ -18,11 +18,10 @@ from kappa.journal.view import JournalView
 from kappa.state.frontier import Frontiers
 from kappa.state.store import Store
 from kappa.sums.whole import ensure_whole
-from kappa.tables.parquet import parquet_sql
 from kappa.tables.versions import FileLists
 from serving.changes.change_set import CHANGES, ChangeSet, Head, Kind
 from serving.changes.cursor import Cursor
-from serving.changes.filter import Filter, ensure_filter
+from serving.changes.filter import Filter, ensure_fits
 from serving.changes.net import TOUCHED, Net, between, is_same, paths_of, whole
 from serving.changes.point import (
     Clock,
@@ -82,22 +81,12 @@ class Follower:
                 raise not_served(pinned.snapshot, table)
             self.pipeline = point.birth.pipeline
         if chosen is not None:
-            self.ensure_filter(point, chosen)
+            ensure_fits(chosen, point.table)
 
     @property
     def cursor(self) -> Cursor | None:
         """Returns the cursor of the last change set that was used, or None if none was."""
         return self._since if self._point is None else self._point.cursor
-
-    def ensure_filter(self, point: Point, chosen: Filter) -> None:
-        """Raises UsageError if a reader wants what the table does not have."""
-        served = point.table.served
-        with open_reader(None, served=True) as reader:
-            ensure_filter(chosen, served, reader.tree, self._table)
-            if chosen.where is not None:
-                reader.described(
-                    f"select 1 from ({parquet_sql(served, ())}) where (\n{chosen.where}\n)"
-                )
 
     @contextmanager
     def next(self) -> Iterator[ChangeSet | None]:
