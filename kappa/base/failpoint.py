@@ -74,6 +74,7 @@ _EFFECTS = {
     "lock": ("hold",),
     "child": ("start", "end", "reap"),
     "supervisor": ("ready", "down"),
+    "alert": ("take", "send", "settle", "give_up", "delete", "answer"),
 }
 
 # All names: those of effects, and the seams of a job's slice and of a promote.

@@ -253,3 +253,35 @@ class ServeSettings(Section, frozen=True):
         "how long the page may compare two builds to show the rows that differ; then that is "
         "ended; kappa diff has no limit",
     ] = 120.0
+
+
+class AlertSettings(Section, frozen=True):
+    """`[alerts]`: how alerts are delivered."""
+
+    secret: Annotated[
+        str,
+        "it signs webhooks (whsec_ and base64, or text); several, with spaces between, all sign",
+        SECRET,
+    ] = ""
+    secrets: Annotated[dict[str, str], "by an alert's name: its own secret", SECRET] = field(
+        default_factory=dict
+    )
+    urls: Annotated[
+        dict[str, str],
+        "by an alert's name: where this platform sends it, instead of where it is declared to go",
+        SECRET,
+    ] = field(default_factory=dict)
+    commands: Annotated[
+        dict[str, list[str]],
+        'by name, the program and arguments of `to="command:NAME"`',
+        SECRET,
+    ] = field(default_factory=dict)
+    timeout_seconds: Annotated[Seconds, "how long one attempt may take"] = 10.0
+    patience: Annotated[
+        Duration, "how long a message is tried; then it is a dead letter, and the next one's turn"
+    ] = "1h"
+    keep: Annotated[
+        Duration,
+        "how long an alert that cannot go on finds its place again; then changes are missed",
+    ] = "1d"
+    most: Annotated[Positive, "most rows of a change set; of more, one message has the count"] = 100

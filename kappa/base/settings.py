@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from kappa.base.errors import SettingsError
 from kappa.base.sections import (
     SECRET,
+    AlertSettings,
     ArchiveSettings,
     Durability,
     EngineSettings,
@@ -66,6 +67,7 @@ class Settings(Section, frozen=True):
     plan: PlanSettings = PlanSettings()
     verify: VerifySettings = VerifySettings()
     serve: ServeSettings = ServeSettings()
+    alerts: AlertSettings = AlertSettings()
 
     @property
     def root_url(self) -> str:

@@ -11,6 +11,7 @@ import functools
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from kappa.base.errors import KappaError
 from kappa.journal.events import Served, SwitchAsked
@@ -30,6 +31,7 @@ from serving.changes.point import (
     not_served,
     point_at,
     point_of,
+    put_lease,
 )
 from serving.pin.catalog import pin
 from serving.reader.opened import open_reader
@@ -54,20 +56,26 @@ class Follower:
         chosen: Filter | None = None,
         lease_seconds: float = 60.0,
         keep_seconds: float = 60.0,
+        holder: str | None = None,
+        starts_empty: bool = False,
         limits: Limits | None = None,
         clock: Clock = time.time,
     ) -> None:
         """Begins at the cursor `since`, or with a snapshot.
 
-        Cursors are kept for `keep_seconds` after they were given out. A change set of a slice is
-        computed in memory; `limits` are those of a snapshot and of a switch, which spill. Raises
-        UsageError if no such table is served, or `chosen` does not fit it.
+        Cursors are kept for `keep_seconds` after they were given out, and the one that a `holder`
+        holds by a lease of its own for as long as that lasts. If the reader `starts_empty`,
+        snapshots and resets come without rows. A change set of a slice is computed in memory;
+        `limits` are those of a snapshot and of a switch, which spill. Raises UsageError if no such
+        table is served, or `chosen` does not fit it.
         """
         self._store = store
         self._table = table
         self._since = since
         self._lease_seconds = lease_seconds
         self._keep_seconds = keep_seconds
+        self._holder = holder
+        self._starts_empty = starts_empty
         self._limits = limits
         self._clock = clock
         self._point: Point | None = None
@@ -123,6 +131,12 @@ class Follower:
             reader.command(f"drop table {CHANGES}; drop table if exists {TOUCHED}")
         self._point, self._since, self._given_at = after, None, self._clock()
 
+    def hold(self, seconds: float) -> None:
+        """Holds the cursor by the holder's own lease, in place of the one that it held before."""
+        assert self._point is not None, "no change set was used"
+        assert self._holder is not None, "nobody holds it"
+        put_lease(self._store, self._point, self._holder, self._clock() + seconds)
+
     def wait(self, seconds: float) -> bool:
         """Waits until there may be another change set. Returns False if the time has passed."""
         deadline = time.monotonic() + seconds
@@ -149,7 +163,9 @@ class Follower:
         """Returns the point that the next change set leads from, if it is still kept."""
         before = self._point
         if before is None and self._since is not None:
-            before = point_at(self._store, self._since, self._table, self._clock())
+            before = point_at(
+                self._store, self._since, self._table, self._clock(), holder=self._holder
+            )
         return before if before is not None and self._keep(before) else None
 
     def _kind(self, before: Point | None, after: Point) -> Kind | None:
@@ -173,6 +189,8 @@ class Follower:
             if before is None or starts_over
             else between(self._store, before, after, _files)
         )
+        if starts_over and self._starts_empty:
+            net = replace(net, difference=f"{net.difference} limit 0")
         for point in (after,) if before is None else (before, after):
             paths = paths_of(self._store, point, _files)
             ensure_whole(self._store, point.birth.build, paths)
@@ -197,7 +215,11 @@ class Follower:
 
     def _keep(self, point: Point | None) -> bool:
         return point is not None and ensure_point_kept(
-            self._store, point, now=self._clock(), seconds=self._keep_seconds
+            self._store,
+            point,
+            now=self._clock(),
+            seconds=self._keep_seconds,
+            holder=self._holder,
         )
 
     def _ensure_kept(self, point: Point | None) -> None:

@@ -31,6 +31,7 @@ KILLING = (
         "tests/engine/archive/test_archive.py",
         "tests/engine/write/test_recent.py",
         "tests/e2e/test_rollouts.py",
+        "tests/serving/alerts/test_alert_crashes.py",
     ),
 )
 # Journal.append names its failpoints by the kind of the record.
