@@ -15,6 +15,7 @@ service    retire, pause, resume
 look       status, history, show, diff, prove, logs
 query      query, tables
 rejects    rejects list, show, export, redrive
+alerts     alerts list, retry
 archive    archive status, verify
 doctor     doctor, scrub
 """

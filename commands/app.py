@@ -13,7 +13,19 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import Abort, Exit, TyperException
 
-from commands import archive, deploy, doctor, look, promote, query, rejects, run, service, topics
+from commands import (
+    alerts,
+    archive,
+    deploy,
+    doctor,
+    look,
+    promote,
+    query,
+    rejects,
+    run,
+    service,
+    topics,
+)
 from commands.terminal.output import say, show_failure
 from kappa.base.errors import ExitCode, KappaError
 from replay.look.here import Here
@@ -38,7 +50,12 @@ _COMMANDS = {
         *(doctor.doctor, doctor.scrub),
     )
 }
-_GROUPS = {"topics": topics.app, "rejects": rejects.app, "archive": archive.app}
+_GROUPS = {
+    "topics": topics.app,
+    "rejects": rejects.app,
+    "archive": archive.app,
+    "alerts": alerts.app,
+}
 
 
 def app_of(typed: str | None = None) -> typer.Typer:

@@ -16,6 +16,7 @@ from kappa.base.errors import UsageError
 from kappa.state.frontier import Frontiers
 from replay.http.asked_once import do_once
 from replay.http.intent import Intent, explain, record_intent
+from replay.look.alerts import alert_statuses, alerts_listing, dead_letters_listing
 from replay.look.desk import Desk
 from replay.look.listings import history_listing
 from replay.look.rejects_text import rejects_listing
@@ -124,6 +125,20 @@ def rejects(
     return _document(rejects_listing(found).objects())
 
 
+@router.get(f"{API}/alerts", tags=["platform"])
+def alerts(request: Request) -> Response:
+    """Lists the alerts and their dead letters: as `kappa alerts list -o json`, and `--dead`."""
+    here = desk_of(request).here
+    found = alert_statuses(here.store, here.state())
+    letters = ((each.name, letter) for each in found for letter in each.dead)
+    return _document(
+        {
+            "alerts": alerts_listing(found).objects(),
+            "dead_letters": dead_letters_listing(letters).objects(),
+        }
+    )
+
+
 @router.post(
     f"{API}/rollouts",
     tags=["platform"],
@@ -221,6 +236,7 @@ def metrics(request: Request) -> Response:
         found,
         desk.counted_rejects(status.generation) if status.generation else {},
         here.running is not None,
+        {each.name: each.counts for each in alert_statuses(here.store, here.state())},
     )
     return Response(metrics_text(seen, datetime.now(UTC)), media_type=MEDIA_TYPE)
 

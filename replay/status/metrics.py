@@ -8,7 +8,7 @@ Source: https://prometheus.io/docs/instrumenting/exposition_formats/.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from kappa.state.frontier import Frontier
@@ -23,7 +23,7 @@ class Seen:
     """The facts that metrics are made of.
 
     `frontiers` are the newest two of each build, `rejects` those of what serves by (pipeline,
-    reason).
+    reason). `alerts` are, by name, how many messages are delivered, wait, and are dead letters.
     """
 
     state: State
@@ -31,6 +31,7 @@ class Seen:
     frontiers: Mapping[str, tuple[Frontier, Frontier | None]]
     rejects: Mapping[tuple[str, str], int]
     supervised: bool
+    alerts: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
 
 
 def metrics_text(seen: Seen, now: datetime) -> str:
@@ -142,6 +143,19 @@ def _families(
         "1 where a build's job has stopped for good.",
         [(_labels(each), float(each.stopped is not None)) for each in builds],
     )
+    for place, (name, kind, what) in enumerate(
+        (
+            ("delivered_total", "counter", "Messages of an alert that were received."),
+            ("waiting", "gauge", "Messages of an alert that wait for its receiver."),
+            ("dead_letters", "gauge", "Messages of an alert that were given up, and are kept."),
+        )
+    ):
+        yield (
+            f"kappa_alert_{name}",
+            kind,
+            what,
+            [({"alert": alert}, float(of[place])) for alert, of in seen.alerts.items()],
+        )
 
 
 def _labels(build: BuildStatus) -> Mapping[str, str]:

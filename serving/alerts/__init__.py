@@ -12,5 +12,6 @@ are delivered at least once, in the order of each key's changes. In reading orde
 - program.py: the channel of commands
 - shown.py: the channel of Kappa's own page
 - channels.py: the channel of an alert, by its address and the settings
+- again.py: the wish to send dead letters again
 - delivery.py: the delivery of one alert, step by step
 """

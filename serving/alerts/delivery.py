@@ -18,12 +18,12 @@ from kappa.base.failpoint import failpoint
 from kappa.declare.alert import AlertBirth
 from kappa.state.store import Store
 from serving.alerts.channel import Attempted, Channel, Outcome
-from serving.alerts.message import Message, missed_message, row_messages
+from serving.alerts.message import Message, missed_message, moment, row_messages
 from serving.alerts.outbox import (
+    AlertProgress,
     DeadLetter,
     Missed,
     Outbox,
-    AlertProgress,
     asked_again,
     delete_dead_letter,
     put_dead_letter,
@@ -139,7 +139,7 @@ class AlertDelivery:
         if attempted.outcome is Outcome.AGAIN and again is not None:
             self._put(replace(progress, next_try_at=again))
             return
-        letter = DeadLetter(message, attempted.reason, tries, now)
+        letter = DeadLetter(message, attempted.reason, tries, moment(now))
         put_dead_letter(self._store, self._alert.name, letter)
         self._settle(progress, delivered=False)
 
@@ -174,7 +174,7 @@ class AlertDelivery:
                 self._put(self._received(self._progress))
             else:
                 tries, reason = letter.tries + 1, attempted.reason
-                again = replace(letter, reason=reason, tries=tries, at=self._clock())
+                again = replace(letter, reason=reason, tries=tries, at=moment(self._clock()))
                 put_dead_letter(self._store, name, again)
         settle_asked(self._store, name, id_)
 

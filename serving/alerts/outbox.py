@@ -62,7 +62,7 @@ class DeadLetter(Struct, frozen=True):
     message: Message
     reason: str
     tries: int
-    at: float
+    at: str
     format: int = 1
 
 

@@ -120,7 +120,7 @@ def test_a_message_that_is_given_up_is_kept_and_the_next_one_goes_on(world: Chan
 
     (letter,) = dead_letters(world.store, "cities")
     assert (letter.message, letter.reason) == (first, "down")
-    assert letter.at == began + 100
+    assert letter.at == moment(began + 100)
     assert letter.tries == sum(each["id"] == first.id for each in channel.tried) > 3
     assert first.id not in {each["id"] for each in channel.received}
     assert channel.received
