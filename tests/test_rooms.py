@@ -34,7 +34,7 @@ kappa/engine/archive    kappa/engine/fold    serving/reader
 kappa/engine/function   serving/query
 kappa/engine/write      serving/page         serving/rejects      serving/sandbox
 kappa/engine/views     serving/changes
-kappa/engine/job        replay/rollout       serving/http
+kappa/engine/job        replay/rollout       serving/http         serving/courier
 kappa/engine/children   replay/changes       replay/intents       replay/retire
 kappa/engine/spare
 kappa                   replay/preflight     replay/status        replay/verify

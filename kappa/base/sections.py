@@ -32,6 +32,9 @@ Size = Annotated[str, Meta(pattern=r"^\d+[mg]\Z")]
 Duration = Annotated[str, Meta(pattern=r"^\d{1,12}[smhd]\Z")]
 
 
+_MOST_KEPT_SECONDS = 30 * 86_400.0
+
+
 class Section(Struct, frozen=True):
     """A table of kappa.toml, or all of it."""
 
@@ -184,6 +187,23 @@ class ArchiveSettings(Section, frozen=True):
         Seconds,
         "how long at most records wait to be archived; many do not wait",
     ] = 60.0
+
+
+class ChangesSettings(Section, frozen=True):
+    """`[changes]`: how long what follows a served table can go on where it was."""
+
+    sinks_keep: Annotated[
+        Duration,
+        "how long a sink's position is kept while no courier runs, at most 30d; after that its "
+        "topic is compared with what is served",
+    ] = "1d"
+
+    @property
+    def sinks_keep_seconds(self) -> float:
+        """Returns how long a sink's position is kept, in seconds; 30 days at most."""
+        milliseconds = parse_duration(self.sinks_keep)
+        assert milliseconds is not None, "its pattern is a duration's"
+        return min(milliseconds / 1000, _MOST_KEPT_SECONDS)
 
 
 class PlanSettings(Section, frozen=True):

@@ -20,6 +20,7 @@ from kappa.base.errors import SettingsError
 from kappa.base.sections import (
     SECRET,
     ArchiveSettings,
+    ChangesSettings,
     Durability,
     EngineSettings,
     HistorySettings,
@@ -63,6 +64,7 @@ class Settings(Section, frozen=True):
     rollout: RolloutSettings = RolloutSettings()
     history: HistorySettings = HistorySettings()
     archive: ArchiveSettings = ArchiveSettings()
+    changes: ChangesSettings = ChangesSettings()
     plan: PlanSettings = PlanSettings()
     verify: VerifySettings = VerifySettings()
     serve: ServeSettings = ServeSettings()
