@@ -31,7 +31,7 @@ def list_alerts(
     from replay.look.alerts import alert_statuses, alerts_listing, dead_letters_listing
 
     here = here_of(context)
-    found = alert_statuses(here.store, here.state())
+    found = alert_statuses(here.store)
     letters = ((each.name, letter) for each in found for letter in each.dead)
     print_listing(output, dead_letters_listing(letters) if dead else alerts_listing(found))
 

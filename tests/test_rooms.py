@@ -36,7 +36,7 @@ kappa/engine/write      serving/page         serving/rejects      serving/sandbo
 kappa/engine/views     serving/changes
 kappa/engine/job        replay/rollout       serving/http         serving/alerts
 kappa/engine/children   replay/changes       replay/intents       replay/retire
-kappa/engine/spare
+kappa/engine/spare      serving/courier
 kappa                   replay/preflight     replay/status        replay/verify
 replay/plan             replay/prove         replay/doctor
 replay/stage

@@ -1,4 +1,4 @@
-"""Standing queries: searches that wait for offers, and an alert for each offer that one finds."""
+"""Standing queries: searches that wait for offers, with an alert for each that is found."""
 
 from pyspark.sql import DataFrame
 

@@ -75,6 +75,7 @@ _EFFECTS = {
     "child": ("start", "end", "reap"),
     "supervisor": ("ready", "down"),
     "alert": ("take", "send", "settle", "give_up", "delete", "answer"),
+    "sink": ("topic", "begin", "position", "commit", "release"),
 }
 
 # All names: those of effects, and the seams of a job's slice and of a promote.

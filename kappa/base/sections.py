@@ -32,6 +32,9 @@ Size = Annotated[str, Meta(pattern=r"^\d+[mg]\Z")]
 Duration = Annotated[str, Meta(pattern=r"^\d{1,12}[smhd]\Z")]
 
 
+_MOST_KEPT_SECONDS = 30 * 86_400.0
+
+
 class Section(Struct, frozen=True):
     """A table of kappa.toml, or all of it."""
 
@@ -43,6 +46,13 @@ class Section(Struct, frozen=True):
     def __repr__(self) -> str:
         shown = [name for name, kind in self.kinds().items() if not is_secret(kind)]
         return f"{type(self).__name__}({', '.join(f'{n}={getattr(self, n)!r}' for n in shown)})"
+
+
+def seconds_of(duration: str) -> float:
+    """Returns a setting that is a duration in seconds."""
+    milliseconds = parse_duration(duration)
+    assert milliseconds is not None, "its pattern allows nothing else"
+    return milliseconds / 1000
 
 
 def is_secret(kind: Any) -> bool:
@@ -158,9 +168,7 @@ class RolloutSettings(Section, frozen=True):
     @property
     def soak_seconds(self) -> float:
         """Returns the soak in seconds."""
-        milliseconds = parse_duration(self.soak)
-        assert milliseconds is not None, "its pattern allows nothing else"
-        return milliseconds / 1000
+        return seconds_of(self.soak)
 
 
 class HistorySettings(Section, frozen=True):
@@ -184,6 +192,21 @@ class ArchiveSettings(Section, frozen=True):
         Seconds,
         "how long at most records wait to be archived; many do not wait",
     ] = 60.0
+
+
+class ChangesSettings(Section, frozen=True):
+    """`[changes]`: how long what follows a served table can go on where it was."""
+
+    sinks_keep: Annotated[
+        Duration,
+        "how long a sink's position is kept while no courier runs, at most 30d; after that its "
+        "topic is compared with what is served",
+    ] = "1d"
+
+    @property
+    def sinks_keep_seconds(self) -> float:
+        """Returns how long a sink's position is kept, in seconds; 30 days at most."""
+        return min(seconds_of(self.sinks_keep), _MOST_KEPT_SECONDS)
 
 
 class PlanSettings(Section, frozen=True):
@@ -258,30 +281,17 @@ class ServeSettings(Section, frozen=True):
 class AlertSettings(Section, frozen=True):
     """`[alerts]`: how alerts are delivered."""
 
-    secret: Annotated[
-        str,
-        "it signs webhooks (whsec_ and base64, or text); several, with spaces between, all sign",
-        SECRET,
-    ] = ""
+    secret: Annotated[str, "it signs webhooks; several, with spaces between, all sign", SECRET] = ""
     secrets: Annotated[dict[str, str], "by an alert's name: its own secret", SECRET] = field(
         default_factory=dict
     )
-    urls: Annotated[
-        dict[str, str],
-        "by an alert's name: where this platform sends it, instead of where it is declared to go",
-        SECRET,
-    ] = field(default_factory=dict)
+    urls: Annotated[dict[str, str], "by an alert's name: where to send it instead", SECRET] = field(
+        default_factory=dict
+    )
     commands: Annotated[
-        dict[str, list[str]],
-        'by name, the program and arguments of `to="command:NAME"`',
-        SECRET,
+        dict[str, list[str]], 'by name: program and arguments of `to="command:NAME"`', SECRET
     ] = field(default_factory=dict)
     timeout_seconds: Annotated[Seconds, "how long one attempt may take"] = 10.0
-    patience: Annotated[
-        Duration, "how long a message is tried; then it is a dead letter, and the next one's turn"
-    ] = "1h"
-    keep: Annotated[
-        Duration,
-        "how long an alert that cannot go on finds its place again; then changes are missed",
-    ] = "1d"
+    patience: Annotated[Duration, "how long a message is tried; then it is a dead letter"] = "1h"
+    keep: Annotated[Duration, "how long the place of an alert that cannot go on is kept"] = "1d"
     most: Annotated[Positive, "most rows of a change set; of more, one message has the count"] = 100

@@ -21,6 +21,7 @@ from kappa.base.sections import (
     SECRET,
     AlertSettings,
     ArchiveSettings,
+    ChangesSettings,
     Durability,
     EngineSettings,
     HistorySettings,
@@ -64,6 +65,7 @@ class Settings(Section, frozen=True):
     rollout: RolloutSettings = RolloutSettings()
     history: HistorySettings = HistorySettings()
     archive: ArchiveSettings = ArchiveSettings()
+    changes: ChangesSettings = ChangesSettings()
     plan: PlanSettings = PlanSettings()
     verify: VerifySettings = VerifySettings()
     serve: ServeSettings = ServeSettings()

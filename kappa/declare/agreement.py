@@ -24,7 +24,7 @@ def check_outlets(
     views: Iterable[View],
     topics: Iterable[Topic],
 ) -> None:
-    """Raises DeclarationError, with the line, for a sink or alert that does not fit its pipeline.
+    """Raises DeclarationError, with the line, for a sink or alert unlike its pipeline.
 
     What it follows must be a table or maintained view of the pipeline, and have keys for a sink.
     """

@@ -1,4 +1,4 @@
-"""An alert: a message for each change of a served table, as a pipeline's file declares it. Pure."""
+"""An alert, as a pipeline's file declares it: messages of a table's changes. Pure."""
 
 from __future__ import annotations
 

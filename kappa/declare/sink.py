@@ -1,4 +1,4 @@
-"""A sink: a served table that is kept in a Kafka topic, as a pipeline's file declares it. Pure."""
+"""A sink, as a pipeline's file declares it: a served table in a Kafka topic. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ class SinkBirth(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, init=False)
 class Sink:
-    """A Kafka topic, by its `name`, that is always what the table or maintained view `of` serves.
+    """A Kafka topic that is always what a table or maintained view serves.
+
+    `name` is the topic's, `of` the table's or view's.
 
     Each row is a record: its key has the table's keys as JSON, its value the row. A record without
     a value deletes its key. The topic is compacted, and Kappa makes it with so many `partitions`. A

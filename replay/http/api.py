@@ -129,7 +129,7 @@ def rejects(
 def alerts(request: Request) -> Response:
     """Lists the alerts and their dead letters: as `kappa alerts list -o json`, and `--dead`."""
     here = desk_of(request).here
-    found = alert_statuses(here.store, here.state())
+    found = alert_statuses(here.store)
     letters = ((each.name, letter) for each in found for letter in each.dead)
     return _document(
         {
@@ -236,7 +236,7 @@ def metrics(request: Request) -> Response:
         found,
         desk.counted_rejects(status.generation) if status.generation else {},
         here.running is not None,
-        {each.name: each.counts for each in alert_statuses(here.store, here.state())},
+        {each.name: each.counts for each in alert_statuses(here.store)},
     )
     return Response(metrics_text(seen, datetime.now(UTC)), media_type=MEDIA_TYPE)
 

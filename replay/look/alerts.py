@@ -12,7 +12,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from kappa.state.build import read_birth
 from serving.alerts.message import moment
 from serving.alerts.outbox import (
     AlertProgress,
@@ -23,12 +22,12 @@ from serving.alerts.outbox import (
     read_progress,
 )
 from serving.alerts.shown import shown_messages
+from serving.courier.outlet import served_outlets
 from serving.query.render import Listing
 
 if TYPE_CHECKING:
     from kappa.declare.alert import AlertBirth
     from kappa.state.store import Store
-    from replay.rollout.state import State
 
 
 class AlertState(StrEnum):
@@ -80,12 +79,12 @@ class ShownAlert:
     more: int | None
 
 
-def alert_statuses(store: Store, state: State) -> tuple[AlertStatus, ...]:
+def alert_statuses(store: Store) -> tuple[AlertStatus, ...]:
     """Lists the alerts of what serves, then those that are no longer declared, by name."""
     declared = {
-        alert.name: (pipeline, alert)
-        for pipeline, build in state.serving.items()
-        for alert in read_birth(store, build).alerts
+        alert.name: (birth.pipeline, alert)
+        for birth in served_outlets(store).values()
+        for alert in birth.alerts
     }
     there = {*alert_names(store)} - declared.keys()
     found = [_status(store, name, *declared[name]) for name in sorted(declared)]

@@ -108,7 +108,7 @@ def alerts(request: Request) -> Response:
     """Shows the alerts, their last messages on the page, and their dead letters."""
     here, now = desk_of(request).here, datetime.now(UTC)
     state = here.state()
-    found = alert_statuses(here.store, state)
+    found = alert_statuses(here.store)
     shown = shown_alerts(here.store, (each.name for each in found), _ALERTS)
     return page(request, "alerts", state, now, found=found, shown=shown, most=_LETTERS)
 

@@ -56,15 +56,20 @@ class AlertDelivery:
         rules: Rules,
         *,
         limits: Limits | None = None,
+        is_of: Callable[[str], bool] = lambda _build: True,
         clock: Callable[[], float] = time.time,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        """Goes on from the documents of the alert, or begins now. `limits` are for a switch."""
+        """Goes on from the documents of the alert, or begins now.
+
+        `limits` are for a switch. A change set to a build that the alert is not of is not taken.
+        """
         self._store = store
         self._alert = alert
         self._channel = channel
         self._rules = rules
         self._limits = limits
+        self._is_of = is_of
         self._clock = clock
         self._draw = draw
         self._outbox = read_outbox(store, alert.name)
@@ -99,6 +104,11 @@ class AlertDelivery:
             time.sleep(seconds)
         else:
             self._follower.wait(seconds)
+
+    def report(self, error: str) -> None:
+        """Puts for people why no step can be taken; nothing: it can again."""
+        if error != self._progress.error:
+            self._put(replace(self._progress, error=error))
 
     @property
     def waiting(self) -> int:
@@ -182,7 +192,7 @@ class AlertDelivery:
         """Takes the next change set into the outbox, if there is one."""
         follower = self._followed()
         with follower.next() as change_set:
-            if change_set is None:
+            if change_set is None or not self._is_of(change_set.head.cursor.build):
                 return
             now = self._clock()
             counts = change_set.counts(self._chosen)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
+
+from kappa.base.sections import AlertSettings, seconds_of
 
 _FIRST_SECONDS = 1.0
 _LONGEST_SECONDS = 300.0
@@ -16,6 +19,11 @@ class Rules:
     patience: float = 3600.0
     keep: float = 86_400.0
     most: int = 100
+
+    @classmethod
+    def of(cls, settings: AlertSettings) -> Self:
+        """Returns the bounds of the settings."""
+        return cls(seconds_of(settings.patience), seconds_of(settings.keep), settings.most)
 
 
 def next_attempt(

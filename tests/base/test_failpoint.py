@@ -26,6 +26,7 @@ KILLING = (
         "tests/replay/prove/test_prove.py",
     ),
     *(
+        "tests/serving/courier/test_sinks.py",
         "tests/state/test_lock.py",
         "tests/engine/job/test_job.py",
         "tests/engine/archive/test_archive.py",

@@ -1,4 +1,4 @@
-"""Alerts as commands, the API and the page show them; and the wish to send dead letters again."""
+"""Alerts as commands, the API and the page show them; dead letters are sent again."""
 
 from __future__ import annotations
 
