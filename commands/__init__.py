@@ -16,5 +16,6 @@ look       status, history, show, diff, prove, logs
 query      query, tables
 rejects    rejects list, show, export, redrive
 archive    archive status, verify
+outlets    sinks
 doctor     doctor, scrub
 """

@@ -13,7 +13,19 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import Abort, Exit, TyperException
 
-from commands import archive, deploy, doctor, look, promote, query, rejects, run, service, topics
+from commands import (
+    archive,
+    deploy,
+    doctor,
+    look,
+    outlets,
+    promote,
+    query,
+    rejects,
+    run,
+    service,
+    topics,
+)
 from commands.terminal.output import say, show_failure
 from kappa.base.errors import ExitCode, KappaError
 from replay.look.here import Here
@@ -34,7 +46,7 @@ _COMMANDS = {
         *(promote.wait, promote.verify, promote.promote),
         *(look.status, promote.undo, promote.abandon, look.history, look.show),
         *(service.retire, service.pause, service.resume),
-        *(look.diff, look.prove, look.logs, query.query, query.tables, run.gc),
+        *(look.diff, look.prove, look.logs, query.query, query.tables, outlets.sinks, run.gc),
         *(doctor.doctor, doctor.scrub),
     )
 }
