@@ -17,5 +17,6 @@ query      query, tables
 rejects    rejects list, show, export, redrive
 alerts     alerts list, retry
 archive    archive status, verify
+outlets    sinks
 doctor     doctor, scrub
 """

@@ -19,6 +19,7 @@ from commands import (
     deploy,
     doctor,
     look,
+    outlets,
     promote,
     query,
     rejects,
@@ -46,7 +47,7 @@ _COMMANDS = {
         *(promote.wait, promote.verify, promote.promote),
         *(look.status, promote.undo, promote.abandon, look.history, look.show),
         *(service.retire, service.pause, service.resume),
-        *(look.diff, look.prove, look.logs, query.query, query.tables, run.gc),
+        *(look.diff, look.prove, look.logs, query.query, query.tables, outlets.sinks, run.gc),
         *(doctor.doctor, doctor.scrub),
     )
 }

@@ -42,7 +42,7 @@ class TooLarge(KappaError):
 
 
 class Transactions:
-    """The transactions of a topic. Used by one thread; after an error it is closed, and made anew.
+    """The transactions of a topic, for one thread. After an error they are made anew.
 
     What is open when its writer dies is aborted by the next one that begins.
     """

@@ -6,6 +6,7 @@ replay/page/routes.py the same for people.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -25,6 +26,7 @@ from replay.rollout.numbered import numbered, part_named
 from replay.rollout.state import State
 from replay.status.metrics import MEDIA_TYPE, Seen, metrics_text
 from replay.status.status_text import status_document
+from serving.courier.sink_status import sink_statuses, sinks_listing
 from serving.http.problem import HttpError
 from serving.http.stand import API
 from serving.query.render import to_json
@@ -104,6 +106,13 @@ def tables(request: Request) -> Response:
 def topics(request: Request) -> Response:
     """Lists the topics of the broker and of the builds: as `kappa topics list -o json`."""
     return _document(desk_of(request).topics().objects())
+
+
+@router.get(f"{API}/sinks", tags=["platform"])
+def sinks(request: Request) -> Response:
+    """Lists the sinks, with what each has sent and its last error: as `kappa sinks -o json`."""
+    found = sink_statuses(desk_of(request).here.store, time.time())
+    return _document(sinks_listing(found).objects())
 
 
 @router.get(f"{API}/rejects", tags=["platform"])
@@ -237,6 +246,7 @@ def metrics(request: Request) -> Response:
         desk.counted_rejects(status.generation) if status.generation else {},
         here.running is not None,
         {each.name: each.counts for each in alert_statuses(here.store)},
+        sink_statuses(here.store, time.time()),
     )
     return Response(metrics_text(seen, datetime.now(UTC)), media_type=MEDIA_TYPE)
 

@@ -9,5 +9,6 @@ follow        a rollout's progress to its end; progress shows it on a terminal
 desk          one look shared by all clients of HTTP
 alerts        alerts, and the messages that were given up
 archive       archives, and whether they are what their topics are
+sending       what sinks send at a promote
 logs          the log files of the processes
 """

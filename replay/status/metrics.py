@@ -14,6 +14,7 @@ from datetime import datetime
 from kappa.state.frontier import Frontier
 from replay.rollout.state import State
 from replay.status.status import BuildStatus, Status
+from serving.courier.sink_status import SinkStatus
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -24,6 +25,7 @@ class Seen:
 
     `frontiers` are the newest two of each build, `rejects` those of what serves by (pipeline,
     reason). `alerts` are, by name, how many messages are delivered, wait, and are dead letters.
+    `sinks` are those that are served, and those that have ended.
     """
 
     state: State
@@ -32,6 +34,7 @@ class Seen:
     rejects: Mapping[tuple[str, str], int]
     supervised: bool
     alerts: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
+    sinks: tuple[SinkStatus, ...] = ()
 
 
 def metrics_text(seen: Seen, now: datetime) -> str:
@@ -156,6 +159,32 @@ def _families(
             what,
             [({"alert": alert}, float(of[place])) for alert, of in seen.alerts.items()],
         )
+    yield (
+        "kappa_sink_records_total",
+        "counter",
+        "Records that a sink has sent: rows written, and keys deleted.",
+        [
+            ({"sink": each.known.topic, "what": what}, float(count))
+            for each in seen.sinks
+            for what, count in (("written", each.known.written), ("deleted", each.known.deleted))
+        ],
+    )
+    yield (
+        "kappa_sink_behind_seconds",
+        "gauge",
+        "How long ago a sink had all that is served; 0: it has.",
+        [
+            ({"sink": each.known.topic}, each.behind_seconds)
+            for each in seen.sinks
+            if each.behind_seconds is not None
+        ],
+    )
+    yield (
+        "kappa_sink_failing",
+        "gauge",
+        "1 where a sink cannot send now, or another courier has taken its topic over.",
+        [({"sink": each.known.topic}, float(bool(each.known.error))) for each in seen.sinks],
+    )
 
 
 def _labels(build: BuildStatus) -> Mapping[str, str]:

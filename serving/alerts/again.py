@@ -1,6 +1,7 @@
 """The wish of an operator to send dead letters again.
 
-The courier fulfils it, now or once it is up. One process sends alerts, so their messages keep their order. A letter that is refused again stays.
+The courier fulfils it, now or once it is up. One process sends alerts, so their messages keep their
+order. A letter that is refused again stays.
 """
 
 from __future__ import annotations

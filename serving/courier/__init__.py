@@ -1,4 +1,4 @@
-"""The courier: one process that sends what is served out of the platform, by sinks and alerts.
+"""The courier: one process that sends what is served out, by sinks and alerts.
 
 It follows what SERVES, by the journal and birth certificates, and runs no user's code: so a
 candidate sends nothing. In reading order:
@@ -10,5 +10,6 @@ candidate sends nothing. In reading order:
 - sink_lease.py: what a sink's position needs, kept while no courier runs
 - resync.py: what a topic has, compared with what is served
 - sink_outlet.py: the delivery of one sink: each change set one transaction
-- sink_state.py: how far each sink is, for people
+- sink_state.py: how far each sink is, as the courier writes it down
+- sink_status.py: the sinks that are served, for people and machines
 """

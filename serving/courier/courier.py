@@ -25,9 +25,9 @@ from kappa.state.store import Store, open_store
 from serving.courier.alert_outlet import AlertOutlet
 from serving.courier.outlet import MakeOutlet, Outlet, served_outlets
 from serving.courier.sink_outlet import SinkMeans, SinkOutlet
+from serving.courier.sink_status import LOCK
 from serving.reader.reader import Limits
 
-LOCK = "run/courier.lock"
 _LOOK_SECONDS = 0.2
 _AGAIN_SECONDS = 10.0
 # The threads look for a stop that often, and a broker that is away holds one up no longer.

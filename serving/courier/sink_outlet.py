@@ -46,7 +46,7 @@ _SWITCHES = frozenset({Kind.PROMOTE, Kind.UNDO})
 
 @dataclass(frozen=True, slots=True)
 class SinkMeans:
-    """What a sink works with: how long its cursors are kept, and the limits of its reads."""
+    """The means of a sink: store and log, how long cursors are kept, the limits of reads."""
 
     store: Store
     log: Log

@@ -1,4 +1,4 @@
-"""The position of a sink: the place in its table's changes up to which its topic has them. Pure."""
+"""The position of a sink: up to where its topic has the changes of its table. Pure."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Sent(Struct, frozen=True):
 
 
 class SinkState(Struct, frozen=True):
-    """How far a sink is. `state` is what it does: starts, follows, retries, fenced, ended.
+    """The state of a sink: starts, follows, retries, fenced or ended.
 
     `current_at` is when it had nothing more to send, in seconds since 1970. `written` and `deleted`
     count the records that it has sent since the sink began.
