@@ -14,8 +14,8 @@ promote    wait, verify, promote, undo, abandon
 service    retire, pause, resume
 look       status, history, show, diff, prove, logs
 query      query, tables
-changes    changes
 rejects    rejects list, show, export, redrive
 archive    archive status, verify
+following/ changes, sinks, alerts
 doctor     doctor, scrub
 """

@@ -15,7 +15,6 @@ from typer.exceptions import Abort, Exit, TyperException
 
 from commands import (
     archive,
-    changes,
     deploy,
     doctor,
     look,
@@ -26,6 +25,7 @@ from commands import (
     service,
     topics,
 )
+from commands.following import alerts, changes, outlets
 from commands.terminal.output import say, show_failure
 from kappa.base.errors import ExitCode, KappaError
 from replay.look.here import Here
@@ -46,11 +46,17 @@ _COMMANDS = {
         *(promote.wait, promote.verify, promote.promote),
         *(look.status, promote.undo, promote.abandon, look.history, look.show),
         *(service.retire, service.pause, service.resume),
-        *(look.diff, look.prove, look.logs, query.query, query.tables, changes.changes, run.gc),
+        *(look.diff, look.prove, look.logs, query.query, query.tables),
+        *(changes.changes, outlets.sinks, run.gc),
         *(doctor.doctor, doctor.scrub),
     )
 }
-_GROUPS = {"topics": topics.app, "rejects": rejects.app, "archive": archive.app}
+_GROUPS = {
+    "topics": topics.app,
+    "rejects": rejects.app,
+    "archive": archive.app,
+    "alerts": alerts.app,
+}
 
 
 def app_of(typed: str | None = None) -> typer.Typer:

@@ -61,12 +61,14 @@ def promote(
     """
     from replay.intents.intents import ready_rollouts
     from replay.look.progress import verification_text
+    from replay.look.sending import sending_text
 
     here = here_of(context)
     here.must_run()
     ready = ready_rollouts(here.state(), *(pipelines or ()))
     for rollout in ready:
         sys.stdout.write(verification_text(rollout))
+        sys.stdout.write(sending_text(here.store, here.state(), rollout))
     ask_consent(typed("promote", " ".join(pipelines or []) or None), yes=yes, question="promote?")
     approve(here, ready, timeout)
 

@@ -75,7 +75,7 @@ def _prose(text: str | None) -> str:
 
 def entries() -> dict[str, dict[str, Any]]:
     """Returns what the page of declarations lists: for each title, names and what they name."""
-    first = ["Topic", "Table", "View", "pipeline", "ordered"]
+    first = ["Topic", "Table", "View", "pipeline", "ordered", "Sink", "Alert"]
     windows = ["tumble", "hop", "session"]
     values = {*first, *windows, "Fold", "Ordered", "Pipeline"}
     folds = [name for name in kappa.__all__ if name not in values]

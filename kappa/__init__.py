@@ -25,8 +25,10 @@ The rooms, in the order to read them in; each may import only those before it
 prepares the machine.
 """
 
+from kappa.declare.alert import Alert
 from kappa.declare.ordered import Ordered, ordered
 from kappa.declare.pipeline import Pipeline, pipeline
+from kappa.declare.sink import Sink
 from kappa.declare.table import Table
 from kappa.declare.topic import Topic
 from kappa.declare.view import View
@@ -45,9 +47,11 @@ from kappa.folds.kinds.sum import sum_
 from kappa.folds.kinds.top import top_k
 
 __all__ = [
+    "Alert",
     "Fold",
     "Ordered",
     "Pipeline",
+    "Sink",
     "Table",
     "Topic",
     "View",

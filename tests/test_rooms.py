@@ -34,9 +34,9 @@ kappa/engine/archive    kappa/engine/fold    serving/reader
 kappa/engine/function   serving/query
 kappa/engine/write      serving/page         serving/rejects      serving/sandbox
 kappa/engine/views     serving/changes
-kappa/engine/job        replay/rollout       serving/http         replay/boards
+kappa/engine/job        replay/rollout       serving/http         serving/alerts
 kappa/engine/children   replay/changes       replay/intents       replay/retire
-serving/http/streams
+serving/http/streams    replay/boards        serving/courier
 kappa/engine/spare
 kappa                   replay/preflight     replay/status        replay/verify
 replay/plan             replay/prove         replay/doctor
@@ -46,6 +46,7 @@ replay/http             replay/children
 replay/page
 replay/run
 commands/terminal
+commands/following
 commands
 cli
 demo/processes

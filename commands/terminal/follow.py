@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -115,6 +116,8 @@ def for_each_rollout(act: Callable[[int], object], ids: Iterable[int]) -> None:
 
 def bring_on(here: Here, ids: tuple[int, ...], timeout: float | None) -> None:
     """Follows rollouts until each serves or waits for a yes, and asks for that."""
+    from replay.look.sending import sending_text
+
     waiting: list[Rollout] = []
 
     def bring_on(id_: int) -> None:
@@ -124,6 +127,8 @@ def bring_on(here: Here, ids: tuple[int, ...], timeout: float | None) -> None:
 
     for_each_rollout(bring_on, ids)
     if waiting:
+        for rollout in waiting:
+            sys.stdout.write(sending_text(here.store, here.state(), rollout))
         ask_consent(
             typed("promote", " ".join(rollout.pipeline for rollout in waiting)),
             yes=False,

@@ -74,6 +74,8 @@ _EFFECTS = {
     "lock": ("hold",),
     "child": ("start", "end", "reap"),
     "supervisor": ("ready", "down"),
+    "alert": ("take", "send", "settle", "give_up", "delete", "answer"),
+    "sink": ("topic", "begin", "position", "commit", "release"),
 }
 
 # All names: those of effects, and the seams of a job's slice and of a promote.

@@ -45,6 +45,13 @@ class Section(Struct, frozen=True):
         return f"{type(self).__name__}({', '.join(f'{n}={getattr(self, n)!r}' for n in shown)})"
 
 
+def seconds_of(duration: str) -> float:
+    """Returns a setting that is a duration in seconds."""
+    milliseconds = parse_duration(duration)
+    assert milliseconds is not None, "its pattern allows nothing else"
+    return milliseconds / 1000
+
+
 def is_secret(kind: Any) -> bool:
     """Returns True if nothing may show the value of a setting of this type."""
     return SECRET in get_args(kind)
@@ -132,8 +139,7 @@ class EngineSettings(Section, frozen=True):
         "started again",
     ] = 15.0
     maintenance_seconds: Annotated[
-        Seconds,
-        "how often a job compacts its tables and drops what nobody needs",
+        Seconds, "how often a job compacts its tables and drops what nobody needs"
     ] = 30.0
 
 
@@ -141,8 +147,7 @@ class RolloutSettings(Section, frozen=True):
     """`[rollout]`: how a switch is made."""
 
     hold_seconds: Annotated[
-        Seconds,
-        "how long the live job keeps its frontier still for a promote",
+        Seconds, "how long the live job keeps its frontier still for a promote"
     ] = 10.0
     hold_attempts: Annotated[Positive, "how often a promote tries to get there"] = 3
     lease_seconds: Annotated[
@@ -158,9 +163,7 @@ class RolloutSettings(Section, frozen=True):
     @property
     def soak_seconds(self) -> float:
         """Returns the soak in seconds."""
-        milliseconds = parse_duration(self.soak)
-        assert milliseconds is not None, "its pattern allows nothing else"
-        return milliseconds / 1000
+        return seconds_of(self.soak)
 
 
 class HistorySettings(Section, frozen=True):
@@ -184,6 +187,25 @@ class ArchiveSettings(Section, frozen=True):
         Seconds,
         "how long at most records wait to be archived; many do not wait",
     ] = 60.0
+
+
+class ChangesSettings(Section, frozen=True):
+    """`[changes]`: how long what follows a served table can go on where it was."""
+
+    keep_seconds: Annotated[
+        Seconds,
+        "how long a cursor can be gone on from after it was given out; its files are kept as long",
+    ] = 60.0
+    sinks_keep: Annotated[
+        Duration,
+        "how long a sink's position is kept while no courier runs, at most 30d; after that its "
+        "topic is compared with what is served",
+    ] = "1d"
+
+    @property
+    def sinks_keep_seconds(self) -> float:
+        """Returns how long a sink's position is kept, in seconds; 30 days at most."""
+        return min(seconds_of(self.sinks_keep), 30 * 86_400.0)
 
 
 class PlanSettings(Section, frozen=True):
@@ -227,15 +249,6 @@ class VerifySettings(Section, frozen=True):
     ] = 3600.0
 
 
-class ChangesSettings(Section, frozen=True):
-    """`[changes]`: how a table's changes are followed."""
-
-    keep_seconds: Annotated[
-        Seconds,
-        "how long a cursor can be gone on from after it was given out; its files are kept as long",
-    ] = 60.0
-
-
 class ServeSettings(Section, frozen=True):
     """`[serve]`: the address of HTTP, and the limits of one query of a stranger."""
 
@@ -266,3 +279,22 @@ class ServeSettings(Section, frozen=True):
         "how long the page may compare two builds to show the rows that differ; then that is "
         "ended; kappa diff has no limit",
     ] = 120.0
+
+
+class AlertSettings(Section, frozen=True):
+    """`[alerts]`: how alerts are delivered."""
+
+    secret: Annotated[str, "it signs webhooks; several, with spaces between, all sign", SECRET] = ""
+    secrets: Annotated[dict[str, str], "by an alert's name: its own secret", SECRET] = field(
+        default_factory=dict
+    )
+    urls: Annotated[dict[str, str], "by an alert's name: where to send it instead", SECRET] = field(
+        default_factory=dict
+    )
+    commands: Annotated[
+        dict[str, list[str]], 'by name: program and arguments of `to="command:NAME"`', SECRET
+    ] = field(default_factory=dict)
+    timeout_seconds: Annotated[Seconds, "how long one attempt may take"] = 10.0
+    patience: Annotated[Duration, "how long a message is tried; then it is a dead letter"] = "1h"
+    keep: Annotated[Duration, "how long the place of an alert that cannot go on is kept"] = "1d"
+    most: Annotated[Positive, "most rows of a change set; of more, one message has the count"] = 100

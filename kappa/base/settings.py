@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from kappa.base.errors import SettingsError
 from kappa.base.sections import (
     SECRET,
+    AlertSettings,
     ArchiveSettings,
     ChangesSettings,
     Durability,
@@ -64,10 +65,11 @@ class Settings(Section, frozen=True):
     rollout: RolloutSettings = RolloutSettings()
     history: HistorySettings = HistorySettings()
     archive: ArchiveSettings = ArchiveSettings()
+    changes: ChangesSettings = ChangesSettings()
     plan: PlanSettings = PlanSettings()
     verify: VerifySettings = VerifySettings()
     serve: ServeSettings = ServeSettings()
-    changes: ChangesSettings = ChangesSettings()
+    alerts: AlertSettings = AlertSettings()
 
     @property
     def root_url(self) -> str:

@@ -1,4 +1,4 @@
-"""A pipeline's declared topics, tables and views as lines that can be compared. Pure.
+"""A pipeline's declared topics, tables, views and ways out as comparable lines. Pure.
 
 The lines contain all declarations that the fingerprint counts (fingerprint.py), under the same
 names. So every change of a version can be shown as a diff. A birth certificate keeps the lines,
@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from kappa.base.units import exact_duration
+from kappa.declare.alert import OPS, Alert
 from kappa.declare.pipeline import OnError, Pipeline
+from kappa.declare.sink import Sink
 from kappa.declare.table import Table
 from kappa.declare.topic import Topic
 from kappa.declare.view import View
@@ -26,12 +28,13 @@ def declarations(pipeline: Pipeline) -> Mapping[str, str]:
     }
     tables = {f"table {table.name}": "\n".join(_table(table)) for table in pipeline.tables}
     views = {view.part: "\n".join(_view(view)) for view in pipeline.views}
+    outlets = {each.part: "\n".join(_outlet(each)) for each in pipeline.outlets}
     policy = (
         {}
         if pipeline.on_error is OnError.STOP
         else {"on_error": f"what the function fails on: {pipeline.on_error}"}
     )
-    return {**topics, **tables, **views, **policy}
+    return {**topics, **tables, **views, **outlets, **policy}
 
 
 def has_identity(lines: str) -> bool:
@@ -103,6 +106,20 @@ def _view(view: View) -> Iterator[str]:
         yield f"rows belong together by {', '.join(view.by)}"
     yield view.sql
     yield from _checks(view.checks)
+
+
+def _outlet(outlet: Sink | Alert) -> Iterator[str]:
+    yield f"of {outlet.of}"
+    if isinstance(outlet, Sink):
+        yield f"partitions {outlet.partitions}"
+    else:
+        yield f"to {outlet.to}"
+        if outlet.on != OPS:
+            yield f"on {', '.join(outlet.on)}"
+    if outlet.columns is not None:
+        yield f"columns {', '.join(outlet.columns)}"
+    if outlet.where is not None:
+        yield f"where {outlet.where}"
 
 
 def _checks(checks: Sequence[str]) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """The version of a pipeline: the fingerprint of all that decides its rows. Pure.
 
-These parts count: the code that its function reaches (static/reach.py), its topics, tables and
-views, and the platform's semantics number. Comments, docstrings, layout and annotations don't
-count. A changed helper in another module does.
+These parts count: the code that its function reaches (static/reach.py), its topics, tables,
+views, sinks and alerts, and the platform's semantics number. Comments, docstrings, layout and
+annotations don't count. A changed helper in another module does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from kappa.code.semantics import SEMANTICS
 from kappa.code.static.reach import reach
 from kappa.code.static.sources import Find
+from kappa.declare.alert import Alert
 from kappa.declare.pipeline import OnError, Pipeline
+from kappa.declare.sink import Sink
 from kappa.declare.table import Table
 from kappa.declare.topic import Topic
 from kappa.declare.view import View
@@ -53,9 +55,11 @@ def fingerprint(pipeline: Pipeline, module: str, attribute: str, find: Find) -> 
         f"table {table.name}": _hash(_table(table), _PART_DIGITS) for table in pipeline.tables
     }
     views = {view.part: _hash(_view(view), _PART_DIGITS) for view in pipeline.views}
+    outlets = {each.part: _hash(_outlet(each), _PART_DIGITS) for each in pipeline.outlets}
     # Only if declared, so that pipelines older than this choice keep their version.
     policy = {} if pipeline.on_error is OnError.STOP else {_ON_ERROR: str(pipeline.on_error)}
-    parts = {**code, **topics, **tables, **views, **policy, _SEMANTICS: str(SEMANTICS)}
+    declared = {**topics, **tables, **views, **outlets, **policy}
+    parts = {**code, **declared, _SEMANTICS: str(SEMANTICS)}
     return Fingerprint(version_of(parts), parts)
 
 
@@ -144,6 +148,11 @@ def _view(view: View) -> str:
     )
 
 
+def _outlet(outlet: Sink | Alert) -> str:
+    more = outlet.partitions if isinstance(outlet, Sink) else [outlet.to, outlet.on]
+    return json.dumps([outlet.of, more, outlet.columns, outlet.where])
+
+
 def _rank(part: str) -> tuple[int, str]:
     # The user's own edits first: code, then declarations, then what the platform changed.
     order = (
@@ -156,6 +165,8 @@ def _rank(part: str) -> tuple[int, str]:
         "table",
         "maintained",
         "view",
+        "sink",
+        "alert",
         _ON_ERROR,
         _SEMANTICS,
     )

@@ -18,7 +18,9 @@ from types import ModuleType
 from kappa.base.errors import DeclarationError
 from kappa.code.importer import open_sources
 from kappa.code.static.sources import PIPELINES, Sources
+from kappa.declare.alert import Alert
 from kappa.declare.pipeline import Pipeline
+from kappa.declare.sink import Sink
 from kappa.declare.table import Table
 from kappa.declare.topic import Topic
 from kappa.declare.view import View
@@ -53,8 +55,8 @@ def load_project(project: Path) -> Project:
     """Loads all files of `pipelines/` afresh, with their output on stderr.
 
     Raises DeclarationError, beginning with the user's file and line, if a file cannot be run. It
-    does so, too, if two declarations contradict one another: two pipelines of one name, a table
-    written twice, a topic declared in two ways.
+    does so, too, if two declarations contradict one another: two pipelines of one name, a table or
+    a sink's topic written twice, a topic declared in two ways.
     """
     sources = Sources(project)
     open_sources(sources)
@@ -78,6 +80,7 @@ def load_project(project: Path) -> Project:
                 found[pipeline.name] = pipeline, place
     pipelines = {name: pipeline for name, (pipeline, _) in sorted(found.items())}
     _refuse_shared_tables(pipelines)
+    _refuse_shared_outlets(pipelines)
     _refuse_differing_topics(pipelines)
     return Project(sources, pipelines, {name: found[name][1] for name in pipelines})
 
@@ -174,6 +177,19 @@ def _refuse_shared_tables(pipelines: Mapping[str, Pipeline]) -> None:
                 raise DeclarationError(
                     f"{written.source}: {written.name} is written by pipeline {pipeline.name} "
                     f"and by pipeline {other.name}",
+                    hint="give one of them another name",
+                )
+
+
+def _refuse_shared_outlets(pipelines: Mapping[str, Pipeline]) -> None:
+    known: dict[str, tuple[Sink | Alert, Pipeline]] = {}
+    for pipeline in pipelines.values():
+        for each in pipeline.outlets:
+            _, other = known.setdefault(each.part, (each, pipeline))
+            if other is not pipeline:
+                raise DeclarationError(
+                    f"{each.source}: {each.part} is declared by pipeline {pipeline.name} and by"
+                    f" pipeline {other.name}",
                     hint="give one of them another name",
                 )
 

@@ -1,9 +1,9 @@
 """The rows version: the part of a version that decides rows. Pure.
 
-Views are computed when they are read, unless they are maintained, and checks only look at rows.
-Versions that differ in nothing else have one rows version, and tables of the one are tables of the
-other. It is computed from what a birth certificate keeps, so builds that are older than the rows
-version have one too.
+Views are computed when they are read, unless they are maintained, and checks, sinks and alerts only
+look at rows. Versions that differ in nothing else have one rows version, and tables of the one are
+tables of the other. It is computed from what a birth certificate keeps, so builds that are older
+than the rows version have one too.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from kappa.code.declaration import declarations, without_checks
 from kappa.code.fingerprint import version_of
 from kappa.declare.pipeline import Pipeline
 from kappa.state.build import Birth
+
+_DECIDING_NO_ROWS = frozenset({"view", "sink", "alert"})
 
 
 def declared_rows_version(pipeline: Pipeline, parts: Mapping[str, str]) -> str:
@@ -42,6 +44,6 @@ def _rows_version(
         kind, name = part.split(" ")[0], part.split(" ")[-1]
         if kind in {"table", "maintained"} and part in declared:
             deciding[part] = without_checks(declared[part], checks.get(name, ()))
-        elif kind != "view":
+        elif kind not in _DECIDING_NO_ROWS:
             deciding[part] = hashed
     return version_of(deciding)

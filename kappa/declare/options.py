@@ -1,9 +1,10 @@
-"""The options that tables and views have in common: names, columns, thresholds. Pure."""
+"""The options that declarations have in common: names, columns, thresholds, parts. Pure."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from msgspec import Struct
 
@@ -80,3 +81,36 @@ def words_of(where: str, what: str, words: Sequence[str], example: str) -> tuple
     if isinstance(words, str):
         raise DeclarationError(f"{where} has {what}={words!r}", hint=f"write {what}=({words!r},)")
     return texts(where, what, words, example)
+
+
+@dataclass(frozen=True, slots=True)
+class WantedPart:
+    """The part of a table that a sink or an alert follows; None is all columns, or all rows."""
+
+    of: str
+    columns: tuple[str, ...] | None
+    where: str | None
+
+
+def wanted_part(described_as: str, of: object, columns: object, where: object) -> WantedPart:
+    """Returns the part of a table that is followed.
+
+    Raises DeclarationError, beginning with `described_as`, if an option cannot be meant.
+    """
+    if not isinstance(of, str) or not of:
+        raise DeclarationError(
+            f"{described_as} is of {described(of)}, which is no name of a table",
+            hint='name the table or maintained view that it follows: of="page_visits"',
+        )
+    if where is not None and (not isinstance(where, str) or not where.strip()):
+        given = "no condition" if isinstance(where, str) else f"{described(where)} for its where"
+        raise DeclarationError(
+            f"{described_as} has {given}",
+            hint='write the condition as text: where="visits > 100", or leave where out',
+        )
+    if columns is None:
+        return WantedPart(of, None, where)
+    listed = words_of(described_as, "columns", columns, '["visits"]')  # type: ignore[arg-type]  # it looks itself
+    if len(set(listed)) < len(listed):
+        raise DeclarationError(f"{described_as} has a column twice among its columns")
+    return WantedPart(of, listed, where)

@@ -1,7 +1,6 @@
 """A pipeline: a named pure function from a slice of each topic to rows for each table. Pure.
 
-`@pipeline` makes a value and runs nothing. A wrong declaration raises at once, with the user's
-line.
+`@pipeline` makes a value and runs nothing. A wrong declaration raises, with the user's line.
 """
 
 from __future__ import annotations
@@ -15,14 +14,18 @@ from typing import Any
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
+from kappa.declare.agreement import check_expiries, check_outlets
+from kappa.declare.alert import Alert
 from kappa.declare.breaker import MaxRejects, check_max_rejects
 from kappa.declare.parts.described import described, shown
 from kappa.declare.parts.topic_kind import TopicKind
+from kappa.declare.sink import Sink
 from kappa.declare.table import Table, check_emitted
 from kappa.declare.topic import Topic
 from kappa.declare.view import View
 from kappa.folds.order import FOLD_ORDER_COLUMNS
 
+Written = Table | View | Sink | Alert
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 # The columns beside the event's in the DataFrames of a function: name and Spark's type.
 ORIGIN_COLUMNS = (
@@ -59,6 +62,8 @@ class Pipeline:
     description: str = field(default="", compare=False)
     on_error: OnError = OnError.STOP
     max_rejects: MaxRejects = field(default=None, compare=False)
+    sinks: tuple[Sink, ...] = ()
+    alerts: tuple[Alert, ...] = ()
 
     @property
     def function_tables(self) -> tuple[Table, ...]:
@@ -69,6 +74,11 @@ class Pipeline:
     def latest_tables(self) -> tuple[Table, ...]:
         """Returns the tables that keep the latest value per key of a topic."""
         return tuple(table for table in self.tables if table.latest is not None)
+
+    @property
+    def outlets(self) -> tuple[Sink | Alert, ...]:
+        """Returns what follows its tables: its sinks, then its alerts."""
+        return (*self.sinks, *self.alerts)
 
     @property
     def queries(self) -> dict[str, str]:
@@ -112,7 +122,7 @@ class Pipeline:
 def pipeline(
     *,
     reads: Mapping[str, Topic],
-    writes: Sequence[Table | View],
+    writes: Sequence[Table | View | Sink | Alert],
     name: str | None = None,
     on_error: str = OnError.STOP,
     max_rejects: MaxRejects = None,
@@ -120,8 +130,8 @@ def pipeline(
     """Declares the function below it as a pipeline; its `name` is the function's, or another.
 
     `reads` names the topics; the function's parameters pick from those names, and get one DataFrame
-    each. `writes` lists the tables and views. The function returns `{table: rows}` for every table
-    without `latest` or `file`.
+    each. `writes` lists tables, views, sinks and alerts. The function returns `{table: rows}` for
+    every table without `latest` or `file`.
 
     A DataFrame has the event's columns, and beside them those of its record in Kafka: `_topic`,
     `_partition`, `_offset`, `_timestamp` and `_key` (as text). If a table has `first`, `latest` or
@@ -181,7 +191,7 @@ def _declared(
     function: Callable[..., Mapping[str, Any]],
     name: str,
     reads: dict[str, Topic],
-    writes: tuple[Table | View, ...],
+    writes: tuple[Written, ...],
     source: Source,
     on_error: str,
 ) -> Pipeline:
@@ -212,17 +222,18 @@ def _declared(
         raise DeclarationError(f"{source}: pipeline {name} reads topic {repeated} twice")
     tables = tuple(each for each in writes if isinstance(each, Table))
     views = tuple(each for each in writes if isinstance(each, View))
-    other = next((each for each in writes if not isinstance(each, Table | View)), None)
+    outlets = tuple(each for each in writes if isinstance(each, Sink | Alert))
+    other = next((each for each in writes if not isinstance(each, Written)), None)
     if other is not None:
         raise DeclarationError(
             f"{source}: pipeline {name} writes {described(other)}, which is no Table or View",
-            hint='give tables and views: writes=[Table("...")]; rows go to no topic',
+            hint='give tables and views: writes=[Table("...")]; a topic that rows go to is a Sink',
         )
     if not tables:
         raise DeclarationError(
             f"{source}: pipeline {name} writes no table", hint='say writes=[Table("...")]'
         )
-    public = [each.name for each in writes]
+    public = [*(table.name for table in tables), *(view.name for view in views)]
     if len(set(public)) < len(public):
         repeated = next(each for each in public if public.count(each) > 1)
         raise DeclarationError(f"{source}: pipeline {name} writes {repeated} twice")
@@ -244,7 +255,8 @@ def _declared(
             hint="make it a parameter of the function, or a table's latest",
         )
     check_emitted(name, tables)
-    _check_expiries(name, tables, reads.values())
+    check_outlets(name, outlets, tables, views, reads.values())
+    check_expiries(name, tables, reads.values())
     return Pipeline(
         name,
         function,
@@ -255,17 +267,9 @@ def _declared(
         source,
         inspect.getdoc(function) or "",
         OnError(on_error),
+        sinks=tuple(each for each in outlets if isinstance(each, Sink)),
+        alerts=tuple(each for each in outlets if isinstance(each, Alert)),
     )
-
-
-def _check_expiries(pipeline: str, tables: tuple[Table, ...], topics: Iterable[Topic]) -> None:
-    expiring = next((table for table in tables if table.expiry is not None), None)
-    if expiring is not None and all(topic.kind is TopicKind.COMPACTED for topic in topics):
-        raise DeclarationError(
-            f"{expiring.source}: the rows of table {expiring.name} expire by the log's clock, and "
-            f"pipeline {pipeline} reads compacted topics alone, of which compaction takes records",
-            hint="leave expire and after out; or have the pipeline read a retained topic",
-        )
 
 
 def _inputs(
@@ -284,10 +288,8 @@ def _inputs(
             raise DeclarationError(
                 f"{source}: pipeline {name} folds the compacted topic {topic.name}, "
                 "whose history cannot be replayed",
-                hint=(
-                    f"use it in a table: Table(..., latest={topic.name}), joined in a View; "
-                    "or make the topic retained"
-                ),
+                hint=f"use it in a table: Table(..., latest={topic.name}), joined in a View; "
+                "or make the topic retained",
             )
         inputs[parameter.name] = topic
     return inputs

@@ -1,6 +1,6 @@
 """A topic, as a pipeline's file declares it. Declaring runs nothing and knows no Kafka.
 
-How the event is declared is in event.py, lateness and identity are in log_time.py.
+How the event is declared is in parts/event.py, lateness and identity are in log_time.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.event import check_defaults, renamed, schema_of_event
 from kappa.declare.log_time import (
     check_brokers_time,
     identity_columns,
@@ -22,12 +21,13 @@ from kappa.declare.log_time import (
     lateness_of_topic,
 )
 from kappa.declare.parts.described import described, shown
+from kappa.declare.parts.event import check_defaults, renamed, schema_of_event
 from kappa.declare.parts.topic_kind import TopicKind
 from kappa.values.columns import INTEGERS, Column, Scalar, parse_columns
 from kappa.values.schema_place import SchemaPlace
 
 # Kafka's rule: 249 characters of this alphabet, and neither "." nor "..".
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 KEY_TYPES = frozenset({"string", *INTEGERS})
 
 
@@ -113,7 +113,7 @@ class Topic:
         archive: bool | str = False,
     ) -> None:
         source = Source.of_caller()
-        if not isinstance(name, str) or not _NAME.fullmatch(name) or name in {".", ".."}:
+        if not isinstance(name, str) or not TOPIC_NAME.fullmatch(name) or name in {".", ".."}:
             raise DeclarationError(
                 f"{source}: {described(name)} is no name of a Kafka topic",
                 hint="use up to 249 letters, digits, dots, dashes and underscores",

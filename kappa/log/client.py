@@ -13,6 +13,7 @@ from kappa.log.cluster import Cluster
 from kappa.log.log_end import last_before, lost_ends
 from kappa.log.producer import Acknowledged, ProducedRecord, Producer
 from kappa.log.reader import LogReader, Record
+from kappa.log.transactions import Transactions
 from kappa.state.offsets import Offsets
 from kappa.state.witness import LostEnd, Witness, Witnesses
 
@@ -26,6 +27,14 @@ class Log(Cluster):
     def producer(self) -> Producer:
         """Returns a producer to keep open: a context manager that flushes at its end."""
         return Producer(self.bootstrap_servers, self._options)
+
+    def transactions(self, topic: str) -> Transactions:
+        """Returns the transactions of a topic's only writer, which do not begin yet.
+
+        Raises UsageError if the topic does not exist.
+        """
+        most = int(self.config(topic)["max.message.bytes"])
+        return Transactions(self.bootstrap_servers, self._options, topic, most)
 
     def produce(
         self,

@@ -16,8 +16,10 @@ from msgspec import Struct, field
 
 from kappa.base.errors import Damaged
 from kappa.base.failpoint import failpoint
+from kappa.declare.alert import AlertBirth
 from kappa.declare.breaker import MaxRejects
 from kappa.declare.options import REJECTS
+from kappa.declare.sink import SinkBirth
 from kappa.folds.kinds.registry import ensure_known
 from kappa.state.documents import Documents
 from kappa.state.offsets import Offsets
@@ -67,10 +69,10 @@ class Birth(Struct, frozen=True):
     offsets at which its first slice begins. `accepted` lists the obstacles that were let through,
     and why.
 
-    `declarations` are its topics, tables and views in words (`table delays` -> lines), by which a
-    later plan shows what changed. `max_rejects` is how many records, or what share of them, it may
-    reject while it is a candidate. `base` is the base of a branch, whose origin is that of its
-    base. `tables_of` is the build that an overlay overlays, which is never an overlay itself.
+    `declarations` are its topics, tables, views, sinks and alerts in words (`table delays` ->
+    lines), by which a later plan shows what changed. `max_rejects` is how many records, or what
+    share of them, it may reject while it is a candidate. `base` is the base of a branch, whose
+    origin is that of its base. `tables_of` is the build that an overlay overlays, never itself one.
     """
 
     build: str
@@ -93,6 +95,8 @@ class Birth(Struct, frozen=True):
     max_rejects: MaxRejects = None
     base: Base | None = None
     tables_of: str | None = None
+    sinks: tuple[SinkBirth, ...] = ()
+    alerts: tuple[AlertBirth, ...] = ()
 
     @property
     def folded_by(self) -> str:
@@ -121,13 +125,10 @@ class Birth(Struct, frozen=True):
     def reads_from(self) -> Offsets:
         """Returns the offsets at which its job begins to read.
 
-        That is its origin, or the offsets at which its tables were taken from another build.
+        That is its origin, or where its tables were taken from another build.
         """
-        return (
-            self.origin_offsets
-            if self.base is None or self.base.start is None
-            else Offsets.parse(self.base.start)
-        )
+        start = None if self.base is None else self.base.start
+        return self.origin_offsets if start is None else Offsets.parse(start)
 
     @property
     def code_sha256(self) -> str:
@@ -179,8 +180,7 @@ def folded_by(store: Store, build: str) -> str:
     """
     known = _FOLDED_BY.setdefault(store, {})
     if build not in known:
-        birth = _birth(store, build)
-        if birth is None:
+        if (birth := _birth(store, build)) is None:
             return build
         known[build] = birth.folded_by
     return known[build]

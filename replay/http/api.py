@@ -6,6 +6,7 @@ replay/page/routes.py the same for people.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -16,6 +17,7 @@ from kappa.base.errors import UsageError
 from kappa.state.frontier import Frontiers
 from replay.http.asked_once import do_once
 from replay.http.intent import Intent, explain, record_intent
+from replay.look.alerts import alert_statuses, alerts_listing, dead_letters_listing
 from replay.look.desk import Desk
 from replay.look.listings import history_listing
 from replay.look.rejects_text import rejects_listing
@@ -24,6 +26,7 @@ from replay.rollout.numbered import numbered, part_named
 from replay.rollout.state import State
 from replay.status.metrics import MEDIA_TYPE, Seen, metrics_text
 from replay.status.status_text import status_document
+from serving.courier.sink_status import sink_statuses, sinks_listing
 from serving.http.problem import HttpError
 from serving.http.stand import API
 from serving.query.render import to_json
@@ -105,6 +108,13 @@ def topics(request: Request) -> Response:
     return _document(desk_of(request).topics().objects())
 
 
+@router.get(f"{API}/sinks", tags=["platform"])
+def sinks(request: Request) -> Response:
+    """Lists the sinks, with what each has sent and its last error: as `kappa sinks -o json`."""
+    found = sink_statuses(desk_of(request).here.store, time.time())
+    return _document(sinks_listing(found).objects())
+
+
 @router.get(f"{API}/rejects", tags=["platform"])
 def rejects(
     request: Request,
@@ -122,6 +132,20 @@ def rejects(
         lease_seconds=here.lease_seconds,
     )
     return _document(rejects_listing(found).objects())
+
+
+@router.get(f"{API}/alerts", tags=["platform"])
+def alerts(request: Request) -> Response:
+    """Lists the alerts and their dead letters: as `kappa alerts list -o json`, and `--dead`."""
+    here = desk_of(request).here
+    found = alert_statuses(here.store)
+    letters = ((each.name, letter) for each in found for letter in each.dead)
+    return _document(
+        {
+            "alerts": alerts_listing(found).objects(),
+            "dead_letters": dead_letters_listing(letters).objects(),
+        }
+    )
 
 
 @router.post(
@@ -221,6 +245,8 @@ def metrics(request: Request) -> Response:
         found,
         desk.counted_rejects(status.generation) if status.generation else {},
         here.running is not None,
+        {each.name: each.counts for each in alert_statuses(here.store)},
+        sink_statuses(here.store, time.time()),
     )
     return Response(metrics_text(seen, datetime.now(UTC)), media_type=MEDIA_TYPE)
 

@@ -7,6 +7,8 @@ here          the settings, root, pipelines and broker of a command
 listings      history, topics and collection as rows; rejects_text: rejects
 follow        a rollout's progress to its end; progress shows it on a terminal
 desk          one look shared by all clients of HTTP
+alerts        alerts, and the messages that were given up
 archive       archives, and whether they are what their topics are
+sending       what sinks send at a promote
 logs          the log files of the processes
 """

@@ -17,6 +17,7 @@ from kappa.base.errors import KappaError, Unreachable
 from kappa.journal.events import GenerationMade
 from kappa.journal.view import JournalView
 from kappa.state.build import read_birth
+from replay.look.alerts import alerts_progress
 from replay.look.listings import topics_listing
 from replay.status.status import BuildStatus, Status, observe_status
 from replay.status.underway import Underway, read_underway
@@ -205,6 +206,7 @@ class Desk:
             status.disk,
             status.generation,
             self.here.running is None,
+            alerts_progress(self.here.store),
         )
 
     def _status(self) -> Status:

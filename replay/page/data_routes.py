@@ -14,6 +14,7 @@ from kappa.base.sql import quoted
 from kappa.state.build import read_birth
 from kappa.state.lease import sorted_leases
 from replay.http.api import desk_of
+from replay.look.alerts import alert_statuses, shown_alerts
 from replay.page.answer import page
 from replay.page.table import first_query, table_view
 from replay.page.topic import Paces, as_text, newest_records, topic_rates
@@ -27,6 +28,8 @@ from serving.sandbox.question import Question
 # So many fit a screen or two; all of them are in the API.
 _ROWS = 12
 _REJECTS = 50
+_ALERTS = 50
+_LETTERS = 20
 
 router = APIRouter(include_in_schema=False)
 
@@ -98,6 +101,16 @@ def table(request: Request, pipeline: str, name: str) -> Response:
         live=live,
         sql=first_query(found, view.whole),
     )
+
+
+@router.get("/alerts")
+def alerts(request: Request) -> Response:
+    """Shows the alerts, their last messages on the page, and their dead letters."""
+    here, now = desk_of(request).here, datetime.now(UTC)
+    state = here.state()
+    found = alert_statuses(here.store)
+    shown = shown_alerts(here.store, (each.name for each in found), _ALERTS)
+    return page(request, "alerts", state, now, found=found, shown=shown, most=_LETTERS)
 
 
 @router.get("/topics")

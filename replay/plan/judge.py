@@ -17,6 +17,7 @@ from replay.preflight.finding import BREAKING, GAP, Accepting, Finding, flag
 from replay.preflight.observed import Declared, Observed
 from replay.preflight.preflight import preflight
 from replay.preflight.readable import readable
+from replay.preflight.sinks import sink_findings
 
 
 def judged(step: PlanStep, found: tuple[Finding, ...], accepting: Accepting) -> PlanStep:
@@ -74,6 +75,8 @@ def findings_of(observed: Observed, step: PlanStep, *, again: bool) -> Iterator[
                 and not _is_redeclared(sample.topic, serving, declared),
             )
         yield from declared.doubtful
+    if step.acts:
+        yield from sink_findings(declared.pipeline, observed.log)
     breaking = [change.text for change in step.readers if change.breaking]
     if step.acts and breaking:
         yield Finding(
@@ -133,7 +136,15 @@ def conflicts_of(observed: Observed, step: PlanStep) -> Iterator[Refusal]:
         **state.serving,
         **{rollout.pipeline: rollout.build for rollout in state.active_rollouts},
     }
+    topics = {sink.name for sink in declared.pipeline.sinks}
     for other, build in sorted(others.items()):
+        sent = sorted(topics & {sink.topic for sink in observed.births[build].sinks})
+        if other != name and sent:
+            yield Refusal(
+                name,
+                f"sink {sent[0]} is of pipeline {other} (build {build})",
+                f"give it another topic in pipeline {name}, or deploy {other} without it first",
+            )
         shared = sorted(written & set(observed.births[build].public_names))
         if other != name and shared:
             yield Refusal(

@@ -26,6 +26,7 @@ from replay.plan.notes import (
     reject_notes,
     view_notes,
 )
+from replay.plan.outlet_notes import with_outlets
 from replay.plan.overlay import has_its_rows
 from replay.plan.plan import Change, Plan, PlanStep
 from replay.preflight.cost import cost_of
@@ -61,7 +62,7 @@ def make_plan(
         )
         found = tuple(findings_of(observed, step, again=again))
         named |= {finding.name for finding in found}
-        steps.append(judged(step, found, accepting))
+        steps.append(with_outlets(observed, judged(step, found, accepting)))
         refusals += [
             *conflicts_of(observed, step),
             *refusals_of(step, found, accepting, again=again),

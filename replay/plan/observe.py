@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 
 from kappa.base.errors import KappaError, Unreachable
 from kappa.base.settings import Settings
+from kappa.base.sql import quoted
 from kappa.broker.sizes import partition_bytes
 from kappa.code.artifact import read_snapshot
 from kappa.declare.breaker import rejected_of
 from kappa.declare.pipeline import Pipeline
+from kappa.declare.sink import Sink
 from kappa.journal.view import JournalView
 from kappa.state.build import Birth, read_birth, tables_folder
 from kappa.state.frontier import Frontiers
@@ -86,6 +88,13 @@ def observe(settings: Settings, store: Store, log: Log, *, only: Collection[str]
             if (frontier := Frontiers(store, build).newest()) is not None
         },
         shown={build: shown_of(store, build) for build in serving.values()},
+        rows={
+            sink.name: count
+            for name, build in serving.items()
+            for sink in declared[name].pipeline.sinks
+            if sink.name not in {each.topic for each in births[build].sinks}
+            and (count := _rows(store, sink)) is not None
+        },
     )
 
 
@@ -113,16 +122,18 @@ def _log_facts(
             if topic.name in there
         }
     )
+    sinks = {sink.name for pipeline in wanted.values() for sink in pipeline.sinks} & there.keys()
+    known = sorted({*names, *sinks})
     facts = [there[name] for name in names]
     beginning = log.beginning(names)
     archived = _archived(store, wanted, {each.name: each.id for each in facts})
     return LogFacts(
         ids={each.name: each.id for each in facts},
-        partitions={each.name: each.partitions for each in facts},
+        partitions={name: there[name].partitions for name in known},
         beginning=one_log(beginning, archived),
         end=log.end(names),
         hour_ago=_hour_ago(log, names),
-        configs={name: config for name in names if (config := _config(log, name)) is not None},
+        configs={name: config for name in known if (config := _config(log, name)) is not None},
         # No client library knows what a partition takes on disk; of our own broker the disk is
         # ours to look at.
         bytes=partition_bytes(store.folder, names) if settings.runs_broker else {},
@@ -182,6 +193,18 @@ def _bytes_of(store: Store, build: str) -> int:
             # Its job deletes files meanwhile.
             continue
     return taken
+
+
+def _rows(store: Store, sink: Sink) -> int | None:
+    from serving.query.query import answer  # noqa: PLC0415  # it takes DuckDB, which most plans do without
+
+    condition = "" if sink.where is None else f" where (\n{sink.where}\n)"
+    try:
+        found = answer(store, f"select count(*) from {quoted(sink.of)}{condition}")
+    except KappaError:
+        # The table is as new as its sink.
+        return None
+    return int(found.rows[0][0])
 
 
 def _origin(store: Store, build: str) -> Offsets | None:

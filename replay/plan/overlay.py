@@ -1,8 +1,8 @@
-"""Overlays: a change of views or checks alone, on the tables that serve already. Pure.
+"""Overlays: a change of what decides no rows, on the tables that serve already. Pure.
 
-Views are computed when they are read, and checks only look at rows, so neither decides any. A
-version that differs in nothing else needs no replay and no job. Its build serves the tables of the
-live build, or of the one below that.
+Views are computed when they are read, and checks, sinks and alerts only look at rows, so none of
+them decides any. A version that differs in nothing else needs no replay and no job. Its build
+serves the tables of the live build, or of the one below that.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from kappa.base.errors import DeclarationError
+from kappa.base.errors import DeclarationError, UsageError
 from kappa.base.settings import Settings
 from kappa.code.artifact import snapshot_files
 from kappa.code.fingerprint import fingerprint
@@ -95,6 +95,7 @@ def declare_each(
             ways={view: str(way) for view, way in ways_of(tables).items()},
         )
         _refuse_unreadable(declared)
+        _refuse_unfit(declared)
         return declared
 
     each: dict[str, Declared | DeclarationError] = {}
@@ -158,3 +159,20 @@ def _refuse_unreadable(declared: Declared) -> None:
     for name, error in refused.items():
         source, what = places[name]
         raise DeclarationError(f"{source}: {what} cannot be read: {error.message}", hint=error.hint)
+
+
+def _refuse_unfit(declared: Declared) -> None:
+    """Raises DeclarationError for a sink or alert with columns or a condition unlike its table."""
+    outlets = declared.pipeline.outlets
+    if all(each.columns is None and each.where is None for each in outlets):
+        return
+    from serving.changes.filter import Filter, ensure_fits  # noqa: PLC0415  # it takes DuckDB
+
+    tables = {table.name: table for table in declared.tables}
+    for each in outlets:
+        try:
+            ensure_fits(Filter(each.columns, each.where), tables[each.of])
+        except UsageError as error:
+            raise DeclarationError(
+                f"{each.source}: {each.part}: {error.message}", hint=error.hint
+            ) from None

@@ -48,6 +48,8 @@ class Declared:
 class LogFacts:
     """The broker's facts about the declared topics that exist.
 
+    Of topics of sinks it has `partitions` and `configs` alone.
+
     `beginning` is that of the log that topics and their archives form together. `archived` are the
     marks of those archives. `topics_beginning` is what the broker still has. `hour_ago` is where
     each partition ended an hour ago. `configs` are the settings in force. `bytes` is what a
@@ -89,6 +91,7 @@ class Observed:
     `libraries` the packages installed now. `samples` are of the topics that would be replayed; of
     one, at most the share `max_unreadable` may be rejected. `rejected` is how many records each
     serving build has rejected. `shown` are its frontiers that still exist, the newest last.
+    `rows` is how many rows that are served now each sink's topic would have.
     """
 
     names: frozenset[str]
@@ -104,3 +107,4 @@ class Observed:
     max_unreadable: float = 1.0
     rejected: Mapping[str, int] = field(default_factory=dict)
     shown: Mapping[str, tuple[Frontier, ...]] = field(default_factory=dict)
+    rows: Mapping[str, int] = field(default_factory=dict)

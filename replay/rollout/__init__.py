@@ -13,6 +13,7 @@ step.py       what the controller knows at one tick, and the step it chooses
 promote.py    the promote: hold, acknowledge, reach, serve
 numbered.py   numbers of rollouts, as people type them
 history.py    rollouts and proofs, oldest first
+outgoing.py  what sinks send at a switch
 show.py       one generation in full
 libraries.py  packages of this environment, and what changed since a birth
 """

@@ -20,6 +20,7 @@ from kappa.journal.verification import Check
 from kappa.state.build import Birth, folder
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+from replay.rollout.outgoing import outgoing
 from replay.rollout.rollout import Rollout
 from replay.rollout.state import State
 from serving.query.render import Listing
@@ -125,7 +126,10 @@ def show_text(found: Shown) -> str:
         *(
             line
             for rollout, receipt in found.switched
-            for line in _switch_lines(rollout, receipt, found.served.generation)
+            for line in (
+                *_switch_lines(rollout, receipt, found.served.generation),
+                *(f"sent: {each}" for each in _sent(receipt, found)),
+            )
         ),
         *([left_text(found.served)] if isinstance(found.served, PipelineRetired) else []),
         *(
@@ -151,7 +155,10 @@ def show_document(found: Shown) -> dict[str, Any]:
         "previous_generation": found.served.generation - 1 or None,
         "served_at": found.record.at,
         "served_by": found.record.by,
-        "switched": [_switch_document(*each) for each in found.switched],
+        "switched": [
+            {**_switch_document(rollout, receipt), "sent": _sent(receipt, found)}
+            for rollout, receipt in found.switched
+        ],
         "offsets": show_listing(found).objects(),
         "builds": {
             pipeline: {
@@ -194,6 +201,12 @@ def _switch_lines(rollout: Rollout, receipt: Receipt, generation: int) -> Iterat
         f"check of {check.table}: {check.condition}: {_check_text(check)}"
         for check in receipt.checks
     )
+
+
+def _sent(receipt: Receipt, found: Shown) -> list[str]:
+    """Returns what the switch had sinks send, of those that had been there before as well."""
+    sinks = found.births[receipt.build].sinks if receipt.build in found.births else ()
+    return list(outgoing(sinks, receipt.differences, before=sinks))
 
 
 def _switch_document(rollout: Rollout, receipt: Receipt) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from kappa.state.lock import Lock, holder
 from kappa.state.store import Store, open_store
 from replay.children.archiver_process import ArchiverProcess
 from replay.children.child import open_log
+from replay.children.courier_process import CourierProcess
 from replay.children.http_process import HttpProcess, ensure_no_keeper
 from replay.children.kafka import Kafka
 from replay.children.processes import Processes
@@ -178,6 +179,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> None:
     )
     http = HttpProcess(store, settings, say=say)
     archiver = ArchiverProcess(store, settings, say=say)
+    courier = CourierProcess(store, settings, say=say)
     reporter = Reporter(store, processes.deaths, clock=time.monotonic)
     reserve = Reserve(store, settings.reserve_bytes, say=say)
     try:
@@ -192,7 +194,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> None:
                 ),
                 processes,
                 rests,
-                (http, archiver),
+                (http, archiver, courier),
                 reserve,
                 reporter,
                 say,
@@ -209,6 +211,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> None:
         failpoint("supervisor.after_down")
         http.end()
         archiver.end()
+        courier.end()
         processes.end_all()
         kafka.stop()
         say("down")
@@ -221,13 +224,13 @@ def _loop(
     controller: Controller,
     processes: Processes,
     rests: Rests,
-    beside: tuple[HttpProcess, ArchiverProcess],
+    beside: tuple[HttpProcess, ArchiverProcess, CourierProcess],
     reserve: Reserve,
     reporter: Reporter,
     say: Callable[[str], None],
     stop: StopRequest,
 ) -> None:
-    http, archiver = beside
+    http, archiver, courier = beside
     ticking, announcing = Reported(say), Reported(say)
     ready_at, resting = "", frozenset[str]()
     while not stop.requested:
@@ -249,8 +252,10 @@ def _loop(
             )
             if has_space:
                 archiver.ensure_running(kafka.bootstrap_servers)
+                courier.ensure_running(kafka.bootstrap_servers)
             else:
                 archiver.end()
+                courier.end()
             before = controller.state
             for line in news(before, controller.tick()):
                 say(line)

@@ -135,6 +135,8 @@ def _ensure_born(
         accepted=step.accepted,
         declarations=declarations(declared.pipeline),
         max_rejects=declared.pipeline.max_rejects,
+        sinks=tuple(sink.birth for sink in declared.pipeline.sinks),
+        alerts=tuple(alert.birth for alert in declared.pipeline.alerts),
     )
     if step.live is not None:
         put_birth(store, overlay_birth(birth, step.live))

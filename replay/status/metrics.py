@@ -8,12 +8,13 @@ Source: https://prometheus.io/docs/instrumenting/exposition_formats/.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from kappa.state.frontier import Frontier
 from replay.rollout.state import State
 from replay.status.status import BuildStatus, Status
+from serving.courier.sink_status import SinkStatus
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -23,7 +24,8 @@ class Seen:
     """The facts that metrics are made of.
 
     `frontiers` are the newest two of each build, `rejects` those of what serves by (pipeline,
-    reason).
+    reason). `alerts` are, by name, how many messages are delivered, wait, and are dead letters.
+    `sinks` are those that are served, and those that have ended.
     """
 
     state: State
@@ -31,6 +33,8 @@ class Seen:
     frontiers: Mapping[str, tuple[Frontier, Frontier | None]]
     rejects: Mapping[tuple[str, str], int]
     supervised: bool
+    alerts: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
+    sinks: tuple[SinkStatus, ...] = ()
 
 
 def metrics_text(seen: Seen, now: datetime) -> str:
@@ -141,6 +145,45 @@ def _families(
         "gauge",
         "1 where a build's job has stopped for good.",
         [(_labels(each), float(each.stopped is not None)) for each in builds],
+    )
+    for place, (name, kind, what) in enumerate(
+        (
+            ("delivered_total", "counter", "Messages of an alert that were received."),
+            ("waiting", "gauge", "Messages of an alert that wait for its receiver."),
+            ("dead_letters", "gauge", "Messages of an alert that were given up, and are kept."),
+        )
+    ):
+        yield (
+            f"kappa_alert_{name}",
+            kind,
+            what,
+            [({"alert": alert}, float(of[place])) for alert, of in seen.alerts.items()],
+        )
+    yield (
+        "kappa_sink_records_total",
+        "counter",
+        "Records that a sink has sent: rows written, and keys deleted.",
+        [
+            ({"sink": each.known.topic, "what": what}, float(count))
+            for each in seen.sinks
+            for what, count in (("written", each.known.written), ("deleted", each.known.deleted))
+        ],
+    )
+    yield (
+        "kappa_sink_behind_seconds",
+        "gauge",
+        "How long ago a sink had all that is served; 0: it has.",
+        [
+            ({"sink": each.known.topic}, each.behind_seconds)
+            for each in seen.sinks
+            if each.behind_seconds is not None
+        ],
+    )
+    yield (
+        "kappa_sink_failing",
+        "gauge",
+        "1 where a sink cannot send now, or another courier has taken its topic over.",
+        [({"sink": each.known.topic}, float(bool(each.known.error))) for each in seen.sinks],
     )
 
 

@@ -15,7 +15,7 @@ from kappa.base.sql import quoted
 from kappa.state.offsets import Offsets
 from serving.changes.cursor import Cursor
 from serving.changes.filter import Filter
-from serving.changes.json_sql import object_sql
+from serving.changes.json_sql import key_sql, object_sql
 from serving.changes.point import Point
 from serving.reader.reader import Reader
 
@@ -149,14 +149,20 @@ class ChangeSet:
     def messages(self, chosen: Filter | None = None) -> Iterator[tuple[str, str | None]]:
         """Yields the key and the new row of each change, as JSON; None: the row is deleted.
 
-        They are those of a compacted topic. The table must have keys.
+        They are those of a compacted topic. The table must have keys. A key of one text or whole
+        number is that as text, as Kappa reads a topic's key; another is an object of JSON.
         """
         columns = self._shown(self.head.columns, chosen)
         kinds = dict(self.head.columns)
-        keys = [(name, kinds[name]) for name in self.head.keys]
-        key = object_sql("coalesce(after, before)", keys)
+        # Field by field: of a promote, both rows may have other columns.
+        fields = (
+            f"{quoted(key)} := coalesce(after.{quoted(key)}, before.{quoted(key)})"
+            for key in self.head.keys
+        )
+        row = f"struct_pack({', '.join(fields)})"
+        key = key_sql(row, [(name, kinds[name]) for name in self.head.keys])
         value = f"case when after is not null then {object_sql('after', columns)}::varchar end"
-        sql = f"select {key}::varchar, {value} from ({self._ordered(chosen)})"
+        sql = f"select {key}, {value} from ({self._ordered(chosen)})"
         yield from self._reader.each_row(sql)
 
     def _shown(

@@ -14,6 +14,9 @@ from typing import Any
 from kappa.base.errors import UsageError
 from kappa.base.sql import quoted
 from kappa.parsed.trees import trees
+from kappa.state.table import TableBirth
+from kappa.tables.parquet import parquet_sql
+from serving.reader.opened import open_reader
 
 Columns = tuple[tuple[str, str], ...]
 
@@ -84,6 +87,15 @@ def filter_of(columns: str | None, where: str | None) -> Filter | None:
         return None
     names = None if columns is None else tuple(each.strip() for each in columns.split(","))
     return Filter(names, where)
+
+
+def ensure_fits(chosen: Filter, table: TableBirth) -> None:
+    """Raises UsageError if a filter names what a table does not have, or cannot compare."""
+    with open_reader(None, served=True) as reader:
+        ensure_filter(chosen, table.served, reader.tree, table.name)
+        if chosen.where is not None:
+            rows = parquet_sql(table.served, ())
+            reader.described(f"select 1 from ({rows}) where (\n{chosen.where}\n)")
 
 
 def ensure_filter(chosen: Filter, columns: Columns, tree: Callable[[str], Any], table: str) -> None:

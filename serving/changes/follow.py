@@ -7,23 +7,19 @@ fails, or whose change set was not used to the end, is taken again from the same
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kappa.base.errors import KappaError
-from kappa.journal.events import Served, SwitchAsked
 from kappa.journal.view import JournalView
 from kappa.state.frontier import Frontiers
 from kappa.state.store import Store
-from kappa.sums.whole import ensure_whole
-from kappa.tables.parquet import parquet_sql
-from kappa.tables.versions import FileLists
-from serving.changes.change_set import CHANGES, ChangeSet, Head, Kind
+from serving.changes.change_set import ChangeSet, Kind
 from serving.changes.cursor import Cursor
-from serving.changes.filter import Filter, ensure_filter
-from serving.changes.net import TOUCHED, Net, between, is_same, paths_of, whole
+from serving.changes.filter import Filter, ensure_fits
+from serving.changes.net import is_same
+from serving.changes.opening import clear, open_change_set, switch_kind
 from serving.changes.point import (
     Clock,
     Point,
@@ -31,16 +27,15 @@ from serving.changes.point import (
     not_served,
     point_at,
     point_of,
+    put_lease,
 )
 from serving.pin.catalog import pin
-from serving.reader.opened import open_reader
-from serving.reader.reader import Limits, Reader
+from serving.reader.reader import Limits
 
 # Seconds between two looks for something new.
 _LOOK_SECONDS = 0.02
 # A cursor that is so old is replaced though no row has changed.
 _STALE_SECONDS = 10.0
-_files = functools.lru_cache(maxsize=256)(FileLists().at)
 
 
 class Follower:
@@ -55,20 +50,26 @@ class Follower:
         chosen: Filter | None = None,
         lease_seconds: float = 60.0,
         keep_seconds: float = 60.0,
+        holder: str | None = None,
+        starts_empty: bool = False,
         limits: Limits | None = None,
         clock: Clock = time.time,
     ) -> None:
         """Begins at the cursor `since`, or with a snapshot.
 
-        Cursors are kept for `keep_seconds` after they were given out. A change set of a slice is
-        computed in memory; `limits` are those of a snapshot and of a switch, which spill. Raises
-        UsageError if no such table is served, or `chosen` does not fit it.
+        Cursors are kept for `keep_seconds` after they were given out, and the one that a `holder`
+        holds by a lease of its own for as long as that lasts. If the reader `starts_empty`,
+        snapshots and resets come without rows. A change set of a slice is computed in memory;
+        `limits` are those of a snapshot and of a switch, which spill. Raises UsageError if no such
+        table is served, or `chosen` does not fit it.
         """
         self._store = store
         self._table = table
         self._since = since
         self._lease_seconds = lease_seconds
         self._keep_seconds = keep_seconds
+        self._holder = holder
+        self._starts_empty = starts_empty
         self._limits = limits
         self._clock = clock
         self._point: Point | None = None
@@ -84,22 +85,12 @@ class Follower:
                 raise not_served(pinned.snapshot, table)
             self.pipeline = point.birth.pipeline
         if chosen is not None:
-            self.ensure_filter(point, chosen)
+            ensure_fits(chosen, point.table)
 
     @property
     def cursor(self) -> Cursor | None:
         """Returns the cursor of the last change set that was used, or None if none was."""
         return self._since if self._point is None else self._point.cursor
-
-    def ensure_filter(self, point: Point, chosen: Filter) -> None:
-        """Raises UsageError if a reader wants what the table does not have."""
-        served = point.table.served
-        with open_reader(None, served=True) as reader:
-            ensure_filter(chosen, served, reader.tree, self._table)
-            if chosen.where is not None:
-                reader.described(
-                    f"select 1 from ({parquet_sql(served, ())}) where (\n{chosen.where}\n)"
-                )
 
     def start_now(self) -> Point:
         """Begins with what is served now, in place of a snapshot of it. Returns that point.
@@ -131,11 +122,15 @@ class Follower:
             )
             kind = None if after is None else self._kind(before, after)
             if after is None or kind is None:
-                self._keep(before)
+                if self._keep(before) and after is not None and self.cursor == after.cursor:
+                    # As good as given out now.
+                    self._given_at = self._clock()
                 found = None
             else:
                 limits = None if kind is Kind.SLICE else self._limits
-                found = open_change_set(self._store, kind, before, after, limits)
+                found = open_change_set(
+                    self._store, kind, before, after, limits, starts_empty=self._starts_empty
+                )
                 if kind is Kind.SLICE and self._is_fresh() and found[0].is_empty():
                     found[1].close()
                     found = None
@@ -154,12 +149,18 @@ class Follower:
         change_set, reader = found
         with reader:
             yield change_set
-            _clear(reader)
+            clear(reader)
         self._moved_to(after)
 
     def _moved_to(self, point: Point) -> None:
         self._point, self._since, self._given_at = point, None, self._clock()
         self._looked = point.generation, point.frontier.number
+
+    def hold(self, seconds: float) -> None:
+        """Holds the cursor by the holder's own lease, in place of the one that it held before."""
+        assert self._point is not None, "no change set was used"
+        assert self._holder is not None, "nobody holds it"
+        put_lease(self._store, self._point, self._holder, self._clock() + seconds)
 
     def wait(self, seconds: float) -> bool:
         """Waits until there may be another change set. Returns False if the time has passed."""
@@ -189,7 +190,9 @@ class Follower:
         """Returns the point that the next change set leads from, if it is still kept."""
         before = self._point
         if before is None and self._since is not None:
-            before = point_at(self._store, self._since, self._table, self._clock())
+            before = point_at(
+                self._store, self._since, self._table, self._clock(), holder=self._holder
+            )
         return before if before is not None and self._keep(before) else None
 
     def _kind(self, before: Point | None, after: Point) -> Kind | None:
@@ -198,7 +201,7 @@ class Follower:
             is_first = self._since is None and self._point is None
             return Kind.SNAPSHOT if is_first else Kind.RESET
         if before.birth.build != after.birth.build:
-            return _switch_kind(self._store, after)
+            return switch_kind(self._store, after)
         if before.frontier.number > after.frontier.number:
             return Kind.RESET
         if before.cursor == after.cursor:
@@ -216,6 +219,7 @@ class Follower:
             now=self._clock(),
             seconds=self._keep_seconds,
             is_pinned=is_pinned,
+            holder=self._holder,
         )
 
     def _ensure_kept(self, point: Point | None) -> None:
@@ -224,77 +228,3 @@ class Follower:
                 f"the files of cursor {point.cursor} were deleted while they were read",
                 hint="ask again: a snapshot follows",
             )
-
-
-@contextmanager
-def changes_until(
-    store: Store, before: Point | None, after: Point, *, is_first: bool, limits: Limits | None
-) -> Iterator[ChangeSet]:
-    """Opens the change set that leads from one point, or from nothing, to a certain other one.
-
-    Both must be kept meanwhile. `is_first`: nothing was asked for before, so it is no reset.
-    """
-    kind = (
-        (Kind.SNAPSHOT if is_first else Kind.RESET)
-        if before is None
-        else Kind.SLICE
-        if before.birth.build == after.birth.build
-        else _switch_kind(store, after)
-    )
-    change_set, reader = open_change_set(store, kind, before, after, limits)
-    with reader:
-        yield change_set
-        _clear(reader)
-
-
-def open_change_set(
-    store: Store, kind: Kind, before: Point | None, after: Point, limits: Limits | None
-) -> tuple[ChangeSet, Reader]:
-    """Computes a change set, and returns it with its reader, which the caller closes."""
-    earlier = None if kind is Kind.RESET else before
-    net = whole(store, after, _files) if earlier is None else between(store, earlier, after, _files)
-    for point in (after,) if earlier is None else (earlier, after):
-        ensure_whole(store, point.birth.build, paths_of(store, point, _files))
-    reader = open_reader(limits, served=True)
-    try:
-        _put(reader, net)
-    except BaseException:
-        reader.close()
-        raise
-    head = Head(
-        kind,
-        after.table.name,
-        after.birth.pipeline,
-        None if earlier is None else earlier.cursor,
-        after.cursor,
-        after.frontier.offsets,
-        after.table.keys,
-        after.table.served,
-    )
-    return ChangeSet(head, after, reader, (earlier or after).table.served), reader
-
-
-def _clear(reader: Reader) -> None:
-    """Drops the relations: the connection may be another reader's next."""
-    reader.command(f"drop table {CHANGES}; drop table if exists {TOUCHED}")
-
-
-def _put(reader: Reader, net: Net) -> None:
-    """Makes the relation of all changes in a reader."""
-    if net.touched is not None:
-        reader.command(f"create or replace temp table {TOUCHED} as {net.touched}")
-    reader.command(f"create or replace temp table {CHANGES} as {net.difference}")
-
-
-def _switch_kind(store: Store, after: Point) -> Kind:
-    """Returns the kind of the switch that made a point's build serve, as the journal has it."""
-    records = JournalView(store).records()
-    for record in reversed(records):
-        event = record.event
-        if not isinstance(event, Served) or event.generation > after.generation:
-            continue
-        for switched in event.switched:
-            begun = records[switched.rollout - 1].event
-            if getattr(begun, "pipeline", None) == after.birth.pipeline:
-                return Kind.UNDO if isinstance(begun, SwitchAsked) else Kind.PROMOTE
-    return Kind.PROMOTE

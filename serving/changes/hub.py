@@ -19,7 +19,8 @@ from kappa.base.errors import Conflict, KappaError
 from kappa.state.store import Store
 from serving.changes.cursor import Cursor
 from serving.changes.filter import Filter
-from serving.changes.follow import Follower, changes_until
+from serving.changes.follow import Follower
+from serving.changes.opening import changes_until
 from serving.changes.point import Clock, Point, ensure_point_kept, point_at
 from serving.changes.recorded import RecordedChanges
 from serving.reader.reader import Limits

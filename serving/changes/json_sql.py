@@ -6,10 +6,11 @@ serving/query/render.py, which has the table of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from kappa.base.errors import DeclarationError
 from kappa.base.sql import quoted, text
+from kappa.declare.topic import KEY_TYPES
 from kappa.values.columns import Array, Decimal, Scalar, Struct, Type, parse_type
 
 
@@ -22,6 +23,18 @@ def object_sql(row: str, columns: Iterable[tuple[str, str]]) -> str:
         f"{text(name)}, {_value(f'{row}.{quoted(name)}', _type_of(kind))}" for name, kind in columns
     )
     return f"json_object({fields})"
+
+
+def key_sql(row: str, columns: Sequence[tuple[str, str]]) -> str:
+    """Returns the expression for the key of a record with a struct's fields.
+
+    No two rows have one key: a text that looks like an object is in one, and so is null.
+    """
+    whole = f"{object_sql(row, columns)}::varchar"
+    if len(columns) > 1 or columns[0][1] not in KEY_TYPES:
+        return whole
+    one = f"{row}.{quoted(columns[0][0])}::varchar"
+    return f"case when {one} is null or starts_with({one}, '{{') then {whole} else {one} end"
 
 
 def _type_of(kind: str) -> Type:

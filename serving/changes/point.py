@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -101,7 +102,9 @@ def not_served(snapshot: Snapshot, name: str) -> NotServed:
     )
 
 
-def point_at(store: Store, cursor: Cursor, name: str, now: float) -> Point | None:
+def point_at(
+    store: Store, cursor: Cursor, name: str, now: float, *, holder: str | None = None
+) -> Point | None:
     """Returns a table at a cursor, or None if what the cursor needs is not kept any more.
 
     It is to be kept next (`ensure_point_kept`).
@@ -114,13 +117,11 @@ def point_at(store: Store, cursor: Cursor, name: str, now: float) -> Point | Non
         # Its build may be deleted at this moment.
         return None
     table = next((each for each in birth.tables if each.name == name), None)
-    lease = read_lease(store, lease_id(birth, cursor.frontier))
-    living = lease is not None and now < lease.expires_at and lease.frontier is not None
-    frontier = (
-        lease.frontier
-        if lease is not None and living
-        else Frontiers(store, cursor.build).get(cursor.frontier)
-    )
+    ids = (lease_id(birth, cursor.frontier), *(() if holder is None else (holder,)))
+    leased = (_held(store, id_, birth.folded_by, cursor.frontier, now) for id_ in ids)
+    frontier = next((each for each in leased if each is not None), None)
+    if frontier is None:
+        frontier = Frontiers(store, cursor.build).get(cursor.frontier)
     if frontier is None:
         kept = read_kept(store, birth.folded_by, cursor.frontier)
         frontier = None if kept is None else kept.frontier
@@ -130,35 +131,56 @@ def point_at(store: Store, cursor: Cursor, name: str, now: float) -> Point | Non
 
 
 def ensure_point_kept(
-    store: Store, point: Point, *, now: float, seconds: float, is_pinned: bool = False
+    store: Store,
+    point: Point,
+    *,
+    now: float,
+    seconds: float,
+    is_pinned: bool = False,
+    holder: str | None = None,
 ) -> bool:
     """Leases what a point needs for so many seconds. Returns False if it is not kept any more.
 
-    A living lease is only ever made longer. A new one is put while a lease of the caller's own
-    keeps the point: that of a snapshot that `is_pinned`, or one that is put here, before the look
-    whether the point was collected (law 11). So the lease that cursors share is never one on files
-    that may be gone.
+    A living lease is only ever made longer. A new one is put while another lease keeps the point:
+    that of a snapshot that `is_pinned`, that of its `holder`, or one that is put here, before the
+    look whether the point was collected (law 11). So the lease that cursors share is never one on
+    files that may be gone.
     """
-    id_ = lease_id(point.birth, point.frontier.number)
+    id_, number = lease_id(point.birth, point.frontier.number), point.frontier.number
     there = read_lease(store, id_)
     if there is not None and now < there.expires_at:
         if there.expires_at - now < seconds * 2 / 3:
             ensure_lease(store, replace(there, expires_at=now + seconds))
         return True
-    pins = {point.frontier.build: Pin(point.frontier.number, point.frontier.versions)}
-    own = Lease(os.getpid(), whoami(), now + seconds, pins)
-    shared = replace(own, id=id_, frontier=replace(point.frontier, sums={}))
-    if is_pinned:
-        ensure_lease(store, shared)
+    is_held = holder is not None and _held(store, holder, point.frontier.build, number, now)
+    if is_pinned or is_held:
+        put_lease(store, point, id_, now + seconds)
         return True
-    ensure_lease(store, own)
+    own = f"{id_}-{secrets.token_hex(4)}"
+    put_lease(store, point, own, now + seconds)
     try:
         if is_collected(store, point.frontier):
             return False
-        ensure_lease(store, shared)
+        put_lease(store, point, id_, now + seconds)
     finally:
-        ensure_released(store, own.id)
+        ensure_released(store, own)
     return True
+
+
+def put_lease(store: Store, point: Point, id_: str, expires_at: float) -> None:
+    """Puts a lease of what a point needs, with the frontier itself."""
+    pins = {point.frontier.build: Pin(point.frontier.number, point.frontier.versions)}
+    frontier = replace(point.frontier, sums={})
+    ensure_lease(store, Lease(os.getpid(), whoami(), expires_at, pins, id=id_, frontier=frontier))
+
+
+def _held(store: Store, id_: str, build: str, number: int, now: float) -> Frontier | None:
+    """Returns the frontier of that number that a living lease has, or None if it has another."""
+    lease = read_lease(store, id_)
+    if lease is None or lease.frontier is None or now >= lease.expires_at:
+        return None
+    is_it = lease.frontier.build == build and lease.frontier.number == number
+    return lease.frontier if is_it else None
 
 
 def lease_id(birth: Birth, frontier: int) -> str:

@@ -26,11 +26,13 @@ KILLING = (
         "tests/replay/prove/test_prove.py",
     ),
     *(
+        "tests/serving/courier/test_sinks.py",
         "tests/state/test_lock.py",
         "tests/engine/job/test_job.py",
         "tests/engine/archive/test_archive.py",
         "tests/engine/write/test_recent.py",
         "tests/e2e/test_rollouts.py",
+        "tests/serving/alerts/test_alert_crashes.py",
     ),
 )
 # Journal.append names its failpoints by the kind of the record.

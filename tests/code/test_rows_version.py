@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from overlays import born, declared
 
+from kappa import Alert, Sink
 from kappa.code.declaration import declarations, without_checks
 from kappa.code.rows_version import born_rows_version
 from replay.preflight.observed import Declared
@@ -22,8 +23,13 @@ BEFORE = declared(views={"v": "select 1 as one"}, checks=("rows > 0",))
         declared(views={"v": "select 2 as one", "w": "select 1 as one"}, checks=("rows > 0",)),
         declared(views={"v": "select 1 as one"}),
         declared(views={"v": "select 1 as one"}, checks=("rows > 1", "id <> 'keys id'")),
+        declared(
+            views={"v": "select 1 as one"},
+            checks=("rows > 0",),
+            outlets=(Sink("out", of="delays"), Alert("late", of="delays", to="page")),
+        ),
     ],
-    ids=["no view", "other views", "no check", "other checks"],
+    ids=["no view", "other views", "no check", "other checks", "sinks and alerts"],
 )
 def test_what_is_only_shown_leaves_it(after: Declared) -> None:
     assert after.version != BEFORE.version

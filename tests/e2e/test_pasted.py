@@ -51,7 +51,10 @@ NOT_RUN = {
     "docs/performance.md": "make bench, for hours: tests/bench has short forms of its cells",
     "docs/explain/nexmark.md": "a script of this tree: test_nexmark.py compares its table",
     **dict.fromkeys(
-        (f"docs/gallery/{name}.md" for name in ("ads", "fraud", "hits", "iot", "shop", "trending")),
+        (
+            f"docs/gallery/{name}.md"
+            for name in ("ads", "fraud", "hits", "iot", "searches", "shop", "trending")
+        ),
         "copies from a clone: tests/gallery/test_gallery.py gives the answers they show",
     ),
     "CONTRIBUTING.md": "make targets, which CI runs, and make check of this very tree",

@@ -13,9 +13,12 @@ from typing import Any
 import forms
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from kappa.base.errors import Damaged
+from kappa.declare.alert import AlertBirth
 from kappa.declare.options import Thresholds
+from kappa.declare.sink import SinkBirth
 from kappa.declare.table import Table
 from kappa.journal.journal import JournalRecord
 from kappa.state.build import Birth
@@ -47,8 +50,33 @@ def test_a_record_has_the_form_it_has_always_had(record: Any, stored: str) -> No
         # These came later.
         later = [table.pop(name) for name in ("view", "reads", "by", "file", "expiry")]
         assert later == [None, (), (), None, None]
+    if isinstance(record, Birth):
+        assert (plain.pop("sinks"), plain.pop("alerts")) == ((), ())
+    if isinstance(record, Lease):
+        assert plain.pop("frontier") is None
     assert encoded(plain).decode() == stored
     assert read(type(record), json.loads(stored)) == record
+
+
+def test_a_birth_keeps_its_sinks_and_alerts() -> None:
+    sinks = (SinkBirth("pages", "hits", 2, ("n",), "n > 1"),)
+    birth = replace(forms.RECORDS[0], sinks=sinks, alerts=(AlertBirth("a", "hits", "page"),))
+    plain = json.loads(encoded(Documents(Birth).plain(birth)))
+
+    assert plain["sinks"] == [
+        {"columns": ["n"], "of": "hits", "partitions": 2, "topic": "pages", "where": "n > 1"}
+    ]
+    assert plain["alerts"] == [
+        {
+            "columns": None,
+            "name": "a",
+            "of": "hits",
+            "on": ["insert", "update", "delete"],
+            "to": "page",
+            "where": None,
+        }
+    ]
+    assert read(Birth, plain) == birth
 
 
 def test_every_kind_of_event_has_its_form() -> None:

@@ -12,7 +12,9 @@ from msgspec.structs import replace
 
 from kappa import View
 from kappa.base.clock import Stopwatch
+from kappa.declare.alert import AlertBirth
 from kappa.declare.parts.expiry import Expiry
+from kappa.declare.sink import SinkBirth
 from kappa.engine.views.maintained import MaintainedViews
 from kappa.engine.write.commit import Merging, TableWriter
 from kappa.engine.write.maintenance import Maintenance
@@ -62,10 +64,19 @@ FOLLOWED = tuple(table.name for table in (*SOURCES, *VIEWS))
 class FoldedBuild:
     """A build whose slices are committed, published and kept up without a log and Spark."""
 
-    def __init__(self, store: Store, name: str, tables: tuple[TableBirth, ...], clock: Any) -> None:
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        tables: tuple[TableBirth, ...],
+        clock: Any,
+        sinks: tuple[SinkBirth, ...] = (),
+        alerts: tuple[AlertBirth, ...] = (),
+    ) -> None:
         self.name = name
         topics = (TopicBirth("events", "i", "retained", 1),)
         birth = Birth(name, "p", "v", {}, 1, {}, "", topics, tables, {}, {}, {}, "", "")
+        birth = replace(birth, sinks=sinks, alerts=alerts)
         put_birth(store, birth)
         self._birth = birth
         self.writers = {
@@ -124,18 +135,33 @@ class FoldedBuild:
 class ChangingWorld:
     """Two builds of one pipeline that differ, one of which serves."""
 
-    def __init__(self, store: Store, seed: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        seed: int,
+        *sinks: tuple[SinkBirth, ...],
+        alerts: tuple[tuple[AlertBirth, ...], ...] = (),
+        now: float = 1_000.0,
+    ) -> None:
+        """Takes the sinks and alerts of the first build, and of the second if they are others."""
         self.store = store
-        self.now = 1_000.0
+        self.now = now
         self.draw = random.Random(seed)
         self.generation = 0
         wider = replace(EVENTS, columns=(*EVENTS.columns, ("more", "string")))
         others = tuple(wider if each is EVENTS else each for each in TABLES)
         self.builds = [
-            FoldedBuild(store, name, tables, lambda: self.now)
-            for name, tables in (
-                ("p-a", TABLES),
-                ("p-b", TABLES if self.draw.random() < 0.6 else others),
+            FoldedBuild(
+                store,
+                name,
+                tables,
+                lambda: self.now,
+                sinks[place] if sinks else (),
+                alerts[place] if alerts else (),
+            )
+            for name, tables, place in (
+                ("p-a", TABLES, 0),
+                ("p-b", TABLES if self.draw.random() < 0.6 else others, -1),
             )
         ]
         self.slices: list[int] = []

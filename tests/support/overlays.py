@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 from plans import birth
 
-from kappa import Table, Topic, View, count, pipeline
+from kappa import Alert, Sink, Table, Topic, View, count, pipeline
 from kappa.code.declaration import declarations
 from kappa.code.fingerprint import fingerprint
 from kappa.code.static.sources import SourceFile
@@ -28,6 +28,7 @@ def declared(
     views: dict[str, str] | None = None,
     checks: tuple[str, ...] = (),
     max_changed: float | None = None,
+    outlets: tuple[Sink | Alert, ...] = (),
 ) -> Declared:
     """Returns a pipeline whose function keeps orders of more than `least`."""
 
@@ -42,6 +43,7 @@ def declared(
                 "delays", keys=keys, fold={"rows": count()}, checks=checks, max_changed=max_changed
             ),
             *(View(name, sql) for name, sql in (views or {}).items()),
+            *outlets,
         ],
     )(flights)
 
@@ -66,6 +68,8 @@ def born(build: str, of: Declared) -> Birth:
         birth(build, of),
         declarations=declarations(of.pipeline),
         views={view.name: view.sql for view in of.pipeline.views},
+        sinks=tuple(sink.birth for sink in of.pipeline.sinks),
+        alerts=tuple(alert.birth for alert in of.pipeline.alerts),
         origin={"orders": {"0": 0, "1": 0}},
         libraries={"pyspark": "4.2.0"},
     )

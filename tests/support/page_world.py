@@ -6,6 +6,7 @@ could have put it: in records, keys, reasons and names of people.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -17,6 +18,7 @@ from deltalake import write_deltalake
 from msgspec.structs import replace
 
 from kappa.base.process import process_id
+from kappa.declare.alert import AlertBirth
 from kappa.journal.begun import begun_after
 from kappa.journal.events import Abandoned, CaughtUp, Event, Failed, Held, Served, Staged, Verified
 from kappa.journal.journal import Journal
@@ -35,6 +37,17 @@ from kappa.values.arrow import arrow_schema
 from kappa.values.tally import Tally
 from replay.look.desk import Desk
 from replay.look.here import Here
+from serving.alerts.message import Message, moment
+from serving.alerts.outbox import (
+    AlertProgress,
+    DeadLetter,
+    Missed,
+    Outbox,
+    put_dead_letter,
+    put_outbox,
+    put_progress,
+)
+from serving.alerts.shown import ShownOnPage
 
 EVIL = "<script>alert('x')</script>\"'&{{ 7*7 }}"
 HITS = TableBirth(
@@ -45,6 +58,10 @@ HITS = TableBirth(
     checks=("hits > 0",),
 )
 ROWS = 40
+ALERTS = (
+    AlertBirth("busy", "page_hits", "page", where="hits > 9"),
+    AlertBirth("late", "page_hits", "https://canary:1/canary"),
+)
 
 BY_PAGE = "select page, sum(hits)::bigint as hits from page_hits group by page order by page"
 
@@ -156,6 +173,7 @@ class World:
                 {},
                 self._ago(3000),
                 "ada@test",
+                alerts=ALERTS,
             ),
         )
         begun = datetime(2026, 1, 1, tzinfo=UTC)
@@ -291,7 +309,21 @@ class World:
         ):
             self.append(Staged("web", build, "version-of-it", ("function web changed",)))
             self.append(end(max(record.number for record in self.journal.after(0))))
+        self.alerts()
         return self.waits("web-3", "web-2")
+
+    def alerts(self) -> None:
+        """Lets an alert show messages on the page, and another give one up."""
+        at = self.now.timestamp()
+        for op, place in (("insert", {"after": {"page": EVIL}}), ("more", {"more": 7})):
+            body = {"alert": "busy", "id": op, "op": op, **place, "at": moment(at)}
+            ShownOnPage(self.store, "busy").send(Message(op, json.dumps(body)))
+        body = {"alert": "late", "id": "msg_1", "op": "delete", "key": {"page": EVIL}}
+        message = Message("msg_1", json.dumps(body))
+        put_outbox(self.store, "late", Outbox(1, "1.web-1.1", at, (message,), Missed(at - 60, at)))
+        put_dead_letter(self.store, "late", DeadLetter(message, f"refused {EVIL}", 3, moment(at)))
+        progress = AlertProgress(1, 0, 2, at, at + 60, 5, at - 1, "canary answered 500")
+        put_progress(self.store, "late", progress)
 
     def _offsets(self, count: int) -> Offsets:
         return Offsets({"visits": {0: count, 1: count // 2}})

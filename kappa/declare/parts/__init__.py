@@ -3,6 +3,7 @@
 - described.py: how errors name what was given instead
 - topic_kind.py: retained or compacted
 - named_files.py: the files that declarations name
+- event.py: the event of a topic, by DDL or by a JSON Schema
 - seed.py: the rows of a table that are those of a file
 - expiry.py: when rows of a table are gone
 """

@@ -1,4 +1,4 @@
-"""The moves of some tables as server-sent events: that their rows have changed, and how many."""
+"""The moves of some tables as server-sent events: that rows have changed, and how many."""
 
 from __future__ import annotations
 

@@ -378,10 +378,13 @@ def test_metrics_have_the_names_and_labels_that_boards_know() -> None:
             {"b1": (newest, before), "b2": (newest, None)},
             {("flights", "no_json"): 4},
             supervised=True,
+            alerts={"late": (5, 1, 2)},
         ),
         NOW,
     )
 
+    assert 'kappa_alert_delivered_total{alert="late"} 5\n' in told
+    assert 'kappa_alert_dead_letters{alert="late"} 2\n' in told
     assert 'kafka_consumergroup_lag{consumergroup="b1",topic="flights",partition="0"} 10\n' in told
     assert 'kafka_consumergroup_lag{consumergroup="b1",topic="flights",partition="1"} 3\n' in told
     assert 'topic="other"' not in told

@@ -42,7 +42,7 @@ PATHS = (
         "/api/v1/rollouts/{number}",
         "/api/v1/history",
     ),
-    *("/api/v1/tables", "/api/v1/topics", "/api/v1/rejects"),
+    *("/api/v1/tables", "/api/v1/topics", "/api/v1/sinks", "/api/v1/alerts", "/api/v1/rejects"),
 )
 OPENAPI = pytest.importorskip("schemathesis.specs.openapi.checks")
 CHECKS = [

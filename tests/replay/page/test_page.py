@@ -69,6 +69,7 @@ PATHS = (
         "/topics/visits",
         "/rejects",
         "/rejects?reason=no_json",
+        "/alerts",
     ),
     *(
         "/history",
@@ -152,7 +153,8 @@ def test_what_a_stranger_has_written_is_text_on_every_page_and_runs_nowhere(
 
 
 @pytest.mark.parametrize(
-    "path", ["/tables/web/page_hits", "/topics/visits", "/rejects", "/history", "/rollouts/3"]
+    "path",
+    ["/tables/web/page_hits", "/topics/visits", "/rejects", "/alerts", "/history", "/rollouts/3"],
 )
 def test_and_it_is_told_as_it_was_written(lived: tuple[Server, int], path: str) -> None:
     assert EVIL in got(lived[0], path).text
@@ -373,6 +375,7 @@ def test_before_anything_serves_every_page_says_what_to_type(tmp_path: Path) -> 
             ("/history", "kappa deploy"),
             ("/topics", "kappa up -d"),
             ("/rejects", "Nothing is served yet"),
+            ("/alerts", "Nothing is served yet"),
         ):
             page = got(server, path)
             assert page.status == 200

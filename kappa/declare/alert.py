@@ -1,0 +1,151 @@
+"""An alert, as a pipeline's file declares it: messages of a table's changes. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, urlsplit
+
+from msgspec import Struct
+
+from kappa.base.errors import DeclarationError
+from kappa.base.source import Source
+from kappa.declare.options import wanted_part, words_of
+from kappa.declare.parts.described import described
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+OPS = ("insert", "update", "delete")
+PAGE = "page"
+COMMAND = "command:"
+# Names of parameters whose values are secrets, as services call them.
+_SECRET = re.compile(r"token|secret|passw|credential|key|signature|^(sig|auth)$", re.IGNORECASE)
+
+
+class AlertBirth(Struct, frozen=True):
+    """An alert as a birth certificate has it: its table, its address, and what of it is sent."""
+
+    name: str
+    of: str
+    to: str
+    columns: tuple[str, ...] | None = None
+    where: str | None = None
+    on: tuple[str, ...] = OPS
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Alert:
+    """A message for each row that enters, changes in, or leaves a table or maintained view.
+
+    `name` is its own, and `of` the table's or view's. `to` is the address: the URL of a webhook,
+    `command:NAME` for a command that the settings give this name, or `page` for Kappa's own page. A
+    URL has no secret in it: settings have those.
+
+    `where` is a condition for rows, in DuckDB's SQL: a row that begins to meet it is inserted, one
+    that ceases to is deleted. `columns` names the columns of a message, beside the keys. `on` lists
+    the changes that are sent: "insert", "update", "delete". An alert decides no rows: a version
+    that differs in alerts alone replays nothing.
+
+    Example:
+        Alert(
+            "busy-page",
+            of="page_visits",
+            to="https://hooks.example.org/pages",
+            where="visits > 100",
+            columns=["visits"],
+            on=["insert"],
+        )
+    """
+
+    name: str
+    of: str
+    to: str
+    columns: tuple[str, ...] | None
+    where: str | None
+    on: tuple[str, ...]
+    source: Source = field(compare=False)
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        of: str,
+        to: str,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+        on: Sequence[str] = OPS,
+    ) -> None:
+        source = Source.of_caller()
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise DeclarationError(
+                f"{source}: {described(name)} is no name of an alert",
+                hint="use lower case letters, digits, dashes and underscores, a letter first",
+            )
+        described_as = f"{source}: alert {name}"
+        _check_address(described_as, to)
+        ops = words_of(described_as, "on", on, '["insert", "delete"]')
+        wrong = next((each for each in ops if each not in OPS), None)
+        if wrong is not None or not ops or len(set(ops)) < len(ops):
+            what = "no change" if not ops else "a change twice" if wrong is None else repr(wrong)
+            raise DeclarationError(
+                f"{described_as} has {what} among its on",
+                hint='on lists "insert", "update", "delete", or some of them',
+            )
+        part = wanted_part(described_as, of, columns, where)
+        set_field = object.__setattr__
+        set_field(self, "name", name)
+        set_field(self, "of", part.of)
+        set_field(self, "to", to)
+        set_field(self, "columns", part.columns)
+        set_field(self, "where", part.where)
+        set_field(self, "on", tuple(op for op in OPS if op in ops))
+        set_field(self, "source", source)
+
+    @property
+    def part(self) -> str:
+        """Returns its name among the parts of a version."""
+        return f"alert {self.name}"
+
+    @property
+    def birth(self) -> AlertBirth:
+        """Returns it as a birth certificate has it."""
+        return AlertBirth(self.name, self.of, self.to, self.columns, self.where, self.on)
+
+
+def _check_address(described_as: str, to: object) -> None:
+    """Raises DeclarationError if an alert cannot be sent there, or its URL may have a secret."""
+    if to == PAGE:
+        return
+    if isinstance(to, str) and to.startswith(COMMAND):
+        if not _NAME.fullmatch(to.removeprefix(COMMAND)):
+            raise DeclarationError(
+                f"{described_as} goes to {to!r}, which names no command",
+                hint='write to="command:NAME", and give the command in kappa.toml',
+            )
+        return
+    try:
+        url = urlsplit(to) if isinstance(to, str) else None
+        host = None if url is None else url.hostname
+        if url is not None:
+            # It is read here, since a wrong one raises.
+            _ = url.port
+    except ValueError:
+        url, host = None, None
+    if url is None or not host or url.scheme not in {"http", "https"} or not _is_plain(to):
+        raise DeclarationError(
+            f"{described_as} goes to {described(to)}, which is no address",
+            hint='write to="https://...", to="command:NAME" or to="page"',
+        )
+    named = [name for name, _ in parse_qsl(url.query) if _SECRET.search(name)]
+    secret = (
+        "a user" if url.username is not None or url.password is not None else "".join(named[:1])
+    )
+    if secret:
+        raise DeclarationError(
+            f"{described_as} goes to a URL with {secret} in it",
+            hint="a version is no place for a secret: leave it out, and give it in the settings",
+        )
+
+
+def _is_plain(to: object) -> bool:
+    return isinstance(to, str) and all(" " < letter < "\x7f" for letter in to)

@@ -1,0 +1,91 @@
+"""A sink, as a pipeline's file declares it: a served table in a Kafka topic. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+
+from kappa.base.errors import DeclarationError
+from kappa.base.source import Source
+from kappa.declare.options import wanted_part
+from kappa.declare.parts.described import described, shown
+from kappa.declare.topic import TOPIC_NAME
+
+
+class SinkBirth(Struct, frozen=True):
+    """A sink as a birth certificate has it: its topic, and what of which table goes there."""
+
+    topic: str
+    of: str
+    partitions: int = 1
+    columns: tuple[str, ...] | None = None
+    where: str | None = None
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Sink:
+    """A Kafka topic that is always what a table or maintained view serves.
+
+    `name` is the topic's, `of` the table's or view's.
+
+    Each row is a record: its key has the table's keys as JSON, its value the row. A record without
+    a value deletes its key. The topic is compacted, and Kappa makes it with so many `partitions`. A
+    change that readers see at once is one transaction, a promote or an undo too.
+
+    `columns` names the columns that go out, beside the keys; all do otherwise. `where` is a
+    condition for rows, in DuckDB's SQL: a row that ceases to meet it is deleted. A sink decides no
+    rows: a version that differs in sinks alone replays nothing.
+
+    Example:
+        Sink("page-visits", of="page_visits")
+        Sink("busy-pages", of="page_visits", columns=["visits"], where="visits > 100", partitions=3)
+    """
+
+    name: str
+    of: str
+    partitions: int
+    columns: tuple[str, ...] | None
+    where: str | None
+    source: Source = field(compare=False)
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        of: str,
+        partitions: int = 1,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+    ) -> None:
+        source = Source.of_caller()
+        if not isinstance(name, str) or not TOPIC_NAME.fullmatch(name) or name in {".", ".."}:
+            raise DeclarationError(
+                f"{source}: {described(name)} is no name of a Kafka topic, and a sink has its"
+                " topic's",
+                hint="use up to 249 letters, digits, dots, dashes and underscores",
+            )
+        if not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 1:
+            raise DeclarationError(
+                f"{source}: sink {name} has {shown(partitions)} partitions",
+                hint="partitions is a whole number from 1",
+            )
+        part = wanted_part(f"{source}: sink {name}", of, columns, where)
+        set_field = object.__setattr__
+        set_field(self, "name", name)
+        set_field(self, "of", part.of)
+        set_field(self, "partitions", partitions)
+        set_field(self, "columns", part.columns)
+        set_field(self, "where", part.where)
+        set_field(self, "source", source)
+
+    @property
+    def part(self) -> str:
+        """Returns its name among the parts of a version."""
+        return f"sink {self.name}"
+
+    @property
+    def birth(self) -> SinkBirth:
+        """Returns it as a birth certificate has it."""
+        return SinkBirth(self.name, self.of, self.partitions, self.columns, self.where)

@@ -1,0 +1,222 @@
+"""Transactions of one topic's only writer: records and the position after them, all or none.
+
+The position is the metadata of an offset that a consumer group of the topic's own commits in the
+same transaction. `transactional.id` fences: of two writers the one that began first is refused.
+Source: https://kafka.apache.org/documentation/#semantics
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any, NoReturn, Self
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from kappa.base.errors import Conflict, KappaError, Unreachable
+from kappa.base.failpoint import failpoint
+from kappa.log.answers import AWAY, NOT_YET, UP, making
+from kappa.log.consumers import PATIENCE_SECONDS, Options
+
+# The longest that brokers allow by default: a snapshot of a large table is one transaction.
+_TRANSACTION_SECONDS = 900.0
+_FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
+_TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE})
+_POLL_EACH = 500
+# A batch is refused as a whole, so none is larger than the topic lets one record be.
+_BATCH_BYTES = 1_000_000
+_LEAST_BYTES, _HEAD_BYTES = 1_000, 512
+
+
+class Fenced(Conflict):
+    """A later writer of the same topic: this one writes no more."""
+
+
+class TooLarge(KappaError):
+    """A record that is larger than its topic takes; `key` is its key."""
+
+    def __init__(self, message: str, *, hint: str, key: bytes) -> None:
+        super().__init__(message, hint=hint)
+        self.key = key
+
+
+class Transactions:
+    """The transactions of a topic, for one thread. After an error they are made anew.
+
+    What is open when its writer dies is aborted by the next one that begins.
+    """
+
+    def __init__(self, bootstrap_servers: str, options: Options, topic: str, most: int) -> None:
+        """Takes the address that errors name, librdkafka's options, and the longest record."""
+        self._bootstrap_servers = bootstrap_servers
+        self._topic = topic
+        self._most = most
+        self._number = 0
+        self._failure: tuple[KafkaError, bytes] | None = None
+        # When a record was last acknowledged.
+        self._heard_at = 0.0
+        name = f"kappa-sink-{topic}"
+        size = max(most, _LEAST_BYTES)
+        exact = {
+            "transactional.id": name,
+            "enable.idempotence": "true",
+            "partitioner": "murmur2_random",
+            "transaction.timeout.ms": str(int(_TRANSACTION_SECONDS * 1000)),
+            # Each change set is waited for: only large ones fill batches.
+            "linger.ms": "5",
+            "message.timeout.ms": "60000",
+            "message.max.bytes": str(size),
+            "batch.size": str(min(_BATCH_BYTES, size)),
+            "on_delivery": self._delivered,
+        }
+        with making("the producer"):
+            self._producer = Producer({"compression.type": "lz4", **options, **exact})
+        with making("a consumer"):
+            self._group = Consumer(
+                {
+                    **options,
+                    "group.id": name,
+                    "enable.auto.commit": "false",
+                    "isolation.level": "read_committed",
+                }
+            )
+
+    def begin(self) -> str | None:
+        """Fences earlier writers, settles what they left open, and returns the position.
+
+        Returns None if none is known: nothing was ever sent, or the topic was made anew.
+        """
+        failpoint("sink.before_begin")
+        self._patiently(lambda: self._producer.init_transactions(PATIENCE_SECONDS))
+        failpoint("sink.after_begin")
+        part = TopicPartition(self._topic, 0)
+        try:
+            (found,) = self._group.committed([part], timeout=PATIENCE_SECONDS)
+        except KafkaException as error:
+            self._refuse(error)
+        if found.error is not None:
+            self._refuse(KafkaException(found.error))
+        self._number = max(found.offset, 0)
+        return found.metadata if found.offset >= 0 and found.metadata else None
+
+    def send(
+        self,
+        records: Iterable[tuple[bytes, bytes | None]],
+        headers: Mapping[str, bytes],
+        position: str,
+    ) -> int:
+        """Sends records and the position after them in one transaction. Returns their number.
+
+        Raises Fenced if there is a later writer, and TooLarge for a record that does not fit. After
+        any error it is unknown whether the transaction took place: the next `begin` knows.
+        """
+        try:
+            self._producer.begin_transaction()
+            count = self._produce(records, [*headers.items()])
+            failpoint("sink.before_position")
+            self._commit_position(position)
+            failpoint("sink.after_position")
+            failpoint("sink.before_commit")
+            self._patiently(lambda: self._producer.commit_transaction(PATIENCE_SECONDS))
+            failpoint("sink.after_commit")
+        except KafkaException as error:
+            self._raise_failure()
+            self._refuse(error)
+        return count
+
+    def _produce(
+        self,
+        records: Iterable[tuple[bytes, bytes | None]],
+        headers: list[tuple[str, str | bytes | None]],
+    ) -> int:
+        count = 0
+        for key, value in records:
+            if len(key) + len(value or b"") + _HEAD_BYTES > self._most:
+                raise self._too_large(key)
+            while True:
+                try:
+                    self._producer.produce(self._topic, key=key, value=value, headers=headers)
+                    break
+                except BufferError:
+                    # A record that is not delivered in time is reported, which ends this loop.
+                    self._producer.poll(0.1)
+                    self._raise_failure()
+            count += 1
+            if count % _POLL_EACH == 0:
+                self._producer.poll(0)
+                self._raise_failure()
+        return count
+
+    def _commit_position(self, position: str) -> None:
+        self._number += 1
+        part = TopicPartition(self._topic, 0, self._number, position)
+        group = self._group.consumer_group_metadata()
+        self._patiently(
+            lambda: self._producer.send_offsets_to_transaction([part], group, PATIENCE_SECONDS)
+        )
+
+    def _patiently(self, act: Any) -> None:
+        """Does a step of a transaction again for as long as librdkafka says that it may help."""
+        began = time.monotonic()
+        while True:
+            try:
+                act()
+            except KafkaException as error:
+                # A commit waits for all records, and goes on while they are acknowledged.
+                late = time.monotonic() > max(began, self._heard_at) + PATIENCE_SECONDS
+                if not error.args[0].retriable() or late:
+                    self._raise_failure()
+                    self._refuse(error)
+            else:
+                return
+
+    def _delivered(self, error: KafkaError | None, message: Any) -> None:
+        self._heard_at = time.monotonic() if error is None else self._heard_at
+        if error is not None and self._failure is None:
+            self._failure = error, message.key() or b""
+
+    def _raise_failure(self) -> None:
+        if self._failure is None:
+            return
+        error, key = self._failure
+        if error.code() in _TOO_LARGE:
+            raise self._too_large(key)
+        self._refuse(KafkaException(error))
+
+    def _too_large(self, key: bytes) -> TooLarge:
+        return TooLarge(
+            f"the row of key {key[:200].decode(errors='replace')} is larger than topic "
+            f"{self._topic} takes (max.message.bytes={self._most})",
+            hint=f"raise max.message.bytes of topic {self._topic}, or send fewer columns",
+            key=key,
+        )
+
+    def _refuse(self, error: KafkaException) -> NoReturn:
+        found = error.args[0]
+        if found.code() in _FENCED or (found.fatal() and "fenced" in found.str()):
+            raise Fenced(
+                f"another courier has taken over topic {self._topic}",
+                hint="one courier writes to a topic: find the other platform that has this sink",
+            ) from error
+        if found.code() in AWAY or found.code() == KafkaError._MSG_TIMED_OUT:
+            raise Unreachable(
+                f"no Kafka broker answers at {self._bootstrap_servers}", hint=UP
+            ) from error
+        again = "; it is made anew" if found.code() in NOT_YET else ""
+        raise KappaError(
+            f"topic {self._topic} cannot be written to: {found.str().removeprefix('Local: ')}",
+            hint=f"see the broker's log: kappa logs broker{again}",
+        ) from error
+
+    def __enter__(self) -> Self:
+        """Returns itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Gives up what is open. It does not wait for a broker that is away."""
+        with suppress(KafkaException):
+            self._producer.purge()
+            self._producer.poll(0)
+        with suppress(KafkaException, RuntimeError):
+            self._group.close()

@@ -1,0 +1,104 @@
+"""A change set is computed: the SQL of its difference is run, and its head is made."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from kappa.journal.events import Served, SwitchAsked
+from kappa.journal.view import JournalView
+from kappa.state.store import Store
+from kappa.sums.whole import ensure_whole
+from kappa.tables.versions import FileLists
+from serving.changes.change_set import CHANGES, ChangeSet, Head, Kind
+from serving.changes.net import TOUCHED, Net, between, paths_of, whole
+from serving.changes.point import Point
+from serving.reader.opened import open_reader
+from serving.reader.reader import Limits, Reader
+
+# The files of a version never change.
+_files = functools.lru_cache(maxsize=256)(FileLists().at)
+
+
+@contextmanager
+def changes_until(
+    store: Store, before: Point | None, after: Point, *, is_first: bool, limits: Limits | None
+) -> Iterator[ChangeSet]:
+    """Opens the change set that leads from one point, or from nothing, to a certain other one.
+
+    Both must be kept meanwhile. `is_first`: nothing was asked for before, so it is no reset.
+    """
+    kind = (
+        (Kind.SNAPSHOT if is_first else Kind.RESET)
+        if before is None
+        else Kind.SLICE
+        if before.birth.build == after.birth.build
+        else switch_kind(store, after)
+    )
+    change_set, reader = open_change_set(store, kind, before, after, limits)
+    with reader:
+        yield change_set
+        clear(reader)
+
+
+def open_change_set(
+    store: Store,
+    kind: Kind,
+    before: Point | None,
+    after: Point,
+    limits: Limits | None,
+    *,
+    starts_empty: bool = False,
+) -> tuple[ChangeSet, Reader]:
+    """Computes a change set, and returns it with its reader, which the caller closes."""
+    earlier = None if kind is Kind.RESET else before
+    net = whole(store, after, _files) if earlier is None else between(store, earlier, after, _files)
+    if earlier is None and starts_empty:
+        net = replace(net, difference=f"{net.difference} limit 0")
+    for point in (after,) if earlier is None else (earlier, after):
+        ensure_whole(store, point.birth.build, paths_of(store, point, _files))
+    reader = open_reader(limits, served=True)
+    try:
+        _put(reader, net)
+    except BaseException:
+        reader.close()
+        raise
+    head = Head(
+        kind,
+        after.table.name,
+        after.birth.pipeline,
+        None if earlier is None else earlier.cursor,
+        after.cursor,
+        after.frontier.offsets,
+        after.table.keys,
+        after.table.served,
+    )
+    return ChangeSet(head, after, reader, (earlier or after).table.served), reader
+
+
+def clear(reader: Reader) -> None:
+    """Drops the relations: the connection may be another reader's next."""
+    reader.command(f"drop table {CHANGES}; drop table if exists {TOUCHED}")
+
+
+def _put(reader: Reader, net: Net) -> None:
+    """Makes the relation of all changes in a reader."""
+    if net.touched is not None:
+        reader.command(f"create or replace temp table {TOUCHED} as {net.touched}")
+    reader.command(f"create or replace temp table {CHANGES} as {net.difference}")
+
+
+def switch_kind(store: Store, after: Point) -> Kind:
+    """Returns the kind of the switch that made a point's build serve, as the journal has it."""
+    records = JournalView(store).records()
+    for record in reversed(records):
+        event = record.event
+        if not isinstance(event, Served) or event.generation > after.generation:
+            continue
+        for switched in event.switched:
+            begun = records[switched.rollout - 1].event
+            if getattr(begun, "pipeline", None) == after.birth.pipeline:
+                return Kind.UNDO if isinstance(begun, SwitchAsked) else Kind.PROMOTE
+    return Kind.PROMOTE

@@ -1,0 +1,47 @@
+"""An outlet at work: the seam between the courier and the ways out that it runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from kappa.declare.alert import AlertBirth
+from kappa.declare.sink import SinkBirth
+from kappa.journal.events import GenerationMade
+from kappa.journal.view import JournalView
+from kappa.state.build import Birth, read_birth
+from kappa.state.store import Store
+
+OutletBirth = SinkBirth | AlertBirth
+
+
+class Outlet(Protocol):
+    """One sink or alert at work, in a thread of its own."""
+
+    def run(self, stop: threading.Event) -> bool:
+        """Delivers until asked to stop, or until no serving build has this outlet any more.
+
+        It mends or shows its own errors. Returns False if this process may not start it again.
+        """
+
+
+# Makes the outlet of a part, such as `sink carrier-delays`; None if it is another's to make.
+MakeOutlet = Callable[[str], Outlet | None]
+
+
+def outlets_of(birth: Birth) -> Mapping[str, OutletBirth]:
+    """Returns the sinks and alerts of a build, by their names among a version's parts."""
+    return {
+        **{f"sink {sink.topic}": sink for sink in birth.sinks},
+        **{f"alert {alert.name}": alert for alert in birth.alerts},
+    }
+
+
+def served_outlets(store: Store) -> Mapping[str, Birth]:
+    """Returns each part of a serving build that is an outlet, with that build's birth."""
+    _, record = JournalView(store).last_served()
+    if record is None or not isinstance(record.event, GenerationMade):
+        return {}
+    births = (read_birth(store, build) for build in record.event.serving.values())
+    return {part: birth for birth in births for part in outlets_of(birth)}

@@ -1,0 +1,297 @@
+"""A sink at work: each change set of its table is one transaction of its topic.
+
+The topic has the rows and the position after them, all or none. So a courier that died goes on from
+there; where that is not possible the topic is compared with what is served, and only what differs
+is sent. Of two couriers the later one writes: Kafka fences the other.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from kappa.base.clock import now
+from kappa.base.errors import KappaError
+from kappa.base.failpoint import failpoint
+from kappa.declare.parts.topic_kind import TopicKind
+from kappa.declare.sink import SinkBirth
+from kappa.declare.topic import Topic
+from kappa.log.client import Log
+from kappa.log.transactions import Fenced, Transactions
+from kappa.state.build import Birth, read_birth
+from kappa.state.store import Store
+from serving.changes.change_set import ChangeSet, Kind
+from serving.changes.filter import Filter
+from serving.changes.follow import Follower
+from serving.courier.outlet import served_outlets
+from serving.courier.resync import CURSOR, Message, beginning_with, differing, rows_in
+from serving.courier.sink_lease import SinkLease
+from serving.courier.sink_position import SinkPosition, part_of
+from serving.courier.sink_state import Sent, SinkState, put_state, read_state
+from serving.reader.reader import Limits
+
+_LOOK_SECONDS = 0.25
+_FIRST_SECONDS, _LONGEST_SECONDS = 0.5, 30.0
+# A position without rows is sent only so often: the last one leads to the same rows.
+_POSITION_SECONDS = 60.0
+_ID_SECONDS = 1.0
+_STATE_SECONDS = 0.5
+_RENEW_SECONDS = 30.0
+_SWITCHES = frozenset({Kind.PROMOTE, Kind.UNDO})
+
+
+@dataclass(frozen=True, slots=True)
+class SinkMeans:
+    """The means of a sink: store and log, how long cursors are kept, the limits of reads."""
+
+    store: Store
+    log: Log
+    keep_seconds: float
+    limits: Limits | None = None
+    clock: Callable[[], float] = time.time
+
+
+class _StartAnew(Exception):  # it is no error: the sink begins again with a comparison
+    """The topic or what goes there has changed: both are compared."""
+
+
+class SinkOutlet:
+    """The delivery of one sink, by one thread."""
+
+    def __init__(self, means: SinkMeans, topic: str) -> None:
+        self._means = means
+        self._topic = topic
+        self._lease = SinkLease(
+            means.store, topic, keep_seconds=means.keep_seconds, clock=means.clock
+        )
+        self._state = SinkState(topic, "", "", "starts")
+        self._position: SinkPosition | None = None
+        self._is_compared = False
+        self._put_at = self._sent_at = self._asked_at = self._renewed_at = 0.0
+
+    def run(self, stop: threading.Event) -> bool:
+        """Delivers what is served; returns False once a later courier has taken over."""
+        self._state = read_state(self._means.store, self._topic) or self._state
+        failures = 0
+        while not stop.is_set():
+            try:
+                declared = self._declared()
+                if declared is None:
+                    self._show("ended")
+                    return True
+                self._deliver(*declared, stop)
+                failures = 0
+            except _StartAnew:
+                self._is_compared = True
+            except Fenced as fenced:
+                self._fail(fenced, "fenced")
+                return False
+            except (KappaError, OSError) as error:
+                self._fail(error, "retries")
+                stop.wait(min(_LONGEST_SECONDS, _FIRST_SECONDS * 2 ** min(failures, 10)))
+                failures += 1
+        return True
+
+    def _declared(self) -> tuple[Birth, SinkBirth] | None:
+        """Returns the serving build that has this sink, and the sink; None if none has."""
+        birth = served_outlets(self._means.store).get(f"sink {self._topic}")
+        sink = None if birth is None else self._in(birth)
+        return None if birth is None or sink is None else (birth, sink)
+
+    def _in(self, birth: Birth) -> SinkBirth | None:
+        return next((sink for sink in birth.sinks if sink.topic == self._topic), None)
+
+    def _deliver(self, birth: Birth, sink: SinkBirth, stop: threading.Event) -> None:
+        """Follows the table until asked to stop, or until the sink is served no more."""
+        self._state = replace(self._state, table=sink.of, pipeline=birth.pipeline, state="starts")
+        topic_id = self._ensure_topic(birth, sink)
+        with self._means.log.transactions(self._topic) as transactions:
+            position = SinkPosition.parse(transactions.begin())
+            if position is None or position.topic_id != topic_id or self._is_compared:
+                position = None
+            else:
+                self._lease.resume(position.cursor)
+                self._lease.release_others(position.cursor)
+            self._position = position
+            follower = Follower(
+                self._means.store,
+                sink.of,
+                since=None if position is None else position.cursor,
+                limits=self._means.limits,
+                clock=self._means.clock,
+            )
+            self._asked_at = self._sent_at = time.monotonic()
+            while not stop.is_set() and self._step(follower, sink, transactions, topic_id):
+                follower.wait(_LOOK_SECONDS)
+
+    def _step(
+        self, follower: Follower, sink: SinkBirth, transactions: Transactions, topic_id: str
+    ) -> bool:
+        """Sends the next change set, if there is one. Returns False once the sink is not served."""
+        with follower.next() as change_set:
+            if change_set is not None:
+                birth = read_birth(self._means.store, change_set.head.cursor.build)
+                found = self._in(birth)
+                if found is None:
+                    # The version that serves now has no such sink: this change set is not for it.
+                    return False
+                if found.of != sink.of:
+                    raise _StartAnew
+                self._send(change_set, found, birth, transactions, topic_id)
+        if not follower.is_served:
+            return False
+        self._look_after(topic_id, is_current=change_set is None)
+        return True
+
+    def _send(
+        self,
+        change_set: ChangeSet,
+        sink: SinkBirth,
+        birth: Birth,
+        transactions: Transactions,
+        topic_id: str,
+    ) -> None:
+        head = change_set.head
+        if not head.keys:
+            raise KappaError(
+                f"{sink.of} has no keys in build {head.cursor.build}, and a compacted topic has a "
+                "record for each key",
+                hint=f"give {sink.of} its keys again, or take sink {self._topic} out",
+            )
+        part = part_of(sink, head.keys)
+        known = self._position
+        is_compared = head.starts_over or known is None or known.part != part
+        if is_compared and not head.starts_over:
+            raise _StartAnew
+        chosen = Filter(sink.columns, sink.where)
+        rows: Iterable[Message] = (
+            (key.encode(), None if value is None else value.encode())
+            for key, value in change_set.messages(chosen)
+        )
+        if is_compared:
+            rows = differing(rows_in(self._means.log, self._topic, take_over=_is_let(birth)), rows)
+        messages = iter(rows)
+        first = next(messages, None)
+        is_due = (
+            is_compared
+            or head.kind in _SWITCHES
+            or time.monotonic() - self._sent_at > _POSITION_SECONDS
+        )
+        if first is None and not is_due:
+            return
+        self._lease.keep(head.cursor)
+        counted = _Counted(messages if first is None else beginning_with(first, messages))
+        position = SinkPosition(head.cursor, part, topic_id)
+        transactions.send(counted, {CURSOR: str(head.cursor).encode()}, str(position))
+        self._position, self._sent_at = position, time.monotonic()
+        self._is_compared = False
+        self._lease.release_others(head.cursor)
+        # A long transaction may have outlasted the follower's own lease.
+        self._lease.resume(head.cursor)
+        self._sent(change_set, counted)
+
+    def _look_after(self, topic_id: str, *, is_current: bool) -> None:
+        """Keeps the position alive, sees whether the topic is still the same one, and shows it."""
+        at = time.monotonic()
+        if self._position is not None and at - self._renewed_at > min(
+            _RENEW_SECONDS, self._means.keep_seconds / 3
+        ):
+            self._lease.renew(self._position.cursor)
+            self._renewed_at = at
+        if at - self._asked_at > _ID_SECONDS:
+            facts = self._means.log.facts(self._topic)
+            self._asked_at = at
+            if facts is None or facts.id != topic_id:
+                raise _StartAnew
+        if is_current:
+            self._state = replace(self._state, current_at=self._means.clock())
+        if at - self._put_at > _STATE_SECONDS or self._state.error:
+            self._show("follows")
+
+    def _ensure_topic(self, birth: Birth, sink: SinkBirth) -> str:
+        """Makes the topic if there is none; returns its id. Refuses one that would lose rows."""
+        log, name = self._means.log, self._topic
+        facts = log.facts(name)
+        if facts is None:
+            failpoint("sink.before_topic")
+            # What is in it is nobody's event: its key alone matters.
+            made = Topic(
+                name,
+                event="key string",
+                key="key",
+                kind=TopicKind.COMPACTED,
+                partitions=sink.partitions,
+            )
+            facts = log.create(made)
+            failpoint("sink.after_topic")
+        policy = log.config(name).get("cleanup.policy", "")
+        if policy != "compact" and not _is_let(birth):
+            raise KappaError(
+                f"topic {name} has cleanup.policy={policy}: rows would be deleted by their age",
+                hint="give the topic cleanup.policy=compact, or the sink another topic",
+            )
+        return facts.id
+
+    def _sent(self, change_set: ChangeSet, counted: _Counted) -> None:
+        head = change_set.head
+        sent = Sent(
+            str(head.kind),
+            head.cursor.generation,
+            str(head.cursor),
+            counted.written,
+            counted.deleted,
+            now(),
+        )
+        self._state = replace(
+            self._state,
+            cursor=str(head.cursor),
+            written=self._state.written + counted.written,
+            deleted=self._state.deleted + counted.deleted,
+            last=sent,
+            switch=sent if head.kind in _SWITCHES else self._state.switch,
+        )
+        if head.kind in _SWITCHES:
+            self._show("follows")
+
+    def _show(self, state: str) -> None:
+        self._put_at = time.monotonic()
+        self._state = replace(self._state, state=state, error="", hint="", error_at="")
+        put_state(self._means.store, self._state)
+
+    def _fail(self, error: KappaError | OSError, state: str) -> None:
+        told = error if isinstance(error, KappaError) else KappaError(str(error))
+        if (told.message, state) != (self._state.error, self._state.state):
+            print(f"sink {self._topic}: {told}", flush=True)
+        self._state = replace(
+            self._state, state=state, error=told.message, hint=told.hint, error_at=now()
+        )
+        try:
+            put_state(self._means.store, self._state)
+        except (KappaError, OSError) as also:
+            # A full disk, which was just told of.
+            print(f"sink {self._topic}: its state cannot be written: {also}", flush=True)
+
+
+class _Counted:
+    """Messages that are counted as they are taken."""
+
+    def __init__(self, messages: Iterable[Message]) -> None:
+        self._messages = messages
+        self.written = self.deleted = 0
+
+    def __iter__(self) -> Iterator[Message]:
+        for message in self._messages:
+            if message[1] is None:
+                self.deleted += 1
+            else:
+                self.written += 1
+            yield message
+
+
+def _is_let(birth: Birth) -> bool:
+    """Returns True if the deploy of a build has let its sinks' topics through."""
+    return any(each.startswith("sink:") for each in birth.accepted)

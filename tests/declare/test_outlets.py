@@ -1,0 +1,139 @@
+"""Sinks and alerts fit the pipeline that declares them, or are refused with the user's line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kappa import Alert, Pipeline, Sink, Table, Topic, View, count, pipeline
+from kappa.base.errors import DeclarationError
+from kappa.code.project import load_pipelines
+from kappa.declare.alert import OPS
+
+HITS = Topic("hits", event="page string, n int", key="page")
+PAGES = Table("pages", keys=("page",), fold={"rows": count()})
+ALL = Table("every_hit")
+TOP = View("top", "select page from pages")
+BEST = View("best", "select page, rows from pages", keys=("page",))
+BY = View("of_page", "select page, n from every_hit", by=("page",))
+NEWEST = Table("newest", latest=HITS)
+
+
+def written(*outlets: Any) -> Pipeline:
+    def function(hits: Any) -> dict[str, Any]:
+        return {"pages": hits, "every_hit": hits}
+
+    return pipeline(
+        reads={"hits": HITS}, writes=[PAGES, ALL, TOP, BEST, BY, NEWEST, *outlets], name="web"
+    )(function)
+
+
+@pytest.mark.parametrize("of", ["pages", "best", "newest"])
+def test_a_sink_is_of_any_table_or_maintained_view_with_keys(of: str) -> None:
+    sink = Sink("out", of=of, columns=["rows"], where="rows > 1", partitions=2)
+
+    assert written(sink).sinks == (sink,)
+    assert (sink.columns, sink.partitions) == (("rows",), 2)
+
+
+@pytest.mark.parametrize("of", ["pages", "best", "newest", "every_hit", "of_page"])
+def test_an_alert_is_of_any_table_or_maintained_view(of: str) -> None:
+    alert = Alert("late-page", of=of, to="https://example.org/x?team=ops", on=("delete", "insert"))
+
+    assert written(alert).alerts == (alert,)
+    assert alert.on == ("insert", "delete")
+    assert Alert("a", of=of, to="page").on == OPS
+
+
+def test_a_sink_or_an_alert_may_be_called_as_its_table_is() -> None:
+    sink, alert = Sink("pages", of="pages"), Alert("pages", of="pages", to="command:call-me")
+
+    made = written(sink, alert)
+
+    assert made.outlets == (sink, alert)
+    assert (sink.part, alert.part) == ("sink pages", "alert pages")
+
+
+REFUSED: list[tuple[Callable[[], Any], str, str]] = [
+    (lambda: written(Sink("a b", of="pages")), "'a b' is no name of a Kafka topic", "letters"),
+    (lambda: written(Sink("..", of="pages")), "'..' is no name of a Kafka topic", "letters"),
+    (lambda: written(Sink("x", of="pages", partitions=0)), "x has 0 partitions", "from 1"),
+    (lambda: written(Sink("x", of=PAGES)), "of table pages, which is no name", 'of="page'),  # type: ignore[arg-type]
+    (lambda: written(Sink("x", of="page")), "of page, which is no table of pipeline web", "pages?"),
+    (lambda: written(Sink("x", of="rejects")), "is no table of pipeline", "there are best"),
+    (lambda: written(Sink("x", of="top")), "view top, which is computed when", 'View("top", ...'),
+    (lambda: written(Alert("x", of="top", to="page")), "alert x is of view top, which", "keys"),
+    (lambda: written(Sink("x", of="every_hit")), "every_hit, which has no keys", "give every_hit"),
+    (lambda: written(Sink("x", of="of_page")), "of_page, which has no keys", "give of_page"),
+    (lambda: written(Sink("hits", of="pages")), "topic that its own pipeline reads", "its own"),
+    (
+        lambda: written(Sink("x", of="pages"), Sink("x", of="best")),
+        "sink x is declared twice",
+        "another topic",
+    ),
+    (
+        lambda: written(Alert("x", of="pages", to="page"), Alert("x", of="best", to="page")),
+        "alert x is declared twice",
+        "another name",
+    ),
+    (lambda: Sink("x", of="pages", where=3), "an int for its where", "leave where out"),  # type: ignore[arg-type]
+    (lambda: Sink("x", of="pages", where=" "), "sink x has no condition", "leave where out"),
+    (lambda: Sink("x", of="pages", columns="rows"), "columns='rows'", "columns=('rows',)"),
+    (lambda: Sink("x", of="pages", columns=["a", "a"]), "a column twice", ""),
+    (lambda: Alert("X", of="pages", to="page"), "'X' is no name of an alert", "lower case"),
+    (lambda: Alert("x", of="pages", to="ftp://a"), "goes to 'ftp://a', which is no address", "htt"),
+    (lambda: Alert("x", of="pages", to="https://"), "which is no address", "https://..."),
+    (lambda: Alert("x", of="pages", to="https://a:b"), "which is no address", "https://..."),
+    (lambda: Alert("x", of="pages", to="http://a/ b"), "which is no address", "https://..."),
+    (lambda: Alert("x", of="pages", to=HITS), "goes to topic hits, which is no address", "page"),  # type: ignore[arg-type]
+    (lambda: Alert("x", of="pages", to="command:"), "which names no command", "kappa.toml"),
+    (lambda: Alert("x", of="pages", to="https://me:pw@a"), "a URL with a user in it", "settings"),
+    (
+        lambda: Alert("x", of="pages", to="https://a/?access_token=9"),
+        "a URL with access_token in it",
+        "settings",
+    ),
+    (lambda: Alert("x", of="pages", to="page", on=("begin",)), "has 'begin' among its on", "on"),
+    (lambda: Alert("x", of="pages", to="page", on=()), "has no change among its on", "on"),
+    (lambda: Alert("x", of="pages", to="page", on="insert"), "on='insert'", "on=('insert',)"),
+]
+
+
+@pytest.mark.parametrize(("declare", "said", "hint"), REFUSED, ids=[each[1] for each in REFUSED])
+def test_what_cannot_be_meant_is_refused_with_its_line(
+    declare: Callable[[], Any], said: str, hint: str
+) -> None:
+    with pytest.raises(DeclarationError) as refused:
+        declare()
+
+    assert refused.value.message.startswith(f"{__file__}:")
+    assert said in refused.value.message
+    assert hint in refused.value.hint
+    assert "pw" not in str(refused.value)
+
+
+def test_no_secret_of_an_address_is_shown() -> None:
+    with pytest.raises(DeclarationError) as refused:
+        Alert("x", of="pages", to="https://ada:pw9@example.org")
+
+    assert "pw9" not in str(refused.value)
+
+
+def test_two_pipelines_cannot_have_one_sink(tmp_path: Path) -> None:
+    (tmp_path / "kappa.toml").touch()
+    (tmp_path / "pipelines").mkdir()
+    for name in ("one", "two"):
+        (tmp_path / "pipelines" / f"{name}.py").write_text(
+            "from kappa import *\n"
+            f'T = Topic("{name}", event="x int")\n'
+            f'@pipeline(reads={{"t": T}}, writes=[Table("t_{name}", keys=("x",),'
+            f' fold={{"n": count()}}), Sink("out", of="t_{name}")])\n'
+            f'def p_{name}(t):\n    return {{"t_{name}": t}}\n',
+            encoding="utf-8",
+        )
+
+    with pytest.raises(DeclarationError, match="sink out is declared by pipeline p_two and by"):
+        load_pipelines(tmp_path)

@@ -1,0 +1,103 @@
+"""An alert in a world of builds that fold by hand, with a scripted channel or a URL.
+
+As a program it delivers what is due to a URL, and ends: `python delivering.py ROOT URL`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from receiver import SECRET
+
+from kappa.declare.alert import AlertBirth
+from kappa.state.store import Store
+from serving.alerts.channel import RECEIVED, Attempted, Channel, Outcome
+from serving.alerts.delivery import AlertDelivery
+from serving.alerts.message import Message
+from serving.alerts.patience import Rules
+from serving.alerts.signature import keys_of
+from serving.alerts.webhook import Webhook
+from serving.query.query import answer
+
+if TYPE_CHECKING:
+    from changing import ChangingWorld
+
+DOWN = Attempted(Outcome.AGAIN, "down")
+GONE = Attempted(Outcome.REFUSED, "gone")
+ALERT = AlertBirth("cities", "cities", "page")
+Rows = list[dict[str, Any]]
+
+
+@dataclass
+class Scripted:
+    """A channel whose outcomes a test scripts; it keeps what it received."""
+
+    attempts: list[Attempted] = field(default_factory=list)
+    usual: Attempted = RECEIVED
+    tried: list[Any] = field(default_factory=list)
+    received: list[Any] = field(default_factory=list)
+
+    def send(self, message: Message) -> Attempted:
+        """Keeps a message."""
+        body = json.loads(message.body)
+        self.tried.append(body)
+        found = self.attempts.pop(0) if self.attempts else self.usual
+        if found.outcome is Outcome.RECEIVED:
+            self.received.append(body)
+        return found
+
+
+def delivery(
+    world: ChangingWorld, channel: Channel, alert: AlertBirth = ALERT, **rules: Any
+) -> AlertDelivery:
+    """Returns the delivery of an alert, as a process that begins has it."""
+    return AlertDelivery(
+        world.store, alert, channel, Rules(**rules), clock=lambda: world.now, draw=lambda: 1.0
+    )
+
+
+def settle(each: AlertDelivery) -> float | None:
+    """Steps until nothing is to be done at once."""
+    for _ in range(10_000):
+        if (due := each.step()) != 0.0:
+            return due
+    raise AssertionError("it never ends")
+
+
+def known(store: Store, table: str = "cities") -> Rows:
+    """Returns the rows of a served table."""
+    found = answer(store, f"from {table}")
+    rows = (dict(zip(found.columns, row, strict=True)) for row in found.rows)
+    return sorted(rows, key=str)
+
+
+def applied(rows: Rows, messages: list[Any]) -> Rows:
+    """Applies messages to rows, as a receiver does that keeps a copy of the table of cities."""
+    there = {row["city"]: row for row in rows}
+    for each in messages:
+        city = each["key"]["city"]
+        assert each["before"] == there.get(city), each
+        assert (each["op"] == "insert") == (city not in there), each
+        assert (each["op"] == "delete") == (each["after"] is None), each
+        if each["after"] is None:
+            del there[city]
+        else:
+            there[city] = each["after"]
+    return sorted(there.values(), key=str)
+
+
+def once(messages: list[Any]) -> list[Any]:
+    """Returns messages without their repeats, which are the same to the last letter."""
+    found = dict[str, Any]()
+    for each in messages:
+        assert found.setdefault(each["id"], each) == each
+    return list(found.values())
+
+
+if __name__ == "__main__":
+    webhook = Webhook(sys.argv[2], keys_of(SECRET), timeout_seconds=10)
+    settle(AlertDelivery(Store(Path(sys.argv[1])), ALERT, webhook, Rules()))

@@ -1,0 +1,122 @@
+"""A dumb consumer of a sink's topic, and a courier in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import groupby
+from pathlib import Path
+
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+from house import HOUSE
+
+from kappa.broker.broker import Broker
+from kappa.log.client import Log
+from kappa.log.reader import Record
+from kappa.state.store import Store
+from serving.changes.filter import Filter
+from serving.changes.follow import Follower
+from serving.courier.resync import CURSOR
+
+PATIENCE_SECONDS = 90.0
+# Nobody sets it.
+_PAUSE = threading.Event()
+
+
+def records_of(log: Log, topic: str) -> list[Record]:
+    """Returns the records that a read-committed consumer of a topic gets, in order."""
+    if log.facts(topic) is None:
+        return []
+    return list(log.records([topic], log.beginning([topic]), log.end([topic])))
+
+
+def rows_of_topic(log: Log, topic: str) -> dict[str, str]:
+    """Returns the newest value of each key."""
+    rows: dict[str, str] = {}
+    for record in records_of(log, topic):
+        assert record.key is not None
+        if record.value is None:
+            rows.pop(record.key.decode(), None)
+        else:
+            rows[record.key.decode()] = record.value.decode()
+    return rows
+
+
+def served_records(store: Store, table: str, chosen: Filter | None = None) -> dict[str, str]:
+    """Returns what a topic has to have: the records of a served table's snapshot."""
+    with Follower(store, table, chosen=chosen).next() as snapshot:
+        assert snapshot is not None
+        return {key: value for key, value in snapshot.messages(chosen) if value is not None}
+
+
+def cursor_of(record: Record) -> str:
+    """Returns the cursor of the change set that a record is of."""
+    return {name: value or b"" for name, value in record.headers}[CURSOR].decode()
+
+
+def ensure_sent_once(log: Log, topic: str) -> list[str]:
+    """Returns the cursors of a topic of one partition, in order: each key once, no set in two."""
+    records = records_of(log, topic)
+    times = Counter((record.key, cursor_of(record)) for record in records)
+    cursors = [cursor for cursor, _ in groupby(map(cursor_of, records))]
+    assert max(times.values(), default=1) == 1
+    assert len(set(cursors)) == len(cursors)
+    return cursors
+
+
+def wait_for(reached: Callable[[], bool], what: str = "it") -> None:
+    """Waits until something is so."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not reached():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        _PAUSE.wait(0.05)
+
+
+def courier_command(project: Path, root: Path, bootstrap_servers: str) -> list[str]:
+    """Returns the command line of a courier."""
+    return [
+        *(sys.executable, "-P", "-m", "serving.courier.courier"),
+        *("--project", str(project), "--root", str(root), "--bootstrap", bootstrap_servers),
+    ]
+
+
+@contextmanager
+def courier(
+    project: Path, root: Path, bootstrap_servers: str, *, fail: str = ""
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Runs a courier within a block, which dies at a failpoint if one is named."""
+    (project / "kappa.toml").touch()
+    with (root / "courier.log").open("ab") as output:
+        process = subprocess.Popen(
+            courier_command(project, root, bootstrap_servers),
+            cwd=HOUSE,
+            env={**os.environ, "KAPPA_FAIL": fail},
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def set_option(broker: Broker, topic: str, name: str, value: str) -> None:
+    """Sets an option of a topic."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    for done in admin.incremental_alter_configs([resource]).values():
+        done.result(30)
