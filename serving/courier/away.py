@@ -15,7 +15,7 @@ _LATE_SECONDS, _PATIENCE_SECONDS = 10.0, 5.0
 
 @contextmanager
 def told_while_away(log: Log, tell: Callable[[Unreachable], None]) -> Iterator[None]:
-    """Tells of a broker that does not answer for as long as the block takes."""
+    """Reports a broker that does not answer, for as long as the block takes."""
     over = threading.Event()
 
     def look() -> None:

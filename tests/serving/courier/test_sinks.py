@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from changing import ChangingWorld
+from examples import examples
 from losing import Restarted
 from sinking import (
     courier,
@@ -71,12 +72,13 @@ def error_of(world: ChangingWorld, sink: SinkBirth) -> str:
     return getattr(read_state(world.store, sink.topic), "error", "")
 
 
+@pytest.mark.law
 def test_a_topic_follows_slices_promotes_and_undos_and_nothing_is_sent_twice(
     log: Log, broker: Broker, world: ChangingWorld, sink: SinkBirth, tmp_path: Path, root: Path
 ) -> None:
     with courier(tmp_path, root, broker.bootstrap_servers):
         ensure_has_all(log, world, sink)
-        for step in range(12):
+        for step in range(examples(12).max_examples):
             world.fold()
             if step % 3 == 2:
                 world.serve(1 - world.builds.index(world.live), asked=step % 2 == 0)
