@@ -27,6 +27,7 @@ from replay.rollout.numbered import numbered
 from replay.rollout.rollout import Rollout
 from replay.rollout.show import code_of, left_text, serving_in, shown
 from replay.rollout.state import State
+from serving.courier.sink_status import sink_statuses
 from serving.http import login, static
 from serving.http.problem import HttpError
 from serving.pin.past import AtGeneration
@@ -54,6 +55,7 @@ def overview(request: Request) -> Response:
         cards=found,
         status=status,
         broker=desk.here.bootstrap_servers,
+        sinks=sink_statuses(desk.here.store, now.timestamp()),
         deeds={
             each.pipeline: (
                 *undo_deed(state, each.pipeline),

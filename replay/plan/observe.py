@@ -35,6 +35,7 @@ from replay.preflight.readable import read_samples
 from replay.rollout.fold import fold
 from replay.rollout.libraries import installed_libraries
 from replay.rollout.state import State
+from serving.courier.sink_state import read_state
 
 if TYPE_CHECKING:
     from kappa.log.client import Log
@@ -139,6 +140,7 @@ def _log_facts(
         bytes=partition_bytes(store.folder, names) if settings.runs_broker else {},
         archived=archived,
         topics_beginning=beginning,
+        others=frozenset(name for name in sinks if _has_others(store, log, name)),
     )
 
 
@@ -193,6 +195,12 @@ def _bytes_of(store: Store, build: str) -> int:
             # Its job deletes files meanwhile.
             continue
     return taken
+
+
+def _has_others(store: Store, log: Log, topic: str) -> bool:
+    """Returns True if a topic has records, and no sink of this root has ever sent one."""
+    known = read_state(store, topic)
+    return (known is None or not known.written) and log.end([topic]) != log.beginning([topic])
 
 
 def _rows(store: Store, sink: Sink) -> int | None:

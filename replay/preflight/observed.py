@@ -48,7 +48,8 @@ class Declared:
 class LogFacts:
     """The broker's facts about the declared topics that exist.
 
-    Of topics of sinks it has `partitions` and `configs` alone.
+    Of topics of sinks it has `partitions` and `configs` alone. `others` are those of them that have
+    records which no sink of this root has sent.
 
     `beginning` is that of the log that topics and their archives form together. `archived` are the
     marks of those archives. `topics_beginning` is what the broker still has. `hour_ago` is where
@@ -65,6 +66,7 @@ class LogFacts:
     bytes: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     archived: tuple[ArchiveMark, ...] = ()
     topics_beginning: Offsets = field(default_factory=Offsets)
+    others: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,13 @@ def sink_findings(pipeline: Pipeline, log: LogFacts) -> Iterator[Finding]:
                 "give the topic cleanup.policy=compact, or the sink another topic",
                 finding_name(sink),
             )
+        if sink.name in log.others:
+            yield Finding(
+                f"topic {sink.name} has records that no sink has sent: the sink of {sink.source} "
+                "deletes the keys that its table lacks",
+                "give the sink a topic of its own",
+                finding_name(sink),
+            )
         if there != sink.partitions:
             yield Finding(
                 f"topic {sink.name} has {there} partitions, and {sink.source} declares "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from itertools import chain
 
 from kappa.base.errors import KappaError
 from kappa.log.client import Log
@@ -47,11 +46,6 @@ def differing(there: dict[bytes, bytes], rows: Iterable[Message]) -> Iterator[Me
         if value is not None and known != _digest(value):
             yield key, value
     yield from ((key, None) for key in there)
-
-
-def beginning_with(first: Message, rest: Iterable[Message]) -> Iterator[Message]:
-    """Yields a message that was taken from an iterator, then the others."""
-    return chain((first,), rest)
 
 
 def _digest(value: bytes) -> bytes:

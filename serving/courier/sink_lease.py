@@ -79,14 +79,18 @@ class SinkLease:
         """Makes the lease on a cursor longer, if it is due."""
         ensure_renewed(self._store, self._id(cursor), now=self._clock(), seconds=self._keep_seconds)
 
-    def release_others(self, cursor: Cursor) -> None:
-        """Lets go of what other positions of the sink have needed."""
-        kept = lease_name(self._id(cursor))
+    def release(self, cursor: Cursor) -> None:
+        """Lets go of what a cursor needed: the sink has gone on from there."""
+        failpoint("sink.before_release")
+        self._store.delete(lease_name(self._id(cursor)))
+        failpoint("sink.after_release")
+
+    def release_others(self, cursor: Cursor | None) -> None:
+        """Lets go of what other positions of the sink needed, such as one of a dead courier."""
+        kept = None if cursor is None else lease_name(self._id(cursor))
         for name in self._store.names("leases"):
             if name.startswith(lease_name(self._prefix).removesuffix(".json")) and name != kept:
-                failpoint("sink.before_release")
                 self._store.delete(name)
-                failpoint("sink.after_release")
 
     def _id(self, cursor: Cursor) -> str:
         return f"{self._prefix}{_digest(str(cursor))}"

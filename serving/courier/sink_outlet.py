@@ -11,15 +11,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 
 from msgspec.structs import replace
 
 from kappa.base.clock import now
 from kappa.base.errors import KappaError
-from kappa.base.failpoint import failpoint
-from kappa.declare.parts.topic_kind import TopicKind
 from kappa.declare.sink import SinkBirth
-from kappa.declare.topic import Topic
 from kappa.log.client import Log
 from kappa.log.transactions import Fenced, Transactions
 from kappa.state.build import Birth, read_birth
@@ -27,11 +26,13 @@ from kappa.state.store import Store
 from serving.changes.change_set import ChangeSet, Kind
 from serving.changes.filter import Filter
 from serving.changes.follow import Follower
+from serving.courier.away import told_while_away
 from serving.courier.outlet import served_outlets
-from serving.courier.resync import CURSOR, Message, beginning_with, differing, rows_in
+from serving.courier.resync import CURSOR, Message, differing, rows_in
 from serving.courier.sink_lease import SinkLease
 from serving.courier.sink_position import SinkPosition, part_of
 from serving.courier.sink_state import Sent, SinkState, put_state, read_state
+from serving.courier.sink_topic import ensure_topic, is_let
 from serving.reader.reader import Limits
 
 _LOOK_SECONDS = 0.25
@@ -108,14 +109,14 @@ class SinkOutlet:
     def _deliver(self, birth: Birth, sink: SinkBirth, stop: threading.Event) -> None:
         """Follows the table until asked to stop, or until the sink is served no more."""
         self._state = replace(self._state, table=sink.of, pipeline=birth.pipeline, state="starts")
-        topic_id = self._ensure_topic(birth, sink)
+        topic_id = ensure_topic(self._means.log, birth, sink)
         with self._means.log.transactions(self._topic) as transactions:
             position = SinkPosition.parse(transactions.begin())
             if position is None or position.topic_id != topic_id or self._is_compared:
                 position = None
             else:
                 self._lease.resume(position.cursor)
-                self._lease.release_others(position.cursor)
+            self._lease.release_others(None if position is None else position.cursor)
             self._position = position
             follower = Follower(
                 self._means.store,
@@ -173,7 +174,9 @@ class SinkOutlet:
             for key, value in change_set.messages(chosen)
         )
         if is_compared:
-            rows = differing(rows_in(self._means.log, self._topic, take_over=_is_let(birth)), rows)
+            rows = differing(
+                rows_in(self._means.log, self._topic, take_over=is_let(birth, self._topic)), rows
+            )
         messages = iter(rows)
         first = next(messages, None)
         is_due = (
@@ -184,12 +187,14 @@ class SinkOutlet:
         if first is None and not is_due:
             return
         self._lease.keep(head.cursor)
-        counted = _Counted(messages if first is None else beginning_with(first, messages))
+        counted = _Counted(chain(() if first is None else (first,), messages))
         position = SinkPosition(head.cursor, part, topic_id)
-        transactions.send(counted, {CURSOR: str(head.cursor).encode()}, str(position))
+        with told_while_away(self._means.log, partial(self._fail, state="retries")):
+            transactions.send(counted, {CURSOR: str(head.cursor).encode()}, str(position))
         self._position, self._sent_at = position, time.monotonic()
         self._is_compared = False
-        self._lease.release_others(head.cursor)
+        if known is not None and known.cursor != head.cursor:
+            self._lease.release(known.cursor)
         # A long transaction may have outlasted the follower's own lease.
         self._lease.resume(head.cursor)
         self._sent(change_set, counted)
@@ -211,30 +216,6 @@ class SinkOutlet:
             self._state = replace(self._state, current_at=self._means.clock())
         if at - self._put_at > _STATE_SECONDS or self._state.error:
             self._show("follows")
-
-    def _ensure_topic(self, birth: Birth, sink: SinkBirth) -> str:
-        """Makes the topic if there is none; returns its id. Refuses one that would lose rows."""
-        log, name = self._means.log, self._topic
-        facts = log.facts(name)
-        if facts is None:
-            failpoint("sink.before_topic")
-            # What is in it is nobody's event: its key alone matters.
-            made = Topic(
-                name,
-                event="key string",
-                key="key",
-                kind=TopicKind.COMPACTED,
-                partitions=sink.partitions,
-            )
-            facts = log.create(made)
-            failpoint("sink.after_topic")
-        policy = log.config(name).get("cleanup.policy", "")
-        if policy != "compact" and not _is_let(birth):
-            raise KappaError(
-                f"topic {name} has cleanup.policy={policy}: rows would be deleted by their age",
-                hint="give the topic cleanup.policy=compact, or the sink another topic",
-            )
-        return facts.id
 
     def _sent(self, change_set: ChangeSet, counted: _Counted) -> None:
         head = change_set.head
@@ -290,8 +271,3 @@ class _Counted:
             else:
                 self.written += 1
             yield message
-
-
-def _is_let(birth: Birth) -> bool:
-    """Returns True if the deploy of a build has let its sinks' topics through."""
-    return any(each.startswith("sink:") for each in birth.accepted)

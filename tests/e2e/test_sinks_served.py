@@ -1,4 +1,4 @@
-"""A sink of a real platform: deployed, promoted, undone, killed, retired, and read downstream."""
+"""A sink on a real platform: promoted, undone, killed, retired, and read downstream."""
 
 from __future__ import annotations
 

@@ -37,6 +37,8 @@ from replay.rollout.fold import fold
 from replay.run.serve import serve
 from replay.status.metrics import Seen, metrics_text
 from replay.status.status import BuildStatus, Status
+from serving.courier.sink_state import SinkState
+from serving.courier.sink_status import SinkStatus
 from serving.sandbox.question import Allowance
 
 pytestmark = pytest.mark.slow
@@ -379,6 +381,12 @@ def test_metrics_have_the_names_and_labels_that_boards_know() -> None:
             {("flights", "no_json"): 4},
             supervised=True,
             alerts={"late": (5, 1, 2)},
+            sinks=(
+                SinkStatus(
+                    SinkState("out", "t", "web", "follows", written=7, error="no"), "follows", 2.5
+                ),
+                SinkStatus(SinkState("new", "t", "web", "starts"), "starts", None),
+            ),
         ),
         NOW,
     )
@@ -397,6 +405,10 @@ def test_metrics_have_the_names_and_labels_that_boards_know() -> None:
     assert 'kappa_freshness_seconds{pipeline="fli\\"ghts\\n",build="b0",role="idle"} 0\n' in told
     assert 'kappa_rejects{pipeline="flights",reason="no_json"} 4\n' in told
     assert "kappa_promotes_total 1\n" in told
+    assert 'kappa_sink_records_total{sink="out",what="written"} 7\n' in told
+    assert 'kappa_sink_behind_seconds{sink="out"} 2.5\n' in told
+    assert 'kappa_sink_behind_seconds{sink="new"}' not in told
+    assert 'kappa_sink_failing{sink="out"} 1\nkappa_sink_failing{sink="new"} 0\n' in told
     assert 'kappa_paused{pipeline="fli\\"ghts\\n",build="b0",role="idle"} 1\n' in told
     assert 'kappa_paused{pipeline="fli\\"ghts\\n",build="b1",role="live"} 0\n' in told
     assert "kappa_generation 1\n" in told

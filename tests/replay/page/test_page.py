@@ -6,6 +6,7 @@ It offers no others, and escapes all text that strangers have written.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -24,9 +25,11 @@ from msgspec import structs
 from page_world import EVIL, ROWS, World
 
 from kappa.base.errors import Conflict
+from kappa.declare.sink import SinkBirth
 from kappa.journal.events import Abandoned, CaughtUp, Event, Failed, PromoteAsked, Staged
 from kappa.journal.pause import Pause
 from kappa.journal.service import Paused, PipelineRetired
+from kappa.state.build import folder, put_birth, read_birth
 from kappa.state.frontier import Frontiers
 from kappa.state.kept import read_kept
 from kappa.state.lease import Lease, Pin
@@ -39,11 +42,13 @@ from replay.page.rollout import deeds_of, rollout_view, service_deeds
 from replay.page.timeline import timeline
 from replay.page.topic import Paces, as_text, newest_records
 from replay.page.trail import Step, rate_of, rates
+from replay.rollout.current import current_state
 from replay.rollout.fold import fold
 from replay.status import space
 from replay.status.status import BuildStatus, observe_status
 from replay.status.status_text import status_heading, status_listing
 from replay.verify import diff
+from serving.courier.sink_state import SinkState, put_state
 from serving.http import events, token
 from serving.http.gate import Bounds
 from serving.http.headers import joined
@@ -173,6 +178,29 @@ def test_the_overview_tells_what_serves_what_is_kept_and_what_is_on_its_way(
         each for each in page.all("a") if each.get("class") == "button main"
     ).items()
     assert any("data-chart" in each for each in page.all("div"))
+
+
+def test_the_overview_shows_sinks_with_what_they_sent_or_why_they_do_not(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.lives()
+    served = current_state(world.store).serving["web"]
+    birth = read_birth(world.store, served)
+    sinks = (SinkBirth("pages", "page_hits"), SinkBirth("<b>", "page_hits"))
+    world.store.delete(f"{folder(served)}/birth.json")
+    put_birth(world.store, structs.replace(birth, sinks=sinks))
+    sent = SinkState("pages", "page_hits", "web", "follows", written=1200, deleted=3)
+    for each in (sent, SinkState("<b>", "page_hits", "web", "retries", error="no <i> answers")):
+        put_state(world.store, each)
+    with serving(world) as server:
+        overview = got(server, "/")
+        asked = json.loads(server.ask("GET", "/api/v1/sinks").body)
+
+    assert "Sink pages of page_hits: 1,200 rows written, 3 deleted" in overview.text
+    assert "Sink <b> of page_hits: no <i> answers" in overview.text
+    assert [(each["sink"], each["state"], each["written"]) for each in asked] == [
+        ("<b>", "waits", 0),
+        ("pages", "waits", 1200),
+    ]
 
 
 def test_the_overview_shows_a_first_build_before_it_serves(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from kappa.state.store import Store
 from replay.plan.make_plan import make_plan
 from replay.plan.plan import Change, Plan
 from replay.preflight.declared import _refuse_unfit
+from replay.preflight.finding import Accepting
 from replay.preflight.observed import Declared
 from replay.rollout.current import current_state
 from replay.stage.stage import stage
@@ -105,6 +106,19 @@ def test_a_topic_that_would_lose_rows_is_refused(
     assert [(each.name, said in each.message) for each in refusals] == (
         [(name, True)] if said else []
     )
+
+
+def test_a_topic_with_records_of_others_is_refused_until_it_is_let_through() -> None:
+    facts = log()
+    there = {**facts.partitions, "out": 1}
+    facts = replace(facts, partitions=there, others=frozenset({"out"}))
+    (refused,) = planned(V2, log=facts).refusals
+    seen = replace(observed(V2, journal=SERVES, births=(born("a", V1),)), log=facts)
+    plan = make_plan(seen, accepting=Accepting(allowed={"sink:out": "it is ours"}))
+
+    assert (refused.name, "records that no sink has sent" in refused.message) == ("sink:out", True)
+    assert plan.refusals == ()
+    assert plan.steps[0].accepted[0].startswith("sink:out: topic out has records")
 
 
 def test_a_sink_of_another_pipeline_is_refused() -> None:

@@ -48,7 +48,7 @@ def run_loop(folder: Path, ticks: Ticks) -> list[str]:
         jobs=frozenset(),
     )
     _loop(
-        *(Store(folder.as_uri()), well, ticks, well, well, (well, well)),
+        *(Store(folder.as_uri()), well, ticks, well, well, (well, well, well)),
         *(well, well, said.append, ticks),
     )
     return said
@@ -63,7 +63,7 @@ def test_an_error_of_the_machine_is_reported_once_and_the_loop_goes_on(tmp_path:
 
 
 @pytest.mark.parametrize("has_space", [True, False])
-def test_on_a_full_disk_jobs_and_archiver_rest(
+def test_on_a_full_disk_jobs_archiver_and_courier_rest(
     tmp_path: Path, has_space: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     did: list[object] = []
@@ -89,15 +89,16 @@ def test_on_a_full_disk_jobs_and_archiver_rest(
         ticks,
         platform,
         platform,
-        (http, platform),
+        (http, platform, platform),
         platform,
         platform,
         did.append,
         ticks,
     )
 
-    # The broker, the jobs, the archiver.
-    assert did[:3] == ([True, ["shop-1"], "started"] if has_space else [False, [], "ended"])
+    # The broker, the jobs, the archiver, the courier.
+    child = "started" if has_space else "ended"
+    assert did[:4] == [has_space, ["shop-1"] if has_space else [], child, child]
 
 
 def test_a_platform_that_cannot_be_announced_goes_on_and_is_announced_later(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from changing import ChangingWorld
+from examples import examples
+from losing import Restarted
 from sinking import (
     courier,
     cursor_of,
@@ -66,12 +68,17 @@ def ensure_has_all(log: Log, world: ChangingWorld, sink: SinkBirth) -> None:
     wait_for(lambda: has_all(log, world, sink), f"topic {sink.topic}")
 
 
+def error_of(world: ChangingWorld, sink: SinkBirth) -> str:
+    return getattr(read_state(world.store, sink.topic), "error", "")
+
+
+@pytest.mark.law
 def test_a_topic_follows_slices_promotes_and_undos_and_nothing_is_sent_twice(
     log: Log, broker: Broker, world: ChangingWorld, sink: SinkBirth, tmp_path: Path, root: Path
 ) -> None:
     with courier(tmp_path, root, broker.bootstrap_servers):
         ensure_has_all(log, world, sink)
-        for step in range(12):
+        for step in range(examples(12).max_examples):
             world.fold()
             if step % 3 == 2:
                 world.serve(1 - world.builds.index(world.live), asked=step % 2 == 0)
@@ -187,6 +194,25 @@ def test_a_later_courier_fences_the_earlier_one_which_sends_no_more(
         for thread in threads:
             thread.join()
     ensure_sent_once(log, sink.topic)
+
+
+def test_a_broker_that_is_away_is_told_of_and_the_sink_goes_on_when_it_is_back(
+    kafka: Restarted, world: ChangingWorld, sink: SinkBirth, tmp_path: Path, root: Path
+) -> None:
+    with courier(tmp_path, root, kafka.broker.bootstrap_servers):
+        ensure_has_all(kafka.log, world, sink)
+        kafka.broker.stop()
+        world.fold()
+        wait_for(
+            lambda: "no Kafka broker answers" in error_of(world, sink), "the error of the broker"
+        )
+        world.serve(1, asked=False)
+        world.fold()
+        kafka.start()
+        ensure_has_all(kafka.log, world, sink)
+        wait_for(lambda: not error_of(world, sink), "the end of the error")
+
+    ensure_sent_once(kafka.log, sink.topic)
 
 
 def test_a_topic_that_was_deleted_is_made_again_with_all_rows(
