@@ -35,7 +35,7 @@ from serving.alerts.outbox import (
     settle_asked,
 )
 from serving.alerts.patience import Rules, next_attempt
-from serving.changes.change_set import ChangeCounts, ChangeSet, Kind
+from serving.changes.change_set import ChangeCounts, ChangeSet
 from serving.changes.cursor import Cursor
 from serving.changes.filter import Filter
 from serving.changes.follow import Follower
@@ -226,13 +226,22 @@ class AlertDelivery:
     ) -> tuple[tuple[Message, ...], Missed | None]:
         """Returns the messages of a change set, and what was missed before it."""
         alert, head = self._alert, change_set.head
-        if head.kind is Kind.RESET and self._outbox is not None:
-            missed = Missed(self._outbox.at, now)
+        since = self._missed_since() if head.starts_over else None
+        if since is not None:
+            missed = Missed(since, now)
             return (missed_message(alert, head, since=missed.since, now=now),), missed
         if head.starts_over:
             return (), None
         lines = change_set.lines(self._chosen)
         return row_messages(alert, head, counts, lines, most=self._rules.most, now=now), None
+
+    def _missed_since(self) -> float | None:
+        """Returns when the place was last put that is lost, or None if there was none yet."""
+        if self._outbox is not None:
+            return self._outbox.at
+        # The outbox could not be read: this is about when it was made.
+        progress = self._progress
+        return max(progress.first_tried_at, progress.delivered_at or 0.0) or None
 
     def _put_outbox(
         self,
@@ -243,7 +252,7 @@ class AlertDelivery:
     ) -> None:
         before = self._outbox
         outbox = Outbox(
-            1 if before is None else before.number + 1,
+            1 + (self._progress.outbox if before is None else before.number),
             str(change_set.head.cursor),
             now,
             messages,

@@ -2,7 +2,8 @@
 
 The outbox has the messages of one change set, and the cursor at which the next one begins: so one
 put both takes a change set and lets go of the one before. The progress may be lost, as by a power
-loss: then the messages of the outbox are sent again.
+loss: then the messages of the outbox are sent again. An outbox that cannot be read is moved aside,
+and the alert has missed what followed.
 """
 
 from __future__ import annotations
@@ -72,9 +73,9 @@ class _Again(Struct, frozen=True):
     format: int = 1
 
 
-_OUTBOX = Documents(Outbox)
+_OUTBOX = Documents(Outbox, derived=True)
 _PROGRESS = Documents(AlertProgress, derived=True, synced=False)
-_DEAD = Documents(DeadLetter)
+_DEAD = Documents(DeadLetter, derived=True)
 _AGAIN = Documents(_Again, derived=True)
 
 

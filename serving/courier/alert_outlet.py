@@ -33,10 +33,14 @@ class AlertOutlet:
     def run(self, stop: threading.Event) -> bool:
         """Delivers what is served, until asked to stop or the alert is served no more."""
         while not stop.is_set():
-            alert = self._declared()
-            if alert is None:
-                break
-            self._deliver(alert, stop)
+            try:
+                alert = self._declared()
+                if alert is None:
+                    break
+                self._deliver(alert, stop)
+            except (KappaError, OSError) as error:
+                self._tell(error)
+                stop.wait(_LONGEST_SECONDS)
         return True
 
     def _declared(self) -> AlertBirth | None:
@@ -65,7 +69,10 @@ class AlertOutlet:
             except (KappaError, OSError) as error:
                 due = min(_LONGEST_SECONDS, _FIRST_SECONDS * 2.0 ** min(failures, 10))
                 failures += 1
-                self._tell(delivery, error)
+                self._tell(error)
+                # A disk that is full was just told of.
+                with suppress(KappaError, OSError):
+                    delivery.report(str(error))
                 stop.wait(due)
                 continue
             if due is None:
@@ -73,10 +80,7 @@ class AlertOutlet:
             else:
                 stop.wait(min(due, _LOOK_SECONDS))
 
-    def _tell(self, delivery: AlertDelivery, error: KappaError | OSError) -> None:
+    def _tell(self, error: KappaError | OSError) -> None:
         if str(error) != self._told:
             self._told = str(error)
             print(f"alert {self._name}: {error}", flush=True)
-        # A disk that is full was just told of.
-        with suppress(KappaError, OSError):
-            delivery.report(str(error))

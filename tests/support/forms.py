@@ -42,6 +42,8 @@ from kappa.sums.recorded import JoinedSums
 from kappa.tables.archive import ArchiveMark
 from kappa.tables.archived.stored_archive import LastingVersion
 from kappa.values.tally import Tally
+from serving.alerts.message import Message
+from serving.alerts.outbox import DeadLetter, Missed, Outbox
 
 AT = Offsets({"vögel": {1: 7, 0: 5}, "a": {0: 1}})
 BASE = Base("web-1", "v1", {"a": {"0": 1}}, 3, {"a": {"0": 0}})
@@ -49,6 +51,7 @@ CHECK = Check("hits", "hits > 0", 5, None, "why")
 DIFFERENCE = Difference(
     "hits", 5, None, 1, 2, 3, {"n": 4}, {"n": 0.5}, 6, ("old",), ("new",), {"x": ("int", "bigint")}
 )
+MESSAGE = Message("msg_1", '{"alert": "é"}')
 COUNT = OutcomeCount("a", "rejected", 1, 2)
 RECEIPT = Receipt(
     "web",
@@ -172,6 +175,8 @@ RECORDS: tuple[Any, ...] = (
     Stopped("message", "hint", "2026-01-01T12:00:00.000+00:00", ("a",)),
     JoinedSums({"hits/x.parquet": (10, 20)}),
     LastingVersion(3, {"x.parquet": (10, 20)}),
+    Outbox(3, "1.web-2.4", 1_700_000_000.5, (MESSAGE,), Missed(1.5, 2.5)),
+    DeadLetter(MESSAGE, "why", 2, "2026-01-01T12:00:00.000+00:00"),
     *(JournalRecord(number, event, "at", "me", "id") for number, event in enumerate(EVENTS, 1)),
 )
 MARK = Mark(

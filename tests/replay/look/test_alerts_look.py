@@ -14,7 +14,7 @@ from commands.app import run_command
 from serving.alerts.channel import RECEIVED, Attempted
 from serving.alerts.delivery import AlertDelivery
 from serving.alerts.message import Message
-from serving.alerts.outbox import asked_again, dead_letters
+from serving.alerts.outbox import AlertProgress, asked_again, dead_letters, put_progress
 from serving.alerts.patience import Rules
 
 pytestmark = pytest.mark.slow
@@ -71,6 +71,13 @@ def test_dead_letters_are_sent_again_by_whoever_sends(
     assert sent == ["msg_1"]
     assert dead_letters(world.store, "late") == ()
     assert typed(capsys, "alerts", "retry") == []
+
+
+def test_the_page_asks_again_when_an_alert_has_moved_on(world: World) -> None:
+    before = world.desk.pulse()
+    put_progress(world.store, "busy", AlertProgress(delivered=1))
+
+    assert world.desk.pulse() != before
 
 
 def test_a_retry_says_when_nobody_is_up_to_send(

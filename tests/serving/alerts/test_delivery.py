@@ -236,6 +236,28 @@ def test_a_place_that_was_kept_too_short_is_told(world: ChangingWorld) -> None:
     assert (outbox.missed.since, outbox.missed.until) == (before, since)
 
 
+def test_a_place_that_cannot_be_read_is_moved_aside_and_told(
+    world: ChangingWorld, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alert = delivery(world, channel := Scripted())
+    settle(alert)
+    while not channel.received:
+        world.fold()
+        settle(alert)
+    sent, world.now = world.now, world.now + 60
+    world.store.put("alerts/cities/outbox.json", b"{")
+    settle(alert := delivery(world, channel))
+
+    missed = channel.received[-1]
+    assert (missed["op"], missed["since"]) == ("missed", moment(sent))
+    assert "it was moved to" in capsys.readouterr().err
+    before, number = known(world.store), len(channel.received)
+    while len(channel.received) == number:
+        world.fold()
+        settle(alert)
+    assert applied(before, channel.received[number:]) == known(world.store)
+
+
 def test_waits_double_to_five_minutes_and_end_with_patience() -> None:
     def waits(draw: float, asked: float = 0.0) -> list[float]:
         now, tries, found = 0.0, 0, list[float]()
