@@ -1,4 +1,4 @@
-"""A plugin of pytest: tests import a project's pipelines, and Spark boots once for all of them.
+"""A plugin of pytest: tests find a project's pipelines, and share one Spark that is warm.
 
 pytest finds it by itself where Kappa is installed. A file of tests asks for Spark in one line:
 
