@@ -1,15 +1,26 @@
-"""A plugin of pytest: Spark boots once for all tests of pipelines.
+"""A plugin of pytest: tests find a project's pipelines, and share one Spark that is warm.
 
-pytest finds it by itself where Kappa is installed. A file of tests asks for it in one line:
+pytest finds it by itself where Kappa is installed. A file of tests asks for Spark in one line:
 
     pytestmark = pytest.mark.usefixtures("warm_spark")
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import pytest
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Lets tests import from the project that they are in, as `from pipelines.web import web`."""
+    root = config.rootpath
+    for folder in (root, *root.parents):
+        if (folder / "kappa.toml").is_file():
+            # Last: a file of the project's must not be imported instead of a library of that name.
+            sys.path.append(str(folder))
+            return
 
 
 @pytest.fixture(scope="session")

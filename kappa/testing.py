@@ -18,25 +18,51 @@ fixture `warm_spark` keeps from one test to the next (pytest_plugin.py).
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
-from kappa.base.errors import UsageError
+from kappa.base.errors import Broken, UsageError
+from kappa.declare.parts.described import described
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
 from kappa.engine.children.served_rows import served_rows
 from kappa.engine.children.slicings import LawBroken, hold_to_law, hold_views_to_law
 from kappa.engine.children.some_events import Event, encoded, event_of, some_events
+from kappa.views.changes import SEVERAL_ROWS
 
 __all__ = ["Event", "LawBroken", "law_of_slices", "law_of_views", "some_events", "tables_of"]
 
 # A slice per event of more than so many would take minutes.
 _MOST_SLICES = 64
+P = ParamSpec("P")
+T = TypeVar("T")
+_ONE_EACH = (
+    "in a test, events need ids of their own, as those that send them make them:"
+    ' some_events(..., distinct=("orders.id",))'
+)
 # Given per topic, in the order of the log.
 Events = Mapping[str, Iterable[Event | Mapping[str, Any]]]
 
 
+def _short(check: Callable[P, T]) -> Callable[P, T]:
+    """Makes pytest show the line of the test and the error, and nothing of what is between."""
+
+    @wraps(check)
+    def shortly(*given: P.args, **named: P.kwargs) -> T:
+        __tracebackhide__ = True
+        try:
+            return check(*given, **named)
+        except Broken as error:
+            if SEVERAL_ROWS in error.message:
+                error.hint += f"; {_ONE_EACH}"
+            raise error.with_traceback(None) from None
+
+    return shortly
+
+
+@_short
 def tables_of(pipeline: Pipeline, events: Events) -> dict[str, list[dict[str, Any]]]:
     """Folds events as a job does, and returns the rows that readers see, by table or view.
 
@@ -65,6 +91,7 @@ def tables_of(pipeline: Pipeline, events: Events) -> dict[str, list[dict[str, An
             build.close()
 
 
+@_short
 def law_of_slices(pipeline: Pipeline, events: Events, *, cuts: int = 6, seed: int = 0) -> None:
     """Checks the law of slices for a pipeline on these events, given per topic in their order.
 
@@ -90,6 +117,7 @@ def law_of_slices(pipeline: Pipeline, events: Events, *, cuts: int = 6, seed: in
         )
 
 
+@_short
 def law_of_views(pipeline: Pipeline, events: Events, *, cuts: int = 6, seed: int = 0) -> None:
     """Checks the law of views: at each frontier a maintained view is its query over the tables.
 
@@ -113,18 +141,28 @@ def law_of_views(pipeline: Pipeline, events: Events, *, cuts: int = 6, seed: int
 
         law_of_views(watched, some_events(watched, 6), cuts=2)
     """
+    log = _log(pipeline, events)
     if not any(view.is_maintained for view in pipeline.views):
         raise UsageError(
             f"pipeline {pipeline.name} has no maintained view to hold to the law",
             hint='a view with keys is maintained: View("name", "select ...", keys=("id",))',
         )
-    log = _log(pipeline, events)
     _refuse_no_events(pipeline, log, "views")
     with local_pipeline(pipeline) as local:
         hold_views_to_law(local, log, cuts=cuts, most_slices=_MOST_SLICES, seed=seed)
 
 
 def _log(pipeline: Pipeline, events: Events) -> MemoryLog:
+    if not isinstance(pipeline, Pipeline):
+        raise UsageError(
+            f"a test is given {described(pipeline)}, which is no pipeline",
+            hint="give the function that @pipeline declares: from pipelines.web import web",
+        )
+    if not isinstance(events, Mapping):
+        raise UsageError(
+            f"pipeline {pipeline.name} is given {described(events)}, which is no events by topic",
+            hint=f"give a mapping: {{{pipeline.topics[0].name!r}: [...]}}",
+        )
     log = MemoryLog()
     topics = {topic.name: topic for topic in pipeline.topics}
     for name, found in events.items():

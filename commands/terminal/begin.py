@@ -132,5 +132,7 @@ def _begun(here: Here, made: Plan, *, auto_promote: bool) -> tuple[int, ...]:
             show(line)
 
         ensure_lawful(here.settings, here.store, here.log(), made, say=report)
+    # A minute has passed: what is begun now, nobody would bring on if the supervisor has ended.
+    here.must_run()
     with moving("beginning the rollouts"):
         return stage(here.store, made, auto_promote=auto_promote)

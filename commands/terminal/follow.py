@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from commands.terminal.output import ask_consent, say, show_failure, talk, typed
-from kappa.base.errors import KappaError
+from kappa.base.errors import KappaError, Unreachable
 
 if TYPE_CHECKING:
+    from kappa.log.client import Log
+    from kappa.state.build import Birth
+    from kappa.state.offsets import Offsets
     from replay.look.here import Here
     from replay.rollout.rollout import Rollout
     from replay.rollout.state import State
@@ -34,7 +37,7 @@ def follow_rollout(
     begun = here.state().rollout(id_)
     birth = read_birth(here.store, begun.build)
     try:
-        log = here.log()
+        log, end = _log_of(here, begun, birth)
         steps = follow(
             here.store,
             id_,
@@ -44,7 +47,7 @@ def follow_rollout(
         )
         ended = tell(
             steps,
-            log.end(birth.topic_ids),
+            end,
             talk(),
             known=known,
             end_now=lambda: log.end(birth.topic_ids),
@@ -59,6 +62,23 @@ def follow_rollout(
     if not ended.active:
         print(_outcome(here.state(), ended))
     return ended
+
+
+def _log_of(here: Here, begun: Rollout, birth: Birth) -> tuple[Log, Offsets]:
+    """Returns the broker's client and the end of what a rollout reads.
+
+    Raises Unreachable, which says that the rollout has begun all the same.
+    """
+    try:
+        log = here.log()
+        return log, log.end(birth.topic_ids)
+    except Unreachable as error:
+        raise Unreachable(
+            f"rollout {begun.number} of pipeline {begun.pipeline} has begun, and cannot be "
+            f"followed: {error.message}",
+            hint=f"kappa up -d goes on with it, kappa wait {begun.number} follows it, "
+            f"kappa abandon {begun.number} gives it up",
+        ) from error
 
 
 def _outcome(state: State, ended: Rollout) -> str:

@@ -6,6 +6,7 @@ its own, because it is an independent computation.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import duckdb
@@ -32,6 +33,10 @@ MACHINE_ERRORS = (
 # Errors that a file may cause, which then name it.
 DATA_ERRORS = (duckdb.IOException, duckdb.InvalidInputException, duckdb.SerializationException)
 
+# A column of that name, without quotes and without its table.
+_AT = re.compile(r'(?<!["\w.])at(?!["\w])')
+_CATALOG = re.compile(r'"(pg_|duckdb_|sqlite_|information_schema|pragma_)')
+
 Setting = str | bool | int | float | list[str]
 
 
@@ -45,6 +50,30 @@ def open_exact(config: Mapping[str, Setting] | None = None) -> Connection:
     # Without it, a limit sorts all rows, so queries of readers have it.
     connection.execute("set disabled_optimizers = 'top_n'")
     return connection
+
+
+def told_by(error: Exception) -> tuple[str, list[str]]:
+    """Returns DuckDB's sentence, after the kind of its error, and its hints (candidates).
+
+    Names of its own catalog are left out.
+    """
+    whole = (
+        error.object.decode(errors="replace")
+        if isinstance(error, UnicodeDecodeError)
+        else str(error)
+    )
+    told, _, place = whole.partition("\n\nLINE ")
+    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    message = lines[0] if lines else type(error).__name__
+    hints = [line[0].lower() + line[1:] for line in lines[1:] if not _CATALOG.search(line)]
+    if "syntax error" in message and _AT.search(place):
+        hints = ['at is a word of SQL: write "at", or t.at with its table']
+    return message, hints
+
+
+def without_kind(message: str) -> str:
+    """Returns a sentence of DuckDB's without the kind of error that it begins with."""
+    return message.partition(" Error: ")[2] or message
 
 
 def open_connection(config: Mapping[str, Setting] | None = None) -> Connection:

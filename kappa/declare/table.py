@@ -157,10 +157,10 @@ class Table:
         expiry = expiry_of(f"{source}: table {name}", expire, after)
         if expiry is not None:
             _check_expiry(source, name, expiry, keys if fold else (), latest)
-        if expiry is not None and (step is not None or emitted is not None):
+        if expiry is not None and not (step is None and emitted is None and file is None):
+            how = "folded by a step" if step else "of a file" if file else "emitted"
             raise DeclarationError(
-                f"{source}: table {name} is {'emitted' if step is None else 'folded by a step'},"
-                " and its rows cannot expire",
+                f"{source}: table {name} is {how}, and its rows cannot expire",
                 hint="leave expire and after out; rows of other tables can expire",
             )
         thresholds = thresholds_of(

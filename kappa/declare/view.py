@@ -21,7 +21,8 @@ class View:
     With `keys` the view is maintained: stored, and at every frontier exactly the rows of its query
     over the tables there. `keys` identify a row. Where rows belong together and have no key of
     their own (each bid with its auction), `by` names what they belong to; it is the keys otherwise.
-    A maintained view has `checks`, `max_added`, `max_removed` and `max_changed` as a table has.
+    A maintained view has `checks`, `max_added`, `max_removed` and `max_changed` as a table has. Its
+    rows end with those of its tables, so `expire` and `after` are refused.
 
     Example:
         View("busy_pages", "select page, visits from page_visits where visits > 100")
@@ -47,9 +48,16 @@ class View:
         max_added: float | None = None,
         max_removed: float | None = None,
         max_changed: float | None = None,
+        expire: None = None,
+        after: None = None,
     ) -> None:
         source = Source.of_caller()
         check_name(source, "view", name)
+        if expire is not None or after is not None:
+            raise DeclarationError(
+                f"{source}: view {name} has expire or after, and its rows end with its tables'",
+                hint="let the rows of a table that it reads expire",
+            )
         if not isinstance(sql, str) or not sql.strip():
             given = "no query" if isinstance(sql, str) else f"{described(sql)} for its query"
             raise DeclarationError(

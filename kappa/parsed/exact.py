@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kappa.base.duck import DUCKDB_ERRORS, Connection
+from kappa.base.sql import quoted
 from kappa.parsed.trees import Tree, expanded, is_recursive, sql_of, trees
 
 
@@ -65,6 +66,8 @@ def inexact(duck: Connection, statement: Tree) -> tuple[str, str] | None:
             )
         if (limited := _limited(each)) is not None:
             return limited
+    if _numbers_rows(duck, statement):
+        return "rowid, which numbers rows as they come", "order by what its tables' rows have"
     for select in trees(tree):
         if select.get("type") == "SELECT_NODE":
             for name in _sums_of_doubles(duck, select):
@@ -91,6 +94,22 @@ def _limited(node: Tree) -> tuple[str, str] | None:
     if targets and "ORDER_MODIFIER" not in kinds:
         return "distinct on without an order", "order by what no two rows share"
     return None
+
+
+def _numbers_rows(duck: Connection, statement: Tree) -> bool:
+    """Returns True if a query reads the `rowid` that DuckDB's tables have beside their columns."""
+    if not any(
+        "rowid" in map(str.lower, each.get("column_names", ())) for each in trees(statement)
+    ):
+        return False
+    found = duck.execute("select table_name from duckdb_tables()").fetchall()
+    # The rows of a query have none, unless it is a column's name.
+    read = ", ".join(f"{quoted(name)} as (from main.{quoted(name)})" for (name,) in found)
+    try:
+        duck.sql(f"with {read} select * from ({sql_of(duck, statement)})")
+    except DUCKDB_ERRORS:
+        return True
+    return False
 
 
 def _sums_of_doubles(duck: Connection, select: Tree) -> Iterator[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kappa.base.duck import DUCKDB_ERRORS, Connection, open_connection
+from kappa.base.duck import DUCKDB_ERRORS, Connection, open_connection, told_by, without_kind
 from kappa.base.errors import DeclarationError
 from kappa.base.sql import quoted
 from kappa.declare.options import DELETED
@@ -23,6 +23,8 @@ from kappa.values.columns import Array, Scalar, Struct, Type, parse_type
 from kappa.views.by_change import by_change
 from kappa.views.served import read_sql
 from kappa.views.types import spark_type
+
+_NO_CIRCLE = "a view reads tables, and views that do not read it"
 
 
 def build_tables(
@@ -174,15 +176,20 @@ def _refused(
     """Returns the error of the first view that can never be made."""
     names = {view.name for view in pending}
     for view in pending:
-        others = sorted(names & set(_names_in(duck, view.sql)))
-        if not others:
+        named = _names_in(duck, view.sql)
+        if view.name in named:
             return DeclarationError(
-                f"{view.source}: view {view.name} cannot be read: {refused[view.name]}"
+                f"{view.source}: view {view.name} reads itself", hint=_NO_CIRCLE
+            )
+        if not names & named:
+            message, hints = told_by(refused[view.name])
+            return DeclarationError(
+                f"{view.source}: view {view.name} cannot be read: {without_kind(message)}",
+                hint="; ".join(hints),
             )
     first = pending[0]
     return DeclarationError(
-        f"{first.source}: views {' and '.join(sorted(names))} read each other",
-        hint="a view reads tables, and views that do not read it",
+        f"{first.source}: views {' and '.join(sorted(names))} read each other", hint=_NO_CIRCLE
     )
 
 

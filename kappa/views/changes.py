@@ -15,8 +15,11 @@ from kappa.declare.options import DELETED
 from kappa.state.table import NUMBER, SINCE, TableBirth
 from kappa.tables.parquet import cast_sql
 
-# So many of the keys that several rows have are named.
+# So many of the keys that several rows have are named, and of each so many of its rows.
 _NAMED = 3
+# A longer row is cut in an error.
+_LONGEST = 200
+_QUOTE = text("'")
 
 
 def changes_sql(
@@ -65,18 +68,35 @@ def _unique(view: TableBirth) -> str:
     """Returns a part of the query that has no rows, and fails if keys are not unique."""
     if not view.keys:
         return ""
-    keys = ", ".join(map(quoted, view.keys))
+    keys, kinds = ", ".join(map(quoted, view.keys)), dict(view.columns)
     each = " || ', ' || ".join(
-        f"{text(f'{key}=')} || coalesce({quoted(key)}::varchar, 'null')" for key in view.keys
+        f"{text(f'{key}=')} || coalesce({_shown(key, kinds[key])}, 'null')" for key in view.keys
+    )
+    row = ", ".join(f"{quoted(name)} := {quoted(name)}" for name, _ in view.served)
+    same = " and ".join(
+        f"_new.{name} is not distinct from _few.{name}" for name in map(quoted, view.keys)
     )
     nothing = ", ".join(
         f"null as {quoted(name)}" for name, _ in (*stored_columns(view), (DELETED, ""), (SINCE, ""))
     )
+    # Nothing but the first of these is computed where keys are unique.
     return (
-        f"\nunion all select {nothing} from (select error({text(SEVERAL_ROWS)} || string_agg(each,"
-        f" '; ')) as failed from (select {each} as each from _new group by {keys} having count(*)"
-        f" > 1 limit {_NAMED}) having count(*) > 0) where failed is not null"
+        f"\nunion all select {nothing} from ("
+        f"with _twice as materialized (select {keys} from _new group by {keys} having count(*) > 1)"
+        f", _few as (from _twice order by all limit {_NAMED})"
+        f", _rows as (select _new.*, left(struct_pack({row})::varchar, {_LONGEST}) as _row"
+        f" from _new semi join _few on {same})"
+        f" select error({text(SEVERAL_ROWS)} || string_agg(_each, '; ' order by _each) ||"
+        f" (select case when count(*) > {_NAMED} then '; and ' || (count(*) - {_NAMED}) ||"
+        f" ' keys more' else '' end from _twice)) as failed from (select {each} || ': ' ||"
+        f" array_to_string(list(_row order by _row)[:{_NAMED}], ', ') as _each"
+        f" from _rows group by {keys}) having count(*) > 0) where failed is not null"
     )
+
+
+def _shown(key: str, kind: str) -> str:
+    shown = f"{quoted(key)}::varchar"
+    return f"{_QUOTE} || {shown} || {_QUOTE}" if kind == "string" else shown
 
 
 # The beginning of the error for keys that are not unique.

@@ -9,16 +9,23 @@ from __future__ import annotations
 
 import ast
 import difflib
+import hashlib
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from kappa.code.fingerprint import changed_parts, part_name
 from kappa.code.static.normal_form import Statement
 from kappa.code.static.scan import Module, scan
 from kappa.code.static.sources import PIPELINES, Find, SourceFile
+from kappa.values.csv_text import csv_rows
 
 _CODE = frozenset({"function", "class", "value", "statements", "module"})
 _CONTEXT_LINES = 2
+# As kappa/declare/parts/seed.py declares the rows of a file.
+_SEED = re.compile(r"rows of a file with SHA-256 ([0-9a-f]{64})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +72,9 @@ def _lines(part: str, side: CodeSide, other: CodeSide) -> list[str] | None:
         return []
     kind, _, rest = part.partition(" ")
     if kind not in _CODE:
-        return side.declarations[part].splitlines() if part in side.declarations else None
+        if part not in side.declarations:
+            return None
+        return [_of_file(line, side, other) for line in side.declarations[part].splitlines()]
     path, _, name = (
         rest.rpartition(":") if kind in {"function", "class", "value"} else (rest, "", "")
     )
@@ -81,6 +90,26 @@ def _lines(part: str, side: CodeSide, other: CodeSide) -> list[str] | None:
             for line in ast.unparse(ast.fix_missing_locations(each.node)).splitlines()
         ),
     ]
+
+
+def _of_file(line: str, side: CodeSide, other: CodeSide) -> str:
+    """Returns a line about the rows of a file in words for people, if the side has the file."""
+    found = _SEED.match(line)
+    if found is None:
+        return line
+    for path, content in side.files.items():
+        if hashlib.sha256(content).hexdigest() == found[1]:
+            rows = _rows(content)
+            here = (rows - _rows(other.files.get(path, b""))).total()
+            return (
+                f"{rows.total():,} rows of {path}, {here:,} of them only here, with SHA-256"
+                f" {found[1][:12]}...{line[found.end() :]}"
+            )
+    return line
+
+
+def _rows(content: bytes) -> Counter[tuple[str | None, ...]]:
+    return Counter(tuple(row) for _, row in islice(csv_rows(content), 1, None))
 
 
 def _statements(kind: str, name: str, module: Module) -> tuple[Statement, ...]:

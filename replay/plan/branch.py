@@ -140,11 +140,13 @@ def unlike(born: Birth, declared: Declared, branch: Branch, log: LogFacts) -> It
     )
     for name in sorted(tables.keys() | now.keys()):
         if name not in tables or name not in now:
-            yield refused(f"table {name} {'is new' if name not in tables else 'is gone'}")
+            how = "is new" if name not in tables else "is gone"
+            yield refused(f"{_kind({**tables, **now}[name])} {name} {how}")
         else:
             yield from (
                 refused(
-                    f"the {what} of table {name} changed: {before or 'none'} to {after or 'none'}"
+                    f"the {what} of {_kind(now[name])} {name} changed:"
+                    f" {before or 'none'} to {after or 'none'}"
                 )
                 for what, before, after in _changes(tables[name], now[name])
             )
@@ -170,6 +172,10 @@ def unlike(born: Birth, declared: Declared, branch: Branch, log: LogFacts) -> It
         if lost:
             why = ", and what is remembered of identities follows from all of it"
             yield refused(f"{', '.join(lost)}{why if remembers else ''}")
+
+
+def _kind(table: TableBirth) -> str:
+    return "table" if table.view is None else "view"
 
 
 def _changes(before: TableBirth, after: TableBirth) -> Iterator[tuple[str, str, str]]:

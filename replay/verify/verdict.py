@@ -51,8 +51,11 @@ def exceeded(differences: Iterable[Difference], tables: Iterable[TableBirth]) ->
 
     A difference at its threshold is within it.
     """
+    tables = tuple(tables)
+    views = {table.name for table in tables if table.view is not None}
     return tuple(
-        f"{_percent(difference.share(rows))} of the rows of table {difference.table} were "
+        f"{_percent(difference.share(rows))} of the rows of"
+        f" {'view' if difference.table in views else 'table'} {difference.table} were "
         f"{what}, and {name} is {_percent(limit)}"
         for difference, thresholds in _declared(differences, tables)
         if difference.compared

@@ -38,6 +38,8 @@ _Found = TypeVar("_Found")
 Shown = tuple[object, ...]
 
 _ONE_SELECT = "give one query that reads, such as: select * from page_hits limit 10"
+_SEVERAL = ("this is more than one statement", "pivot looks for its columns by another statement")
+_PIVOT = "name them: pivot ... on kind in ('a', 'b')"
 # How often a late query is interrupted: one interrupt that precedes the query's start is lost.
 _AGAIN_SECONDS = 0.1
 _ROWS_AT_ONCE = 1024
@@ -180,12 +182,13 @@ class Reader:
             what = (
                 "the query is empty"
                 if not statements
-                else "this is more than one statement"
+                else _SEVERAL[statements[0].type != SELECT and "pivot" in sql.lower()]
                 if len(statements) > 1
                 else "this is a statement of the kind "
                 f"{str(statements[0].type).rpartition('.')[2].lower()}"
             )
-            raise UsageError(f"{what}: a snapshot can only be read, by one query", hint=_ONE_SELECT)
+            hint = _PIVOT if what == _SEVERAL[True] else _ONE_SELECT
+            raise UsageError(f"{what}: a snapshot can only be read, by one query", hint=hint)
         return str(statements[0].query).strip().rstrip(";")
 
     def tree(self, sql: str) -> Any:

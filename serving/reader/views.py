@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from kappa.base.errors import KappaError, UsageError
 from kappa.base.sql import quoted
+from kappa.parsed.trees import tables_in
 from kappa.state.table import TableBirth
 from kappa.views.served import read_sql
 from serving.reader.explained import TooMuch
@@ -93,7 +94,10 @@ def _refusals(
     refusals: dict[str, UsageError] = {}
     for name, sql in queries.items():
         try:
-            ensure_repeatable(reader.tree(reader.only_select(sql)), names, columns, what=what)
+            tree = reader.tree(reader.only_select(sql))
+            # One that reads itself is refused for that; to any other its own name is no table.
+            others = names - ({name} - {table for _, table in tables_in(tree)})
+            ensure_repeatable(tree, others, columns, what=what)
         except UsageError as error:
             refusals[name] = error
     return refusals

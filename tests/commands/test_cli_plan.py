@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,6 +35,7 @@ from replay.look.here import Here
 from replay.rollout.fold import fold
 from replay.rollout.rollout import Phase, Rollout
 from replay.rollout.state import State
+from replay.stage.stage import stage
 
 PIPELINE = """
 from kappa import Table, Topic, count, pipeline
@@ -443,6 +445,39 @@ def test_a_saved_plan_needs_somebody_to_walk_it(web: Project) -> None:
 
     assert web.kappa("deploy", "--plan", "plan.json").code == 1
     assert asdict(web.state)["last"] == 0
+
+
+def test_a_supervisor_that_ends_before_the_rollouts_begin_leaves_none(
+    web: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def law(*_: object, **__: object) -> None:
+        web.store.path("run/supervisor.json").unlink()
+
+    monkeypatch.setattr("replay.stage.law.ensure_lawful", law)
+
+    ended = web.kappa("deploy", "--yes")
+
+    assert (ended.code, "kappa is not up" in ended.err) == (1, True)
+    assert web.state.last == 0
+
+
+def test_a_rollout_that_cannot_be_followed_is_said_to_have_begun(
+    web: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def staged(*given: Any, **named: Any) -> tuple[int, ...]:
+        begun = stage(*given, **named)
+        monkeypatch.undo()
+        monkeypatch.chdir(web.folder)
+        web.store.path("run/supervisor.json").unlink()
+        return begun
+
+    monkeypatch.setattr("replay.stage.stage.stage", staged)
+
+    ended = web.kappa("deploy", "--yes")
+
+    assert ended.code == 1
+    assert "rollout 1 of pipeline web has begun, and cannot be followed: kappa is not" in ended.err
+    assert "kappa wait 1 follows it, kappa abandon 1 gives it up" in ended.err
 
 
 def test_what_was_given_up_is_begun_again_with_what_was_let_through(web: Project) -> None:

@@ -178,6 +178,7 @@ def test_a_mistake_in_the_file_names_its_line(
         ('Table("rates", file="huge.csv")', "has at most 16,777,216"),
         ('Table("rates", file=7)', "an int for its file, which is no path"),
         ('Table("rates", file="x.csv", fold={}, latest=VISITS)', "has the rows of a file, and"),
+        ('Table("rates", file="ok.csv", expire="a", after="1 day")', "is of a file, and its rows"),
         ('Table("rates", columns="a int")', "has columns, and no file"),
         ('Table("rates", file="ok.csv", columns=["a"])', "a list for columns"),
         ('Table("rates", file="ok.csv", columns="a array<int>")', "one plain value in each place"),

@@ -83,6 +83,12 @@ def test_a_view_is_made_after_those_it_reads_and_has_the_others_queries_in_its_o
     assert "third" in str(found["last"].view)
 
 
+def test_a_column_may_be_named_rowid() -> None:
+    sql = "select rowid from (select auction as rowid from bids)"
+
+    assert [*born(View("v", sql, by=("rowid",)))] == ["v"]
+
+
 def test_views_that_are_not_maintained_are_no_tables() -> None:
     assert view_births([View("a", "select broken")], TABLES) == ()
 
@@ -103,6 +109,14 @@ def test_views_that_are_not_maintained_are_no_tables() -> None:
         (
             [View("v", "select id, sum(x) as s from auctions group by id", keys=("id",))],
             "sum of a double",
+        ),
+        ([View("v", "select auction, rowid from bids", by=("auction",))], "v has rowid, which"),
+        (
+            [
+                View("v", "select id from w", keys=("id",)),
+                View("w", "select b.ROWID as id from bids b"),
+            ],
+            "v has rowid, which numbers",
         ),
         (
             [
@@ -157,7 +171,11 @@ def test_views_that_are_not_maintained_are_no_tables() -> None:
             [View("v", "select auction from bids tablesample 10%", by=("auction",))],
             "a sample of rows",
         ),
-        ([View("v", "select gone from auctions", keys=("gone",))], "view v cannot be read.*gone"),
+        (
+            [View("v", "select idd from auctions", keys=("idd",))],
+            r'cannot be read: Referenced column "idd" not found .* \(candidate bindings: "id"\)$',
+        ),
+        ([View("v", "select id from v", keys=("id",))], "view v reads itself"),
         ([View("v", "select id from nowhere", keys=("id",))], "view v cannot be read.*nowhere"),
         (
             [
@@ -178,6 +196,10 @@ def test_what_cannot_be_kept_is_refused_with_the_views_line(views: list[View], t
     [
         ({"keys": "id"}, r"keys='id'"),
         ({"keys": ("id", "id")}, "twice among its keys"),
+        (
+            {"expire": "at", "after": "1 day"},
+            "has expire or after, and its rows end with its tables",
+        ),
         ({"by": ("_id",)}, "among its by"),
         ({"keys": ("id",), "by": ("x",)}, "rows belong together by what is no key"),
         ({"checks": ["x > 0"]}, "has checks, and is not maintained"),

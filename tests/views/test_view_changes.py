@@ -85,15 +85,27 @@ def _duck(kind: str) -> str:
     return {"string": "varchar"}.get(kind, kind)
 
 
-def test_several_rows_of_one_key_are_refused_with_the_key() -> None:
-    (view,) = view_births([View("v", "select kind, n from items", keys=("kind", "n"))], (ITEMS,))
+def test_several_rows_of_one_key_are_refused_with_the_first_keys_and_rows() -> None:
+    (view,) = view_births(
+        [View("v", "select kind, n, id from items", keys=("kind", "n"))], (ITEMS,)
+    )
     with open_connection() as duck:
         duck.execute("create table base (id bigint, kind varchar, n bigint)")
-        duck.execute("insert into base values (1, 'a', 1), (2, 'a', 1), (3, 'b', null)")
+        duck.execute("insert into base values (2, '', 1), (1, '', 1), (3, 'b', null), (0, 'a', 9)")
+        duck.execute("insert into base select id, kind, 7 from base where kind in ('a', 'b')")
+        duck.execute("insert into base select id + 4, kind, n from base where kind <> ''")
         duck.execute("create view items as select * from base")
         duck.execute(f"create table stored as select * from ({_none(view)})")
 
-        with pytest.raises(DuckError, match="several rows have the keys kind=a, n=1"):
+        with pytest.raises(DuckError) as refused:
             duck.execute(
                 changes_sql(view, view.view, {"items": "select * from base"}, "from stored", 1)
             ).fetchall()
+
+    assert str(refused.value).endswith(
+        "several rows have the keys"
+        " kind='', n=1: {'kind': '', 'n': 1, 'id': 1}, {'kind': '', 'n': 1, 'id': 2};"
+        " kind='a', n=7: {'kind': a, 'n': 7, 'id': 0}, {'kind': a, 'n': 7, 'id': 4};"
+        " kind='a', n=9: {'kind': a, 'n': 9, 'id': 0}, {'kind': a, 'n': 9, 'id': 4};"
+        " and 2 keys more"
+    )

@@ -17,6 +17,9 @@ from kappa.views.served import least_kept
 # A table's rows: by key if it has keys, else the number of times each occurs.
 FoldedRows = Mapping[tuple[Any, ...], Any]
 
+# A longer value is cut in an error.
+_LONGEST = 200
+
 
 def rows_of(build: Rehearsal, table: TableBirth) -> FoldedRows:
     """Reads the rows of a table as they are compared, without those that are gone.
@@ -63,7 +66,7 @@ def _plain(value: Any) -> Any:
 
 def differences(table: TableBirth, whole: FoldedRows, found: FoldedRows) -> Iterator[str]:
     """Yields a sentence for each difference between the rows of one slice and those of many."""
-    name = table.name
+    name = f"{'table' if table.view is None else 'view'} {table.name}"
     # Rows that are appended have nothing to be compared by but themselves.
     columns = [
         column for column, _ in table.columns if column in dict(table.served) or column == DELETED
@@ -73,18 +76,24 @@ def differences(table: TableBirth, whole: FoldedRows, found: FoldedRows) -> Iter
         match before, after:
             case (dict(), dict()):
                 yield from (
-                    f"table {name}, key {_key_text(row)}, column {column}:"
-                    f" {before[column]!r} and {after[column]!r}"
+                    f"{name}, key {_key_text(row)}, column {column}:"
+                    f" {_cut(before[column])} and {_cut(after[column])}"
                     for column in columns
                     if not table.exactness(column).equal(column, before, after)
                 )
             case (int() | None, int() | None):
                 if (before or 0) != (after or 0):
-                    yield f"table {name} has {before or 0} and {after or 0} times {dict(row)!r}"
+                    shown = {column: value for column, value in row if column[0] != "_"}
+                    yield f"{name} has {before or 0} and {after or 0} times {_cut(shown)}"
             case _:
                 found_how = "not any more" if after is None else "besides"
-                yield f"table {name} has key {_key_text(row)} {found_how}"
+                yield f"{name} has key {_key_text(row)} {found_how}"
 
 
 def _key_text(key: tuple[Any, ...]) -> str:
-    return ", ".join(map(repr, key))
+    return ", ".join(map(_cut, key))
+
+
+def _cut(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."

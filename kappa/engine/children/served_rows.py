@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from kappa.base.duck import DUCKDB_ERRORS, Connection, open_exact
+from kappa.base.duck import DUCKDB_ERRORS, Connection, open_exact, told_by, without_kind
 from kappa.base.errors import DeclarationError
 from kappa.base.sql import quoted
 from kappa.engine.children.rehearsal import Rehearsal
@@ -100,5 +100,5 @@ def _make(duck: Connection, name: str, sql: str) -> str:
     try:
         duck.execute(f"create view {quoted(name)} as {sql}")
     except DUCKDB_ERRORS as error:
-        return str(error) or type(error).__name__
+        return without_kind(told_by(error)[0])
     return ""

@@ -6,18 +6,22 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
+from itertools import count as numbers
 from typing import Any
 
 from kappa.base.errors import UsageError
 from kappa.declare.parts.described import described
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.topic import Topic
-from kappa.values.columns import INTEGERS, Scalar
+from kappa.values.columns import INTEGERS, Scalar, Type
 from kappa.values.some_value import some_of_schema, some_value
 
 _BEGAN = 1_700_000_000_000
 # Milliseconds that pass before an event where a step is woken on time.
 _LEAPS = (0, 0, 0, 60_000, 3_600_000, 86_400_000)
+# Of these each event may have a value of its own.
+_DISTINCT = {Scalar("string"), *map(Scalar, INTEGERS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,9 @@ class Event:
     headers: Sequence[tuple[str, bytes | None]] = ()
 
 
-def some_events(pipeline: Pipeline, count: int, *, seed: int = 0) -> dict[str, list[Event]]:
+def some_events(
+    pipeline: Pipeline, count: int, *, distinct: Sequence[str] = (), seed: int = 0
+) -> dict[str, list[Event]]:
     """Draws `count` random events of each topic that a pipeline reads, in the topic's order.
 
     Nulls, extremes, invalid records and tombstones are among them; values are few, so that keys
@@ -47,13 +53,25 @@ def some_events(pipeline: Pipeline, count: int, *, seed: int = 0) -> dict[str, l
     and after it, if it declares an identity. Hours and days pass between some if a step is woken on
     time. The same `seed` draws the same events.
 
+    `distinct` names fields, as `TOPIC.FIELD`, of which each event has a value of its own: the ids
+    that a view has for its keys. Raises UsageError if one is no text and no whole number.
+
     Example:
-        events = some_events(web, 20, seed=7)
+        events = some_events(web, 20, distinct=("visits.visitor",), seed=7)
         events["visits"].append(Event({"visitor": "ann", "ms": 3}, key="ann"))
     """
     draw = random.Random(seed)  # noqa: S311  # the same events again, and no secret
     leaps = _LEAPS if any(each.ordered and each.ordered.on_time for each in pipeline.tables) else ()
-    return {topic.name: _some_events(topic, draw, count, leaps) for topic in pipeline.topics}
+    given = {name: set[Any]() for name in distinct}
+    for name in given:
+        topic, _, field = name.rpartition(".")
+        found = [each for one in pipeline.topics if one.name == topic for each in one.columns]
+        if not any(each.name == field and each.type in _DISTINCT for each in found):
+            raise UsageError(
+                f"distinct names {name}, which is no text and no whole number of a topic",
+                hint='name fields by topic: distinct=("orders.id",)',
+            )
+    return {topic.name: _some_events(topic, draw, count, leaps, given) for topic in pipeline.topics}
 
 
 def event_of(topic: Topic, given: object) -> Event:
@@ -84,18 +102,23 @@ def encoded(value: Any) -> bytes | None:
 
 
 def _some_events(
-    topic: Topic, draw: random.Random, count: int, leaps: Sequence[int]
+    topic: Topic,
+    draw: random.Random,
+    count: int,
+    leaps: Sequence[int],
+    given: Mapping[str, set[Any]],
 ) -> list[Event]:
     events: list[Event] = []
     began = _BEGAN
     for number in range(count):
         began += draw.choice(leaps) if leaps else 0
-        event = _some_event(topic, draw, number, began)
+        event = _some_event(topic, draw, number, began, given)
         if topic.needs_brokers_time:
             event = _appended(topic, draw, number, began, event)
         sent = (
             [each for each in events[-8:] if isinstance(each.value, Mapping)]
             if topic.identity
+            and not any(f"{topic.name}.{name}" in given for name in topic.identity)
             else []
         )
         if sent and draw.random() < 0.4:
@@ -123,7 +146,7 @@ def _appended(topic: Topic, draw: random.Random, number: int, began: int, event:
         _timed(topic, event.value, clock - draw.choice([0, 0, 0, -1000, lateness, lateness + 1]))
     )
     for name in topic.identity:
-        if name in value and topic.column(name).type in {Scalar("string"), *map(Scalar, INTEGERS)}:
+        if name in value and topic.column(name).type in _DISTINCT:
             value[name] = (
                 f"{number}" if topic.column(name).type == Scalar("string") else number % 128
             )
@@ -133,6 +156,15 @@ def _appended(topic: Topic, draw: random.Random, number: int, began: int, event:
     return replace(
         event, value=value, key=key, partition=_partition(key, topic), timestamp_ms=clock
     )
+
+
+def _another(kind: Type, draw: random.Random, taken: set[Any]) -> Any:
+    """Draws a value that is not taken yet: one of the usual ones as long as there are some."""
+    drawn = (some_value(kind, draw) for _ in range(20))
+    some = chain(drawn, map(str if kind == Scalar("string") else int, numbers(1)))
+    value = next(each for each in some if each not in taken)
+    taken.add(value)
+    return value
 
 
 def _timed(topic: Topic, value: Any, event_time_ms: int) -> Any:
@@ -149,7 +181,13 @@ def _partition(key: bytes | None, topic: Topic) -> int:
     return sum(key or b"") % topic.partitions
 
 
-def _some_event(topic: Topic, draw: random.Random, number: int, began: int) -> Event:
+def _some_event(
+    topic: Topic,
+    draw: random.Random,
+    number: int,
+    began: int,
+    given: Mapping[str, set[Any]],
+) -> Event:
     partition, clock = (
         draw.randrange(topic.partitions),
         began + number * draw.choice([0, 1, 1000]),
@@ -180,6 +218,9 @@ def _some_event(topic: Topic, draw: random.Random, number: int, began: int) -> E
         else some_of_schema(places[column.name], draw)
         for column in present
     }
+    for name in values:
+        if (taken := given.get(f"{topic.name}.{name}")) is not None:
+            values[name] = _another(topic.column(name).type, draw, taken)
     # An event from before a renaming has the field's old name.
     value = {
         draw.choice([column.name, *column.was]) if column.was else column.name: values[column.name]

@@ -35,7 +35,7 @@ def summed_type(fold: Fold, name: str, rows: Returned) -> Type:
             hint=f"cast it to at most {_WIDEST_SUMMED} digits in the function",
         )
     raise rows.refused(
-        f"folds {fold.text_of(name)} over the type {kind}", hint="only numbers are summed"
+        f"folds {fold.text_of(name)} over the type {kind}", hint="only numbers have sums and means"
     )
 
 

@@ -370,3 +370,18 @@ def test_a_redriven_record_is_folded_once_and_only_where_what_it_names_is_a_reje
                 0: Tally(decoded=2, duplicate=3, rejected=3, absent=2),
                 1: Tally(decoded=1),
             }
+
+
+def test_rows_that_differ_are_shown_by_what_readers_see_of_them() -> None:
+    from kappa.engine.children.same_rows import differences
+    from kappa.state.table import TableBirth
+
+    columns = (("id", "bigint"), ("text", "string"), ("_deleted", "boolean"))
+    view = TableBirth("limited", columns, by=("id",), view="select * from t")
+    row = (("id", 2), ("text", "x" * 1_000), ("_deleted", False))
+
+    (told,) = differences(view, {row: 1}, {})
+
+    assert told.startswith("view limited has 1 and 0 times {'id': 2, 'text': 'xxx")
+    assert told.endswith("xxx...")
+    assert len(told) < 300

@@ -139,12 +139,17 @@ def failing(sales: DataFrame) -> dict[str, DataFrame]:
 
 
 def test_a_mistake_is_told(spark: SparkSession) -> None:
-    from kappa.testing import tables_of
+    from kappa.testing import law_of_slices, law_of_views, tables_of
 
     with pytest.raises(UsageError, match="pipeline sold reads no topic sale"):
         tables_of(sold, {"sale": []})
     with pytest.raises(UsageError, match="topic sales is given 'shop', which is no event"):
         tables_of(sold, {"sales": {"shop": 1}})  # type: ignore[arg-type]
+    for check in (tables_of, law_of_slices, law_of_views):
+        with pytest.raises(UsageError, match="a test is given 'shop', which is no pipeline"):
+            check("shop", {})  # type: ignore[operator]
+    with pytest.raises(UsageError, match="pipeline sold is given a list, which is no events"):
+        tables_of(sold, [{"shop": 1}])  # type: ignore[arg-type]
     with pytest.raises(DeclarationError, match=r"test_tables_of\.py:\d+: view odd cannot be read"):
         tables_of(odd, {"sales": [{"shop": 1}]})
     with pytest.raises(Broken, match="sales partition 1 offset 0"):
@@ -155,6 +160,32 @@ def test_the_law_of_views_holds_for_queries_of_their_tables(spark: SparkSession)
     from kappa.testing import law_of_views, some_events
 
     law_of_views(sold, some_events(sold, 12), cuts=2)
+
+
+ORDERS = Topic("orders", key="id", partitions=2, event="id string not null, shop int not null")
+
+
+@pipeline(
+    reads={"orders": ORDERS},
+    writes=[Table("orders"), View("ids", "select id, shop from orders", keys=("id",))],
+)
+def ordered(orders: DataFrame) -> dict[str, DataFrame]:
+    return {"orders": orders.select("id", "shop")}
+
+
+def test_random_events_have_ids_of_their_own_where_a_view_needs_them(spark: SparkSession) -> None:
+    from kappa.testing import law_of_views, some_events
+
+    with pytest.raises(Broken, match=r"view ids: several rows have the keys id='") as broken:
+        law_of_views(ordered, some_events(ordered, 20), cuts=0)
+    assert 'distinct=("orders.id",)' in broken.value.hint
+    # Frames: this one, and the hidden one of the check.
+    assert (len(broken.traceback), broken.value.__suppress_context__) == (2, True)
+
+    law_of_views(ordered, some_events(ordered, 20, distinct=("orders.id",)), cuts=0)
+    for wrong in ("id", "orders.no", "order.id"):
+        with pytest.raises(UsageError, match=f"distinct names {wrong}, which is no text"):
+            some_events(ordered, 1, distinct=(wrong,))
 
 
 def test_a_view_that_is_not_its_query_breaks_the_law_at_the_smallest_cut(
@@ -219,6 +250,29 @@ def test_the_fixture_keeps_one_spark_for_all_tests_of_a_run(tmp_path: Path) -> N
     )
 
     assert "2 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_tests_import_the_pipelines_of_their_project(tmp_path: Path) -> None:
+    for folder in ("pipelines", "tests"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "kappa.toml").touch()
+    (tmp_path / "pipelines" / "web.py").write_text("HITS = 7\n", encoding="utf-8")
+    (tmp_path / "tests" / "test_hits.py").write_text(
+        "from pipelines.web import HITS\n\ndef test_hits():\n    assert HITS == 7\n",
+        encoding="utf-8",
+    )
+    pytest_alone = Path(sys.executable).parent / "pytest"
+
+    for given in ((), ("tests/test_hits.py",)):
+        done = subprocess.run(
+            [pytest_alone, "-q", "-p", "no:cacheprovider", *given],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+        assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_pytest_waits_for_no_import_of_spark_where_no_test_asks() -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa import Table, Topic, View, count, pipeline, sum_
+from kappa.code.artifact import snapshot_files
 from kappa.code.declaration import declarations
 from kappa.code.fingerprint import fingerprint
+from kappa.code.project import load_project
 from kappa.code.static.sources import Find, SourceFile
 from replay.changes.code_diff import CodeSide, PartDiff, part_diffs
 
@@ -32,6 +35,14 @@ def on_time(rows):
 def flights(hits):
     return {"delays": on_time(hits).where(math.floor(2.5) > 1)}
 '''
+WITH_RATES = """
+from kappa import Table, Topic, pipeline
+VISITS = Topic("visits", event="id string")
+RATES = Table("rates", file="rates.csv", columns="a int, b string")
+@pipeline(reads={"visits": VISITS}, writes=[Table("visits"), RATES])
+def web(visits):
+    return {"visits": visits}
+"""
 HELPERS = "def clean(rows):\n    return rows\n"
 
 
@@ -227,3 +238,25 @@ def test_a_birth_that_kept_no_declarations_shows_none() -> None:
 @pytest.mark.parametrize("files", [{}, {"pipelines/flights.py": b"this is (no python"}])
 def test_a_snapshot_that_cannot_be_read_shows_none(files: dict[str, bytes]) -> None:
     assert only(CodeSide(side().parts, files, side().declarations), edited("15", "16")).lines == ()
+
+
+def test_a_changed_file_of_rows_is_shown_by_its_path_and_its_rows(tmp_path: Path) -> None:
+    def loaded(content: str) -> CodeSide:
+        (tmp_path / "pipelines").mkdir(exist_ok=True)
+        (tmp_path / "pipelines" / "rates.csv").write_text(content, encoding="utf-8")
+        (tmp_path / "pipelines" / "web.py").write_text(WITH_RATES, encoding="utf-8")
+        project = load_project(tmp_path)
+        found = project.pipelines["web"]
+        parts = fingerprint(found, "pipelines.web", "web", project.sources.find).parts
+        return CodeSide(
+            parts,
+            snapshot_files("pipelines.web", project.sources.find),
+            declarations(found),
+        )
+
+    diff = only(loaded("a,b\n1,x\n2,y\n3,z\n"), loaded("a,b\n1,x\n2,Y\n3,z\n4,w\n"))
+
+    (gone, new) = changes(diff)
+    assert gone.startswith("-3 rows of pipelines/rates.csv, 1 of them only here, with SHA-256 ")
+    assert new.startswith("+4 rows of pipelines/rates.csv, 2 of them only here, with SHA-256 ")
+    assert new.endswith("..., columns a int, b string")

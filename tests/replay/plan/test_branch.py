@@ -221,7 +221,7 @@ OTHER_STATE = replace(
         (
             replace(V2, tables=(structs.replace(V2.tables[0], view="select\n1"), *V2.tables[1:])),
             born(),
-            "the query of table delays changed: none to select 1",
+            "the query of view delays changed: none to select 1",
         ),
         (
             replace(V2, tables=(structs.replace(V2.tables[0], file="ab" * 32), *V2.tables[1:])),

@@ -227,6 +227,14 @@ def test_a_threshold_is_kept_or_nothing_is_promoted(
     assert (seen.verdict, seen.reason) == (verdict, reason)
 
 
+def test_a_threshold_names_a_view_as_a_view() -> None:
+    view = replace(folded(max_changed=0), view="from delays")
+
+    (told,) = exceeded([Difference("delays", 2, 2, changed=1)], [view])
+
+    assert told.startswith("50 % of the rows of view delays were changed")
+
+
 def test_of_an_empty_table_any_row_is_all_of_it(store: Store) -> None:
     seen = verdict_on(
         store, {appended(): []}, {appended(max_added=0.99): [{"carrier": "UA", "delay": 1}]}

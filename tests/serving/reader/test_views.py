@@ -65,6 +65,7 @@ def test_a_view_may_read_its_pipelines_tables_and_views(sql: str) -> None:
         ("from delays tablesample 10%", "a sample"),
         ("select sum(flights) filter (where random() > 0.5) from delays", "random()"),
         ("select 1; select 2", "more than one statement"),
+        ("pivot delays on carrier using sum(flights)", "pivot looks for its columns"),
         ("drop view delays", "drop"),
     ],
 )
@@ -73,6 +74,13 @@ def test_a_view_that_names_anything_else_is_refused_by_that_name(sql: str, names
         assert found.keys() == {"v"}
         assert names in found["v"].message
         assert found["v"].hint
+
+
+def test_a_view_itself_is_no_table_that_it_might_have_meant() -> None:
+    (refused,) = view_refusals(TABLES, {"gone_on": "from gone_one"}).values()
+
+    assert "there is no table gone_one" in refused.message
+    assert "gone_on" not in refused.hint
 
 
 def test_a_check_is_held_to_what_a_view_is_held_to() -> None:
