@@ -1,4 +1,4 @@
-"""The keys of a sink's records: Kappa's own where it can be, and never the same for two rows."""
+"""The keys of a sink's records: Kappa's own where it can be, and one of each row."""
 
 from __future__ import annotations
 

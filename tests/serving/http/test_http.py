@@ -446,8 +446,7 @@ def test_the_api_is_described(server: Server) -> None:
     )
 
 
-def test_the_gate_refuses_a_websocket_and_lets_the_lifespan_pass() -> None:
-    """Only two scopes pass, which this server answers: HTTP by its rules, and the lifespan."""
+def test_the_gate_refuses_a_strangers_websocket_and_lets_the_lifespan_pass() -> None:
     passed: list[str] = []
     sent: list[str] = []
 
@@ -468,7 +467,7 @@ def test_the_gate_refuses_a_websocket_and_lets_the_lifespan_pass() -> None:
     asyncio.run(knock())
 
     assert passed == ["lifespan"]
-    assert sent == ["websocket.close"]
+    assert sent == ["websocket.http.response.start", "websocket.http.response.body"]
 
 
 def test_a_person_is_pointed_to_the_overview_and_a_program_to_the_description(
