@@ -27,8 +27,8 @@ def produce_lines(
 ) -> Acknowledged:
     """Produces a record for every line, in order, and waits until all are acknowledged.
 
-    A line that is no record ends it: the lines before it are sent and acknowledged, none after it.
-    The UsageError names the line and how many were acknowledged.
+    A line that is no record, or too large for one, ends it: the lines before it are sent and
+    acknowledged, none after it. The UsageError names the line and how many were acknowledged.
     """
     refused: list[UsageError] = []
 
@@ -38,6 +38,7 @@ def produce_lines(
                 continue
             try:
                 record = record_of(line.rstrip(b"\r\n"))
+                _refuse_too_large(record, log.largest_record)
             except UsageError as error:
                 refused.append(UsageError(f"line {number} {error.message}", hint=error.hint))
                 return
@@ -51,6 +52,16 @@ def produce_lines(
             hint=refused[0].hint,
         ) from refused[0]
     return acknowledged
+
+
+def _refuse_too_large(record: ProducedRecord, most: int) -> None:
+    size = len(record.value or b"") + len(record.key or b"")
+    if size > most:
+        raise UsageError(
+            f"is a record of {size:,} bytes, and one has at most {most:,}",
+            hint="for more, set message.max.bytes among kafka.options in kappa.toml, and the "
+            "topic's max.message.bytes at the broker",
+        )
 
 
 def event_record(line: bytes, topic: Topic | None) -> ProducedRecord:

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 class Log(Cluster):
     """One Kafka cluster, with the records of its topics."""
 
+    @property
+    def largest_record(self) -> int:
+        """Returns the most bytes that a record may have to be sent, of key and value together."""
+        # The default is librdkafka's.
+        return int(self._options.get("message.max.bytes", 1_000_000))
+
     def producer(self) -> Producer:
         """Returns a producer to keep open: a context manager that flushes at its end."""
         return Producer(self.bootstrap_servers, self._options)

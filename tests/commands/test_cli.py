@@ -1187,6 +1187,8 @@ def test_a_missing_file_to_produce_is_named(kappa: Kappa, store: Store) -> None:
 class Sent:
     """A broker's client with two topics of seven records, which acknowledges all it gets."""
 
+    largest_record = 1_000_000
+
     def __init__(self) -> None:
         self.records: list[ProducedRecord] = []
 

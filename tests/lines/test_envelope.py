@@ -25,6 +25,8 @@ NUMBERED = Topic("numbered", key="n", event="n bigint")
 class Sent:
     """A log that acknowledges each record."""
 
+    largest_record = 1_000_000
+
     def __init__(self) -> None:
         self.records: list[ProducedRecord] = []
 
@@ -164,7 +166,7 @@ def test_nothing_after_a_bad_line_is_sent_and_all_before_it_is() -> None:
             r"were acknowledged, nothing after it was sent"
         ),
     ) as told:
-        # `Sent` has the one method of a log that matters.
+        # `Sent` has what matters of a log.
         produce_lines(
             log,
             "flights",
@@ -176,9 +178,24 @@ def test_nothing_after_a_bad_line_is_sent_and_all_before_it_is() -> None:
     assert told.value.hint == "did you mean key?"
 
 
+def test_a_line_that_is_too_large_for_a_record_is_named_with_the_limit() -> None:
+    log = Sent()
+    log.largest_record = 12
+    with pytest.raises(
+        UsageError,
+        match=r"line 2 is a record of 13 bytes, and one has at most 12; 1 records before",
+    ) as told:
+        produce_lines(
+            log, "flights", [b'{"id": "12"}\n', b'{"id": "123"}\n', b"{}"], ProducedRecord
+        )  # type: ignore[arg-type]
+
+    assert "message.max.bytes" in told.value.hint
+    assert [record.value for record in log.records] == [b'{"id": "12"}']
+
+
 def test_every_line_is_acknowledged() -> None:
     log = Sent()
-    # `Sent` has the one method of a log that matters.
+    # `Sent` has what matters of a log.
     acknowledged = produce_lines(
         log, "flights", [b'{"id": "a"}\n', b'{"id": "b"}'], lambda line: event_record(line, FLIGHTS)
     )  # type: ignore[arg-type]

@@ -19,12 +19,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from kappa.base.clock import Stopwatch
-from kappa.base.errors import Broken, KappaError, Unreachable
+from kappa.base.errors import Broken, KappaError, Unreachable, UsageError
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.function.trouble import SPARK_ERRORS, translated
 from kappa.engine.job.slice_folder import SliceFolder
 from kappa.engine.legs.legs import Leg
 from kappa.engine.read.source import KafkaAccess, LogSource, batch_bounds, read_tail
+from kappa.engine.spark.session import hush_streams
 from kappa.engine.write.maintenance import Maintenance
 from kappa.engine.write.publisher import Publisher, Stopping
 from kappa.log.client import Log
@@ -147,6 +148,9 @@ class Tail:
                 self._report.add(piece, watch)
             except BaseException as error:
                 self._failure = error
+                if isinstance(error, Broken | UsageError):
+                    # The job's own sentence says all of it.
+                    hush_streams(frame.sparkSession)
                 raise
             return piece, watch.total
 

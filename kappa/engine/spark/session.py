@@ -61,6 +61,8 @@ _SET_BY_PYSPARK = {
 # Ctrl-C is for the process to answer, and its JVM outlives it.
 _WITHOUT_INTERRUPTS = ("/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh")
 _NAP_SECONDS = 0.01
+# It logs the error that ends a stream.
+_STREAMS = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +280,12 @@ def activate(spark: SparkSession) -> None:
     # PySpark does it so itself; it has no public way.
     sessions = getattr(spark._jvm, "org.apache.spark.sql.classic.SparkSession")  # noqa: SLF001
     sessions.setActiveSession(spark._jsparkSession)  # noqa: SLF001
+
+
+def hush_streams(spark: SparkSession) -> None:
+    """Keeps Spark's words on why a stream has failed out of the log: for errors of our own."""
+    log4j = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # noqa: SLF001
+    log4j.core.config.Configurator.setLevel(_STREAMS, log4j.Level.OFF)
 
 
 def end_process(code: int) -> NoReturn:

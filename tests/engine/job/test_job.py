@@ -284,6 +284,9 @@ def test_a_function_that_raises_stops_the_job_with_the_users_line_and_the_record
         f"on {events} partition 1 offset {offset}: key null, value {bad}"
     )
     assert 'on_error="reject"' in stopped.hint
+    # The log has our sentence, and not Spark's account of it after the task's own.
+    assert stopped.message in job.said()
+    assert "terminated with error" not in job.log.read_text(encoding="utf-8")
 
 
 def _aborts_are_counted(
