@@ -125,7 +125,8 @@ def touched_files(path: str, version: int, until: int) -> tuple[frozenset[str], 
 
     Other rows may be in them. Commits without a slice, of upkeep and of drains, change no row that
     readers see. The second value is True if such a commit has taken rows of those slices away, as
-    a drain empties recent rows. Returns None if a commit cannot be read (any more).
+    a drain empties recent rows, and upkeep deletes what is gone. Returns None if a commit cannot be
+    read (any more).
     """
     found, emptied = set[str](), False
     for number in range(version + 1, until + 1):
@@ -135,8 +136,11 @@ def touched_files(path: str, version: int, until: int) -> tuple[frozenset[str], 
         added = {_file(path, each["add"]["path"]) for each in actions if "add" in each}
         removed = {_file(path, each["remove"]["path"]) for each in actions if "remove" in each}
         # A slice's rows are in files of its own; those that were rewritten with them follow.
-        if any("txn" in each for each in actions) or found & removed:
-            emptied |= bool(found & removed) and not added
+        is_slice = any("txn" in each for each in actions)
+        if is_slice or found & removed:
+            # Files that are joined have all their rows, and say that no data have changed.
+            has_deleted = any(each["remove"]["dataChange"] for each in actions if "remove" in each)
+            emptied |= bool(found & removed) and (not added or (has_deleted and not is_slice))
             found |= added
         found -= removed
     return frozenset(found), emptied
