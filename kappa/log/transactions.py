@@ -34,11 +34,7 @@ class Fenced(Conflict):
 
 
 class TooLarge(KappaError):
-    """A record that is larger than its topic takes; `key` is its key."""
-
-    def __init__(self, message: str, *, hint: str, key: bytes) -> None:
-        super().__init__(message, hint=hint)
-        self.key = key
+    """A record that is larger than its topic takes."""
 
 
 class Transactions:
@@ -189,7 +185,6 @@ class Transactions:
             f"the row of key {key[:200].decode(errors='replace')} is larger than topic "
             f"{self._topic} takes (max.message.bytes={self._most})",
             hint=f"raise max.message.bytes of topic {self._topic}, or send fewer columns",
-            key=key,
         )
 
     def _refuse(self, error: KafkaException) -> NoReturn:

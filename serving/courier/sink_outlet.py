@@ -20,7 +20,7 @@ from kappa.base.clock import now
 from kappa.base.errors import KappaError
 from kappa.declare.sink import SinkBirth
 from kappa.log.client import Log
-from kappa.log.transactions import Fenced, Transactions
+from kappa.log.transactions import Fenced, TooLarge, Transactions
 from kappa.state.build import Birth, read_birth
 from kappa.state.store import Store
 from serving.changes.change_set import ChangeSet, Kind
@@ -133,6 +133,7 @@ class SinkOutlet:
         self, follower: Follower, sink: SinkBirth, transactions: Transactions, topic_id: str
     ) -> bool:
         """Sends the next change set, if there is one. Returns False once the sink is not served."""
+        looked_at = self._means.clock()
         with follower.next() as change_set:
             if change_set is not None:
                 birth = read_birth(self._means.store, change_set.head.cursor.build)
@@ -145,7 +146,9 @@ class SinkOutlet:
                 self._send(change_set, found, birth, transactions, topic_id)
         if not follower.is_served:
             return False
-        self._look_after(topic_id, is_current=change_set is None)
+        # It has all that was served then.
+        self._state = replace(self._state, current_at=looked_at)
+        self._look_after(topic_id)
         return True
 
     def _send(
@@ -190,7 +193,10 @@ class SinkOutlet:
         counted = _Counted(chain(() if first is None else (first,), messages))
         position = SinkPosition(head.cursor, part, topic_id)
         with told_while_away(self._means.log, partial(self._fail, state="retries")):
-            transactions.send(counted, {CURSOR: str(head.cursor).encode()}, str(position))
+            try:
+                transactions.send(counted, {CURSOR: str(head.cursor).encode()}, str(position))
+            except TooLarge as error:
+                raise KappaError(f"table {sink.of}: {error.message}", hint=error.hint) from None
         self._position, self._sent_at = position, time.monotonic()
         self._is_compared = False
         if known is not None and known.cursor != head.cursor:
@@ -199,7 +205,7 @@ class SinkOutlet:
         self._lease.resume(head.cursor)
         self._sent(change_set, counted)
 
-    def _look_after(self, topic_id: str, *, is_current: bool) -> None:
+    def _look_after(self, topic_id: str) -> None:
         """Keeps the position alive, sees whether the topic is still the same one, and shows it."""
         at = time.monotonic()
         if self._position is not None and at - self._renewed_at > min(
@@ -212,8 +218,6 @@ class SinkOutlet:
             self._asked_at = at
             if facts is None or facts.id != topic_id:
                 raise _StartAnew
-        if is_current:
-            self._state = replace(self._state, current_at=self._means.clock())
         if at - self._put_at > _STATE_SECONDS or self._state.error:
             self._show("follows")
 

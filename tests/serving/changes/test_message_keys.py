@@ -1,4 +1,4 @@
-"""The keys of a sink's records: Kappa's own where it can be, and never the same for two rows."""
+"""The keys of a sink's records: as Kappa reads them, and never the same for two rows."""
 
 from __future__ import annotations
 

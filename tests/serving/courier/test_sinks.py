@@ -307,7 +307,7 @@ def test_a_row_that_is_too_large_is_named_and_sent_once_it_fits(
         with courier(tmp_path, root, broker.bootstrap_servers):
             wait_for(
                 lambda: (
-                    "is larger than topic"
+                    "table totals: the row of key"
                     in getattr(read_state(world.store, topic_name), "error", "")
                 )
             )
