@@ -100,4 +100,6 @@ def once(messages: list[Any]) -> list[Any]:
 
 if __name__ == "__main__":
     webhook = Webhook(sys.argv[2], keys_of(SECRET), timeout_seconds=10)
-    settle(AlertDelivery(Store(Path(sys.argv[1])), ALERT, webhook, Rules()))
+    alert = AlertDelivery(Store(Path(sys.argv[1])), ALERT, webhook, Rules())
+    while (due := settle(alert)) is not None:
+        alert.wait(due)
