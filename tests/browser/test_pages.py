@@ -23,7 +23,8 @@ from kappa.state.frontier import Frontiers
 from kappa.state.offsets import Offsets
 from replay.http import api
 from replay.page import routes
-from serving.http.streams import events
+from serving.changes.hub import ChangeHub
+from serving.http.streams import changes, events
 from serving.sandbox.question import Allowance
 
 # Some of them are slow, and without a browser none can be run: `make check` leaves them out.
@@ -88,8 +89,9 @@ def serving(world: World, *, token: str | None = None, port: int = 0) -> Server:
         Allowance(at_once=2),
         token=token,
         router=api.router,
-        more=(events.router, *routes.ROUTERS),
+        more=(events.router, changes.router, *routes.ROUTERS),
         desk=world.desk,
+        changes=ChangeHub(world.store, lease_seconds=60, keep_seconds=60, limits=None),
         port=port,
     )
 
@@ -185,7 +187,7 @@ def test_a_board_asks_again_until_its_answer_is_that_of_the_newest_rows(
     """The answer of a moment ago serves all who ask; no further event brings the newer one."""
     world = lived(tmp_path)
     with serving(world) as server, opened(chromium, at(server)) as (page, seen):
-        page.route("**/api/v1/events*", lambda route: route.abort())
+        page.route("**/api/v1/changes*", lambda route: route.abort())
         page.goto("/boards/pages")
         expect(page.locator("#chart-1 .figure")).to_have_text("820")
         world.grows("web-2", hits=180)

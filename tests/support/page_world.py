@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import write_deltalake
+from deltalake import CommitProperties, Transaction, write_deltalake
 from msgspec.structs import replace
 
 from kappa.base.process import process_id
@@ -349,4 +350,8 @@ class World:
             table_path(self.store, build, table.name),
             schema.empty_table() if rows is None else rows.cast(schema),
             mode="append",
+            # By a transaction the commit is a slice's, and no upkeep's.
+            commit_properties=CommitProperties(
+                app_transactions=[Transaction(build, time.time_ns())]
+            ),
         )
