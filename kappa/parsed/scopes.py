@@ -55,6 +55,8 @@ class Scope:
     edges: set[tuple[Place, Place]] = field(default_factory=set)
     # Columns that a full join has compared: the first that is not null of both has their value.
     paired: set[frozenset[Place]] = field(default_factory=set)
+    # An as-of join takes one of several rows: what it does not compare by equality is of that one.
+    taken: set[Place] = field(default_factory=set)
 
     def find(self, expression: Any) -> Visible | None:
         """Returns the one column that an expression is; None if it is another thing."""
@@ -195,11 +197,13 @@ class Scopes:
         """
         left, right = (self._relation(scope, tree[side]) for side in ("left", "right"))
         kind = tree["join_type"]
-        to_right, to_left = kind in _TO_RIGHT, kind in _TO_LEFT
+        to_right, to_left = kind in {"INNER", "LEFT", "SEMI", "ANTI"}, kind in {"INNER", "RIGHT"}
         using = [name.lower() for name in tree["using_columns"]]
         if tree["ref_type"] == "NATURAL":
             using = [each.name for each in left if each.bare and _one(right, each.name)]
         both = Scope(scope.items, [*left, *right])
+        if tree["ref_type"] == "ASOF":
+            using = using[:-1]
         pairs = [(_one(left, name), _one(right, name)) for name in using]
         if tree["ref_type"] in {"REGULAR", "ASOF", "NATURAL"}:
             for condition in conjuncts(tree["condition"]):
@@ -209,6 +213,9 @@ class Scopes:
         for one, other in pairs:
             if one in left and other in right:
                 self._equal(scope, one, other, to_left=to_left, to_right=to_right)
+        if tree["ref_type"] == "ASOF":
+            equal = {place for pair in pairs for each in pair if each for place in each.places}
+            scope.taken |= {place for each in right for place in each.places} - equal
         if kind in {"SEMI", "ANTI"}:
             return left
         paired = {
@@ -262,19 +269,14 @@ class Scopes:
         to_right: bool,
     ) -> None:
         """Adds the edges between two equal columns, if they have one type: others are converted."""
-        if one is None or other is None:
-            return
-        for left in one.places:
-            for right in other.places:
+        for left in () if one is None else one.places:
+            for right in () if other is None else other.places:
                 kinds = {self.kind(scope.items[item], name) for item, name in (left, right)}
                 if len(kinds) == 1 and None not in kinds:
-                    scope.edges |= {(left, right)} if to_right else set()
-                    scope.edges |= {(right, left)} if to_left else set()
-
-
-# The joins in which a row of the left side meets only equal ones of the right; and vice versa.
-_TO_RIGHT = frozenset({"INNER", "LEFT", "SEMI", "ANTI"})
-_TO_LEFT = frozenset({"INNER", "RIGHT"})
+                    scope.edges |= (
+                        {(left, right)} if to_right and right not in scope.taken else set()
+                    )
+                    scope.edges |= {(right, left)} if to_left and left not in scope.taken else set()
 
 
 def _one(visible: Sequence[Visible], name: str) -> Visible | None:

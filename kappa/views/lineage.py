@@ -110,6 +110,8 @@ class _Following:
                 if found is None
                 else "an outer join may leave it out"
                 if not found.given
+                else "an as-of join takes one row of several"
+                if not scope.taken.isdisjoint(found.places)
                 else blocked(select, scope, found, number, name)
             )
             if why is not None or found is None:
