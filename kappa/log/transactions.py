@@ -7,8 +7,9 @@ Source: https://kafka.apache.org/documentation/#semantics
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NoReturn, Self
 
@@ -24,6 +25,7 @@ _TRANSACTION_SECONDS = 900.0
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 _TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE})
 _POLL_EACH = 500
+_FLUSH_SECONDS = 1.0
 # A batch is refused as a whole, so none is larger than the topic lets one record be.
 _BATCH_BYTES = 1_000_000
 _LEAST_BYTES, _HEAD_BYTES = 1_000, 512
@@ -110,6 +112,7 @@ class Transactions:
         try:
             self._producer.begin_transaction()
             count = self._produce(records, [*headers.items()])
+            self._wait_for_records()
             failpoint("sink.before_position")
             self._commit_position(position)
             failpoint("sink.after_position")
@@ -144,13 +147,46 @@ class Transactions:
                 self._raise_failure()
         return count
 
+    def _wait_for_records(self) -> None:
+        """Waits until all records are acknowledged: so the broker is there for the position.
+
+        A record that is not delivered in time is reported, which ends this.
+        """
+        while self._producer.flush(_FLUSH_SECONDS):
+            self._raise_failure()
+        self._raise_failure()
+
     def _commit_position(self, position: str) -> None:
         self._number += 1
         part = TopicPartition(self._topic, 0, self._number, position)
         group = self._group.consumer_group_metadata()
-        self._patiently(
-            lambda: self._producer.send_offsets_to_transaction([part], group, PATIENCE_SECONDS)
-        )
+
+        def commit() -> None:
+            self._producer.send_offsets_to_transaction([part], group, PATIENCE_SECONDS)
+
+        self._in_time(lambda: self._patiently(commit))
+
+    def _in_time(self, act: Callable[[], None]) -> None:
+        """Does what librdkafka may never end once the broker was away meanwhile.
+
+        It takes no account of its time-out then, nor of the broker's return. A thread that is left
+        behind is of a producer that the next one fences.
+        """
+        raised = list[Exception]()
+
+        def work() -> None:
+            try:
+                act()
+            except Exception as error:  # noqa: BLE001  # raised by the thread that waits
+                raised.append(error)
+
+        thread = threading.Thread(target=work, name="position", daemon=True)
+        thread.start()
+        thread.join(2 * PATIENCE_SECONDS)
+        if thread.is_alive():
+            raise Unreachable(f"no Kafka broker answers at {self._bootstrap_servers}", hint=UP)
+        for error in raised:
+            raise error
 
     def _patiently(self, act: Any) -> None:
         """Does a step of a transaction again for as long as librdkafka says that it may help."""
