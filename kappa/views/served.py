@@ -24,11 +24,19 @@ def served_condition(table: TableBirth, clock: int | None) -> str | None:
     least = least_kept(table, clock)
     if table.expiry is not None and least is not None:
         column = quoted(table.expiry.column)
-        conditions.append(f"({column} is null or {column} >= {moment_sql(least)})")
+        conditions.append(f"({column} is null or {column} >= {_moment_sql(least)})")
     return " and ".join(conditions) or None
 
 
-def moment_sql(moment: datetime) -> str:
+def gone_condition(table: TableBirth, clock: int | None) -> str | None:
+    """Returns the condition for the rows that are gone at this clock, or None if no row is."""
+    least = least_kept(table, clock)
+    if table.expiry is None or least is None:
+        return None
+    return f"{quoted(table.expiry.column)} < {_moment_sql(least)}"
+
+
+def _moment_sql(moment: datetime) -> str:
     """Returns a time as DuckDB and Spark read it, in a session whose time zone is UTC."""
     return f"timestamp '{moment.isoformat(' ')}'"
 

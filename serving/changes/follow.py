@@ -83,7 +83,6 @@ class Follower:
             point = point_of(pinned.snapshot, table)
             if point is None:
                 raise not_served(pinned.snapshot, table)
-            self.pipeline = point.birth.pipeline
         if chosen is not None:
             ensure_fits(chosen, point.table)
 

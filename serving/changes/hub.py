@@ -96,7 +96,7 @@ class ChangeHub:
         self._tables: dict[str, _TableHub] = {}
         # By the cursors that they lead from and to, and by filter: while somebody reads it.
         self._begun = WeakValueDictionary[tuple[object, ...], RecordedChanges]()
-        self._beginning = WeakValueDictionary[tuple[object, ...], _Turn]()
+        self._beginning = WeakValueDictionary[tuple[object, ...], threading.Lock]()
 
     def begin(self, reader: ChangeReader) -> RecordedChanges | None:
         """Adds a reader at its cursor; returns what leads to the change sets that wait for it.
@@ -118,7 +118,7 @@ class ChangeHub:
                 raise Conflict(
                     f"cursor {reader.cursor} is past what is served", hint="ask without a cursor"
                 )
-            self._nap()
+            time.sleep(_NAP_SECONDS)
         try:
             return self._until(reader, point)
         except BaseException:
@@ -165,8 +165,8 @@ class ChangeHub:
         with self._lock:
             turn = self._beginning.get(key)
             if turn is None:
-                turn = self._beginning[key] = _Turn()
-        with turn.lock:
+                turn = self._beginning[key] = threading.Lock()
+        with turn:
             found = self._begun.get(key)
             if found is None:
                 found = self._begun[key] = self._recorded(reader, point)
@@ -195,17 +195,6 @@ class ChangeHub:
 
     def _is_kept(self, point: Point) -> bool:
         return ensure_point_kept(self._store, point, now=self._clock(), seconds=self._keep_seconds)
-
-    @staticmethod
-    def _nap() -> None:
-        time.sleep(_NAP_SECONDS)
-
-
-class _Turn:
-    """The turn of one of those who want the same."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
 
 
 class _TableHub:

@@ -17,7 +17,7 @@ from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.parquet import parquet_sql
 from kappa.tables.versions import touched_files
-from kappa.views.served import Among, least_kept, moment_sql, read_sql, served_condition
+from kappa.views.served import Among, gone_condition, read_sql, served_condition
 from serving.changes.point import Point
 
 # The relation of the keys that slices between two points have touched.
@@ -90,11 +90,15 @@ def _touched(store: Store, before: Point, after: Point, files: Files, by: tuple[
             found.append(parquet_sql(columns, sorted(there ^ at_first)))
         else:
             found.append(parquet_sql(columns, sorted(known[0] & there)))
-    least, earlier = (least_kept(table, each.clock) for each in (after, before))
-    if table.expiry is not None and least is not None and least != earlier:
-        passed = f"{quoted(table.expiry.column)} < {moment_sql(least)}"
+    if (passed := _passed(before, after)) is not None:
         found.append(f"select {named} from ({_rows(store, before, files)}) where {passed}")
     return f"select distinct {named} from ({' union all '.join(found)})"
+
+
+def _passed(before: Point, after: Point) -> str | None:
+    """Returns the condition for the rows that the log's clock has passed in between, if any."""
+    gone = gone_condition(after.table, after.clock)
+    return None if gone == gone_condition(before.table, before.clock) else gone
 
 
 def _sums_doubles(table: TableBirth) -> bool:
@@ -113,10 +117,8 @@ def _of_appended(store: Store, before: Point, after: Point, files: Files) -> str
         read_sql(table, sorted(paths), None, clock=each.clock)
         for paths, each in ((one - other, before), (other - one, after))
     )
-    least, earlier = (least_kept(table, each.clock) for each in (after, before))
-    if table.expiry is not None and least is not None and least != earlier:
+    if (passed := _passed(before, after)) is not None:
         served = served_condition(table, before.clock)
-        passed = f"{quoted(table.expiry.column)} < {moment_sql(least)}"
         where = passed if served is None else f"{served} and {passed}"
         gone += f" union all {parquet_sql(table.served, sorted(one & other), f' where {where}')}"
     return _counted(table, gone, come)

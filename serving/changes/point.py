@@ -29,6 +29,9 @@ from serving.changes.cursor import Cursor
 from serving.pin.look import is_collected
 from serving.pin.snapshot import Snapshot
 
+# Gives seconds since 1970, as leases have them.
+Clock = Callable[[], float]
+
 
 @dataclass(frozen=True, slots=True)
 class Point:
@@ -186,6 +189,3 @@ def _held(store: Store, id_: str, build: str, number: int, now: float) -> Fronti
 def lease_id(birth: Birth, frontier: int) -> str:
     """Returns the id of the lease that cursors at a frontier share."""
     return f"changes-{birth.folded_by}-{frontier}"
-
-
-Clock = Callable[[], float]

@@ -53,9 +53,7 @@ class OpenProject:
             self._store,
             table,
             since=Cursor.parse(since) if isinstance(since, str) else since,
-            chosen=None
-            if where is None and columns is None
-            else Filter(None if columns is None else tuple(columns), where),
+            chosen=Filter(None if columns is None else tuple(columns), where),
         )
         while True:
             with follower.next() as change_set:

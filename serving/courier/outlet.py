@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -43,5 +44,11 @@ def served_outlets(store: Store) -> Mapping[str, Birth]:
     _, record = JournalView(store).last_served()
     if record is None or not isinstance(record.event, GenerationMade):
         return {}
-    births = (read_birth(store, build) for build in record.event.serving.values())
+    return _outlets_in(store, tuple(record.event.serving.values()))
+
+
+@functools.lru_cache(maxsize=4)
+def _outlets_in(store: Store, builds: tuple[str, ...]) -> Mapping[str, Birth]:
+    # Birth certificates never change, and the courier's threads ask several times a second.
+    births = (read_birth(store, build) for build in builds)
     return {part: birth for birth in births for part in outlets_of(birth)}

@@ -15,14 +15,7 @@ from msgspec.structs import replace
 from kappa.base.failpoint import failpoint
 from kappa.journal.journal import whoami
 from kappa.state.build import is_born, read_birth
-from kappa.state.lease import (
-    Lease,
-    Pin,
-    ensure_lease,
-    ensure_renewed,
-    lease_name,
-    read_lease,
-)
+from kappa.state.lease import ensure_lease, ensure_renewed, lease_name, read_lease
 from kappa.state.store import Store
 from serving.changes.cursor import Cursor
 from serving.changes.point import lease_id
@@ -62,18 +55,14 @@ class SinkLease:
         )
         if found is None or found.frontier is None:
             return
-        frontier = found.frontier
-        ensure_lease(
-            self._store,
-            Lease(
-                os.getpid(),
-                whoami(),
-                self._clock() + self._keep_seconds,
-                {frontier.build: Pin(frontier.number, frontier.versions)},
-                id=self._id(cursor),
-                frontier=frontier,
-            ),
+        own = replace(
+            found,
+            id=self._id(cursor),
+            pid=os.getpid(),
+            by=whoami(),
+            expires_at=self._clock() + self._keep_seconds,
         )
+        ensure_lease(self._store, own)
 
     def renew(self, cursor: Cursor) -> None:
         """Makes the lease on a cursor longer, if it is due."""

@@ -17,7 +17,7 @@ from kappa.state.table import TableBirth
 from kappa.tables.parquet import cast_sql
 from kappa.tables.versions import FileLists
 from kappa.views.by_change import COME, GONE, ByChange
-from kappa.views.served import Among, least_kept, moment_sql, read_sql, served_condition
+from kappa.views.served import Among, gone_condition, least_kept, read_sql, served_condition
 from kappa.views.ways import Read, Way
 
 # The relation of the keys that a slice touches, with the columns of the view's `by`.
@@ -59,12 +59,11 @@ class ViewSource:
 
     def passed_sql(self) -> str | None:
         """Returns the query for its rows before the slice that are gone since, if there may be."""
-        least = least_kept(self.birth, self.clock)
-        if not self.has_passed or least is None or self.birth.expiry is None:
+        gone = gone_condition(self.birth, self.clock)
+        if not self.has_passed or gone is None:
             return None
-        column = quoted(self.birth.expiry.column)
         rows = self.sql(shown_columns(self.birth), before=True)
-        return f"select * from ({rows}) where {column} < {moment_sql(least)}"
+        return f"select * from ({rows}) where {gone}"
 
     def sql(
         self,
