@@ -25,7 +25,7 @@ _TRANSACTION_SECONDS = 900.0
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 _TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE})
 _POLL_EACH = 500
-_FLUSH_SECONDS = 1.0
+_WAIT_SECONDS = 1.0
 # A batch is refused as a whole, so none is larger than the topic lets one record be.
 _BATCH_BYTES = 1_000_000
 _LEAST_BYTES, _HEAD_BYTES = 1_000, 512
@@ -152,7 +152,9 @@ class Transactions:
 
         A record that is not delivered in time is reported, which ends this.
         """
-        while self._producer.flush(_FLUSH_SECONDS):
+        # Of a producer that is fenced, `flush` raises no error of Kafka's.
+        while len(self._producer):
+            self._producer.poll(_WAIT_SECONDS)
             self._raise_failure()
         self._raise_failure()
 
