@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 
 from kappa.base.errors import Conflict, KappaError
 from kappa.state.store import Store
+from serving.changes.change_set import ChangeSet
 from serving.changes.cursor import Cursor
 from serving.changes.filter import Filter
 from serving.changes.follow import Follower
@@ -59,6 +60,11 @@ class ChangeReader:
                 self.waiting.clear()
             else:
                 self.waiting.append(recorded)
+        self.notify()
+
+    def end(self, error: KappaError) -> None:
+        """Ends its change sets by an error, after those that wait."""
+        self.error = error
         self.notify()
 
     def take(self) -> RecordedChanges | None:
@@ -245,22 +251,29 @@ class _TableHub:
             if change_set is None:
                 return
             self._hub.computed += 1
-            written = dict[Filter | None, RecordedChanges]()
             with self._changed:
                 filters = {each.chosen for each in self._readers}
-            for chosen in filters:
-                written[chosen] = RecordedChanges(change_set, chosen, self._hub.folder)
+            written = {chosen: self._texts(change_set, chosen) for chosen in filters}
             with self._changed:
                 for reader in [*self._readers]:
                     if reader.chosen not in written:
                         # It came meanwhile, at the point before.
-                        written[reader.chosen] = RecordedChanges(
-                            change_set, reader.chosen, self._hub.folder
-                        )
-                    reader.add(written[reader.chosen])
-                    if reader.late:
+                        written[reader.chosen] = self._texts(change_set, reader.chosen)
+                    found = written[reader.chosen]
+                    if isinstance(found, KappaError):
+                        reader.end(found)
+                    else:
+                        reader.add(found)
+                    if reader.late or reader.error is not None:
                         self._readers.discard(reader)
                 self._point = change_set.point
+
+    def _texts(self, change_set: ChangeSet, chosen: Filter | None) -> RecordedChanges | KappaError:
+        """Returns a change set as text, or why the filter of some readers fits it no more."""
+        try:
+            return RecordedChanges(change_set, chosen, self._hub.folder)
+        except KappaError as error:
+            return error
 
     def _has_readers(self) -> bool:
         with self._changed:
@@ -271,8 +284,7 @@ class _TableHub:
         with self._changed:
             self._ended = True
             for reader in self._readers:
-                reader.error = error
-                reader.notify()
+                reader.end(error)
             self._readers.clear()
 
 

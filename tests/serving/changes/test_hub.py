@@ -1,0 +1,50 @@
+"""The hub: what one reader of a table wants does not end what others get."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from changing import ChangingWorld
+
+from kappa.base.errors import UsageError
+from kappa.state.store import Store
+from serving.changes.filter import Filter
+from serving.changes.hub import ChangeHub, ChangeReader
+from serving.changes.recorded import RecordedChanges
+
+pytestmark = pytest.mark.slow
+
+
+def next_of(reader: ChangeReader, woken: threading.Event) -> RecordedChanges:
+    while (found := reader.take()) is None:
+        assert woken.wait(20)
+        woken.clear()
+    return found
+
+
+def test_a_filter_by_a_column_that_a_switch_drops_ends_its_reader_alone(tmp_path: Path) -> None:
+    # With this seed the second build has the column `more`.
+    with closing(ChangingWorld(Store(tmp_path), 0)) as world:
+        for _ in range(4):
+            world.fold()
+        world.serve(1, asked=False)
+        hub = ChangeHub(world.store, lease_seconds=60, keep_seconds=60, limits=None)
+        woken = threading.Event(), threading.Event()
+        one, other = (
+            ChangeReader("events", chosen, None, wake.set)
+            for chosen, wake in zip((Filter(None, "more is null"), None), woken, strict=True)
+        )
+        assert hub.begin(one) is not None
+        assert hub.begin(other) is not None
+
+        world.serve(0, asked=True)
+
+        assert next_of(other, woken[1]).head.kind == "undo"
+        with pytest.raises(UsageError, match="more"):
+            next_of(one, woken[0])
+        world.serve(1, asked=False)
+        assert next_of(other, woken[1]).head.kind == "promote"
+        hub.leave(other)
