@@ -52,6 +52,16 @@ def open_exact(config: Mapping[str, Setting] | None = None) -> Connection:
     return connection
 
 
+def open_for_few_rows() -> Connection:
+    """Opens a DuckDB as `open_exact` does, whose as-of joins treat nulls as SQL does.
+
+    They compare all rows of one side with all of the other. `kappa/parsed/nulls.py` is for more.
+    """
+    connection = open_exact()
+    connection.execute("set asof_loop_join_threshold = 1000000")
+    return connection
+
+
 def told_by(error: Exception) -> tuple[str, list[str]]:
     """Returns DuckDB's sentence, after the kind of its error, and its hints (candidates).
 

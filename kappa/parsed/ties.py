@@ -103,7 +103,10 @@ def _asof(keys: TableKeys, select: Tree, outputs: _Outputs) -> Iterator[_Found]:
     """Yields joins that take either of several rows with equal values of what they compare."""
     scope = keys.scopes.of(select)
     for join, _, middle, end in joins(select["from_table"]):
-        if join["ref_type"] != "ASOF" or join["join_type"] in {"SEMI", "ANTI"}:
+        if join["ref_type"] != "ASOF":
+            continue
+        yield from _unsure(join)
+        if join["join_type"] in {"SEMI", "ANTI"}:
             continue
         compared = {(middle, name.lower()) for name in join["using_columns"]}
         for condition in conjuncts(join["condition"]):
@@ -129,6 +132,27 @@ def _asof(keys: TableKeys, select: Tree, outputs: _Outputs) -> Iterator[_Found]:
                 f"an asof join to {right}, of which several rows may have the same "
                 + ", ".join(sorted(names)),
                 _ONE_OF_EACH,
+            )
+
+
+def _unsure(join: Tree) -> Iterator[_Found]:
+    """Yields what an as-of join has that DuckDB computes in one way or another; see nulls.py."""
+    if join["join_type"] in {"RIGHT", "FULL"}:
+        yield (
+            f"an asof {join['join_type'].lower()} join, on which DuckDB may hang",
+            "write asof join or asof left join, and add the other rows by an anti join",
+        )
+    if join["using_columns"]:
+        columns = ", ".join(join["using_columns"])
+        yield (
+            f"an asof join by using ({columns}), in which a null may be the latest time",
+            "write its condition: on t.symbol = p.symbol and t.at >= p.since",
+        )
+    for each in conjuncts(join["condition"]):
+        if "DISTINCT" in each["type"]:
+            yield (
+                "an asof join on what is (not) distinct, of which DuckDB may miss rows",
+                "write =, which no null fulfils",
             )
 
 

@@ -13,6 +13,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 
 from kappa.base.duck import Connection, open_connection
+from kappa.parsed.nulls import asof_joins, without_nulls
 from kappa.parsed.trees import Tree, sql_of, tree_of, trees
 from kappa.state.table import TableBirth
 from kappa.views.births import make_empty
@@ -98,8 +99,9 @@ def way_of(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth])
         if change is not None and not set(change.columns) <= dict(view.columns).keys():
             change = None
     found = lineage_of(tree, columns, view.by)
+    whole_sql = _sql(duck, tree) if asof_joins(tree) else view.view
     if found.why_not is not None:
-        return Way(view.by, view.view, view.view, (), dict.fromkeys(view.reads, found.why_not))
+        return Way(view.by, whole_sql, whole_sql, (), dict.fromkeys(view.reads, found.why_not))
     reads, whole = list[Read](), dict[str, str]()
     wanted = {by.lower(): by for by in view.by}
     for number, reading in enumerate(found.readings):
@@ -115,7 +117,7 @@ def way_of(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth])
                 statement = {**found.tree["statements"][0], "node": query}
                 reaches = _sql(duck, {**found.tree, "statements": [statement]})
         reads.append(Read(f"{_READING}{number}", reading.table, dict(reading.by), reaches))
-    stored = view.view if change is None else change.whole()
+    stored = whole_sql if change is None else change.whole()
     return Way(view.by, stored, _sql(duck, found.tree), tuple(reads), whole, change)
 
 
@@ -125,7 +127,7 @@ _NUMBER = "_number"
 
 def _sql(duck: Connection, tree: Tree) -> str:
     """Returns a tree as SQL, in which each reading has a name of its own."""
-    named = deepcopy(tree)
+    named = without_nulls(deepcopy(tree))
     for each in trees(named):
         if _NUMBER in each:
             each["alias"] = each.get("alias") or each["table_name"]

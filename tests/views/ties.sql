@@ -7,7 +7,7 @@ select b.price, p.cents from bids b asof left join prices p
   on p.since <= b.bidder and p.item = b.auction;
 select a.id, most from auctions a asof join (
   select auction as id, bidder as seller, max(price) as most from bids group by all
-) p using (id, seller);
+) p on a.id = p.id and a.seller >= p.seller;
 select * from bids b asof join (select distinct item, since from ticks) t
   on b.auction = t.item and b.bidder >= t.since;
 select * from bids b asof join (
@@ -100,6 +100,18 @@ select n, row_number() over (order by price) as r from t, bids;
 
 -- OPEN
 
+-- an asof right join, on which DuckDB may hang
+select p.cents from bids b asof right join prices p
+  on b.auction = p.item and b.bidder >= p.since;
+-- an asof full join
+select p.cents from bids b asof full join prices p
+  on b.auction = p.item and b.bidder >= p.since;
+-- an asof join by using (item, since)
+select cents, n from prices asof join (select item, since, 1 as n from prices) p
+  using (item, since);
+-- an asof join on what is (not) distinct
+select p.cents from bids b asof join prices p
+  on b.auction is not distinct from p.item and b.bidder >= p.since;
 -- an asof join to ticks, of which several rows may have the same item, since
 select b.price, t.cents from bids b asof join ticks t on b.auction = t.item and b.bidder >= t.since;
 -- an asof join to auctions, of which several rows may have the same category

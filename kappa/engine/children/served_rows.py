@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from kappa.base.duck import DUCKDB_ERRORS, Connection, open_exact, told_by, without_kind
+from kappa.base.duck import DUCKDB_ERRORS, Connection, open_for_few_rows, told_by, without_kind
 from kappa.base.errors import DeclarationError
 from kappa.base.sql import quoted
 from kappa.engine.children.rehearsal import Rehearsal
@@ -79,7 +79,7 @@ def _tables(build: Rehearsal) -> dict[str, str]:
 def _opened(
     build: Rehearsal, tables: Mapping[str, str], views: Mapping[str, str]
 ) -> Iterator[Connection]:
-    with open_exact() as duck:
+    with open_for_few_rows() as duck:
         for name, sql in tables.items():
             duck.execute(f"create view {quoted(name)} as {sql}")
         pending = dict(views)
