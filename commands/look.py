@@ -83,30 +83,29 @@ def show(
 ) -> None:
     """Show one generation in full: who, when, why, which code, and its receipt."""
     from kappa.state.build import read_birth
+    from replay.look.sending import sent_in
+    from replay.rollout import show as shows
     from replay.rollout.history import generation_meant
-    from replay.rollout.show import (
-        code_of,
-        serving_in,
-        show_document,
-        show_listing,
-        show_text,
-        shown,
-    )
 
     here = here_of(context)
     state = here.state()
     generation = generation_meant(state, generation, rollout)
     births = {
-        build: read_birth(here.store, build) for build in serving_in(state, generation).values()
+        build: read_birth(here.store, build)
+        for build in shows.serving_in(state, generation).values()
     }
-    found = shown(
+    found = shows.shown(
         state,
         generation,
         births,
-        {build: code_of(here.store, birth) for build, birth in births.items()},
+        {build: shows.code_of(here.store, birth) for build, birth in births.items()},
+        sent_in(here.store, state, generation, most=here.settings.alerts.most),
     )
     print_listing(
-        output, show_listing(found), document=show_document(found), heading=show_text(found)
+        output,
+        shows.show_listing(found),
+        document=shows.show_document(found),
+        heading=shows.show_text(found),
     )
 
 
@@ -276,6 +275,7 @@ def logs(
 
 
 def _status_text(here: Here, form: Form) -> str:
+    from replay.look.sending import waiting_text
     from replay.status.status import observe_status
     from replay.status.status_text import status_document, status_heading, status_listing
     from replay.status.underway import read_underway
@@ -295,5 +295,6 @@ def _status_text(here: Here, form: Form) -> str:
         form,
         status_listing(seen, now),
         document=document,
-        heading=status_heading(seen, running, broker, http),
+        heading=status_heading(seen, running, broker, http)
+        + waiting_text(here.store, here.state(), most=here.settings.alerts.most),
     )

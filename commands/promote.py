@@ -68,7 +68,9 @@ def promote(
     ready = ready_rollouts(here.state(), *(pipelines or ()))
     for rollout in ready:
         sys.stdout.write(verification_text(rollout))
-        sys.stdout.write(sending_text(here.store, here.state(), rollout))
+        sys.stdout.write(
+            sending_text(here.store, here.state(), rollout, most=here.settings.alerts.most)
+        )
     ask_consent(typed("promote", " ".join(pipelines or []) or None), yes=yes, question="promote?")
     approve(here, ready, timeout)
 

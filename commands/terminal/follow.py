@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -33,6 +32,7 @@ def follow_rollout(
     from kappa.state.build import read_birth
     from replay.look.follow import follow
     from replay.look.progress import ensure_served, tell
+    from replay.look.sending import sending
 
     begun = here.state().rollout(id_)
     birth = read_birth(here.store, begun.build)
@@ -51,6 +51,9 @@ def follow_rollout(
             talk(),
             known=known,
             end_now=lambda: log.end(birth.topic_ids),
+            sends=lambda rollout: sending(
+                here.store, here.state(), rollout, most=here.settings.alerts.most
+            ),
         )
     except KeyboardInterrupt:
         say(
@@ -136,8 +139,6 @@ def for_each_rollout(act: Callable[[int], object], ids: Iterable[int]) -> None:
 
 def bring_on(here: Here, ids: tuple[int, ...], timeout: float | None) -> None:
     """Follows rollouts until each serves or waits for a yes, and asks for that."""
-    from replay.look.sending import sending_text
-
     waiting: list[Rollout] = []
 
     def bring_on(id_: int) -> None:
@@ -147,8 +148,6 @@ def bring_on(here: Here, ids: tuple[int, ...], timeout: float | None) -> None:
 
     for_each_rollout(bring_on, ids)
     if waiting:
-        for rollout in waiting:
-            sys.stdout.write(sending_text(here.store, here.state(), rollout))
         ask_consent(
             typed("promote", " ".join(rollout.pipeline for rollout in waiting)),
             yes=False,

@@ -36,21 +36,26 @@ def tell(
     *,
     known: Rollout | None = None,
     end_now: Callable[[], Offsets] | None = None,
+    sends: Callable[[Rollout], Iterable[str]] = lambda _rollout: (),
     clock: Callable[[], float] = time.monotonic,
 ) -> Rollout:
     """Shows a rollout's progress to its end. Returns the rollout as it ended.
 
     `end` is the log's end when the rollout was begun: the share that is folded refers to it.
-    `end_now` asks for the end of now, for the lag of the live build. What happened up to `known` is
-    not shown again. On a terminal a few lines move; elsewhere there is one line every ten seconds,
-    beside the news and what goes wrong.
+    `end_now` asks for the end of now, for the lag of the live build. `sends` lists what a switch
+    sends, for a candidate that has just passed. What happened up to `known` is not shown again. On
+    a terminal a few lines move; elsewhere there is one line every ten seconds, beside the news and
+    what goes wrong.
     """
     last = known
     log_end = _LogEnd(end_now, clock)
     with _moving(console) as moving:
         due, in_trouble = clock() + _PLAIN_SECONDS, False
         for progress in steps:
-            for line in (changes := news(last, progress.rollout)):
+            changes = news(last, progress.rollout)
+            if has_passed(progress.rollout) and not (last is not None and has_passed(last)):
+                changes += tuple(f"  sends: {each}" for each in sends(progress.rollout))
+            for line in changes:
                 console.print(line, markup=False, highlight=False, soft_wrap=True)
             lines = standing(progress, end, log_end.look() if progress.rollout.active else None)
             if moving is not None:
@@ -149,6 +154,11 @@ def ensure_not_waiting(rollout: Rollout) -> None:
             f"{rollout.reason or 'it was verified once more since'}",
             hint=f"it waits: kappa promote {rollout.pipeline}; or kappa abandon {rollout.pipeline}",
         )
+
+
+def has_passed(rollout: Rollout) -> bool:
+    """Returns whether a rollout's last verification has passed."""
+    return rollout.verified is not None and rollout.verified.verdict == "passed"
 
 
 def news(before: Rollout | None, now: Rollout) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from kappa.journal.service import PipelineRetired
 from kappa.state.build import read_birth
 from replay.http.api import desk_of
 from replay.look.desk import Desk
+from replay.look.sending import sending, sent_in
 from replay.page import board_routes, data_routes
 from replay.page.answer import page
 from replay.page.compared import samples_of
@@ -79,6 +80,7 @@ def rollout(request: Request, number: int) -> Response:
         state,
         now,
         view=rollout_view(state, wanted, build, status.end),
+        sends=sending(desk.here.store, state, wanted, most=desk.here.settings.alerts.most),
         status=status,
     )
 
@@ -129,6 +131,7 @@ def generation(request: Request, number: int) -> Response:
         number,
         births,
         {build: code_of(here.store, birth) for build, birth in births.items()},
+        sent_in(here.store, state, number, most=here.settings.alerts.most),
     )
     tables, trouble = tuple[ServedTable, ...](), None
     try:

@@ -1,25 +1,41 @@
-"""The changes that sinks send at a switch, by the differences of a verification. Pure."""
+"""The changes that sinks and alerts send at a switch, by a verification's differences. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
+from kappa.declare.alert import AlertBirth
 from kappa.declare.sink import SinkBirth
 from kappa.journal.verification import Difference
+from kappa.state.build import Birth
 
 
 def outgoing(
-    sinks: Iterable[SinkBirth],
-    differences: Iterable[Difference],
-    *,
-    before: Iterable[SinkBirth] = (),
+    after: Birth, differences: Iterable[Difference], *, before: Birth | None, most: int
 ) -> Iterator[str]:
-    """Yields a line for each sink: `312 updates, 4 deletes to carrier-delays`.
+    """Yields a line for each outlet that sends something: `312 updates, 4 deletes to carriers`.
 
-    `before` are the sinks of the build that serves. Of a sink of a part of its table, the number is
-    the most that is sent.
+    `before` is the build that serves until the switch. Of an outlet of a part of its table, the
+    number is the most that is sent. An alert sends at most `most` messages, and one for the rest.
     """
     found = {each.table: each for each in differences}
+    yield from _of_sinks(after.sinks, found, () if before is None else before.sinks)
+    keyless = {table.name for table in after.tables if not table.keys}
+    known = {} if before is None else {alert.name: alert for alert in before.alerts}
+    for alert in after.alerts:
+        earlier, difference = known.get(alert.name), found.get(alert.of)
+        # One that is new, or of another table now, begins with the first change after the switch.
+        if earlier is None or earlier.of != alert.of or difference is None:
+            continue
+        is_most = earlier != alert or alert.of in keyless
+        text = _messages(alert, difference, most, is_most=is_most)
+        if text:
+            yield f"{text} of alert {alert.name}"
+
+
+def _of_sinks(
+    sinks: Iterable[SinkBirth], found: Mapping[str, Difference], before: Iterable[SinkBirth]
+) -> Iterator[str]:
     known = {sink.topic: sink for sink in before}
     for sink in sinks:
         difference = found.get(sink.of)
@@ -49,6 +65,20 @@ def _changes(sink: SinkBirth, found: Difference) -> str:
     return f"at most {text}" if _is_part(sink) or found.unsettled else text
 
 
+def _messages(alert: AlertBirth, found: Difference, most: int, *, is_most: bool) -> str:
+    """Returns how many messages an alert sends, for how many rows; nothing if it sends none."""
+    if not found.compared:
+        return f"at most {most + 1:,} messages"
+    counted = {"insert": found.added, "update": _updates(found), "delete": found.removed}
+    rows = sum(counted[op] for op in alert.on)
+    if not rows:
+        return ""
+    sent = min(rows, most + 1)
+    bound = "at most " if is_most or _is_part(alert) or found.unsettled else ""
+    text = f"{bound}{sent:,} message{'' if sent == 1 else 's'}"
+    return f"{text}, for {rows:,} rows," if rows > sent else text
+
+
 def _updates(found: Difference) -> int:
     """Returns how many rows become others: all, if the table has other columns."""
     if found.columns_gone or found.columns_new or found.columns_retyped:
@@ -56,5 +86,5 @@ def _updates(found: Difference) -> int:
     return found.changed
 
 
-def _is_part(sink: SinkBirth) -> bool:
-    return sink.columns is not None or sink.where is not None
+def _is_part(outlet: SinkBirth | AlertBirth) -> bool:
+    return outlet.columns is not None or outlet.where is not None

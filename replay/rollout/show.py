@@ -20,7 +20,6 @@ from kappa.journal.verification import Check
 from kappa.state.build import Birth, folder
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from replay.rollout.outgoing import outgoing
 from replay.rollout.rollout import Rollout
 from replay.rollout.state import State
 from serving.query.render import Listing
@@ -39,7 +38,8 @@ class Code:
 class Shown:
     """One generation: its record, the rollouts it switched, and each pipeline's build then.
 
-    A generation without a pipeline that was retired has switched no rollout.
+    A generation without a pipeline that was retired has switched no rollout. `sent` is what sinks
+    and alerts sent at each rollout's switch, by its id.
     """
 
     record: JournalRecord
@@ -47,6 +47,7 @@ class Shown:
     switched: tuple[tuple[Rollout, Receipt], ...]
     births: Mapping[str, Birth]
     codes: Mapping[str, Code]
+    sent: Mapping[int, tuple[str, ...]]
     previous: Mapping[str, str]
 
 
@@ -68,7 +69,11 @@ def _served(state: State, generation: int) -> tuple[JournalRecord, GenerationMad
 
 
 def shown(
-    state: State, generation: int, births: Mapping[str, Birth], codes: Mapping[str, Code]
+    state: State,
+    generation: int,
+    births: Mapping[str, Birth],
+    codes: Mapping[str, Code],
+    sent: Mapping[int, tuple[str, ...]],
 ) -> Shown:
     """Returns all facts of a generation.
 
@@ -84,7 +89,7 @@ def shown(
         {},
     )
     switched = tuple((state.rollout(each.rollout), each.receipt) for each in served.switched)
-    return Shown(record, served, switched, births, codes, before)
+    return Shown(record, served, switched, births, codes, sent, before)
 
 
 def code_of(store: Store, birth: Birth) -> Code:
@@ -128,7 +133,7 @@ def show_text(found: Shown) -> str:
             for rollout, receipt in found.switched
             for line in (
                 *_switch_lines(rollout, receipt, found.served.generation),
-                *(f"sent: {each}" for each in _sent(receipt, found)),
+                *(f"sent: {each}" for each in found.sent.get(rollout.id, ())),
             )
         ),
         *([left_text(found.served)] if isinstance(found.served, PipelineRetired) else []),
@@ -156,7 +161,7 @@ def show_document(found: Shown) -> dict[str, Any]:
         "served_at": found.record.at,
         "served_by": found.record.by,
         "switched": [
-            {**_switch_document(rollout, receipt), "sent": _sent(receipt, found)}
+            {**_switch_document(rollout, receipt), "sent": list(found.sent.get(rollout.id, ()))}
             for rollout, receipt in found.switched
         ],
         "offsets": show_listing(found).objects(),
@@ -201,12 +206,6 @@ def _switch_lines(rollout: Rollout, receipt: Receipt, generation: int) -> Iterat
         f"check of {check.table}: {check.condition}: {_check_text(check)}"
         for check in receipt.checks
     )
-
-
-def _sent(receipt: Receipt, found: Shown) -> list[str]:
-    """Returns what the switch had sinks send, of those that had been there before as well."""
-    sinks = found.births[receipt.build].sinks if receipt.build in found.births else ()
-    return list(outgoing(sinks, receipt.differences, before=sinks))
 
 
 def _switch_document(rollout: Rollout, receipt: Receipt) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from kappa.base.process import process_id
 from kappa.declare.alert import AlertBirth
+from kappa.declare.sink import SinkBirth
 from kappa.journal.begun import begun_after
 from kappa.journal.events import Abandoned, CaughtUp, Event, Failed, Held, Served, Staged, Verified
 from kappa.journal.journal import Journal
@@ -152,6 +153,7 @@ class World:
         offset: int = 1000,
         evil: str = "",
         by_page: str = BY_PAGE,
+        sinks: tuple[SinkBirth, ...] = (),
     ) -> str:
         """Makes a build with its tables, and an hour of frontiers."""
         view = {"by_page": by_page}
@@ -174,6 +176,7 @@ class World:
                 {},
                 self._ago(3000),
                 "ada@test",
+                sinks=sinks,
                 alerts=ALERTS,
             ),
         )
@@ -237,6 +240,18 @@ class World:
         self.append(Staged("web", build, f"version-of-{build}", reasons))
         rollout = max(record.number for record in self.journal.after(0))
         self.append(CaughtUp(rollout, self._offsets(1000)), self.verified(rollout, before))
+        self.switches(rollout, build, generation, before, reasons=reasons)
+
+    def switches(
+        self,
+        rollout: int,
+        build: str,
+        generation: int,
+        before: str | None,
+        *,
+        reasons: tuple[str, ...] = (),
+    ) -> None:
+        """Lets a rollout's build serve: held, served, with a receipt."""
         if before is not None:
             self.append(Held(rollout, before, 1))
         receipt = Receipt(

@@ -148,6 +148,24 @@ def test_without_a_terminal_there_is_one_line_every_ten_seconds_beside_the_news(
     ]
 
 
+def test_what_a_switch_sends_is_shown_once_with_the_verification_that_passed() -> None:
+    said, asked = io.StringIO(), []
+
+    def sends(passed: Rollout) -> list[str]:
+        asked.append(passed.phase)
+        return ["312 updates to carriers"]
+
+    caught_up = CaughtUp(1, NOWHERE)
+    steps = (
+        Progress(rollout(*each), at(0), at(350))
+        for each in ((), (caught_up,), (caught_up, verified(1)), (caught_up, verified(1)))
+    )
+    tell(steps, at(10), Console(file=said, width=200), sends=sends, clock=Clock())
+
+    assert asked == ["ready"]
+    assert "passed\n  sends: 312 updates to carriers\n" in said.getvalue()
+
+
 def test_on_a_terminal_the_lines_move_and_leave_nothing_behind() -> None:
     said = told(iter([replaying(1), replaying(2)]), Clock(), terminal=True)
 

@@ -24,6 +24,7 @@ from journals import READY, numbered, pipeline_retired, staged
 from msgspec import structs
 from page_world import EVIL, ROWS, World
 
+from commands.look import _status_text
 from kappa.base.errors import Conflict
 from kappa.declare.sink import SinkBirth
 from kappa.journal.events import Abandoned, CaughtUp, Event, Failed, PromoteAsked, Staged
@@ -57,6 +58,7 @@ from serving.http.streams import events
 from serving.http.token import COOKIE, COOKIE_SECONDS, cookie_of, is_cookie_of
 from serving.page import marks
 from serving.page.render import _pages, page_html, problem_html
+from serving.query.render import Form
 from serving.sandbox.question import Allowance
 
 pytestmark = pytest.mark.slow
@@ -753,6 +755,36 @@ def test_a_rollout_shows_its_possible_intents_and_its_stage() -> None:
     assert [
         stage.standing for stage in rollout_view(failed, failed.rollout(1), None, None).stages
     ] == ["done", "ended", "next", "next", "next"]
+
+
+def test_what_a_promote_sends_is_shown_before_the_button_and_in_the_receipt(
+    tmp_path: Path,
+) -> None:
+    world, sink = World(tmp_path), SinkBirth("page-hits", "page_hits")
+    for number in (1, 2):
+        world.build(f"web-{number}", sinks=(sink,))
+    world.goes_live("web-1", 1)
+    candidate = world.waits("web-2", "web-1")
+    world.be_up()
+    sent = (
+        "2 inserts, 40 updates to page-hits",
+        "at most 42 messages of alert busy",
+        "42 messages of alert late",
+    )
+    with serving(world) as server:
+        before = got(server, f"/rollouts/{candidate}")
+        status = _status_text(world.here, Form.TABLE)
+        (rollout,) = current_state(world.store).active_rollouts
+        world.append(PromoteAsked(rollout.id))
+        world.switches(rollout.id, "web-2", 2, "web-1")
+        after = got(server, f"/rollouts/{candidate}")
+        receipt = got(server, "/generations/2")
+
+    assert f"A promote sends {' '.join(sent)} Promote…" in before.text
+    shown = "".join(f"  sends: {each}\n" for each in sent)
+    assert f"rollout 2 of pipeline web waits for: kappa promote web\n{shown}" in status
+    assert f"Sent at the switch {' '.join(sent)}" in after.text
+    assert " ".join(f"Sent: {each}" for each in sent) in receipt.text
 
 
 def test_the_history_names_what_came_and_what_went_alike(lived: tuple[Server, int]) -> None:

@@ -1,19 +1,39 @@
-"""The lines of what a switch sends say the number that a verification found, or the most."""
+"""The lines of what a switch sends have the number that a verification found, or the most."""
 
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
+from overlays import born, declared
 
+from kappa.declare.alert import AlertBirth
 from kappa.declare.sink import SinkBirth
 from kappa.journal.verification import Difference
+from kappa.state.build import Birth
+from kappa.state.table import TableBirth
 from replay.rollout.outgoing import outgoing
 
 SINK = SinkBirth("carrier-delays", "delays")
 PART = SinkBirth("carrier-delays", "delays", where="n > 1")
+ALERT = AlertBirth("late", "delays", "page")
+KEYED = TableBirth("delays", (("carrier", "string"), ("n", "bigint")), keys=("carrier",))
 
 
 def differs(**more: object) -> Difference:
     return Difference("delays", 100, 98, **more)  # type: ignore[arg-type]
+
+
+def with_outlets(*outlets: SinkBirth | AlertBirth, table: TableBirth = KEYED) -> Birth:
+    return replace(
+        born("a", declared()),
+        tables=(table,),
+        sinks=tuple(each for each in outlets if isinstance(each, SinkBirth)),
+        alerts=tuple(each for each in outlets if isinstance(each, AlertBirth)),
+    )
+
+
+def lines(after: Birth, *found: Difference, before: Birth | None = None) -> list[str]:
+    return list(outgoing(after, found, before=before, most=100))
 
 
 @pytest.mark.parametrize(
@@ -36,19 +56,62 @@ def differs(**more: object) -> Difference:
 def test_a_sink_that_served_before_sends_what_differs(
     sink: SinkBirth, found: Difference, said: str
 ) -> None:
-    assert list(outgoing([sink], [found], before=[sink])) == [said]
+    assert lines(with_outlets(sink), found, before=with_outlets(sink)) == [said]
 
 
 def test_a_new_sink_sends_the_snapshot_and_another_one_what_its_topic_lacks() -> None:
-    assert list(outgoing([SINK], [differs()])) == [
+    assert lines(with_outlets(SINK), differs()) == [
         "the snapshot of delays, 98 rows, to carrier-delays"
     ]
-    assert list(outgoing([PART], [differs()])) == [
+    assert lines(with_outlets(PART), differs(), before=with_outlets()) == [
         "the snapshot of delays, at most 98 rows, to carrier-delays"
     ]
-    assert list(outgoing([SINK], [])) == ["the snapshot of delays to carrier-delays"]
-    assert list(outgoing([SINK], [differs(added=1)], before=[PART])) == [
+    assert lines(with_outlets(SINK)) == ["the snapshot of delays to carrier-delays"]
+    assert lines(with_outlets(SINK), differs(added=1), before=with_outlets(PART)) == [
         "what differs from its topic to carrier-delays"
     ]
     # The same tables: nothing differs.
-    assert list(outgoing([SINK], [], before=[SINK])) == []
+    assert lines(with_outlets(SINK), before=with_outlets(SINK)) == []
+
+
+@pytest.mark.parametrize(
+    ("alert", "found", "sent"),
+    [
+        (ALERT, differs(changed=60, removed=4), ["64 messages of alert late"]),
+        (ALERT, differs(added=1), ["1 message of alert late"]),
+        (ALERT, differs(changed=100, added=1), ["101 messages of alert late"]),
+        # One message has the number of all others.
+        (ALERT, differs(changed=312, removed=4), ["101 messages, for 316 rows, of alert late"]),
+        (ALERT, differs(), []),
+        (ALERT, differs(columns_new=("x",), added=8), ["98 messages of alert late"]),
+        (ALERT, differs(unsettled=3, added=2), ["at most 2 messages of alert late"]),
+        (ALERT, differs(incomparable="keys"), ["at most 101 messages of alert late"]),
+        (replace(ALERT, on=("delete",)), differs(changed=9), []),
+        (replace(ALERT, on=("insert", "update")), differs(changed=9, removed=1), ["9 messages of"]),
+        (replace(ALERT, where="n > 1"), differs(added=2), ["at most 2 messages of alert late"]),
+    ],
+)
+def test_an_alert_that_served_before_sends_a_message_for_each_row_that_differs(
+    alert: AlertBirth, found: Difference, sent: list[str]
+) -> None:
+    made = lines(with_outlets(alert), found, before=with_outlets(alert))
+
+    assert len(made) == len(sent)
+    assert all(one.startswith(other) for one, other in zip(made, sent, strict=True))
+
+
+def test_an_alert_that_is_new_or_of_another_table_sends_nothing_at_the_switch() -> None:
+    found, after = differs(added=2), with_outlets(ALERT)
+
+    assert lines(after, found) == []
+    assert lines(after, found, before=with_outlets()) == []
+    assert lines(after, found, before=with_outlets(replace(ALERT, of="rows"))) == []
+    # Of one whose other parts have changed the number is the most.
+    narrow = with_outlets(replace(ALERT, where="n > 1"))
+    assert lines(after, found, before=narrow) == ["at most 2 messages of alert late"]
+
+
+def test_equal_rows_without_keys_may_be_in_one_message() -> None:
+    bag = with_outlets(ALERT, table=replace(KEYED, keys=()))
+
+    assert lines(bag, differs(added=2), before=bag) == ["at most 2 messages of alert late"]

@@ -243,6 +243,7 @@ def test_history_and_show_tell_each_ones_receipt(world: World) -> None:
         3,
         {build: world.birth(build) for build in ("b", "y")},
         dict.fromkeys(("b", "y"), Code("there", "0" * 64, there=True)),
+        {9: ("2 inserts to carriers",)},
     )
     assert [
         (each["rollout"], each["pipeline"], each["build"])
@@ -255,6 +256,11 @@ def test_history_and_show_tell_each_ones_receipt(world: World) -> None:
     ]
     assert "flights: build b (version version-of-b) instead of a" in show_text(found)
     assert "trains: build y (version version-of-y) instead of x" in show_text(found)
+    assert show_text(found).count("sent: 2 inserts to carriers\n") == 1
+    assert [each["sent"] for each in show_document(found)["switched"]] == [
+        ["2 inserts to carriers"],
+        [],
+    ]
 
 
 @pytest.mark.parametrize(("id_", "number"), [(9, 3), (12, 4)])
