@@ -10,6 +10,7 @@ make_plan.py   facts to a plan
 judge.py       what blocks a step, and what is let through
 notes.py       what should be known of a step
 outlet_notes.py  what a switch sends by sinks and alerts
+circles.py     pipelines that read, through sinks, what they change themselves
 branch.py      where a branch may begin
 overlay.py     whether the tables that serve have the rows already
 retry.py       the plan that begins an ended rollout again

@@ -18,6 +18,7 @@ from replay.changes.code_diff import CodeSide, PartDiff, part_diffs
 from replay.changes.event_changes import event_changes
 from replay.changes.readers import ReaderChange, reader_changes
 from replay.plan.branch import Branching, branch_of
+from replay.plan.circles import circle_refusals
 from replay.plan.judge import conflicts_of, findings_of, judged, refusals_of
 from replay.plan.notes import (
     archive_notes,
@@ -65,6 +66,7 @@ def make_plan(
         steps.append(with_outlets(observed, judged(step, found, accepting)))
         refusals += [
             *conflicts_of(observed, step),
+            *circle_refusals(observed, step),
             *refusals_of(step, found, accepting, again=again),
         ]
     if not only:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from kappa.state.build import Birth
+from replay.plan.circles import topic_uses
 from replay.plan.plan import Change, PlanStep
 from replay.preflight.observed import Declared, Observed
 
@@ -53,15 +54,9 @@ def _alerts(declared: Declared, born: Birth | None) -> Iterator[str]:
 
 def _readers(observed: Observed, declared: Declared) -> Iterator[str]:
     """Yields the pipelines that read what a pipeline's sinks send."""
-    reads = {
-        observed.births[build].pipeline: [topic.name for topic in observed.births[build].topics]
-        for build in observed.state.serving.values()
-    } | {
-        name: [topic.name for topic in each.pipeline.topics]
-        for name, each in observed.declared.items()
-    }
+    uses = topic_uses(observed)
     for sink in declared.pipeline.sinks:
-        readers = sorted(name for name, topics in reads.items() if sink.name in topics)
+        readers = sorted(name for name, use in uses.items() if sink.name in use.reads)
         if readers:
             yield (
                 f"pipeline{'' if len(readers) == 1 else 's'} {', '.join(readers)} read"

@@ -1,0 +1,77 @@
+"""Circles of pipelines through sinks: one reads what it changes itself. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from replay.plan.plan import PlanStep, Refusal
+from replay.preflight.observed import Observed
+
+
+@dataclass(frozen=True, slots=True)
+class TopicUse:
+    """The topics that a pipeline reads, and those that its sinks send."""
+
+    reads: frozenset[str] = frozenset()
+    sends: frozenset[str] = frozenset()
+
+
+def topic_uses(observed: Observed) -> Mapping[str, TopicUse]:
+    """Returns the topics of each pipeline: as declared, else of what serves or is on its way."""
+    state = observed.state
+    found = dict[str, TopicUse]()
+    for build in (*state.serving.values(), *(each.build for each in state.active_rollouts)):
+        birth = observed.births[build]
+        before = found.get(birth.pipeline, TopicUse())
+        found[birth.pipeline] = TopicUse(
+            before.reads | {topic.name for topic in birth.topics},
+            before.sends | {sink.topic for sink in birth.sinks},
+        )
+    return found | {
+        name: TopicUse(
+            frozenset(topic.name for topic in each.pipeline.topics),
+            frozenset(sink.name for sink in each.pipeline.sinks),
+        )
+        for name, each in observed.declared.items()
+    }
+
+
+def circle_refusals(observed: Observed, step: PlanStep) -> Iterator[Refusal]:
+    """Yields a refusal if what a pipeline sends comes back to it."""
+    found = circle_through(step.pipeline, topic_uses(observed)) if step.acts else ()
+    if not found:
+        return
+    way = "; ".join(
+        f"{name} sends {topic}, which {reader} reads"
+        for (name, topic), (reader, _) in zip(found, (*found[1:], found[0]), strict=True)
+    )
+    first, last = found[0], found[-1]
+    yield Refusal(
+        step.pipeline,
+        f"pipeline {step.pipeline} reads what it changes itself: {way}. Each change would cause "
+        "another, without end",
+        f"let {first[0]} not read {last[1]}, or give the sink of {last[0]} another topic; what "
+        f"serves counts until a deploy of {last[0]}",
+    )
+
+
+def circle_through(pipeline: str, uses: Mapping[str, TopicUse]) -> tuple[tuple[str, str], ...]:
+    """Returns the shortest circle from a pipeline back to it, as (pipeline, topic that it sends).
+
+    It is empty if there is none.
+    """
+    nothing = TopicUse()
+    ways: deque[tuple[str, tuple[tuple[str, str], ...]]] = deque([(pipeline, ())])
+    known = set[str]()
+    while ways:
+        at, way = ways.popleft()
+        for topic in sorted(uses.get(at, nothing).sends):
+            for reader in sorted(name for name, use in uses.items() if topic in use.reads):
+                if reader == pipeline:
+                    return (*way, (at, topic))
+                if reader not in known:
+                    known.add(reader)
+                    ways.append((reader, (*way, (at, topic))))
+    return ()
