@@ -36,12 +36,13 @@ from serving.http.patience import PatientServer, fitting, uvicorn_settings
 from serving.http.snapshots import Snapshots
 from serving.http.stand import Stand
 from serving.http.streams import changes, events
+from serving.http.streams.open_streams import OpenStreams
 from serving.reader.reader import Limits
 from serving.sandbox import confine
 from serving.sandbox.question import Allowance
 from serving.sandbox.sandbox import Sandbox
 
-# What listens to events never ends by itself.
+# What is still answered then is cut short.
 _GRACE_SECONDS = 2
 
 
@@ -93,7 +94,7 @@ def _serve_at(
             here.lease_seconds,
             lambda: _unready(store),
         )
-        desk, bounds = Desk(here), fitting(Bounds())
+        desk, bounds, streams = Desk(here), fitting(Bounds()), OpenStreams()
         hub = ChangeHub(
             store,
             lease_seconds=here.lease_seconds,
@@ -105,7 +106,7 @@ def _serve_at(
             token=token,
             bounds=bounds,
             routers=(events.router, changes.router, api.router, *routes.ROUTERS),
-            state={"desk": desk, "pulse": desk.pulse, "changes": hub},
+            state={"desk": desk, "pulse": desk.pulse, "changes": hub, "streams": streams},
         )
         config = uvicorn.Config(
             app, timeout_graceful_shutdown=_GRACE_SECONDS, **uvicorn_settings(bounds)
@@ -120,7 +121,7 @@ def _serve_at(
             signal.signal(number, lambda *_: None)
         # In a thread, so that the start does not wait; the first query finds a process ready.
         threading.Thread(target=sandbox.start, name="sandbox", daemon=True).start()
-        PatientServer(config).run(sockets=[listening])
+        PatientServer(config, streams.end).run(sockets=[listening])
 
 
 def _unready(store: Store) -> tuple[str, ...]:

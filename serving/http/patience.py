@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import resource
 import socket
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -68,13 +69,25 @@ def fitting(bounds: Bounds) -> Bounds:
 
 
 class PatientServer(uvicorn.Server):
-    """uvicorn's server, whose connections wait in the kernel while others are accepted."""
+    """uvicorn's server, whose connections wait in the kernel while others are accepted.
+
+    `end_streams` is called as it begins to end, which what listens to it does not do by itself.
+    """
+
+    def __init__(self, config: uvicorn.Config, end_streams: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._end_streams = end_streams
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begins to listen."""
         await super().startup(sockets)
         for each in sockets or ():
             each.listen(WAITING)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Ends the open streams, and waits for what else is answered."""
+        self._end_streams()
+        await super().shutdown(sockets)
 
 
 class PatientProtocol(H11Protocol):

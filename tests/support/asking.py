@@ -22,6 +22,7 @@ from serving.http.patience import PatientServer, uvicorn_settings
 from serving.http.snapshots import Snapshots
 from serving.http.stand import Stand
 from serving.http.streams import events
+from serving.http.streams.open_streams import OpenStreams
 from serving.sandbox.question import Allowance
 from serving.sandbox.sandbox import Sandbox
 
@@ -45,17 +46,26 @@ class Server:
         changes: ChangeHub | None = None,
     ) -> None:
         stand = Stand(store, Sandbox(allowance), Snapshots(store, lease_seconds=60), 60, lambda: ())
+        streams = OpenStreams()
         app = make_app(
             stand,
             token=token,
             routers=(router, *more),
             bounds=bounds,
-            state={"desk": desk, "pulse": getattr(desk, "pulse", None), "changes": changes},
+            state={
+                "desk": desk,
+                "pulse": getattr(desk, "pulse", None),
+                "changes": changes,
+                "streams": streams,
+            },
         )
         self._listening = socket.create_server(("127.0.0.1", port), backlog=512)
         self.port = self._listening.getsockname()[1]
         self._server = PatientServer(
-            uvicorn.Config(app, timeout_graceful_shutdown=1, **uvicorn_settings(bounds or Bounds()))
+            uvicorn.Config(
+                app, timeout_graceful_shutdown=1, **uvicorn_settings(bounds or Bounds())
+            ),
+            streams.end,
         )
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [self._listening]}

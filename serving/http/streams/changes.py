@@ -26,6 +26,7 @@ from serving.changes.recorded import ChangeMessage, RecordedChanges
 from serving.http.problem import refuse_websocket
 from serving.http.stand import API
 from serving.http.streams import moves
+from serving.http.streams.open_streams import open_streams
 from serving.http.streams.reading import EventStream, HttpReader, error_event
 
 _PATH = f"{API}/tables/{{table}}/changes"
@@ -87,12 +88,13 @@ async def changes_by_websocket(
     await websocket.accept()
     leaving = asyncio.ensure_future(_until_left(websocket))
     try:
-        async with aclosing(reading.messages(first)) as messages:
-            async for message in messages:
-                if leaving.done():
-                    return
-                if message is not None:
-                    await websocket.send_text(_as_json(message))
+        with open_streams(websocket.app).until_end():
+            async with aclosing(reading.messages(first)) as messages:
+                async for message in messages:
+                    if leaving.done():
+                        return
+                    if message is not None:
+                        await websocket.send_text(_as_json(message))
     except KappaError as error:
         with suppress(RuntimeError, WebSocketDisconnect):
             await websocket.close(code=1011, reason=error.message[:120])

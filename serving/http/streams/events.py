@@ -24,6 +24,7 @@ from kappa.state.store import Store
 from serving.http.problem import HttpError
 from serving.http.shared_look import SharedLook
 from serving.http.stand import API, stand_of
+from serving.http.streams.open_streams import EndingResponse
 
 # Its result differs from the last one if something has changed. All listeners share one look.
 Pulse = Callable[[], Hashable]
@@ -85,7 +86,7 @@ async def events(
     return _Listener(listening, start, progress=progress)
 
 
-class _Listener(StreamingResponse):
+class _Listener(EndingResponse):
     """The stream of one listener, who is counted from here until the stream ends."""
 
     def __init__(self, listening: _Listening, start: int, *, progress: bool) -> None:

@@ -10,12 +10,12 @@ from typing import Any
 
 import anyio
 from fastapi import FastAPI
-from fastapi.responses import StreamingResponse
 
 from kappa.base.errors import KappaError
 from serving.changes.hub import ChangeHub, ChangeReader
 from serving.changes.recorded import ChangeMessage, RecordedChanges
 from serving.http.problem import HttpError, problem_of
+from serving.http.streams.open_streams import EndingResponse
 
 # Proxies close a connection that is silent for a minute; sending also finds clients that left.
 SILENCE_SECONDS = 15.0
@@ -25,7 +25,7 @@ MOST_READERS = 1_024
 _BEGINNINGS = 2
 
 
-class EventStream(StreamingResponse):
+class EventStream(EndingResponse):
     """The stream of readers who are counted from their beginning until the stream ends."""
 
     def __init__(self, readings: Sequence[HttpReader], events: AsyncIterator[str]) -> None:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from websockets.sync.client import connect
 from kappa.state.store import Store
 from serving.changes.hub import ChangeHub
 from serving.http.gate import Bounds
-from serving.http.streams import changes
+from serving.http.streams import changes, events
 from serving.query.query import answer
 from serving.query.render import plain
 from serving.sandbox.question import Allowance
@@ -95,6 +95,16 @@ def events_of(response: HTTPResponse) -> Iterator[tuple[str, Any, str | None]]:
         elif "event" in fields:
             yield fields["event"], json.loads(fields["data"]), fields.get("id")
             fields = {}
+
+
+@contextmanager
+def opened(server: Server, path: str) -> Iterator[HTTPResponse]:
+    """Opens a stream, and yields its answer once the first line is there."""
+    with closing(HTTPConnection("127.0.0.1", server.port, timeout=30)) as connection:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        assert response.readline().startswith(b"retry: ")
+        yield response
 
 
 class Following(threading.Thread):
@@ -250,6 +260,50 @@ def test_a_websocket_has_the_same_messages(world: ChangingWorld, server: Server)
         while consumer.rows != served(world.store, "newest"):
             message = json.loads(websocket.recv(timeout=20))
             consumer.take(message["event"], message["data"])
+
+
+def test_open_streams_end_with_the_server_and_nothing_alarms(
+    world: ChangingWorld, hub: ChangeHub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A reader sees the end of its stream, and goes on from its cursor at the next server."""
+
+    def serving() -> Server:
+        more = (events.router,)
+        return Server(
+            world.store, Allowance(at_once=1), router=changes.router, more=more, changes=hub
+        )
+
+    with ExitStack() as clients:
+        with serving() as server:
+            following = Following(server, "newest")
+            wait_until(has([following], served(world.store, "newest")))
+            streams = [
+                clients.enter_context(opened(server, f"/api/v1/{each}"))
+                for each in ("changes?table=newest", "events")
+            ]
+            address = f"ws://127.0.0.1:{server.port}/api/v1/tables/newest/changes"
+            websocket = clients.enter_context(connect(address))
+            assert json.loads(websocket.recv(timeout=20))["event"] == "begin"
+            begun = time.monotonic()
+        # Nothing was cut short after the server's patience of a second.
+        assert time.monotonic() - begun < 1.0
+        for response in streams:
+            # It raises if the answer is cut off in the middle.
+            response.read()
+        # Iterating ends at an orderly close.
+        assert all("event" in json.loads(message) for message in websocket)
+        assert websocket.close_code == 1012, "the server begins anew"
+    consumer = following.stop()
+    assert capsys.readouterr().err == ""
+
+    world.fold()
+    with serving() as server:
+        again = Following(server, "newest", f"?since={consumer.cursor}")
+        again.consumer = consumer
+        wait_until(has([again], served(world.store, "newest")))
+        again.stop()
+    assert consumer.kinds[0] == "snapshot"
+    assert "reset" not in consumer.kinds
 
 
 @pytest.mark.parametrize(

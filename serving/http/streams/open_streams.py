@@ -1,0 +1,56 @@
+"""The streams of a server that are open, which end with it: no client ends them before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import anyio
+from fastapi import FastAPI
+from fastapi.responses import StreamingResponse
+
+
+class OpenStreams:
+    """The open streams of one server. Used in its loop."""
+
+    def __init__(self) -> None:
+        self._scopes: set[anyio.CancelScope] = set()
+        self._has_ended = False
+
+    def end(self) -> None:
+        """Ends all streams, and those that still begin."""
+        self._has_ended = True
+        for each in self._scopes:
+            each.cancel()
+
+    @contextmanager
+    def until_end(self) -> Iterator[anyio.CancelScope]:
+        """Runs a stream; if the server ends first, what is in here is cancelled, and goes on."""
+        with anyio.CancelScope() as scope:
+            self._scopes.add(scope)
+            if self._has_ended:
+                scope.cancel()
+            try:
+                yield scope
+            finally:
+                self._scopes.discard(scope)
+
+
+class EndingResponse(StreamingResponse):
+    """A stream that ends as any answer does if the server ends: a client comes back later."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Sends what the stream has until it ends, the client leaves, or the server ends."""
+        with open_streams(scope["app"]).until_end() as until_end:
+            await super().__call__(scope, receive, send)
+        if until_end.cancelled_caught:
+            with suppress(RuntimeError, OSError):
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def open_streams(app: FastAPI) -> OpenStreams:
+    """Returns the open streams of a server."""
+    found = app.state.streams
+    assert isinstance(found, OpenStreams), "make_app was given it"
+    return found
