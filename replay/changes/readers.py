@@ -71,14 +71,16 @@ def _tables(
             yield ReaderChange(
                 Effect.CHANGED,
                 name,
-                f"table {name} becomes a view, whose columns are not known here",
+                f"{table.called} becomes "
+                f"{'a view' if table.view is None else 'one that is computed when it is read'}, "
+                "whose columns are not known here",
                 breaking=True,
             )
         else:
-            yield ReaderChange(Effect.REMOVED, name, f"table {name} goes", breaking=True)
+            yield ReaderChange(Effect.REMOVED, name, f"{table.called} goes", breaking=True)
     for name in after:
         if name not in before and name not in old_views:
-            yield ReaderChange(Effect.ADDED, name, f"table {name} is new")
+            yield ReaderChange(Effect.ADDED, name, f"{after[name].called} is new")
 
 
 def _views(
@@ -100,7 +102,9 @@ def _views(
             yield ReaderChange(
                 Effect.CHANGED,
                 name,
-                f"view {name} becomes a table, whose columns may be others",
+                f"view {name} becomes "
+                f"{'a table' if new_tables[name].view is None else 'a maintained one'}, whose "
+                "columns may be others",
                 breaking=True,
             )
         elif name not in after:
@@ -112,13 +116,14 @@ def _views(
 
 def _columns(before: TableBirth, after: TableBirth) -> Iterator[ReaderChange]:
     name, old, new = before.name, dict(before.served), dict(after.served)
+    called = after.called
     # Readers read by name: the order of keys does not matter.
     if set(before.keys) != set(after.keys):
         was, now = (", ".join(keys) or "none" for keys in (before.keys, after.keys))
         yield ReaderChange(
             Effect.REKEYED,
             name,
-            f"the keys of table {name} become {now}, from {was}",
+            f"the keys of {called} become {now}, from {was}",
             before=was,
             after=now,
             breaking=True,
@@ -128,7 +133,7 @@ def _columns(before: TableBirth, after: TableBirth) -> Iterator[ReaderChange]:
             yield ReaderChange(
                 Effect.REMOVED,
                 name,
-                f"column {column} of table {name} goes",
+                f"column {column} of {called} goes",
                 column,
                 before=kind,
                 breaking=True,
@@ -138,7 +143,7 @@ def _columns(before: TableBirth, after: TableBirth) -> Iterator[ReaderChange]:
             yield ReaderChange(
                 Effect.RETYPED,
                 name,
-                f"column {column} of table {name} becomes {new[column]}, from {kind}",
+                f"column {column} of {called} becomes {new[column]}, from {kind}",
                 column,
                 kind,
                 new[column],
@@ -149,7 +154,7 @@ def _columns(before: TableBirth, after: TableBirth) -> Iterator[ReaderChange]:
             yield ReaderChange(
                 Effect.ADDED,
                 name,
-                f"column {column} of table {name} is new ({kind})",
+                f"column {column} of {called} is new ({kind})",
                 column,
                 after=kind,
             )

@@ -22,9 +22,10 @@ def judged(seen: Verified, tables: Iterable[TableBirth], beyond: str = "") -> Ve
     not be measured, and that beats a pass.
     """
     tables = tuple(tables)
+    called = {table.name: table.called for table in tables}
     failed = [
         *(
-            f"{check.failing} of {check.rows} rows of table {check.table} do not satisfy: "
+            f"{check.failing} of {check.rows} rows of {called[check.table]} do not satisfy: "
             f"{check.condition}"
             for check in seen.checks
             if check.failing
@@ -37,7 +38,7 @@ def judged(seen: Verified, tables: Iterable[TableBirth], beyond: str = "") -> Ve
     untold = [
         *([seen.reason] if seen.reason else []),
         *(
-            f"a check of table {check.table} could not be run: {check.condition}: {check.error}"
+            f"a check of {called[check.table]} could not be run: {check.condition}: {check.error}"
             for check in seen.checks
             if check.failing is None
         ),
@@ -52,10 +53,9 @@ def exceeded(differences: Iterable[Difference], tables: Iterable[TableBirth]) ->
     A difference at its threshold is within it.
     """
     tables = tuple(tables)
-    views = {table.name for table in tables if table.view is not None}
+    called = {table.name: table.called for table in tables}
     return tuple(
-        f"{_percent(difference.share(rows))} of the rows of"
-        f" {'view' if difference.table in views else 'table'} {difference.table} were "
+        f"{_percent(difference.share(rows))} of the rows of {called[difference.table]} were "
         f"{what}, and {name} is {_percent(limit)}"
         for difference, thresholds in _declared(differences, tables)
         if difference.compared
@@ -69,8 +69,10 @@ def unmeasured(differences: Iterable[Difference], tables: Iterable[TableBirth]) 
 
     Both sides have the table, so nothing is known of its change.
     """
+    tables = tuple(tables)
+    called = {table.name: table.called for table in tables}
     return tuple(
-        f"table {difference.table} has thresholds and could not be compared: "
+        f"{called[difference.table]} has thresholds and could not be compared: "
         f"{difference.incomparable}"
         for difference, thresholds in _declared(differences, tables)
         if difference.incomparable and thresholds != Thresholds()

@@ -18,7 +18,7 @@ from kappa.base.errors import Conflict, Unreachable, UsageError
 from kappa.declare.options import Thresholds
 from kappa.journal.events import CaughtUp, Verified
 from kappa.journal.journal import Journal
-from kappa.journal.verification import Difference, OutcomeCount
+from kappa.journal.verification import Check, Difference, OutcomeCount
 from kappa.state.frontier import Frontiers
 from kappa.state.job.turns import turns_asked
 from kappa.state.lease import ensure_lease, ensure_released, live_leases, put_floor
@@ -30,7 +30,7 @@ from replay.rollout.fold import fold
 from replay.rollout.rollout import Rollout
 from replay.verify.pairs import bring_together, builds_to_compare, newest_pair, pin_equal
 from replay.verify.unsettled import unsettled_keys
-from replay.verify.verdict import exceeded, unmeasured
+from replay.verify.verdict import exceeded, judged, unmeasured
 from replay.verify.verification_progress import verification_progress
 from replay.verify.verify import Means, ensure_verified, verify
 
@@ -233,6 +233,15 @@ def test_a_threshold_names_a_view_as_a_view() -> None:
     (told,) = exceeded([Difference("delays", 2, 2, changed=1)], [view])
 
     assert told.startswith("50 % of the rows of view delays were changed")
+
+
+def test_a_check_names_a_view_as_a_view() -> None:
+    view = replace(folded(), view="from delays")
+    seen = Verified(1, "passed", Offsets(), checks=(Check("delays", "n > 0", 3, 2),))
+
+    assert judged(seen, [view]).reason == "2 of 3 rows of view delays do not satisfy: n > 0"
+    seen = replace(seen, checks=(Check("delays", "n > 0", 0, None, "no n"),))
+    assert judged(seen, [view]).reason.startswith("a check of view delays could not be run: n > 0")
 
 
 def test_of_an_empty_table_any_row_is_all_of_it(store: Store) -> None:
