@@ -106,6 +106,7 @@ DOORS = {
         "serving/http/queries.py",
         "serving/http/shared_look.py",
         "serving/http/streams/events.py",
+        "serving/http/streams/open_streams.py",
         "serving/http/streams/reading.py",
         "serving/http/waiting.py",
     ),
