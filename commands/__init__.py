@@ -8,7 +8,7 @@ Read in this order:
 app        the app itself: all commands in the order of the help, errors, exit codes
 terminal/  what commands share: options, output, lines, and how a rollout is followed
 run        up, down, serve, gc
-topics     topics create, topics list, produce
+topics/    topics create, list, describe, alter, tail, export and more; produce
 deploy     plan, deploy, replay, branch, retry, stage
 promote    wait, verify, promote, undo, abandon
 service    retire, pause, resume

@@ -23,10 +23,10 @@ from commands import (
     rejects,
     run,
     service,
-    topics,
 )
 from commands.following import alerts, changes, outlets
 from commands.terminal.output import say, show_failure
+from commands.topics import topics
 from kappa.base.errors import ExitCode, KappaError
 from replay.look.here import Here
 

@@ -28,7 +28,7 @@ kappa/records           kappa/state          kappa/code/static
 kappa/sums              kappa/parsed
 kappa/code              kappa/journal        kappa/log            kappa/tables
 kappa/state/job         kappa/views          kappa/tables/archived
-kappa/engine/decode     kappa/lines          kappa/broker
+kappa/engine/decode     kappa/lines          kappa/broker         kappa/log/config
 kappa/engine/spark      kappa/engine/read    kappa/engine/legs    serving/pin
 kappa/engine/archive    kappa/engine/fold    serving/reader
 kappa/engine/function   serving/query
@@ -39,6 +39,7 @@ kappa/engine/children   replay/changes       replay/intents       replay/retire
 serving/http/streams    replay/boards        serving/courier
 kappa/engine/spare
 kappa                   replay/preflight     replay/status        replay/verify
+replay/topics
 replay/plan             replay/prove         replay/doctor
 replay/stage
 replay/look
@@ -46,7 +47,7 @@ replay/http             replay/children
 replay/page
 replay/run
 commands/terminal
-commands/following
+commands/following      commands/topics
 commands
 cli
 demo/processes
@@ -94,6 +95,7 @@ DOORS = {
         "kappa/tables/",
         "kappa/engine/",
         "kappa/log/bulk.py",
+        "kappa/lines/parquet.py",
         "serving/sandbox/pieces.py",
         "demo/",
     ),

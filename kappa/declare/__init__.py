@@ -4,7 +4,7 @@ A declaration is a value: it runs nothing and knows no Kafka and no Spark. A wro
 at once, with the user's file and line (kappa/base/source.py). Read it in this order:
 
     parts          what these are made of: kinds, files, words of errors
-    topic          a topic; `log_time`: its lateness and identity
+    topic          a topic; `log_time`: its lateness and identity; `topic_settings`: the broker's
     table, view    a table and its folds, and a view; `options`: what declarations have in common
     sink, alert    the ways out of a table
     pipeline       the function that writes tables from topics; `agreement`: what these are to it

@@ -19,9 +19,8 @@ TIMESTAMP_TYPE = "message.timestamp.type"
 BROKERS_TIME = "LogAppendTime"
 # What to do about an existing topic with another setting; `{}` is its name.
 SET_BROKERS_TIME = (
-    "let Kafka's own tool set it: kafka-configs.sh --bootstrap-server HOST:PORT --alter "
-    f"--entity-type topics --entity-name {{}} --add-config {TIMESTAMP_TYPE}={BROKERS_TIME}; "
-    "what is in the topic keeps the time that producers gave it"
+    f"set it: kappa topics alter {{}} --set {TIMESTAMP_TYPE}={BROKERS_TIME}; what is in the topic "
+    "keeps the time that producers gave it"
 )
 _HORIZON = "10 minutes"
 

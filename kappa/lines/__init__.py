@@ -6,4 +6,5 @@ Read it in this order:
 - produce.py: sends lines, each an event or an envelope.
 - envelope.py: reads a line as a whole record.
 - written.py: writes a record as a line.
+- parquet.py: records as a Parquet file, and back.
 """

@@ -5,7 +5,7 @@ It is `{"key": "N1", "value": {...}, "timestamp": 1356998400000, "headers": {"tr
 text of the line, a string as its raw text, null as a tombstone. Bytes that are no UTF-8 are a
 string in base 64, and `"base64": ["value"]` names those fields: `key`, `value`, `headers.NAME`. If
 two headers have one name, the headers are an array of pairs: `[["trace", "x"], ["trace", null]]`.
-A `note` is for people and is passed over.
+A `note` is for people and is passed over; so are `offset`, `event` and `reject` of an export.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from kappa.base.errors import UsageError
 from kappa.log.producer import ProducedRecord
 
 _FIELDS = ("key", "value", "timestamp", "headers", "partition", "base64", "note")
+# What an exported record has besides: it was true where it came from.
+_PASSED_OVER = ("offset", "event", "reject")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SPACE = re.compile(r"[ \t\n\r]*")
 EXAMPLE = '{"key": "N1", "value": {"tailnum": "N1"}}'
@@ -102,7 +104,7 @@ def _fields(line: bytes) -> dict[str, tuple[Any, str]]:
         name, at = decoder.raw_decode(text, at)
         begin = _after_space(text, _after_space(text, at) + 1)
         value, end = decoder.raw_decode(text, begin)
-        if name not in _FIELDS:
+        if name not in _FIELDS and name not in _PASSED_OVER:
             near = difflib.get_close_matches(name, _FIELDS, n=1)
             raise _line_error(
                 f"has a field {name}, which envelopes do not have",

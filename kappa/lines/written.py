@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from kappa.lines.envelope import refuse_constant
 from kappa.log.producer import ProducedRecord
 
 
-def envelope_line(record: ProducedRecord, *, note: str = "") -> str:
+def envelope_line(
+    record: ProducedRecord, *, note: str = "", beside: Mapping[str, Any] | None = None
+) -> str:
     """Returns the line that `envelope_record` reads as this record, byte for byte.
 
-    A value that is a JSON object is written as one.
+    A value that is a JSON object is written as one. `beside` are fields that are passed over.
     """
     raw = [
         name
@@ -29,6 +32,7 @@ def envelope_line(record: ProducedRecord, *, note: str = "") -> str:
         (name, _written(value, f"headers.{name}" in encoded)) for name, value in record.headers
     ]
     fields: dict[str, Any] = {
+        **(beside or {}),
         "note": note or None,
         "partition": record.partition,
         "timestamp": record.timestamp_ms,

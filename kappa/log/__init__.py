@@ -13,4 +13,5 @@ its files in this order:
 - headers: the names and values beside a record
 - consumers: the settings and errors that both readers share
 - answers: the meaning of the broker's errors
+- config/: the settings of topics
 """

@@ -54,7 +54,7 @@ class Log(Cluster):
         `on_progress` is called now and then with the number acknowledged. Raises UsageError if the
         topic does not exist, and KappaError if any record was not acknowledged.
         """
-        self._must_have(topic)
+        self.must_have(topic)
         with self.producer() as producer:
             for number, record in enumerate(records):
                 producer.send(topic, record)
@@ -68,7 +68,7 @@ class Log(Cluster):
     def reader(self) -> LogReader:
         """Returns a consumer of its own, for range after range; the caller closes it."""
         with making("a consumer"):
-            return LogReader(self._options, self._answers.refuse)
+            return LogReader(self._options, self.answers.refuse)
 
     def read_columns(self, topic: str, partition: int, start: int, end: int) -> Iterator[Columns]:
         """Yields the committed records of one partition's range, in large batches of columns.
@@ -79,7 +79,7 @@ class Log(Cluster):
         from kappa.log.bulk import BulkReader  # noqa: PLC0415
 
         with making("a consumer"):
-            reader = BulkReader(self._options, self._answers.refuse, topic, partition, start)
+            reader = BulkReader(self._options, self.answers.refuse, topic, partition, start)
         with reader:
             yield from reader.read(end)
 
@@ -105,7 +105,7 @@ class Log(Cluster):
         """Finds the last committed record of each partition before these offsets, as a witness."""
         with making("a consumer"):
             return last_before(
-                self._options, self._answers.refuse, end, self.beginning(sorted(end.next))
+                self._options, self.answers.refuse, end, self.beginning(sorted(end.next))
             )
 
     def lost_ends(self, end: Offsets, witnesses: Witnesses) -> tuple[LostEnd, ...]:
@@ -117,7 +117,7 @@ class Log(Cluster):
         with making("a consumer"):
             return lost_ends(
                 self._options,
-                self._answers.refuse,
+                self.answers.refuse,
                 end,
                 witnesses,
                 beginning=self.beginning(names),

@@ -27,6 +27,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
 from kappa.base.errors import Conflict, UsageError
 from kappa.declare.log_time import BROKERS_TIME, SET_BROKERS_TIME, TIMESTAMP_TYPE
 from kappa.declare.topic import Topic
+from kappa.declare.topic_settings import declared_config
 from kappa.log.answers import NOT_YET, Answers, code_of, making, wait_until
 from kappa.log.consumers import PATIENCE_SECONDS
 from kappa.state.offsets import Offsets
@@ -60,9 +61,9 @@ class Cluster:
             **(options or {}),
             "bootstrap.servers": bootstrap_servers,
         }
-        self._answers = Answers(bootstrap_servers)
+        self.answers = Answers(bootstrap_servers)
         with making("the client"):
-            self._admin = AdminClient({**_FOUND_AGAIN, **self._options})
+            self.admin = AdminClient({**_FOUND_AGAIN, **self._options})
 
     def topics(self) -> Mapping[str, TopicFacts]:
         """Returns all topics by name, Kafka's own (`__...`) left out."""
@@ -85,25 +86,19 @@ class Cluster:
         with old timestamps at once. `brokers_time`: a pipeline needs it, if not the topic.
         """
         brokers_time |= topic.needs_brokers_time
-        config = {
-            "retention.ms": "-1",
-            "cleanup.policy": "compact" if topic.kind == "compacted" else "delete",
-            **{str(k): str(v) for k, v in topic.config.items()},
-        }
-        if brokers_time:
-            config[TIMESTAMP_TYPE] = BROKERS_TIME
+        config = declared_config(topic, brokers_time=brokers_time)
         new = NewTopic(
             topic.name, num_partitions=topic.partitions, replication_factor=-1, config=config
         )
         try:
-            self._admin.create_topics([new], request_timeout=PATIENCE_SECONDS)[topic.name].result(
+            self.admin.create_topics([new], request_timeout=PATIENCE_SECONDS)[topic.name].result(
                 PATIENCE_SECONDS + 1
             )
         except KafkaException as error:
             if code_of(error) != KafkaError.TOPIC_ALREADY_EXISTS:
-                self._answers.refuse(error, f"topic {topic.name} could not be created")
+                self.answers.refuse(error, f"topic {topic.name} could not be created")
         except TimeoutError as error:
-            raise self._answers.unreachable() from error
+            raise self.answers.unreachable() from error
         facts = self._settled(topic.name)
         if facts.partitions != topic.partitions:
             raise Conflict(
@@ -123,25 +118,25 @@ class Cluster:
     def delete(self, name: str) -> None:
         """Makes sure that a topic does not exist; all its records are deleted with it."""
         try:
-            self._admin.delete_topics([name], request_timeout=PATIENCE_SECONDS)[name].result(
+            self.admin.delete_topics([name], request_timeout=PATIENCE_SECONDS)[name].result(
                 PATIENCE_SECONDS + 1
             )
         except KafkaException as error:
             if code_of(error) != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                self._answers.refuse(error, f"topic {name} could not be deleted")
+                self.answers.refuse(error, f"topic {name} could not be deleted")
         except TimeoutError as error:
-            raise self._answers.unreachable() from error
+            raise self.answers.unreachable() from error
         wait_until(lambda: self.facts(name) is None, f"topic {name} to be deleted")
 
     def add_partitions(self, name: str, total: int) -> TopicFacts:
         """Makes sure that a topic has at least `total` partitions; Kafka cannot take any away."""
-        if self._must_have(name).partitions < total:
-            self._answers.of(
-                self._admin.create_partitions([NewPartitions(name, total)])[name],
+        if self.must_have(name).partitions < total:
+            self.answers.of(
+                self.admin.create_partitions([NewPartitions(name, total)])[name],
                 f"topic {name} could not be given {total} partitions",
             )
             wait_until(
-                lambda: self._must_have(name).partitions >= total,
+                lambda: self.must_have(name).partitions >= total,
                 f"topic {name} to have {total} partitions",
             )
         return self._settled(name)
@@ -149,8 +144,8 @@ class Cluster:
     def config(self, name: str) -> Mapping[str, str]:
         """Returns all settings of a topic that are in force, defaults among them."""
         resource = ConfigResource(ResourceType.TOPIC, name)
-        entries = self._answers.of(
-            self._admin.describe_configs([resource])[resource],
+        entries = self.answers.of(
+            self.admin.describe_configs([resource])[resource],
             f"the settings of topic {name} could not be read",
         )
         return {
@@ -195,23 +190,23 @@ class Cluster:
     def wait_until_ready(self, patience_seconds: float) -> bool:
         """Returns True as soon as the cluster answers; False if it does not within the time."""
         try:
-            self._admin.list_topics(timeout=patience_seconds)
+            self.admin.list_topics(timeout=patience_seconds)
         except KafkaException:
             return False
         return True
 
     def _names(self) -> tuple[str, ...]:
         try:
-            found = self._admin.list_topics(timeout=PATIENCE_SECONDS)
+            found = self.admin.list_topics(timeout=PATIENCE_SECONDS)
         except KafkaException as error:
-            self._answers.refuse(error, "the topics could not be listed")
+            self.answers.refuse(error, "the topics could not be listed")
         return tuple(sorted(name for name in found.topics if not name.startswith("__")))
 
     def _facts(self, names: Sequence[str]) -> dict[str, TopicFacts | None]:
         facts: dict[str, TopicFacts | None] = {}
         if not names:
             return facts
-        asked = self._admin.describe_topics(
+        asked = self.admin.describe_topics(
             TopicCollection(list(names)), request_timeout=PATIENCE_SECONDS
         )
         for name, future in asked.items():
@@ -219,17 +214,18 @@ class Cluster:
                 found = future.result(PATIENCE_SECONDS + 1)
             except KafkaException as error:
                 if code_of(error) != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    self._answers.refuse(error, f"topic {name} could not be described")
+                    self.answers.refuse(error, f"topic {name} could not be described")
                 facts[name] = None
             except TimeoutError as error:
-                raise self._answers.unreachable() from error
+                raise self.answers.unreachable() from error
             else:
                 facts[name] = TopicFacts(
                     name=name, id=str(found.topic_id), partitions=len(found.partitions)
                 )
         return facts
 
-    def _must_have(self, name: str) -> TopicFacts:
+    def must_have(self, name: str) -> TopicFacts:
+        """Returns one topic. Raises UsageError if the broker has none of that name."""
         facts = self.facts(name)
         if facts is None:
             raise UsageError(
@@ -244,7 +240,7 @@ class Cluster:
         parts = [
             TopicPartition(name, partition)
             for name in topics
-            for partition in range(self._must_have(name).partitions)
+            for partition in range(self.must_have(name).partitions)
         ]
         if not parts:
             return Offsets()
@@ -263,7 +259,7 @@ class Cluster:
     ) -> dict[str, dict[int, int]] | None:
         """Returns offsets of partitions, or None if one of them has no leader at the moment."""
         found: dict[str, dict[int, int]] = {}
-        for part, future in self._admin.list_offsets(
+        for part, future in self.admin.list_offsets(
             dict.fromkeys(parts, spec), isolation_level=isolation, request_timeout=PATIENCE_SECONDS
         ).items():
             try:
@@ -273,12 +269,12 @@ class Cluster:
             except KafkaException as error:
                 if code_of(error) in NOT_YET:
                     return None
-                self._answers.refuse(
+                self.answers.refuse(
                     error,
                     f"the offsets of {part.topic} partition {part.partition} could not be read",
                 )
             except TimeoutError as error:
-                raise self._answers.unreachable() from error
+                raise self.answers.unreachable() from error
         return found
 
     def _settled(self, name: str) -> TopicFacts:

@@ -56,11 +56,6 @@ class TableBirth(Struct, frozen=True):
         return (*self.by, NUMBER) if self.by and not self.keys else self.keys
 
     @property
-    def called(self) -> str:
-        """Returns it as sentences name it: `table delays`, or `view by_day` if it is one."""
-        return f"{'table' if self.view is None else 'view'} {self.name}"
-
-    @property
     def served(self) -> tuple[tuple[str, str], ...]:
         """Returns the columns that readers see."""
         return tuple(column for column in self.columns if not column[0].startswith("_"))

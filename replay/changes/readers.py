@@ -58,6 +58,11 @@ def reader_changes(
     return (*_tables(before, after, born.views, views), *_views(born.views, views, before, after))
 
 
+def called_of(table: TableBirth) -> str:
+    """Returns a table as sentences name it: `table delays`, or `view by_day` if it is one."""
+    return f"{'table' if table.view is None else 'view'} {table.name}"
+
+
 def _tables(
     before: Mapping[str, TableBirth],
     after: Mapping[str, TableBirth],
@@ -71,16 +76,16 @@ def _tables(
             yield ReaderChange(
                 Effect.CHANGED,
                 name,
-                f"{table.called} becomes "
+                f"{called_of(table)} becomes "
                 f"{'a view' if table.view is None else 'one that is computed when it is read'}, "
                 "whose columns are not known here",
                 breaking=True,
             )
         else:
-            yield ReaderChange(Effect.REMOVED, name, f"{table.called} goes", breaking=True)
+            yield ReaderChange(Effect.REMOVED, name, f"{called_of(table)} goes", breaking=True)
     for name in after:
         if name not in before and name not in old_views:
-            yield ReaderChange(Effect.ADDED, name, f"{after[name].called} is new")
+            yield ReaderChange(Effect.ADDED, name, f"{called_of(after[name])} is new")
 
 
 def _views(
@@ -116,7 +121,7 @@ def _views(
 
 def _columns(before: TableBirth, after: TableBirth) -> Iterator[ReaderChange]:
     name, old, new = before.name, dict(before.served), dict(after.served)
-    called = after.called
+    called = called_of(after)
     # Readers read by name: the order of keys does not matter.
     if set(before.keys) != set(after.keys):
         was, now = (", ".join(keys) or "none" for keys in (before.keys, after.keys))

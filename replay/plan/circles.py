@@ -58,9 +58,9 @@ def circle_refusals(observed: Observed, step: PlanStep) -> Iterator[Refusal]:
 
 
 def circle_through(pipeline: str, uses: Mapping[str, TopicUse]) -> tuple[tuple[str, str], ...]:
-    """Returns the shortest circle from a pipeline back to it, as (pipeline, topic that it sends).
+    """Returns the shortest circle from a pipeline back to it; it is empty if there is none.
 
-    It is empty if there is none.
+    Each of its steps is a pipeline, and the topic that it sends to the next.
     """
     nothing = TopicUse()
     ways: deque[tuple[str, tuple[tuple[str, str], ...]]] = deque([(pipeline, ())])

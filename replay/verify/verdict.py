@@ -13,6 +13,7 @@ from kappa.declare.options import Thresholds
 from kappa.journal.events import Verified
 from kappa.journal.verification import Difference
 from kappa.state.table import TableBirth
+from replay.changes.readers import called_of
 
 
 def judged(seen: Verified, tables: Iterable[TableBirth], beyond: str = "") -> Verified:
@@ -22,7 +23,7 @@ def judged(seen: Verified, tables: Iterable[TableBirth], beyond: str = "") -> Ve
     not be measured, and that beats a pass.
     """
     tables = tuple(tables)
-    called = {table.name: table.called for table in tables}
+    called = {table.name: called_of(table) for table in tables}
     failed = [
         *(
             f"{check.failing} of {check.rows} rows of {called[check.table]} do not satisfy: "
@@ -53,7 +54,7 @@ def exceeded(differences: Iterable[Difference], tables: Iterable[TableBirth]) ->
     A difference at its threshold is within it.
     """
     tables = tuple(tables)
-    called = {table.name: table.called for table in tables}
+    called = {table.name: called_of(table) for table in tables}
     return tuple(
         f"{_percent(difference.share(rows))} of the rows of {called[difference.table]} were "
         f"{what}, and {name} is {_percent(limit)}"
@@ -70,7 +71,7 @@ def unmeasured(differences: Iterable[Difference], tables: Iterable[TableBirth]) 
     Both sides have the table, so nothing is known of its change.
     """
     tables = tuple(tables)
-    called = {table.name: table.called for table in tables}
+    called = {table.name: called_of(table) for table in tables}
     return tuple(
         f"{called[difference.table]} has thresholds and could not be compared: "
         f"{difference.incomparable}"

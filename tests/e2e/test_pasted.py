@@ -48,6 +48,7 @@ NOT_RUN = {
     "docs/howto/secure.md": "listens on all addresses, which no test may",
     "docs/reference/http.md": "a stream without an end: tests/serving/http/test_http.py reads it",
     "docs/howto/changes.md": "a stream without an end: test_changes_http.py reads it",
+    "docs/howto/topics.md": "topics of the reader's: test_topics_by_hand.py does its steps",
     "docs/howto/sinks.md": "a pipeline of the reader's: test_sinks_served.py does its steps",
     "docs/howto/alerts.md": "a receiver of the reader's: test_alert_outlets.py does its steps",
     "docs/performance.md": "make bench, for hours: tests/bench has short forms of its cells",

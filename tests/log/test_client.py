@@ -73,7 +73,7 @@ def test_a_topic_of_log_append_time_is_made_so_and_another_kind_is_a_conflict(lo
     ) as refused:
         log.create(a_topic(topic_name, identity="id"))
     assert (
-        f"--entity-name {topic_name} --add-config message.timestamp.type=LogAppendTime"
+        f"kappa topics alter {topic_name} --set message.timestamp.type=LogAppendTime"
         in refused.value.hint
     )
 
@@ -288,7 +288,7 @@ def test_keys_are_read_from_an_offset_to_the_end_tombstones_too(log, topic_name)
 def test_keys_are_read_from_where_the_log_begins_where_that_is_later(log, topic_name):
     log.create(a_topic(topic_name, config={"retention.ms": "-1"}))
     log.produce([ProducedRecord(b"%d" % n, key=b"k%d" % n) for n in range(4)], topic_name)
-    deleted = log._admin.delete_records([TopicPartition(topic_name, 0, 2)])
+    deleted = log.admin.delete_records([TopicPartition(topic_name, 0, 2)])
     for future in deleted.values():
         future.result(20)
 

@@ -137,7 +137,7 @@ def test_it_waits_at_the_end_until_there_is_more_and_keeps_what_arrived(log, rea
 
 def test_what_the_log_has_lost_is_said_and_not_passed_over(log, reader, topic_name):
     produced(log, topic_name, 6, partitions=1)
-    for future in log._admin.delete_records([TopicPartition(topic_name, 0, 4)]).values():
+    for future in log.admin.delete_records([TopicPartition(topic_name, 0, 4)]).values():
         future.result(20)
 
     with pytest.raises(

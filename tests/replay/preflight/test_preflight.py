@@ -196,8 +196,7 @@ def test_what_goes_by_the_brokers_time_needs_it_whatever_is_allowed(
 
     assert [(finding.refuses, finding.name) for finding in findings] == [(True, "")] * bool(says)
     assert all(
-        says in finding.message
-        and "--add-config message.timestamp.type=LogAppendTime" in finding.hint
+        says in finding.message and "--set message.timestamp.type=LogAppendTime" in finding.hint
         for finding in findings
     )
 

@@ -1,0 +1,5 @@
+"""Commands on topics.
+
+topics   create, list, describe, alter, delete, lag; produce
+records  tail, export, import
+"""

@@ -1,0 +1,298 @@
+"""Topics: create and list them, and produce records to them."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from commands.terminal.lines import open_lines
+from commands.terminal.moving import moving
+from commands.terminal.options import As, WaitSeconds, Yes, here_of
+from commands.terminal.output import ask_consent, print_listing, say
+from commands.terminal.written import ensure_some_reads, ensure_written_shown
+from commands.topics import records
+from kappa.base.errors import UsageError
+from serving.query.render import Form, Listing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kappa.declare.topic import Topic
+    from replay.look.here import Here
+    from replay.topics.describe import TopicDescription
+    from replay.topics.users import TopicUser
+
+
+app = typer.Typer(
+    no_args_is_help=True, help="The topics that the project declares, and those on the broker."
+)
+app.command("tail")(records.tail)
+app.command("export")(records.export)
+app.command("import")(records.import_)
+
+
+@app.command("create")
+def create_topics(
+    context: typer.Context,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAMES]...", show_default=False, help="all declared ones, if none is named"
+        ),
+    ] = None,
+    output: As = Form.TABLE,
+) -> None:
+    """Make the declared topics on the broker; one that is there stays as it is."""
+    here = here_of(context)
+    declared = [_declared(name, here.topics) for name in names or here.topics]
+    log = here.log()
+    by_brokers_time = {
+        topic.name
+        for pipeline in here.pipelines.values()
+        for topic in pipeline.topics
+        if pipeline.needs_brokers_time(topic)
+    }
+    made = [
+        (topic, log.create(topic, brokers_time=topic.name in by_brokers_time)) for topic in declared
+    ]
+    print_listing(
+        output,
+        Listing(
+            ("topic", "kind", "partitions", "id"),
+            tuple((topic.name, topic.kind, facts.partitions, facts.id) for topic, facts in made),
+        ),
+    )
+
+
+@app.command("list")
+def list_topics(context: typer.Context, output: As = Form.TABLE) -> None:
+    """List the topics on the broker, and those that are only declared."""
+    from replay.look.listings import topics_listing
+
+    here = here_of(context)
+    print_listing(output, topics_listing(here.log(), here.topics))
+
+
+@app.command("describe")
+def describe_topic(
+    context: typer.Context, topic: records.OneTopic, output: As = Form.TABLE
+) -> None:
+    """Show one topic: settings as declared and as they are, partitions, and what uses it."""
+    from replay.topics import describe
+
+    found = _described(here_of(context), topic)
+    print_listing(
+        output,
+        describe.description_listing(found),
+        document=describe.description_document(found),
+        heading=describe.description_text(found),
+    )
+
+
+@app.command("alter")
+def alter_topic(
+    context: typer.Context,
+    topic: records.OneTopic,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="NAME=VALUE", show_default=False, help="a setting; again for more"
+        ),
+    ] = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            "--partitions", min=1, show_default=False, help="how many there are afterwards"
+        ),
+    ] = None,
+    yes: Yes = False,
+) -> None:
+    """Change a topic's settings, or add partitions: what is named, else what is declared."""
+    from kappa.log.config.topic_config import set_config
+    from replay.topics.alter import change_of, change_text, parse_settings
+
+    here = here_of(context)
+    found = _described(here, topic)
+    change = change_of(found, parse_settings(settings or ()), partitions)
+    if not change:
+        say(f"topic {topic} is so already")
+        return
+    say(change_text(found, change).rstrip())
+    ask_consent(
+        f"topics alter {topic}",
+        yes=yes,
+        what=f"this changes topic {topic}",
+        undone=f"topic {topic} was not changed",
+    )
+    log = here.log()
+    if change.config:
+        set_config(log, topic, change.config)
+    if change.partitions is not None:
+        log.add_partitions(topic, change.partitions)
+
+
+@app.command("delete")
+def delete_topic(
+    context: typer.Context,
+    topic: records.OneTopic,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow",
+            metavar="PIPELINE",
+            show_default=False,
+            help="delete it though this pipeline uses it; again for more",
+        ),
+    ] = None,
+    yes: Yes = False,
+) -> None:
+    """Delete a topic with all its records; one that a pipeline uses only if that is allowed."""
+    from replay.topics.users import refuse_used
+
+    here = here_of(context)
+    log = here.log()
+    log.must_have(topic)
+    users = _users(here, topic)
+    refuse_used(topic, users, allow or ())
+    offsets = log.end([topic]).distance(log.beginning([topic]))
+    say(f"topic {topic}: {offsets:,} offsets would be deleted, and cannot be had back")
+    for each in users:
+        say(f"  {each}")
+    ask_consent(
+        f"topics delete {topic}",
+        yes=yes,
+        what=f"this deletes topic {topic}",
+        undone=f"topic {topic} was not deleted",
+    )
+    log.delete(topic)
+    say(f"topic {topic} is deleted")
+
+
+@app.command("lag")
+def lag(
+    context: typer.Context,
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TOPICS]...", show_default=False, help="all, if none is named"),
+    ] = None,
+    output: As = Form.TABLE,
+) -> None:
+    """Show how far each build has folded each partition, and how far it is behind."""
+    from replay.status.status import observe_status
+    from replay.topics.lag import lag_listing
+
+    here = here_of(context)
+    log = here.log()
+    for name in topics or ():
+        log.must_have(name)
+    status = observe_status(here.store, log)
+    if status.broker_error:
+        say(status.broker_error)
+    print_listing(output, lag_listing(status, topics or ()))
+
+
+def produce(
+    context: typer.Context,
+    topic: Annotated[str, typer.Argument(help="the topic", show_default=False)],
+    file: Annotated[
+        str, typer.Argument(help="a file with a record a line, or - for stdin", show_default=False)
+    ],
+    envelope: Annotated[
+        bool,
+        typer.Option(
+            "--envelope",
+            help='a line is {"key", "value", "timestamp", "headers", "partition"}; "value": '
+            "null is a tombstone",
+        ),
+    ] = False,
+    wait: Annotated[
+        bool,
+        typer.Option(
+            "--wait", help="wait also until what serves and reads the topic shows all of them"
+        ),
+    ] = False,
+    timeout: WaitSeconds = None,
+    output: As = Form.TABLE,
+) -> None:
+    """Send records to a topic, one a line, and wait until all are acknowledged.
+
+    Prints a write token, with which a query waits for them: kappa query --after TOKEN.
+    """
+    from kappa.lines.envelope import envelope_record
+    from kappa.lines.produce import event_record, produce_lines
+    from serving.pin.at_log import written_offsets
+
+    here = here_of(context)
+    if timeout is not None and not wait:
+        raise UsageError("--timeout is for --wait", hint="leave it out, or give --wait")
+    log = here.log()
+    if wait:
+        ensure_some_reads(here, topic)
+    declared = None if envelope else here.topics.get(topic)
+    with open_lines(file) as lines, moving("producing") as show:
+        acknowledged = produce_lines(
+            log,
+            topic,
+            lines,
+            envelope_record if envelope else lambda line: event_record(line, declared),
+            on_progress=lambda count: show(f"{count:,} acknowledged"),
+        )
+    token = written_offsets(acknowledged.offsets) if acknowledged.count else None
+    say(f"{acknowledged.count} records acknowledged")
+    if token is not None:
+        say(f"token {token}: kappa query --after {token} waits for them")
+    print_listing(
+        output,
+        Listing(("topic", "partition", "next_offset"), tuple(acknowledged.offsets.items())),
+        document={
+            "acknowledged": acknowledged.count,
+            "offsets": acknowledged.offsets.plain(),
+            "token": token,
+        },
+    )
+    if wait and token is not None:
+        ensure_written_shown(here, acknowledged, timeout)
+
+
+def _described(here: Here, topic: str) -> TopicDescription:
+    from kappa.broker.sizes import partition_bytes
+    from replay.topics.describe import describe
+
+    declared = here.topics.get(topic)
+    brokers_time = declared is not None and any(
+        pipeline.needs_brokers_time(declared)
+        for pipeline in here.pipelines.values()
+        if declared in pipeline.topics
+    )
+    sizes = partition_bytes(here.store.folder, [topic]) if here.settings.runs_broker else {}
+    return describe(
+        here.log(),
+        topic,
+        declared,
+        _users(here, topic),
+        brokers_time=brokers_time,
+        sizes=sizes.get(topic, {}),
+    )
+
+
+def _users(here: Here, topic: str) -> tuple[TopicUser, ...]:
+    from kappa.state.build import read_birth
+    from replay.topics.users import users_of
+
+    state = here.state()
+    births = {build: read_birth(here.store, build) for build in state.wanted_builds()}
+    return users_of(topic, state, births)
+
+
+def _declared(name: str, known: Mapping[str, Topic]) -> Topic:
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        raise UsageError(
+            f"the project declares no topic {name}",
+            hint=f"did you mean {near[0]}?"
+            if near
+            else f"it declares {', '.join(known) or 'none'}",
+        )
+    return known[name]
