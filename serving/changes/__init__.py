@@ -13,5 +13,6 @@ room pins and reads; it sends nothing anywhere. In reading order:
 - follow.py: a follower: a table's change sets, one after the other
 - recorded.py: a change set as text, for any number of readers
 - project.py: the changes of a project's tables, for Python programs
+- change_reader.py: a reader of the hub, and what waits for it
 - hub.py: one follower for each table, for all readers of a server
 """

@@ -7,6 +7,7 @@ with values, and calls no function but a few cheap ones.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -91,10 +92,16 @@ def filter_of(columns: str | None, where: str | None) -> Filter | None:
 
 def ensure_fits(chosen: Filter, table: TableBirth) -> None:
     """Raises UsageError if a filter names what a table does not have, or cannot compare."""
+    _ensure_fits(chosen, table.name, table.served)
+
+
+# Of a table with hundreds of readers nearly all have the same filter.
+@functools.lru_cache(maxsize=256)
+def _ensure_fits(chosen: Filter, table: str, columns: Columns) -> None:
     with open_reader(None, served=True) as reader:
-        ensure_filter(chosen, table.served, reader.tree, table.name)
+        ensure_filter(chosen, columns, reader.tree, table)
         if chosen.where is not None:
-            rows = parquet_sql(table.served, ())
+            rows = parquet_sql(columns, ())
             reader.described(f"select 1 from ({rows}) where (\n{chosen.where}\n)")
 
 

@@ -9,72 +9,25 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from weakref import WeakValueDictionary
 
 from kappa.base.errors import Conflict, KappaError
 from kappa.state.store import Store
+from kappa.state.table import TableBirth
+from serving.changes.change_reader import ChangeReader
 from serving.changes.change_set import ChangeSet
 from serving.changes.cursor import Cursor
-from serving.changes.filter import Filter
+from serving.changes.filter import Filter, ensure_fits
 from serving.changes.follow import Follower
 from serving.changes.opening import changes_until
 from serving.changes.point import Clock, Point, ensure_point_kept, point_at
 from serving.changes.recorded import RecordedChanges
 from serving.reader.reader import Limits
 
-# A reader for which so many change sets wait, or so much text, is sent back to its cursor.
-_MOST_SETS, _MOST_TEXT = 1_000, 32 << 20
 _LOOK_SECONDS = 1.0
 # For a follower that another process was ahead of.
 _PATIENCE_SECONDS, _NAP_SECONDS = 5.0, 0.02
-
-
-@dataclass(eq=False)
-class ChangeReader:
-    """One reader: the change sets that wait for it, and the cursor of the last one it was sent.
-
-    `notify` is called from other threads. After `late` or `error` nothing more is added. One that
-    begins `from_now` gets no snapshot.
-    """
-
-    table: str
-    chosen: Filter | None
-    cursor: Cursor | None
-    notify: Callable[[], None]
-    from_now: bool = False
-    waiting: deque[RecordedChanges] = field(default_factory=deque)
-    late: bool = False
-    error: KappaError | None = None
-    _changed: threading.Lock = field(default_factory=threading.Lock)
-
-    def add(self, recorded: RecordedChanges) -> None:
-        """Adds a change set, or notes that the reader is too slow."""
-        with self._changed:
-            text = sum(each.size for each in self.waiting)
-            if self.waiting and (len(self.waiting) >= _MOST_SETS or text > _MOST_TEXT):
-                self.late = True
-                self.waiting.clear()
-            else:
-                self.waiting.append(recorded)
-        self.notify()
-
-    def end(self, error: KappaError) -> None:
-        """Ends its change sets by an error, after those that wait."""
-        self.error = error
-        self.notify()
-
-    def take(self) -> RecordedChanges | None:
-        """Takes the next change set; None if none waits. Raises the error that ended them."""
-        with self._changed:
-            if self.waiting:
-                return self.waiting.popleft()
-        if self.error is not None:
-            raise self.error
-        return None
 
 
 class ChangeHub:
@@ -109,8 +62,7 @@ class ChangeHub:
 
         None: nothing does. Raises UsageError if the table is not served, or the filter is wrong.
         """
-        # It examines table and filter.
-        self.follower(reader.table, reader.chosen)
+        self._ensure_fits(reader)
         reader.waiting.clear()
         reader.late, reader.error = False, None
         deadline = time.monotonic() + _PATIENCE_SECONDS
@@ -149,6 +101,16 @@ class ChangeHub:
             limits=self._limits,
             clock=self._clock,
         )
+
+    def _ensure_fits(self, reader: ChangeReader) -> None:
+        """Examines a reader's table and filter: by what its table's follower has, if it can."""
+        with self._lock:
+            table = self._tables.get(reader.table)
+        birth = None if table is None else table.served()
+        if birth is None:
+            self.follower(reader.table, reader.chosen)
+        elif reader.chosen is not None:
+            ensure_fits(reader.chosen, birth)
 
     def _join(self, reader: ChangeReader) -> tuple[_TableHub, Point]:
         """Adds a reader to its table; returns the point from which on it gets every change set."""
@@ -221,6 +183,12 @@ class _TableHub:
         point = self._point
         self._thread.start()
         return point
+
+    def served(self) -> TableBirth | None:
+        """Returns the table as it serves; None if it does not, or this has ended."""
+        with self._changed:
+            lives = not self._ended and self._follower.is_served
+            return self._point.table if lives else None
 
     def join(self, reader: ChangeReader) -> Point | None:
         """Adds a reader, and returns the point likewise. None: it has ended."""

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from kappa.base.errors import KappaError
 from serving.changes.change_set import ChangeSet, Head
 from serving.changes.cursor import Cursor
 from serving.changes.filter import Filter
@@ -37,14 +38,23 @@ class RecordedChanges:
     """The messages of one change set, to be read any number of times, by several threads."""
 
     def __init__(self, change_set: ChangeSet, chosen: Filter | None, folder: Path) -> None:
-        """Writes what a reader with this filter gets; a large one into a file in the folder."""
+        """Writes what a reader with this filter gets; a large one into a file in the folder.
+
+        Raises KappaError if the machine refuses the file.
+        """
         self.head: Head = change_set.head
         self.size = 0
         self._pieces: list[str] = []
         self._file: BinaryIO | None = None
         self._places: list[tuple[int, int]] = []
         for piece in _pieces(change_set.lines(chosen)):
-            self._add(piece, folder)
+            try:
+                self._add(piece, folder)
+            except OSError as error:
+                raise KappaError(
+                    f"could not write the changes of {self.head.table}: {error.strerror or error}",
+                    hint="see whether the disk is full or the folder may be written",
+                ) from error
         self.counts = change_set.counts(chosen)
         document = {**self.head.document(chosen), "changes": asdict(self.counts)}
         self._begin = json.dumps(document, ensure_ascii=False)

@@ -17,13 +17,12 @@ import asyncio
 import hmac
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
-from serving.http.headers import cookies, is_from_here, joined, place_of
+from serving.http.headers import cookies, has_body, is_from_here, joined, place_of
 from serving.http.problem import HttpError, Message, Send, refuse, refuse_websocket
 from serving.http.token import WaitingLine, is_cookie_of
 
@@ -41,8 +40,8 @@ STATIC = "/static/"
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 # The method that a websocket's handshake is examined as.
 WEBSOCKET = "WEBSOCKET"
-# The name in a request's state of the function that marks its connection as no stranger's.
-WELCOME = "kappa_welcome"
+# The name of its connection (Connection) in a request's state.
+CONNECTION = "kappa_connection"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +60,22 @@ class Bounds:
     body_seconds: float = 20.0
     send_seconds: float = 30.0
     wrong_seconds: float = 0.5
+
+
+def _nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A request's connection: `welcome` marks it as no stranger's, `cut` ends it at once.
+
+    It `is_too_many` if there were as many as there may be when it was made (patience.py).
+    """
+
+    welcome: Callable[[], None] = _nothing
+    cut: Callable[[], None] = _nothing
+    is_too_many: bool = False
 
 
 class _Left(Exception):
@@ -94,13 +109,15 @@ class Gate:
         if scope["type"] == "websocket":
             await self._websocket(scope, headers, receive, send)
             return
+        connection: Connection = scope.get("state", {}).get(CONNECTION, Connection())
         try:
+            self._ensure_room(connection)
             self._ensure_short(scope)
             if await self._is_welcome(scope, headers):
-                scope.get("state", {}).get(WELCOME, _nothing)()
+                connection.welcome()
             body = await self._body(headers, receive)
         except HttpError as error:
-            await refuse(error, send, last=_has_body(headers))
+            await refuse(error, send, last=connection.is_too_many or has_body(headers))
             return
         given = False
 
@@ -121,19 +138,20 @@ class Gate:
         try:
             await self._inside(scope, again, patiently)
         except _Left:
-            # The answer is incomplete, so the server closes the connection.
-            return
+            await _cut(connection)
 
     async def _websocket(
         self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send
     ) -> None:
         """Passes a websocket on, or answers its handshake with an error."""
+        connection: Connection = scope.get("state", {}).get(CONNECTION, Connection())
         try:
+            self._ensure_room(connection)
             # A page of another site may open one with a browser's cookie, so it is no safe method.
             asked = {**scope, "method": WEBSOCKET}
             self._ensure_short(asked)
             if await self._is_welcome(asked, headers):
-                scope.get("state", {}).get(WELCOME, _nothing)()
+                connection.welcome()
         except HttpError as error:
             await refuse_websocket(error, send)
             return
@@ -142,9 +160,19 @@ class Gate:
             async with asyncio.timeout(self._bounds.send_seconds):
                 await send(message)
 
-        # A client that no longer reads is cut off: its connection ends with this call.
-        with suppress(TimeoutError):
+        try:
             await self._inside(scope, receive, patiently)
+        except TimeoutError:
+            await _cut(connection)
+
+    def _ensure_room(self, connection: Connection) -> None:
+        if connection.is_too_many:
+            raise HttpError(
+                503,
+                f"{self._bounds.connections:,} connections are open already",
+                hint="come back in a while",
+                headers={"Retry-After": "10"},
+            )
 
     def _ensure_short(self, scope: Scope) -> None:
         target = scope.get("raw_path", b""), scope.get("query_string", b"")
@@ -239,6 +267,12 @@ class Gate:
         return b"".join(pieces)
 
 
+async def _cut(connection: Connection) -> None:
+    # If it were closed, what is left to send would wait for as long as the client likes.
+    connection.cut()
+    await asyncio.sleep(0)  # the server learns of it in the loop's next step
+
+
 def _stranger(scope: Scope, headers: dict[str, str]) -> HttpError:
     if scope["method"] == "GET" and "text/html" in headers.get("accept", ""):
         query = scope.get("query_string", b"").decode("latin-1")
@@ -264,11 +298,3 @@ def _too_large(most: int) -> HttpError:
         hint="a query has room in that; send less",
         headers={"Connection": "close"},
     )
-
-
-def _has_body(headers: dict[str, str]) -> bool:
-    return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
-
-
-def _nothing() -> None:
-    pass

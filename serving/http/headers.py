@@ -9,6 +9,11 @@ from serving.http.problem import HttpError
 from serving.http.token import COOKIE
 
 
+def has_body(headers: dict[str, str]) -> bool:
+    """Returns True if a request has, or announces, a body."""
+    return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+
+
 def joined(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     """Returns headers by name, in lower case; a repeated one is joined. Pure.
 

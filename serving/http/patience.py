@@ -22,7 +22,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from serving.http.address import WAITING
-from serving.http.gate import WELCOME, Bounds
+from serving.http.gate import CONNECTION, Bounds, Connection
 
 # Connections that are accepted in one step of the loop: before the next, older ones make room.
 _ACCEPTED_AT_ONCE = 32
@@ -37,7 +37,6 @@ def uvicorn_settings(bounds: Bounds) -> dict[str, Any]:
     return {
         "http": type("Patient", (PatientProtocol,), {"bounds": bounds, "strangers": {}}),
         "h11_max_incomplete_event_size": _FAR_BEYOND_BYTES,
-        "limit_concurrency": bounds.connections,
         "backlog": _ACCEPTED_AT_ONCE,
         "timeout_keep_alive": 10,
         "loop": "asyncio",
@@ -101,7 +100,9 @@ class PatientProtocol(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         """Starts the timer: a client that connects must send a request."""
         super().connection_made(transport)
-        self.app_state = {**self.app_state, WELCOME: self._welcome}
+        is_too_many = len(self.connections) > self.bounds.connections
+        me = Connection(self._welcome, transport.abort, is_too_many)
+        self.app_state = {**self.app_state, CONNECTION: me}
         self.strangers[self] = None
         if len(self.strangers) > self.bounds.strangers:
             next(iter(self.strangers)).make_room()

@@ -19,9 +19,9 @@ from fastapi.responses import StreamingResponse
 from starlette.websockets import WebSocketDisconnect
 
 from kappa.base.errors import KappaError
+from serving.changes.change_reader import ChangeReader
 from serving.changes.cursor import Cursor
 from serving.changes.filter import filter_of
-from serving.changes.hub import ChangeReader
 from serving.changes.recorded import ChangeMessage, RecordedChanges
 from serving.http.problem import refuse_websocket
 from serving.http.stand import API
@@ -30,6 +30,8 @@ from serving.http.streams.open_streams import open_streams
 from serving.http.streams.reading import EventStream, HttpReader, error_event
 
 _PATH = f"{API}/tables/{{table}}/changes"
+# In characters: what is written at once, unless one message has more.
+_PIECE = 1 << 16
 
 router = APIRouter()
 router.include_router(moves.router)
@@ -87,12 +89,11 @@ async def changes_by_websocket(
         return
     await websocket.accept()
     leaving = asyncio.ensure_future(_until_left(websocket))
+    leaving.add_done_callback(lambda _: reading.leave())
     try:
         with open_streams(websocket.app).until_end():
             async with aclosing(reading.messages(first)) as messages:
                 async for message in messages:
-                    if leaving.done():
-                        return
                     if message is not None:
                         await websocket.send_text(_as_json(message))
     except KappaError as error:
@@ -120,11 +121,16 @@ def _reading_of(
 
 async def _events(reading: HttpReader, first: RecordedChanges | None) -> AsyncIterator[str]:
     yield "retry: 1000\n\n"
+    held = ""
     try:
         async for message in reading.messages(first):
-            yield ": still here\n\n" if message is None else _as_event(message)
+            held += ": still here\n\n" if message is None else _as_event(message)
+            # A small change set is sent in one piece: each piece costs as much as what is in it.
+            if message is None or message.cursor is not None or len(held) >= _PIECE:
+                yield held
+                held = ""
     except KappaError as error:
-        yield error_event(error)
+        yield held + error_event(error)
 
 
 def _as_event(message: ChangeMessage) -> str:

@@ -12,7 +12,7 @@ from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi.responses import StreamingResponse
 
 from kappa.base.errors import KappaError
-from serving.changes.hub import ChangeReader
+from serving.changes.change_reader import ChangeReader
 from serving.changes.point import NotServed
 from serving.http.problem import HttpError
 from serving.http.stand import API

@@ -12,15 +12,16 @@ import anyio
 from fastapi import FastAPI
 
 from kappa.base.errors import KappaError
-from serving.changes.hub import ChangeHub, ChangeReader
+from serving.changes.change_reader import ChangeReader
+from serving.changes.hub import ChangeHub
 from serving.changes.recorded import ChangeMessage, RecordedChanges
 from serving.http.problem import HttpError, problem_of
 from serving.http.streams.open_streams import EndingResponse
 
 # Proxies close a connection that is silent for a minute; sending also finds clients that left.
 SILENCE_SECONDS = 15.0
-# Most readers at the same time.
-MOST_READERS = 1_024
+# Most readers at the same time: some connections are left to others.
+MOST_READERS = 768
 # Most that compute what leads to the hub's point at the same time.
 _BEGINNINGS = 2
 
@@ -74,6 +75,7 @@ class HttpReader:
                 loop.call_soon_threadsafe(self._woken.set)
 
         self._reader = reader(wake)
+        self._left = asyncio.Event()
         self._all.add(self)
 
     async def begin(self) -> RecordedChanges | None:
@@ -87,7 +89,9 @@ class HttpReader:
             raise
 
     def leave(self) -> None:
-        """Leaves the table's readers."""
+        """Leaves the table's readers, which ends its messages."""
+        self._left.set()
+        self._woken.set()
         self._all.discard(self)
         self._hub.leave(self._reader)
 
@@ -103,7 +107,7 @@ class HttpReader:
     ) -> AsyncGenerator[ChangeMessage | None, None]:
         """Yields its messages; None after a silence. Raises KappaError if they end."""
         recorded = first
-        while True:
+        while not self._left.is_set():
             if recorded is None:
                 self._woken.clear()
                 recorded = self._reader.take()
@@ -117,6 +121,8 @@ class HttpReader:
                     yield None
             if recorded is not None:
                 for message in recorded.messages():
+                    if self._left.is_set():
+                        return
                     yield message
                 self._reader.cursor, recorded = recorded.head.cursor, None
 

@@ -11,8 +11,9 @@ from changing import ChangingWorld
 
 from kappa.base.errors import UsageError
 from kappa.state.store import Store
+from serving.changes.change_reader import ChangeReader
 from serving.changes.filter import Filter
-from serving.changes.hub import ChangeHub, ChangeReader
+from serving.changes.hub import ChangeHub
 from serving.changes.recorded import RecordedChanges
 
 pytestmark = pytest.mark.slow

@@ -23,6 +23,8 @@ import pytest
 from asking import QUERY, Server, problem
 from house import HOUSE
 from served import DELAYS, ROWS_OF_DELAYS, Platform
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 from kappa.state.store import Store
 from serving.http.gate import Bounds
@@ -284,3 +286,21 @@ def test_a_server_with_few_files_is_not_kept_from_accepting(
         serving.terminate()
         said = serving.communicate(timeout=30)[0]
     assert "Too many open files" not in said
+
+
+def test_one_connection_too_many_is_refused_by_a_sentence_and_room_is_made(
+    platform: Platform,
+) -> None:
+    bounds = Bounds(connections=20)
+    with Server(platform.store, Allowance(at_once=1), bounds=bounds) as server:
+        refused, status = b'{"type": "urn:kappa:problem:request"', 0
+        with connected(server, 20, b"GET / HTTP/1.1\r\nX-Half: "):
+            answered = server.ask("GET", "/healthz")
+            assert problem(answered)[::2] == (503, "20 connections are open already")
+            with pytest.raises(InvalidStatus) as error:
+                connect(f"ws://127.0.0.1:{server.port}/api/v1/tables/x/changes").close()
+            assert error.value.response.body.startswith(refused)
+        deadline = time.monotonic() + 20
+        while status != 200:
+            status = server.ask("GET", "/healthz").status
+            assert time.monotonic() < deadline
