@@ -81,13 +81,17 @@ class Transactions:
             )
 
     def begin(self) -> str | None:
-        """Fences earlier writers, settles what they left open, and returns the position.
-
-        Returns None if none is known: nothing was ever sent, or the topic was made anew.
-        """
+        """Fences earlier writers, settles what they left open, and returns the position."""
         failpoint("sink.before_begin")
         self._patiently(lambda: self._producer.init_transactions(PATIENCE_SECONDS))
         failpoint("sink.after_begin")
+        return self.position()
+
+    def position(self) -> str | None:
+        """Returns the position that was sent last, whoever sent it.
+
+        Returns None if none is known: nothing was ever sent, or the topic was made anew.
+        """
         part = TopicPartition(self._topic, 0)
         try:
             (found,) = self._group.committed([part], timeout=PATIENCE_SECONDS)
@@ -230,7 +234,8 @@ class Transactions:
         if found.code() in _FENCED or (found.fatal() and "fenced" in found.str()):
             raise Fenced(
                 f"another courier has taken over topic {self._topic}",
-                hint="one courier writes to a topic: find the other platform that has this sink",
+                hint="one courier writes to a topic: end the sink in the other platform that has "
+                "it; this one goes on by itself if that has sent nothing",
             ) from error
         if found.code() in AWAY or found.code() == KafkaError._MSG_TIMED_OUT:
             raise Unreachable(

@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -78,6 +80,7 @@ class RecordedChanges:
             folder.mkdir(parents=True, exist_ok=True)
             # It has no name, so it ends with the last of its readers, however that ends.
             self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
+            weakref.finalize(self, _close, self._file)
             before, self._pieces = self._pieces, []
             for each in before:
                 self._write(each.encode())
@@ -91,6 +94,12 @@ class RecordedChanges:
         self._places.append((self._file.tell(), len(content)))
         self._file.write(content)
         self._file.flush()
+
+
+def _close(file: BinaryIO) -> None:
+    # What a full disk has not taken cannot be written now either.
+    with suppress(OSError):
+        file.close()
 
 
 def _pieces(lines: Iterator[str]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from kappa.state.store import Store
 from serving.alerts.channels import channel_of
 from serving.alerts.delivery import AlertDelivery
 from serving.alerts.patience import Rules
-from serving.courier.outlet import served_outlets
+from serving.courier.outlet import served_outlets, tell
 from serving.reader.reader import Limits
 
 # The thread looks so often for a stop, for another declaration, and for dead letters.
@@ -30,7 +30,7 @@ class AlertOutlet:
         self._name = name
         self._told = ""
 
-    def run(self, stop: threading.Event) -> bool:
+    def run(self, stop: threading.Event) -> None:
         """Delivers what is served, until asked to stop or the alert is served no more."""
         while not stop.is_set():
             try:
@@ -41,7 +41,6 @@ class AlertOutlet:
             except (KappaError, OSError) as error:
                 self._tell(error)
                 stop.wait(_LONGEST_SECONDS)
-        return True
 
     def _declared(self) -> AlertBirth | None:
         """Returns the alert of the build that serves, or None if none has it."""
@@ -83,4 +82,4 @@ class AlertOutlet:
     def _tell(self, error: KappaError | OSError) -> None:
         if str(error) != self._told:
             self._told = str(error)
-            print(f"alert {self._name}: {error}", flush=True)
+            tell(f"alert {self._name}: {error}")

@@ -23,7 +23,7 @@ from kappa.log.client import Log
 from kappa.state.lock import Lock
 from kappa.state.store import Store, open_store
 from serving.courier.alert_outlet import AlertOutlet
-from serving.courier.outlet import MakeOutlet, Outlet, served_outlets
+from serving.courier.outlet import MakeOutlet, Outlet, served_outlets, tell
 from serving.courier.sink_outlet import SinkMeans, SinkOutlet
 from serving.courier.sink_status import LOCK
 from serving.reader.reader import Limits
@@ -42,7 +42,6 @@ class Courier:
         self._store = store
         self._makers = makers
         self._threads: dict[str, threading.Thread] = {}
-        self._over: set[str] = set()
 
     def run(self, stop: threading.Event) -> None:
         """Runs outlets until asked to stop, and waits for their threads."""
@@ -54,14 +53,14 @@ class Courier:
             except (KappaError, OSError) as error:
                 if str(error) != told:
                     told = str(error)
-                    print(told, file=sys.stderr, flush=True)
+                    tell(told)
             stop.wait(_LOOK_SECONDS)
         for thread in self._threads.values():
             thread.join(_PATIENCE_SECONDS)
 
     def step(self, stop: threading.Event) -> None:
         """Starts what is served and does not run."""
-        for part in served_outlets(self._store).keys() - self._over:
+        for part in served_outlets(self._store):
             thread = self._threads.get(part)
             if thread is None or not thread.is_alive():
                 outlet = next(filter(None, (make(part) for make in self._makers)), None)
@@ -71,10 +70,9 @@ class Courier:
     def _start(self, part: str, outlet: Outlet, stop: threading.Event) -> None:
         def work() -> None:
             try:
-                if not outlet.run(stop):
-                    self._over.add(part)
+                outlet.run(stop)
             except Exception:  # noqa: BLE001  # others go on; this one is told of and begins again
-                traceback.print_exc()
+                tell(traceback.format_exc())
                 stop.wait(_AGAIN_SECONDS)
 
         thread = threading.Thread(target=work, name=part, daemon=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Protocol
 
 from kappa.declare.alert import AlertBirth
@@ -20,15 +21,21 @@ OutletBirth = SinkBirth | AlertBirth
 class Outlet(Protocol):
     """One sink or alert at work, in a thread of its own."""
 
-    def run(self, stop: threading.Event) -> bool:
+    def run(self, stop: threading.Event) -> None:
         """Delivers until asked to stop, or until no serving build has this outlet any more.
 
-        It mends or shows its own errors. Returns False if this process may not start it again.
+        It mends or shows its own errors.
         """
 
 
 # Makes the outlet of a part, such as `sink carrier-delays`; None if it is another's to make.
 MakeOutlet = Callable[[str], Outlet | None]
+
+
+def tell(text: str) -> None:
+    """Writes a line to the courier's log, which a full disk loses."""
+    with suppress(OSError):
+        print(text, flush=True)
 
 
 def outlets_of(birth: Birth) -> Mapping[str, OutletBirth]:

@@ -16,8 +16,8 @@ Message = tuple[bytes, bytes | None]
 def rows_in(log: Log, topic: str, *, take_over: bool) -> dict[bytes, bytes]:
     """Returns the key of each row that a topic has, with a digest of its value.
 
-    It takes 150 bytes a row. Raises KappaError if another program has written some of them, unless
-    they are to be taken over.
+    It takes some 210 bytes a row. Raises KappaError if another program has written some of them,
+    unless they are to be taken over.
     """
     found: dict[bytes, bytes] = {}
     end = log.end([topic])

@@ -2,7 +2,8 @@
 
 The topic has the rows and the position after them, all or none. So a courier that died goes on from
 there; where that is not possible the topic is compared with what is served, and only what differs
-is sent. Of two couriers the later one writes: Kafka fences the other.
+is sent. Of two couriers the later one writes: Kafka fences the other. Kafka does the same to one
+whose transaction has taken too long, so a sink that is fenced looks whether anybody else has sent.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from kappa.base.errors import KappaError
 from kappa.declare.sink import SinkBirth
 from kappa.log.client import Log
 from kappa.log.transactions import Fenced, TooLarge, Transactions
-from kappa.state.build import Birth, read_birth
+from kappa.state.build import Birth, is_born, read_birth
 from kappa.state.store import Store
 from serving.changes.change_set import ChangeSet, Kind
 from serving.changes.filter import Filter
 from serving.changes.follow import Follower
 from serving.courier.away import told_while_away
-from serving.courier.outlet import served_outlets
+from serving.courier.outlet import served_outlets, tell
 from serving.courier.resync import CURSOR, Message, differing, rows_in
 from serving.courier.sink_lease import SinkLease
 from serving.courier.sink_position import SinkPosition, part_of
@@ -42,6 +43,8 @@ _POSITION_SECONDS = 60.0
 _ID_SECONDS = 1.0
 _STATE_SECONDS = 0.5
 _RENEW_SECONDS = 30.0
+# For another platform to compare the topic and to send its position.
+_FENCED_SECONDS = 60.0
 _SWITCHES = frozenset({Kind.PROMOTE, Kind.UNDO})
 
 
@@ -74,28 +77,41 @@ class SinkOutlet:
         self._is_compared = False
         self._put_at = self._sent_at = self._asked_at = self._renewed_at = 0.0
 
-    def run(self, stop: threading.Event) -> bool:
-        """Delivers what is served; returns False once a later courier has taken over."""
+    def run(self, stop: threading.Event) -> None:
+        """Delivers what is served, unless another platform does."""
         self._state = read_state(self._means.store, self._topic) or self._state
-        failures = 0
+        failures, fenced = 0, None
         while not stop.is_set():
             try:
                 declared = self._declared()
                 if declared is None:
                     self._show("ended")
-                    return True
+                    return
+                if fenced is not None and not self._is_free():
+                    raise fenced
+                fenced = None
                 self._deliver(*declared, stop)
                 failures = 0
             except _StartAnew:
                 self._is_compared = True
-            except Fenced as fenced:
-                self._fail(fenced, "fenced")
-                return False
+            except Fenced as error:
+                fenced = error
+                self._fail(error, "fenced")
+                stop.wait(_FENCED_SECONDS)
             except (KappaError, OSError) as error:
                 self._fail(error, "retries")
                 stop.wait(min(_LONGEST_SECONDS, _FIRST_SECONDS * 2 ** min(failures, 10)))
                 failures += 1
-        return True
+
+    def _is_free(self) -> bool:
+        """Returns True if the topic's last position is of this root, or if there is none.
+
+        This courier has the root's lock. So nobody else sends what is served here: a courier that
+        has fenced this one is dead, or it was a transaction that has taken too long.
+        """
+        with self._means.log.transactions(self._topic) as transactions:
+            position = SinkPosition.parse(transactions.position())
+        return position is None or is_born(self._means.store, position.cursor.build)
 
     def _declared(self) -> tuple[Birth, SinkBirth] | None:
         """Returns the serving build that has this sink, and the sink; None if none has."""
@@ -250,7 +266,7 @@ class SinkOutlet:
     def _fail(self, error: KappaError | OSError, state: str) -> None:
         told = error if isinstance(error, KappaError) else KappaError(str(error))
         if (told.message, state) != (self._state.error, self._state.state):
-            print(f"sink {self._topic}: {told}", flush=True)
+            tell(f"sink {self._topic}: {told}")
         self._state = replace(
             self._state, state=state, error=told.message, hint=told.hint, error_at=now()
         )
@@ -258,7 +274,7 @@ class SinkOutlet:
             put_state(self._means.store, self._state)
         except (KappaError, OSError) as also:
             # A full disk, which was just told of.
-            print(f"sink {self._topic}: its state cannot be written: {also}", flush=True)
+            tell(f"sink {self._topic}: its state cannot be written: {also}")
 
 
 class _Counted:

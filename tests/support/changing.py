@@ -142,6 +142,7 @@ class ChangingWorld:
         *sinks: tuple[SinkBirth, ...],
         alerts: tuple[tuple[AlertBirth, ...], ...] = (),
         now: float = 1_000.0,
+        prefix: str = "p",
     ) -> None:
         """Takes the sinks and alerts of the first build, and of the second if they are others."""
         self.store = store
@@ -160,8 +161,8 @@ class ChangingWorld:
                 alerts[place] if alerts else (),
             )
             for name, tables, place in (
-                ("p-a", TABLES, 0),
-                ("p-b", TABLES if self.draw.random() < 0.6 else others, -1),
+                (f"{prefix}-a", TABLES, 0),
+                (f"{prefix}-b", TABLES if self.draw.random() < 0.6 else others, -1),
             )
         ]
         self.slices: list[int] = []

@@ -94,11 +94,14 @@ def courier_command(project: Path, root: Path, bootstrap_servers: str) -> list[s
 
 @contextmanager
 def courier(
-    project: Path, root: Path, bootstrap_servers: str, *, fail: str = ""
+    project: Path, root: Path, bootstrap_servers: str, *, fail: str = "", log: Path | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Runs a courier within a block, which dies at a failpoint if one is named."""
+    """Runs a courier within a block, which dies at a failpoint if one is named.
+
+    Its output is in a file of the root, or in this one.
+    """
     (project / "kappa.toml").touch()
-    with (root / "courier.log").open("ab") as output:
+    with (log or root / "courier.log").open("ab") as output:
         process = subprocess.Popen(
             courier_command(project, root, bootstrap_servers),
             cwd=HOUSE,

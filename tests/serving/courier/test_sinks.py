@@ -161,41 +161,6 @@ def test_a_sink_ends_with_a_version_that_has_none_and_goes_on_with_an_undo(
         world.close()
 
 
-def test_a_later_courier_fences_the_earlier_one_which_sends_no_more(
-    log: Log, broker: Broker, world: ChangingWorld, sink: SinkBirth, tmp_path: Path, root: Path
-) -> None:
-    from threading import Event, Thread
-
-    from serving.courier.sink_outlet import SinkMeans, SinkOutlet
-
-    stop = Event()
-    answers: list[bool] = []
-    outlets = [
-        SinkOutlet(SinkMeans(world.store, log, 3600.0), sink.topic) for _ in ("zombie", "heir")
-    ]
-    threads = [
-        Thread(target=lambda o=each: answers.append(o.run(stop)), daemon=True) for each in outlets
-    ]
-    try:
-        threads[0].start()
-        ensure_has_all(log, world, sink)
-        threads[1].start()
-
-        def one_is_fenced() -> bool:
-            world.fold()
-            return bool(answers)
-
-        wait_for(one_is_fenced, "the zombie to be fenced")
-        assert answers == [False]
-        assert [thread.is_alive() for thread in threads] == [False, True]
-        ensure_has_all(log, world, sink)
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    ensure_sent_once(log, sink.topic)
-
-
 def test_a_broker_that_is_away_is_told_of_and_the_sink_goes_on_when_it_is_back(
     kafka: Restarted, world: ChangingWorld, sink: SinkBirth, tmp_path: Path, root: Path
 ) -> None:

@@ -1,0 +1,145 @@
+"""A sink that Kafka has fenced: it sends nothing beside another, and waits for none for ever."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+import pytest
+from changing import ChangingWorld
+from confluent_kafka import Producer
+from sinking import ensure_sent_once, records_of, rows_of_topic, served_records, wait_for
+
+from kappa.declare.sink import SinkBirth
+from kappa.log import transactions
+from kappa.log.client import Log
+from kappa.log.transactions import Transactions
+from kappa.state.store import Store
+from serving.courier import sink_outlet
+from serving.courier.sink_outlet import SinkMeans, SinkOutlet
+from serving.courier.sink_state import read_state
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def sink(topic_name: str) -> SinkBirth:
+    return SinkBirth(topic_name, "totals")
+
+
+@pytest.fixture
+def worlds(tmp_path: Path, sink: SinkBirth) -> Iterator[list[ChangingWorld]]:
+    """Two platforms with the same sink."""
+    with ExitStack() as stack:
+        found = []
+        for seed, prefix in ((7, "one"), (8, "other")):
+            world = ChangingWorld(
+                Store(tmp_path / prefix), seed, (sink,), now=time.time(), prefix=prefix
+            )
+            stack.enter_context(closing(world))
+            world.fold()
+            found.append(world)
+        yield found
+
+
+@contextmanager
+def running(world: ChangingWorld, log: Log, sink: SinkBirth) -> Iterator[SinkOutlet]:
+    """Runs a sink in a thread, as a courier does."""
+    stop = threading.Event()
+    outlet = SinkOutlet(SinkMeans(world.store, log, 3600.0), sink.topic)
+    thread = threading.Thread(target=outlet.run, args=(stop,), daemon=True)
+    thread.start()
+    try:
+        yield outlet
+    finally:
+        stop.set()
+        thread.join(60)
+
+
+def state_of(world: ChangingWorld, sink: SinkBirth) -> str:
+    return getattr(read_state(world.store, sink.topic), "state", "")
+
+
+def ensure_has_all(log: Log, world: ChangingWorld, sink: SinkBirth) -> None:
+    wait_for(
+        lambda: rows_of_topic(log, sink.topic) == served_records(world.store, sink.of), sink.topic
+    )
+
+
+def test_a_sink_sends_nothing_more_once_another_platform_has_sent(
+    log: Log, worlds: list[ChangingWorld], sink: SinkBirth, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = worlds
+    monkeypatch.setattr(sink_outlet, "_FENCED_SECONDS", 0.2)
+    looks: list[bool] = []
+    with running(one, log, sink) as fenced:
+        ensure_has_all(log, one, sink)
+        look = fenced._is_free
+        monkeypatch.setattr(fenced, "_is_free", lambda: looks.append(look()) or looks[-1])
+        with running(other, log, sink):
+            ensure_has_all(log, other, sink)
+            there = len(records_of(log, sink.topic))
+
+            def has_looked() -> bool:
+                one.fold()
+                return len(looks) > 3
+
+            wait_for(has_looked, "the fenced sink to look")
+            assert len(records_of(log, sink.topic)) == there
+            other.fold()
+            ensure_has_all(log, other, sink)
+            assert (state_of(one, sink), state_of(other, sink)) == ("fenced", "follows")
+    assert not any(looks)
+    ensure_sent_once(log, sink.topic)
+
+
+def test_a_sink_that_was_fenced_by_a_courier_that_died_goes_on(
+    log: Log, worlds: list[ChangingWorld], sink: SinkBirth, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, _ = worlds
+    monkeypatch.setattr(sink_outlet, "_FENCED_SECONDS", 3.0)
+    with running(world, log, sink) as outlet:
+        ensure_has_all(log, world, sink)
+        with running(world, log, sink):
+
+            def is_fenced() -> bool:
+                world.fold()
+                # Both write one state.
+                return outlet._state.state == "fenced"
+
+            wait_for(is_fenced, "one to be fenced")
+        world.fold()
+        ensure_has_all(log, world, sink)
+    ensure_sent_once(log, sink.topic)
+
+
+def test_a_transaction_that_took_too_long_fences_no_sink_for_ever(
+    log: Log, worlds: list[ChangingWorld], sink: SinkBirth, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, _ = worlds
+    monkeypatch.setattr(sink_outlet, "_FENCED_SECONDS", 0.2)
+    sent = Transactions._wait_for_records
+    stalled = threading.Event()
+
+    def impatient(options: dict[str, object]) -> Producer:
+        short = {"transaction.timeout.ms": "1000", "message.timeout.ms": "1000"}
+        return Producer(options if stalled.is_set() else {**options, **short})
+
+    monkeypatch.setattr(transactions, "Producer", impatient)
+
+    def late(self: Transactions) -> None:
+        sent(self)
+        if not stalled.is_set():
+            stalled.set()
+            # The broker looks for such transactions every ten seconds.
+            threading.Event().wait(25)
+
+    monkeypatch.setattr(Transactions, "_wait_for_records", late)
+    with running(world, log, sink):
+        wait_for(lambda: state_of(world, sink) == "fenced", "the sink to be fenced")
+        assert records_of(log, sink.topic) == []
+        ensure_has_all(log, world, sink)
+    ensure_sent_once(log, sink.topic)
