@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import change
+import changes
 import day
 import freshness
 import queries
@@ -56,6 +57,7 @@ _MARGIN_SECONDS = 600.0
 _OWN: Mapping[str, tuple[Callable[[Path, int], Report | None], str, int]] = {
     "queries": (queries.main, "rounds", 9),
     "change": (change.main, "rounds", 2),
+    "changes": (changes.main, "events", 2_000_000),
     "startup": (startup.main, "rounds", startup.CELL.rounds),
     "freshness": (freshness.main, "events", 5_000_000),
     "day": (day.main, "rounds", 20),

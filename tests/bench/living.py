@@ -22,7 +22,7 @@ from pathlib import Path
 
 from bids import Input, bids
 from cells import PARTITIONS, TASKS, Cell
-from oracle import Oracle
+from oracle import Oracle, Rows
 from project import log_of, typed
 
 from demo.processes.family import MARK, ensure_gone, members
@@ -51,6 +51,7 @@ _JOB = "kappa.engine.job.job"
 _ROLES = {
     "kappa.engine.archive.archiver": "archiver",
     _JOB: "job",
+    "serving.courier.courier": "courier",
     "kafka.Kafka": "broker",
 }
 # The table's size is in the answer, so all of it is read.
@@ -61,7 +62,7 @@ maintenance_seconds = 10
 [verify]
 law_records = 0
 [serve]
-listen = ""
+listen = "{listen}"
 # What is kept to look back on goes again within the run, and is not taken for what grows.
 [history]
 every_seconds = 10
@@ -86,12 +87,12 @@ class Taken:
 class Platform:
     """A project under the bench's home, and what runs of it."""
 
-    def __init__(self, home: Path, cell: Cell) -> None:
+    def __init__(self, home: Path, cell: Cell, *, listen: str = "") -> None:
         """Makes the project's folder; nothing runs yet."""
         self.folder = home / cell.name
         shutil.rmtree(self.folder, ignore_errors=True)
         (self.folder / "pipelines").mkdir(parents=True)
-        (self.folder / "kappa.toml").write_text(_SETTINGS, encoding="utf-8")
+        (self.folder / "kappa.toml").write_text(_SETTINGS.format(listen=listen), encoding="utf-8")
         self.cell = cell
         self.mark = secrets.token_hex(8)
         self.environment = {
@@ -184,8 +185,16 @@ class Platform:
                 raise KappaError(f"the archive is {behind} offsets behind")
             time.sleep(1.0)
 
-    def wrong(self, say: Callable[[str], None]) -> str | None:
-        """Returns how the served rows differ from the oracle's, once all serve; None if equal."""
+    def served(self, table: str) -> str:
+        """Returns the SQL for a table's rows as they serve now."""
+        birth = read_birth(self.store, self.live)
+        return f"({tables_of(birth, self.frontier(), self.store)[table].sql})"
+
+    def wrong(self, say: Callable[[str], None], found: Rows | None = None) -> str | None:
+        """Returns how rows differ from the oracle's, once all serve; None if they are equal.
+
+        They are those that serve, or those that somebody else has `found`.
+        """
         self.wait_for_all()
         log, topic, newest = self.log, self.cell.topic, self.frontier()
         facts = log.facts(topic)
@@ -198,12 +207,10 @@ class Platform:
             sum(last for _, _, last in newest.offsets.items()),
             size,
         )
-        birth = read_birth(self.store, self.live)
-        served = tables_of(birth, newest, self.store)
         # It consumes the log once per folder, and the log grows.
         oracle = self.folder / f"oracle-{newest.build}-{newest.number}"
         return Oracle(log.bootstrap_servers, given, self.cell, oracle, say).differences(
-            {table: f"({served[table].sql})" for table in TASKS[self.cell.task].wanted}
+            found or {table: self.served(table) for table in TASKS[self.cell.task].wanted}
         )
 
     @contextmanager

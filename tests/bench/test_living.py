@@ -8,10 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import changes
 import day
 import freshness
 import pytest
 import startup
+from changes import Promoted, Reach, Sending
 from day import Look
 from freshness import Found, Stretch
 from living import SCRIPTS, TREE
@@ -46,6 +48,24 @@ def test_freshness_is_reported_in_seconds_and_beside_a_replay() -> None:
     page = freshness._page(found)
     assert "| 9,000 | the archiver | 6,000 | 0.20 | 0.30 | 1.00 | 8.0 | 40 | 10 |" in page
     assert "150,000 beside live events (0.75)" in page
+
+
+def test_changes_are_told_beside_a_query_and_by_rows_a_second() -> None:
+    query, subscriber = Freshness(60_000, 0.4, 0.9, 2.0), Freshness(60_000, 0.5, 1.0, 3.0)
+    found = changes.Found(
+        2_000_000,
+        (Reach(1_000, query, subscriber),),
+        Promoted(1_000_000, 8.0, 5.0),
+        Sending(10_000, 10_001.0, 9_600.0, 40e-6, 1.5, 0.8),
+        0.2,
+    )
+
+    assert changes._line(found) == (
+        "bench changes, 2000000 events: 1000/s to a query p50 0.40 s, to a subscriber 0.50 s "
+        "(1.25x); a promote of 1000000 rows in 8.0 s, 125000 rows/s; a sink beside 10000 events/s "
+        "9600 rows/s (0.96 of the events), 1.5 s behind at most; load 0.2"
+    )
+    assert "| 1,000 | 60,000 | 0.40, 2.00 | 0.50, 3.00 | 1.25 |" in changes._page(found)
 
 
 def test_a_day_is_told_by_the_medians_of_its_first_and_its_last_quarter() -> None:
@@ -94,6 +114,7 @@ def test_the_probe_writes_what_its_answers_have_folded(tmp_path: Path) -> None:
         "archive",
         "startup",
         "freshness",
+        "changes",
         "day",
         "queries",
         "tables",
