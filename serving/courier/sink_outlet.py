@@ -88,7 +88,8 @@ class SinkOutlet:
                     self._show("ended")
                     return
                 if fenced is not None and not self._is_free():
-                    raise fenced
+                    self._wait_fenced(fenced, stop)
+                    continue
                 fenced = None
                 self._deliver(*declared, stop)
                 failures = 0
@@ -96,12 +97,15 @@ class SinkOutlet:
                 self._is_compared = True
             except Fenced as error:
                 fenced = error
-                self._fail(error, "fenced")
-                stop.wait(_FENCED_SECONDS)
+                self._wait_fenced(error, stop)
             except (KappaError, OSError) as error:
                 self._fail(error, "retries")
                 stop.wait(min(_LONGEST_SECONDS, _FIRST_SECONDS * 2 ** min(failures, 10)))
                 failures += 1
+
+    def _wait_fenced(self, error: Fenced, stop: threading.Event) -> None:
+        self._fail(error, "fenced")
+        stop.wait(_FENCED_SECONDS)
 
     def _is_free(self) -> bool:
         """Returns True if the topic's last position is of this root, or if there is none.
@@ -111,7 +115,9 @@ class SinkOutlet:
         """
         with self._means.log.transactions(self._topic) as transactions:
             position = SinkPosition.parse(transactions.position())
-        return position is None or is_born(self._means.store, position.cursor.build)
+        if position is None or str(position.cursor) == self._state.cursor:
+            return True
+        return is_born(self._means.store, position.cursor.build)
 
     def _declared(self) -> tuple[Birth, SinkBirth] | None:
         """Returns the serving build that has this sink, and the sink; None if none has."""

@@ -49,3 +49,26 @@ def test_a_filter_by_a_column_that_a_switch_drops_ends_its_reader_alone(tmp_path
         world.serve(1, asked=False)
         assert next_of(other, woken[1]).head.kind == "promote"
         hub.leave(other)
+
+
+def test_only_the_first_reader_of_a_table_needs_a_snapshot_to_be_examined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(ChangingWorld(Store(tmp_path), 0)) as world:
+        world.fold()
+        hub = ChangeHub(world.store, lease_seconds=60, keep_seconds=60, limits=None)
+        made, make = list[str](), hub.follower
+        monkeypatch.setattr(hub, "follower", lambda *args: made.append(args[0]) or make(*args))
+        chosen = Filter(None, "rows > 1")
+        readers = [ChangeReader("totals", chosen, None, lambda: None) for _ in range(20)]
+        hub.begin(readers[0])
+        first = len(made)
+
+        for each in readers[1:]:
+            hub.begin(each)
+
+        assert (first, len(made)) == (2, 2)
+        with pytest.raises(UsageError, match="no column"):
+            hub.begin(ChangeReader("totals", Filter(("cost",)), None, lambda: None))
+        for each in readers:
+            hub.leave(each)
