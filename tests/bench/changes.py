@@ -110,7 +110,7 @@ class Promoted:
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """A sink while events arrive at a rate: rows and CPU us a row; how far it was behind at most.
+    """A sink beside a rate of events: its rows a second, its CPU a row, and its longest delay.
 
     `after` are the seconds from the last event to the end of the topic's last change set.
     """

@@ -1,4 +1,4 @@
-"""A sink that Kafka has fenced: it sends nothing beside another, and waits for none for ever."""
+"""A fenced sink: it sends nothing beside another one, and does not wait for ever."""
 
 from __future__ import annotations
 

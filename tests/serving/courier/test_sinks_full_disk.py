@@ -1,4 +1,4 @@
-"""A disk that is full beside a sink and a subscriber: nothing goes out half, and all goes on."""
+"""A full disk beside a sink and a subscriber: nothing goes out half, and all goes on."""
 
 from __future__ import annotations
 
