@@ -33,7 +33,7 @@ from replay.look.here import Here
 _COMMANDS = {
     each.__name__: each
     for each in (
-        *(run.up, run.down, run.serve, topics.produce),
+        *(run.up, run.down, run.serve, run.collect, topics.produce),
         *(
             deploy.validate,
             deploy.plan,

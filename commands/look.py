@@ -252,8 +252,8 @@ def logs(
     name: Annotated[
         str,
         typer.Argument(
-            help="supervisor, broker, verification, http, archiver, courier, a build, a pipeline, "
-            "or the number of a rollout"
+            help="supervisor, broker, verification, http, archiver, courier, collector, a build, "
+            "a pipeline, or the number of a rollout"
         ),
     ] = "supervisor",
     follow: Annotated[

@@ -1,4 +1,4 @@
-"""The platform itself: start it, stop it, serve HTTP alone, delete what is not needed."""
+"""The platform itself: start it, stop it, run a part of it alone, delete what is not needed."""
 
 from __future__ import annotations
 
@@ -80,6 +80,29 @@ def serve(
     from replay.run.serve import serve as serve_http
 
     serve_http(here_of(context), listen=listen, token=token, say=say)
+
+
+def collect(
+    context: typer.Context,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            "--listen",
+            metavar="HOST:PORT",
+            show_default=False,
+            help="where, instead of collect.listen; port 0: any that is free",
+        ),
+    ] = None,
+) -> None:
+    """Take events over the network alone, without the rest of the platform.
+
+    `kappa up` does it too, if kappa.toml names topics in [collect].
+    """
+    from serving.collector.collector import collect as collect_events
+
+    here = here_of(context)
+    servers = here.log().bootstrap_servers
+    collect_events(here.settings, here.store, servers, listen=listen, say=say)
 
 
 def gc(

@@ -11,6 +11,8 @@ page     the page as text: its templates, and the files that a browser loads
 changes  the changes of a served table: its snapshot, then net change sets
 alerts   alerts: a message for each changed row, delivered at least once
 courier  the process that sends changes out, by sinks and alerts
+collector  the process that takes events over the network
+metrics  metrics as text
 rejects  rejects: records that could not be folded are listed, exported and redriven
 sandbox  untrusted SQL: each query runs in its own confined process
 http     the HTTP server: its gate, its errors, and its routes

@@ -19,15 +19,16 @@ HOUSE = Path(__file__).resolve().parent.parent
 
 # The floor plan. A room imports rooms of lines above its own, and no others: so there is no circle.
 FLOORS = """
+kappa/base/section
 kappa/base
-kappa/values            kappa/java
+kappa/values            kappa/java              serving/metrics
 kappa/folds
 kappa/folds/kinds       kappa/declare/parts
 kappa/declare
 kappa/records           kappa/state          kappa/code/static
 kappa/sums              kappa/parsed
 kappa/code              kappa/journal        kappa/log            kappa/tables
-kappa/state/job         kappa/views          kappa/tables/archived
+kappa/state/job         kappa/views          kappa/tables/archived    kappa/log/live
 kappa/engine/decode     kappa/lines          kappa/broker         kappa/log/config
 kappa/engine/spark      kappa/engine/read    kappa/engine/legs    serving/pin
 kappa/engine/archive    kappa/engine/fold    serving/reader
@@ -36,7 +37,7 @@ kappa/engine/write      serving/page         serving/rejects      serving/sandbo
 kappa/engine/views     serving/changes
 kappa/engine/job        replay/rollout       serving/http         serving/alerts
 kappa/engine/children   replay/changes       replay/intents       replay/retire
-serving/http/streams    replay/boards        serving/courier
+serving/http/streams    replay/boards        serving/courier         serving/collector
 kappa/engine/spare
 kappa                   replay/preflight     replay/status        replay/verify
 replay/topics
@@ -112,7 +113,11 @@ DOORS = {
         "serving/http/streams/reading.py",
         "serving/http/waiting.py",
     ),
-    "uvicorn": ("replay/run/serve.py", "serving/http/patience.py"),
+    "uvicorn": (
+        "replay/run/serve.py",
+        "serving/collector/collector.py",
+        "serving/http/patience.py",
+    ),
     "h11": ("serving/http/patience.py",),
     "typer": ("commands/",),
     "rich": (

@@ -1,9 +1,11 @@
 """The base of every room: errors, settings, processes, the clock, text for people.
 
-It imports no other room, and knows nothing of topics, builds or tables. Read it in this order:
+It imports no room but its own, and knows nothing of topics, builds or tables. Read it in this
+order:
 
     errors      the tree of errors, and the exit codes
-    settings    kappa.toml, environment and flags; `sections` has each setting
+    settings    kappa.toml, environment and flags; `sections` has each setting; `section` is a room
+                of what sections are made of, and of the larger ones
     process     child processes that end with their parent
     scratch     folders of one process, deleted with it or after it; the cache of a user
     program     the options, errors and exit code of a child's program; modes of its files

@@ -17,8 +17,9 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from kappa.base.errors import SettingsError
+from kappa.base.section.collect import CollectSettings
+from kappa.base.section.section import SECRET, Section, Size, description, is_secret
 from kappa.base.sections import (
-    SECRET,
     AlertSettings,
     ArchiveSettings,
     ChangesSettings,
@@ -29,12 +30,8 @@ from kappa.base.sections import (
     KafkaSettings,
     PlanSettings,
     RolloutSettings,
-    Section,
     ServeSettings,
-    Size,
     VerifySettings,
-    description,
-    is_secret,
 )
 from kappa.base.units import parse_memory
 
@@ -70,6 +67,7 @@ class Settings(Section, frozen=True):
     verify: VerifySettings = VerifySettings()
     serve: ServeSettings = ServeSettings()
     alerts: AlertSettings = AlertSettings()
+    collect: CollectSettings = CollectSettings()
 
     @property
     def root_url(self) -> str:
@@ -174,12 +172,10 @@ def _read(kind: Any, given: Any, path: list[str], project: Path) -> Any:
             }
         )
     if isinstance(given, dict) and _has_parts(kind):
-        part = get_args(get_args(kind)[0])[1]
+        part = _kind_of_parts(kind)
         # Passwords are among options.
-        return {
-            name: _read(Annotated[part, SECRET], each, [*path, name], project)
-            for name, each in given.items()
-        }
+        secret = part if _is_section(part) else Annotated[part, SECRET]
+        return {name: _read(secret, each, [*path, name], project) for name, each in given.items()}
     try:
         return msgspec.convert(given, kind, strict=False, dec_hook=_path_of)
     except msgspec.ValidationError as error:
@@ -218,8 +214,16 @@ def _kind_at(path: list[str]) -> Any:
     """Returns the type of the setting or section at a path, or None if none is there."""
     kind: Any = Settings
     for part in path:
-        kind = kind.kinds().get(part) if _is_section(kind) else None
+        if _is_section(kind):
+            kind = kind.kinds().get(part)
+        else:
+            kind = _kind_of_parts(kind) if _has_parts(kind) else None
     return kind
+
+
+def _kind_of_parts(kind: Any) -> Any:
+    """Returns the type of each part of a setting that has parts by name."""
+    return get_args(get_args(kind)[0])[1]
 
 
 def _is_section(kind: Any) -> bool:

@@ -5,7 +5,7 @@ its files in this order:
 
 - client: the log of a cluster, which all other rooms use
 - cluster: topics and their offsets
-- producer: records that are sent and acknowledged
+- producer: records that are sent and acknowledged; live/: those of many senders at once
 - transactions: records and a position that are sent all or none
 - reader: small ranges, record by record
 - bulk: large ranges, in columns; librdkafka, message_loops: how no message becomes an object

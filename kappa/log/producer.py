@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _DELIVERY_SECONDS = 60.0
 # These make a producer exact; no option of the user may undo them. The partitioner is that of
 # Kafka's Java clients, so a key is in the same partition whichever client wrote it.
-_EXACT = {"enable.idempotence": "true", "acks": "all", "partitioner": "murmur2_random"}
+EXACT = {"enable.idempotence": "true", "acks": "all", "partitioner": "murmur2_random"}
 # These make it fast: large compressed batches, and a queue for some seconds of them.
 _FAST = {
     "compression.type": "lz4",
@@ -72,7 +72,7 @@ class Producer:
         self._bootstrap_servers = bootstrap_servers
         with making("the producer"):
             self._kafka = KafkaProducer(
-                {**_FAST, **options, **_EXACT, "on_delivery": self._delivered}
+                {**_FAST, **options, **EXACT, "on_delivery": self._delivered}
             )
         self._sent = 0
         self._count = 0

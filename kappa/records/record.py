@@ -83,6 +83,20 @@ class RecordReader:
                 )
         return row
 
+    def read_unkeyed(self, value: bytes) -> tuple[Row, bytes | None]:
+        """Reads an event that has no record yet. Returns its row, and the Kafka key it has to have.
+
+        With that key `read` accepts it. Raises Rejected if it is not valid.
+        """
+        row = self._row(self._format.fields(value))
+        if self._key_place is None:
+            return row, None
+        if row[self._key_place] is None:
+            raise Rejected(
+                Reason.NULL_KEY, f"{self._columns[self._key_place][0]} is null, and is the key"
+            )
+        return row, str(row[self._key_place]).encode()
+
     def _row(self, event: dict[str, Any]) -> Row:
         """Makes the row of an event's fields, whatever their format was."""
         for name, old_names in self._was:

@@ -13,7 +13,7 @@ processes         the jobs of builds and the verifications
 course            what the ends of a job's processes come to
 http_process      the keeper of HTTP as a child, and an earlier one
 archiver_process  the archiver as a child
-courier_process   the courier as a child
+at_broker         a program that is given the broker's address; the courier and the collector
 reserve           space that is given up once the disk is full
 kafka             the embedded broker, or the configured cluster
 stop_request      SIGTERM, Ctrl-C and a closed terminal

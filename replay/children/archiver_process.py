@@ -8,13 +8,13 @@ child that finds no archived topic ends.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from kappa.base.program import project_options
 from kappa.base.settings import Settings
 from kappa.code.static.sources import Sources
 from kappa.state.store import Store
+from replay.children.at_broker import ChildAtBroker
 from replay.children.child import ChildProcess
 
 LOG = "archiver"
@@ -54,7 +54,7 @@ class ArchiverProcess:
             patience_seconds=_PATIENCE_SECONDS,
             nice=_NICE,
         )
-        self._bootstrap_servers = ""
+        self._at_broker = ChildAtBroker(self._child, "kappa.engine.archive.archiver", settings)
         self._files: _Files = {}
         self._wanted = False
         self._look_at = 0.0
@@ -73,15 +73,7 @@ class ArchiverProcess:
         if self._clock() >= self._look_at:
             self._look_at = self._clock() + _LOOK_SECONDS
             self._look()
-        if bootstrap_servers != self._bootstrap_servers:
-            self.end()
-            self._bootstrap_servers = bootstrap_servers
-        if self._wanted:
-            self._child.ensure_started(
-                "kappa.engine.archive.archiver",
-                *project_options(self._settings),
-                *("--bootstrap", bootstrap_servers),
-            )
+        self._at_broker.ensure_running(bootstrap_servers, wanted=self._wanted)
 
     def end(self) -> None:
         """Ends it: the next one continues after what it has committed."""
@@ -89,7 +81,7 @@ class ArchiverProcess:
 
     def _look(self) -> None:
         try:
-            found = _changed_at(Sources(self._settings.project).python_files())
+            found = Sources(self._settings.project).changed_at()
         except OSError:
             # A folder went away while it was listed: the next look sees what is there then.
             return
@@ -99,17 +91,6 @@ class ArchiverProcess:
         self.end()
         self._wanted = any(_says_archive(path) for path in found)
         self._child.forget_deaths()
-
-
-def _changed_at(paths: Iterable[Path]) -> _Files:
-    found = {}
-    for path in paths:
-        try:
-            found[path] = path.stat().st_mtime_ns
-        except OSError:
-            # It is being replaced: the next look sees it.
-            continue
-    return found
 
 
 def _says_archive(path: Path) -> bool:

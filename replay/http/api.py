@@ -24,11 +24,12 @@ from replay.look.rejects_text import rejects_listing
 from replay.rollout.history import Chapter, chapters, proof_records, service_records
 from replay.rollout.numbered import numbered, part_named
 from replay.rollout.state import State
-from replay.status.metrics import MEDIA_TYPE, Seen, metrics_text
+from replay.status.metrics import Seen, metrics_text
 from replay.status.status_text import status_document
 from serving.courier.sink_status import sink_statuses, sinks_listing
 from serving.http.problem import HttpError
 from serving.http.stand import API
+from serving.metrics.exposition import MEDIA_TYPE
 from serving.query.render import to_json
 from serving.query.tables import tables_listing
 from serving.rejects.rejects import Wanted, newest_rejects

@@ -12,7 +12,7 @@ from kappa.state.store import Store
 from replay.rollout.numbered import build_named
 from replay.rollout.state import State
 
-_OWN = ("supervisor", "broker", "verification", "http", "archiver", "courier")
+_OWN = ("supervisor", "broker", "verification", "http", "archiver", "courier", "collector")
 _BLOCK = 65_536
 # No process reports that a file grows: the file is looked at this often.
 _LOOK_SECONDS = 0.2
@@ -21,7 +21,8 @@ _LOOK_SECONDS = 0.2
 def log_file(store: Store, state: State, name: str) -> Path:
     """Returns the log of a build, or of one of the platform's own processes.
 
-    Those are `supervisor`, `broker`, `verification`, `http`, `archiver` and `courier`.
+    Those are `supervisor`, `broker`, `verification`, `http`, `archiver`, `courier` and
+    `collector`.
     A pipeline's log is that of its candidate, its live or its kept build; a rollout's number means
     its build. An overlay's is that of the build that folds its tables. Raises UsageError if there
     is nothing of that name, or no log yet.

@@ -29,8 +29,8 @@ from kappa.base.settings import Settings, load_settings
 from kappa.state.lock import Lock, holder
 from kappa.state.store import Store, open_store
 from replay.children.archiver_process import ArchiverProcess
+from replay.children.at_broker import CollectorProcess, CourierProcess
 from replay.children.child import open_log
-from replay.children.courier_process import CourierProcess
 from replay.children.http_process import HttpProcess, ensure_no_keeper
 from replay.children.kafka import Kafka
 from replay.children.processes import Processes
@@ -180,6 +180,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> None:
     http = HttpProcess(store, settings, say=say)
     archiver = ArchiverProcess(store, settings, say=say)
     courier = CourierProcess(store, settings, say=say)
+    collector = CollectorProcess(store, settings, say=say)
     reporter = Reporter(store, processes.deaths, clock=time.monotonic)
     reserve = Reserve(store, settings.reserve_bytes, say=say)
     try:
@@ -194,7 +195,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> None:
                 ),
                 processes,
                 rests,
-                (http, archiver, courier),
+                (http, archiver, courier, collector),
                 reserve,
                 reporter,
                 say,
@@ -212,6 +213,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> None:
         http.end()
         archiver.end()
         courier.end()
+        collector.end()
         processes.end_all()
         kafka.stop()
         say("down")
@@ -224,13 +226,13 @@ def _loop(
     controller: Controller,
     processes: Processes,
     rests: Rests,
-    beside: tuple[HttpProcess, ArchiverProcess, CourierProcess],
+    beside: tuple[HttpProcess, ArchiverProcess, CourierProcess, CollectorProcess],
     reserve: Reserve,
     reporter: Reporter,
     say: Callable[[str], None],
     stop: StopRequest,
 ) -> None:
-    http, archiver, courier = beside
+    http, archiver, courier, collector = beside
     ticking, announcing = Reported(say), Reported(say)
     ready_at, resting = "", frozenset[str]()
     while not stop.requested:
@@ -256,6 +258,8 @@ def _loop(
             else:
                 archiver.end()
                 courier.end()
+            # Events go to the broker, and what it cannot take is refused.
+            collector.ensure_running(kafka.bootstrap_servers)
             before = controller.state
             for line in news(before, controller.tick()):
                 say(line)

@@ -1,8 +1,7 @@
-"""The metrics of `/metrics`, in Prometheus's text format. Pure.
+"""The metrics of `/metrics`, as serving/metrics writes them. Pure.
 
 Lag has the name and labels of the exporters that boards are made for (`kafka_consumergroup_lag`), a
 build being the group: Spark commits no offsets, so no tool that asks the broker has any.
-Source: https://prometheus.io/docs/instrumenting/exposition_formats/.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ from kappa.state.frontier import Frontier
 from replay.rollout.state import State
 from replay.status.status import BuildStatus, Status
 from serving.courier.sink_status import SinkStatus
-
-MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+from serving.metrics.exposition import family
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,7 @@ class Seen:
 
 def metrics_text(seen: Seen, now: datetime) -> str:
     """Returns all metrics as text, each with its help and type."""
-    return "".join(_family(*each) for each in _families(seen, now))
+    return "".join(family(*each) for each in _families(seen, now))
 
 
 def _families(
@@ -212,23 +210,3 @@ def _last_slice(frontiers: tuple[Frontier, Frontier | None] | None) -> float | N
             - datetime.fromisoformat(before.published_at)
         ).total_seconds(),
     )
-
-
-def _family(
-    name: str, kind: str, what: str, samples: Iterable[tuple[Mapping[str, str], float]]
-) -> str:
-    lines = [
-        f"# HELP {name} {what}",
-        f"# TYPE {name} {kind}",
-        *(_sample(name, labels, value) for labels, value in samples),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
-    pairs = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
-    return f"{name}{{{pairs}}} {value:.15g}" if pairs else f"{name} {value:.15g}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -64,8 +64,13 @@ def ensure_guarded(host: str, token: str | None) -> None:
         )
 
 
-def listening_at(address: HttpAddress, *, any_port: bool = False) -> socket.socket:
-    """Opens the socket. Raises Conflict if the port is taken, unless `any_port` is as good."""
+def listening_at(
+    address: HttpAddress, *, any_port: bool = False, command: str = "kappa serve"
+) -> socket.socket:
+    """Opens the socket. Raises Conflict if the port is taken, unless `any_port` is as good.
+
+    The error's hint is `command` at another port.
+    """
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
         return socket.create_server((address.host, address.port), family=family, backlog=WAITING)
@@ -74,5 +79,5 @@ def listening_at(address: HttpAddress, *, any_port: bool = False) -> socket.sock
             return listening_at(HttpAddress(address.host, 0))
         raise Conflict(
             f"nothing can listen at {address.host}:{address.port}: {error.strerror}",
-            hint="give another place: kappa serve --listen 127.0.0.1:0 takes any port that is free",
+            hint=f"give another place: {command} --listen 127.0.0.1:0 takes any port that is free",
         ) from error

@@ -109,15 +109,17 @@ class Gate:
         if scope["type"] == "websocket":
             await self._websocket(scope, headers, receive, send)
             return
-        connection: Connection = scope.get("state", {}).get(CONNECTION, Connection())
+        connection = connection_of(scope)
         try:
-            self._ensure_room(connection)
+            ensure_room(connection, self._bounds)
             self._ensure_short(scope)
             if await self._is_welcome(scope, headers):
                 connection.welcome()
-            body = await self._body(headers, receive)
+            body = await read_body(headers, receive, self._bounds)
         except HttpError as error:
             await refuse(error, send, last=connection.is_too_many or has_body(headers))
+            return
+        if body is None:
             return
         given = False
 
@@ -144,9 +146,9 @@ class Gate:
         self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send
     ) -> None:
         """Passes a websocket on, or answers its handshake with an error."""
-        connection: Connection = scope.get("state", {}).get(CONNECTION, Connection())
+        connection = connection_of(scope)
         try:
-            self._ensure_room(connection)
+            ensure_room(connection, self._bounds)
             # A page of another site may open one with a browser's cookie, so it is no safe method.
             asked = {**scope, "method": WEBSOCKET}
             self._ensure_short(asked)
@@ -164,15 +166,6 @@ class Gate:
             await self._inside(scope, receive, patiently)
         except TimeoutError:
             await _cut(connection)
-
-    def _ensure_room(self, connection: Connection) -> None:
-        if connection.is_too_many:
-            raise HttpError(
-                503,
-                f"{self._bounds.connections:,} connections are open already",
-                hint="come back in a while",
-                headers={"Retry-After": "10"},
-            )
 
     def _ensure_short(self, scope: Scope) -> None:
         target = scope.get("raw_path", b""), scope.get("query_string", b"")
@@ -239,32 +232,60 @@ class Gate:
             )
         return True
 
-    async def _body(self, headers: dict[str, str], receive: Receive) -> bytes:
-        most = self._bounds.body_bytes
-        length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > most:
-            raise _too_large(most)
-        pieces, size = [], 0
-        try:
-            async with asyncio.timeout(self._bounds.body_seconds):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        break
-                    pieces.append(message.get("body", b""))
-                    size += len(pieces[-1])
-                    if size > most:
-                        raise _too_large(most)
-                    if not message.get("more_body"):
-                        break
-        except TimeoutError:
-            raise HttpError(
-                408,
-                f"the request was not whole after {self._bounds.body_seconds:g} s",
-                hint="send it at once",
-                headers={"Connection": "close"},
-            ) from None
-        return b"".join(pieces)
+
+def connection_of(scope: Scope) -> Connection:
+    """Returns the connection of a request."""
+    found: Connection = scope.get("state", {}).get(CONNECTION, Connection())
+    return found
+
+
+def ensure_room(connection: Connection, bounds: Bounds) -> None:
+    """Raises HttpError if a connection is one too many."""
+    if connection.is_too_many:
+        raise HttpError(
+            503,
+            f"{bounds.connections:,} connections are open already",
+            hint="come back in a while",
+            headers={"Retry-After": "10"},
+        )
+
+
+async def read_body(
+    headers: dict[str, str],
+    receive: Receive,
+    bounds: Bounds,
+    on_piece: Callable[[int], None] = lambda _size: None,
+) -> bytes | None:
+    """Reads a request's body within the bounds. Returns None if its client left before its end.
+
+    `on_piece` gets the size of each piece that arrives, and may raise.
+    """
+    most = bounds.body_bytes
+    length = headers.get("content-length", "0")
+    if not length.isdecimal() or int(length) > most:
+        raise _too_large(most)
+    pieces, size = [], 0
+    try:
+        async with asyncio.timeout(bounds.body_seconds):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return None
+                pieces.append(message.get("body", b""))
+                on_piece(len(pieces[-1]))
+                size += len(pieces[-1])
+                if size > most:
+                    raise _too_large(most)
+                if not message.get("more_body"):
+                    break
+    except TimeoutError:
+        raise HttpError(
+            408,
+            f"the request was not whole after {bounds.body_seconds:g} s",
+            hint="send it at once",
+            headers={"Connection": "close"},
+        ) from None
+    return b"".join(pieces)
 
 
 async def _cut(connection: Connection) -> None:
@@ -295,6 +316,6 @@ def _too_large(most: int) -> HttpError:
     return HttpError(
         413,
         f"the request is larger than {most >> 10} KiB",
-        hint="a query has room in that; send less",
+        hint="send less at once",
         headers={"Connection": "close"},
     )

@@ -73,7 +73,9 @@ class PatientServer(uvicorn.Server):
     `end_streams` is called as it begins to end, which what listens to it does not do by itself.
     """
 
-    def __init__(self, config: uvicorn.Config, end_streams: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, end_streams: Callable[[], None] = lambda: None
+    ) -> None:
         super().__init__(config)
         self._end_streams = end_streams
 

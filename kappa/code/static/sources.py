@@ -113,6 +113,17 @@ class Sources:
             )
         )
 
+    def changed_at(self) -> dict[Path, int]:
+        """Returns when each of the `python_files` was changed, in nanoseconds."""
+        found = {}
+        for path in self.python_files():
+            try:
+                found[path] = path.stat().st_mtime_ns
+            except OSError:
+                # It is being replaced: the next look sees it.
+                continue
+        return found
+
     def _base(self, top: str) -> Path | None:
         if top in self._foreign or not top.isidentifier():
             return None

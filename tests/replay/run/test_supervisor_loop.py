@@ -48,7 +48,7 @@ def run_loop(folder: Path, ticks: Ticks) -> list[str]:
         jobs=frozenset(),
     )
     _loop(
-        *(Store(folder.as_uri()), well, ticks, well, well, (well, well, well)),
+        *(Store(folder.as_uri()), well, ticks, well, well, (well, well, well, well)),
         *(well, well, said.append, ticks),
     )
     return said
@@ -81,6 +81,7 @@ def test_on_a_full_disk_jobs_archiver_and_courier_rest(
     )
     monkeypatch.setattr(State, "wanted_jobs", lambda _state: {"shop-1", "shop-2"})
     http = SimpleNamespace(ensure_running=lambda: None)
+    collector = SimpleNamespace(ensure_running=lambda _servers: None)
 
     ticks = Ticks()
     _loop(
@@ -89,7 +90,7 @@ def test_on_a_full_disk_jobs_archiver_and_courier_rest(
         ticks,
         platform,
         platform,
-        (http, platform, platform),
+        (http, platform, platform, collector),
         platform,
         platform,
         did.append,

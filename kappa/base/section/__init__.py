@@ -1,0 +1,7 @@
+"""A section of kappa.toml: the types that all sections are made of, and the larger ones.
+
+Values; the room imports nothing of Kappa. Read it in this order:
+
+- section.py: a section, and the types of its settings
+- collect.py: the collector's section
+"""

@@ -1,0 +1,57 @@
+"""The section `[collect]`: the events that the collector takes, from whom, and how many. Values."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import field
+
+from kappa.base.section.section import SECRET, Count, Positive, Seconds, Section, Size
+
+Topics = Annotated[list[str], "the topics that it may send to; none: all that are collected"]
+
+
+class SourceSettings(Section, frozen=True):
+    """`[collect.sources.NAME]`: one that may send events."""
+
+    token: Annotated[str, "what it sends with each request", SECRET] = ""
+    topics: Topics = field(default_factory=list)
+    rate: Annotated[Count, "most events a second; 0: any number"] = 0
+
+
+class CollectSettings(Section, frozen=True):
+    """`[collect]`: the collector, which takes events from programs without a Kafka client."""
+
+    topics: Annotated[
+        list[str],
+        "the topics that events are taken for; none: `kappa up` runs no collector",
+    ] = field(default_factory=list)
+    listen: Annotated[str, "where events are taken over HTTP, as HOST:PORT"] = "127.0.0.1:8727"
+    sources: Annotated[
+        dict[str, SourceSettings],
+        "by name: who may send events, by its token, which topics and how many a second; none: "
+        "every program of this machine",
+        # Tokens are among them.
+        SECRET,
+    ] = field(default_factory=dict)
+    origins: Annotated[
+        list[str],
+        "the sites whose pages may send events from a browser, as https://shop.example",
+    ] = field(default_factory=list)
+    body_bytes: Annotated[Size, "most bytes of one request; then 413"] = "8m"
+    queue_events: Annotated[
+        Positive,
+        "most events that wait for the broker's acknowledgement; then 503 at once",
+    ] = 50_000
+    queue_bytes: Annotated[Size, "most bytes of them, and of requests that arrive; likewise"] = (
+        "64m"
+    )
+    wait_seconds: Annotated[
+        Seconds,
+        "how long an event may wait for its acknowledgement; then 503",
+    ] = 30.0
+    keys: Annotated[
+        Count,
+        "how many events' answers are remembered by their Idempotency-Key, so that a repeat is "
+        "answered and not sent",
+    ] = 100_000

@@ -1,0 +1,116 @@
+"""The collector: one process without a JVM that takes events over the network.
+
+    python -m serving.collector.collector --project DIR --root ROOT --bootstrap HOST:PORT
+
+It answers once the broker has acknowledged. `kappa up` runs it if `[collect]` names topics, `kappa
+collect` alone. What was acknowledged is in the log, whenever it is killed. Exit code 130: asked to
+stop (SIGTERM).
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+
+import uvicorn
+
+from kappa.base.errors import ExitCode, KappaError, UsageError
+from kappa.base.program import run_program
+from kappa.base.settings import Settings, load_settings
+from kappa.log.client import Log
+from kappa.state.lock import Lock
+from kappa.state.store import Store, open_store
+from serving.collector.app import CollectorApp
+from serving.collector.callers import Callers
+from serving.collector.declared import DeclaredTopics
+from serving.collector.stand import CollectorMeans, CollectorStand
+from serving.http.address import guarded_address, listening_at
+from serving.http.gate import Bounds
+from serving.http.patience import PatientServer, fitting, uvicorn_settings
+from serving.http.token import WaitingLine
+
+LOCK = "run/collector.lock"
+_GRACE_SECONDS = 5
+_ANY_TOKEN = "-" * 16
+
+
+def collect(
+    settings: Settings,
+    store: Store,
+    bootstrap_servers: str,
+    *,
+    listen: str | None = None,
+    say: Callable[[str], None],
+) -> None:
+    """Takes events until this process is asked to end.
+
+    Raises UsageError if no topic is to be collected or one is not declared, SettingsError if other
+    machines could send without a token, and Conflict if the port is taken or another collector of
+    this root runs.
+    """
+    chosen = settings.collect
+    if not chosen.topics:
+        raise UsageError(
+            "no topic is to be collected",
+            hint='name some in kappa.toml: [collect] topics = ["..."]',
+        )
+    # Whether its callers are guarded is decided below, for each of them.
+    address = guarded_address(listen or chosen.listen, _ANY_TOKEN)
+    bounds = fitting(Bounds())
+    callers = Callers(chosen, address.host, WaitingLine(bounds.wrong_seconds))
+    declared = DeclaredTopics(settings.project, chosen.topics, say=say)
+    log = Log(bootstrap_servers, settings.kafka.options)
+    with (
+        Lock(store.path(LOCK), what="the collector"),
+        listening_at(address, command="kappa collect") as listening,
+    ):
+        address = replace(address, port=listening.getsockname()[1])
+        options = {**settings.kafka.options, "bootstrap.servers": bootstrap_servers}
+        stand = CollectorStand(CollectorMeans(chosen, log, options, declared, callers, say))
+        config = uvicorn.Config(
+            CollectorApp(stand, bounds),
+            lifespan="on",
+            timeout_graceful_shutdown=_GRACE_SECONDS,
+            **uvicorn_settings(bounds),
+        )
+        for number in (signal.SIGTERM, signal.SIGINT):
+            # Uvicorn ends by them, and then raises them again for the earlier handler: this one.
+            signal.signal(number, lambda *_: None)
+        say(
+            f"events are taken at {address.url}/collect/TOPIC, for {', '.join(chosen.topics)}, "
+            f"{_from_whom(settings)}"
+        )
+        PatientServer(config).run(sockets=[listening])
+        if stand.failure:
+            raise KappaError(
+                f"the producer can send nothing any more: {stand.failure}",
+                hint="kappa up starts the collector again; or: kappa collect",
+            )
+
+
+def _from_whom(settings: Settings) -> str:
+    names = ", ".join(settings.collect.sources)
+    return f"from {names}" if names else "from this machine"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the program, whose output is its log; returns its exit code."""
+
+    def work(given: argparse.Namespace) -> ExitCode:
+        settings = load_settings(given.project, root=given.root)
+        collect(
+            settings,
+            open_store(settings),
+            given.bootstrap,
+            say=lambda line: print(line, file=sys.stderr, flush=True),
+        )
+        return ExitCode.INTERRUPTED
+
+    return run_program("serving.collector.collector", work, arguments, bootstrap=str)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

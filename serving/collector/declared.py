@@ -1,0 +1,115 @@
+"""The topics that events are taken for, as the project's files declare them now.
+
+An event is valid here exactly if it is valid in a slice: the reader of records decides both. If the
+files change they are loaded again. Files that cannot be loaded leave the declarations as they were,
+so a mistake that is saved stops nobody's events.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from kappa.base.errors import KappaError, UsageError
+from kappa.code.project import load_pipelines
+from kappa.code.static.sources import Sources
+from kappa.declare.topic import Topic
+from kappa.log.headers import Headers
+from kappa.log.producer import ProducedRecord
+from kappa.records.identity import identity_of
+from kappa.records.record import RecordReader
+
+
+class CollectedTopic:
+    """A topic that events are taken for; `partitions` is what the broker has, None if unknown."""
+
+    def __init__(self, topic: Topic) -> None:
+        self.name = topic.name
+        self.partitions: int | None = None
+        # False once the broker has answered that there is no such topic.
+        self.exists = True
+        self._reader = RecordReader(topic)
+        # A repeat has to come to the partition of the first, which remembers its identity.
+        self._identity = identity_of(topic) if topic.key is None else None
+
+    @property
+    def needs_partitions(self) -> bool:
+        """Returns True if no event can be placed before the number of partitions is known."""
+        return self._identity is not None and self.partitions is None
+
+    def record(self, event: bytes, headers: Headers = ()) -> ProducedRecord:
+        """Returns the record of an event. Raises Rejected if the event is not valid."""
+        row, key = self._reader.read_unkeyed(event)
+        partition = None
+        if self._identity is not None and self.partitions is not None:
+            digest = self._identity(row)
+            if digest is not None:
+                partition = int.from_bytes(digest[:8]) % self.partitions
+        return ProducedRecord(event, key, headers=headers, partition=partition)
+
+
+class DeclaredTopics:
+    """The topics of `collect.topics`, by name."""
+
+    def __init__(
+        self,
+        project: Path,
+        names: Sequence[str],
+        *,
+        say: Callable[[str], None],
+        load: Callable[[Path], Mapping[str, Topic]] | None = None,
+    ) -> None:
+        """Loads them. Raises UsageError if one is not declared, and what loading raises.
+
+        `say` gets what the operator should read.
+        """
+        self._project = project
+        self._names = names
+        self._say = say
+        self._load = load or topics_of_project
+        self._changed_at = Sources(project).changed_at()
+        self.topics = self._loaded()
+
+    def reload(self) -> None:
+        """Loads the declarations again if the project's files have changed."""
+        try:
+            changed_at = Sources(self._project).changed_at()
+        except OSError:
+            # A folder went away while it was listed: the next look sees what is there then.
+            return
+        if changed_at == self._changed_at:
+            return
+        self._changed_at = changed_at
+        try:
+            topics = self._loaded()
+        except KappaError as error:
+            self._say(f"the declarations stay as they were: {error}")
+            return
+        for name, topic in topics.items():
+            topic.partitions = self.topics[name].partitions
+            topic.exists = self.topics[name].exists
+        self.topics = topics
+        self._say("the project's files have changed, and its topics are loaded again")
+
+    def _loaded(self) -> Mapping[str, CollectedTopic]:
+        declared = self._load(self._project)
+        for name in self._names:
+            if name not in declared:
+                near = difflib.get_close_matches(name, declared, n=1)
+                raise UsageError(
+                    f"collect.topics names {name}, and the project declares no such topic",
+                    hint=f"did you mean {near[0]}?"
+                    if near
+                    else f"it declares {', '.join(declared) or 'none'}",
+                )
+        return {name: CollectedTopic(declared[name]) for name in self._names}
+
+
+def topics_of_project(project: Path) -> Mapping[str, Topic]:
+    """Returns the topics that a project's pipelines read, by name."""
+    return {
+        topic.name: topic
+        for pipeline in load_pipelines(project).values()
+        for topic in pipeline.topics
+    }

@@ -1,0 +1,147 @@
+"""The objects that all ways in share: topics, callers, the queue, and what runs beside them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from kappa.base.errors import KappaError, Unreachable
+from kappa.base.section.collect import CollectSettings
+from kappa.log.client import Log
+from serving.collector.callers import Callers
+from serving.collector.counts import CollectorCounts
+from serving.collector.declared import CollectedTopic, DeclaredTopics
+from serving.collector.intake import Intake
+from serving.collector.remembered import Remembered
+from serving.http.problem import HttpError
+
+_LOOK_SECONDS = 2.0
+# The broker is asked for its topics less often.
+_ASK_SECONDS = 10.0
+_CLOSE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorMeans:
+    """The project's part of a collector; `options` are the client's, with its broker's address."""
+
+    settings: CollectSettings
+    log: Log
+    options: Mapping[str, str]
+    declared: DeclaredTopics
+    callers: Callers
+    say: Callable[[str], None]
+
+
+class CollectorStand:
+    """All that the ways in share, once it is opened within a running loop."""
+
+    intake: Intake
+
+    def __init__(self, means: CollectorMeans) -> None:
+        self._means = means
+        self.settings = means.settings
+        self.callers = means.callers
+        self.counts = CollectorCounts()
+        self.remembered = Remembered(means.settings.keys)
+        self.largest_record = means.log.largest_record
+        self.failure = ""
+        self._beside: list[asyncio.Task[None]] = []
+        self._asked_at = 0.0
+
+    def open(self) -> None:
+        """Opens the queue to the broker, and begins to look after topics."""
+        self.intake = Intake(self.settings, self._means.options)
+        self._beside.append(asyncio.create_task(self._look_after()))
+
+    async def close(self) -> None:
+        """Waits for what is on its way, for some seconds, and ends."""
+        for task in self._beside:
+            task.cancel()
+        await self.intake.close(_CLOSE_SECONDS)
+
+    def topic(self, name: str) -> CollectedTopic:
+        """Returns a topic that can be sent to. Raises HttpError if it cannot."""
+        topic = self._means.declared.topics.get(name)
+        if topic is None:
+            raise HttpError(
+                404,
+                f"events are not taken for a topic {name[:250]}",
+                hint=f"they are for {', '.join(self._means.declared.topics)}: see collect.topics",
+            )
+        if not topic.exists:
+            raise HttpError(
+                503,
+                f"topic {name} is not on the broker",
+                hint=f"make it: kappa topics create {name}",
+                headers={"Retry-After": "10"},
+            )
+        if topic.needs_partitions:
+            raise HttpError(
+                503,
+                f"it is not known yet how many partitions topic {name} has",
+                hint="send it again; the broker may be away",
+                headers={"Retry-After": "1"},
+            )
+        return topic
+
+    def missing(self) -> list[str]:
+        """Returns what keeps events from being acknowledged at the moment."""
+        found = [
+            f"topic {name} is not on the broker"
+            for name, topic in self._means.declared.topics.items()
+            if not topic.exists
+        ]
+        if self.intake.trouble:
+            found.append(self.intake.trouble)
+        if not self.intake.has_room(1):
+            found.append("the queue is full")
+        return found
+
+    def metrics(self) -> str:
+        """Returns all metrics as text."""
+        return self.counts.text(self._gauges())
+
+    def _gauges(self) -> Iterable[tuple[str, str, float]]:
+        yield (
+            "kappa_collect_queue_events",
+            "Events that wait for the broker's acknowledgement.",
+            float(self.intake.events),
+        )
+        yield (
+            "kappa_collect_queue_bytes",
+            "Bytes of requests that arrive or wait.",
+            float(self.intake.bytes),
+        )
+
+    async def _look_after(self) -> None:
+        while True:
+            await asyncio.to_thread(self._look)
+            if self.intake.fatal:
+                self.failure = self.intake.fatal
+                # Another process begins anew: this one's producer can send nothing any more.
+                os.kill(os.getpid(), signal.SIGTERM)
+                return
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def _look(self) -> None:
+        self._means.declared.reload()
+        unknown = any(topic.needs_partitions for topic in self._means.declared.topics.values())
+        if time.monotonic() < self._asked_at + _ASK_SECONDS and not unknown:
+            return
+        self._asked_at = time.monotonic()
+        for name, topic in self._means.declared.topics.items():
+            try:
+                facts = self._means.log.facts(name)
+            except Unreachable:
+                # What was known of the topics stays.
+                return
+            except KappaError as error:
+                self._means.say(str(error))
+                return
+            topic.exists = facts is not None
+            topic.partitions = None if facts is None else facts.partitions

@@ -1,0 +1,183 @@
+"""A collector in a process of its own, and clients of it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from house import HOUSE
+
+PATIENCE_SECONDS = 60.0
+
+PIPELINE = """
+from kappa import Table, Topic, count, pipeline
+
+VISITS = Topic("{visits}", event="id string, page string not null, ms int", partitions=3,
+    key={key}, identity={identity}, config={config})
+
+
+@pipeline(
+    reads={{"visits": VISITS}},
+    writes=[Table("hits", keys=("page",), fold={{"hits": count()}})],
+)
+def web(visits):
+    return {{"hits": visits}}
+"""
+
+
+def write_project(
+    folder: Path,
+    topic: str,
+    *,
+    settings: str = "",
+    key: str | None = "page",
+    identity: str = "",
+) -> Path:
+    """Writes a project whose pipeline reads a topic that is collected."""
+    (folder / "pipelines").mkdir(parents=True, exist_ok=True)
+    config = {"message.timestamp.type": "LogAppendTime"} if identity else {}
+    (folder / "pipelines" / "web.py").write_text(
+        PIPELINE.format(
+            visits=topic, key=repr(key), identity=repr(identity or ()), config=repr(config)
+        )
+    )
+    (folder / "kappa.toml").write_text(
+        f'[collect]\ntopics = ["{topic}"]\nlisten = "127.0.0.1:0"\n{settings}'
+    )
+    return folder
+
+
+@dataclass(frozen=True, slots=True)
+class Replied:
+    """An answer."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass(slots=True)
+class Collector:
+    """A running collector."""
+
+    process: subprocess.Popen[bytes]
+    host: str
+    port: int
+    said: str
+
+    def connection(self, patience_seconds: float = PATIENCE_SECONDS) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection(self.host, self.port, timeout=patience_seconds)
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | str | None = None,
+        *,
+        connection: http.client.HTTPConnection | None = None,
+        **headers: str,
+    ) -> Replied:
+        """Sends a request; a header's name has `_` for `-`."""
+        own = connection or self.connection()
+        try:
+            own.request(
+                method,
+                path,
+                body.encode() if isinstance(body, str) else body,
+                {name.replace("_", "-"): value for name, value in headers.items()},
+            )
+            got = own.getresponse()
+            return Replied(
+                got.status, got.read(), {name.lower(): value for name, value in got.getheaders()}
+            )
+        finally:
+            if connection is None:
+                own.close()
+
+    def post(self, topic: str, body: bytes | str, **headers: str) -> Replied:
+        """Sends one event."""
+        return self.ask("POST", f"/collect/{topic}", body, **headers)
+
+    def post_lines(self, topic: str, *lines: str | bytes, **headers: str) -> Replied:
+        """Sends an event a line."""
+        body = b"\n".join(line.encode() if isinstance(line, str) else line for line in lines)
+        return self.post(topic, body, content_type="application/x-ndjson", **headers)
+
+    def metric(self, name: str, **labels: str) -> float:
+        """Returns a metric's value; 0 if there is no such sample."""
+        for line in self.ask("GET", "/metrics").body.decode().splitlines():
+            if line.startswith((f"{name} ", f"{name}{{")) and all(
+                f'{label}="{value}"' in line for label, value in labels.items()
+            ):
+                return float(line.rpartition(" ")[2])
+        return 0.0
+
+
+def collector_command(project: Path, bootstrap_servers: str) -> list[str]:
+    """Returns the command line of a collector."""
+    return [
+        *(sys.executable, "-P", "-m", "serving.collector.collector"),
+        *("--project", str(project), "--root", str(project / ".kappa")),
+        *("--bootstrap", bootstrap_servers),
+    ]
+
+
+@contextmanager
+def collecting(project: Path, bootstrap_servers: str) -> Iterator[Collector]:
+    """Runs a collector within a block, and kills it at its end."""
+    log = project / "collector.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            collector_command(project, bootstrap_servers),
+            cwd=HOUSE,
+            env=os.environ,
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        said, host, port = _place(process, log)
+        found = Collector(process, host, port, said)
+        until(lambda: _is_there(found), "the collector to listen")
+        yield found
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _place(process: subprocess.Popen[bytes], log: Path) -> tuple[str, str, int]:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        text = log.read_text()
+        if match := re.search(r"events are taken at http://([^:/]+):(\d+)/.*\n", text):
+            return text, match[1], int(match[2])
+        assert process.poll() is None, text
+        assert time.monotonic() < deadline, text
+        time.sleep(0.02)
+
+
+def _is_there(collector: Collector) -> bool:
+    try:
+        return collector.ask("GET", "/healthz").status == 200
+    except OSError:
+        return False
+
+
+def until(reached: Any, what: str, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    """Waits until something is so."""
+    deadline = time.monotonic() + patience_seconds
+    while not reached():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.02)
