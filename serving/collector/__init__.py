@@ -10,6 +10,8 @@ order:
 - declared.py: the topics as they are declared now
 - lines.py: the events of a request, what became of each, and the answer
 - remembered.py: what is answered again by its Idempotency-Key
+- later.py: what became of requests that did not wait
+- stream.py: events by a websocket
 - intake.py: the bounded queue to the broker
 - counts.py: what is counted, for metrics
 - stand.py: the objects that all ways in share

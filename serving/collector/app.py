@@ -1,6 +1,8 @@
 """The addresses of the collector, as an ASGI application without a framework.
 
     POST /collect/TOPIC            one event as JSON, or one a line as application/x-ndjson
+    GET  /collect/TOPIC            as a websocket: an event a message (stream.py)
+    GET  /collect/requests/ID      what became of a request that was answered 202
     GET  /healthz, /readyz         the process runs; events are acknowledged
     GET  /metrics                  its counts
 
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from urllib.parse import parse_qs, unquote
@@ -25,8 +27,8 @@ from serving.collector.callers import Caller
 from serving.collector.declared import CollectedTopic
 from serving.collector.lines import (
     JSON,
-    Lines,
     HttpReply,
+    Lines,
     problem_reply,
     read_lines,
     read_one,
@@ -34,12 +36,16 @@ from serving.collector.lines import (
 )
 from serving.collector.remembered import go_on, key_of
 from serving.collector.stand import CollectorStand
+from serving.collector.stream import EventsIn
 from serving.http.gate import Bounds, Receive, Scope, connection_of, ensure_room, read_body
 from serving.http.headers import has_body, joined
-from serving.http.problem import HttpError, Send
+from serving.http.problem import HttpError, Send, refuse_websocket
 from serving.metrics.exposition import MEDIA_TYPE as METRICS
 
 _PREFIX = "/collect/"
+_REQUESTS = "/collect/requests/"
+# Source: RFC 7240, 4.1.
+_LATER = "respond-async"
 _LINES = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl"})
 # A page's browser may keep the answer to its question that long.
 _ASKED_SECONDS = "600"
@@ -59,6 +65,9 @@ class CollectorApp:
             await self._live(receive, send)
             return
         headers = joined(scope["headers"])
+        if scope["type"] == "websocket":
+            await self._stream(scope, headers, receive, send)
+            return
         held = _HeldRoom(self._stand)
         origin = ""
         try:
@@ -93,6 +102,8 @@ class CollectorApp:
         connection_of(scope).welcome()
         if path == "/metrics":
             return HttpReply(200, self._stand.metrics().encode(), METRICS)
+        if method == "GET" and path.startswith(_REQUESTS):
+            return self._stand.requests.reply(path.removeprefix(_REQUESTS))
         name = unquote(path.removeprefix(_PREFIX))
         if not path.startswith(_PREFIX) or not name:
             raise HttpError(404, f"there is nothing at {path}", hint="POST /collect/TOPIC")
@@ -149,10 +160,31 @@ class CollectorApp:
             self._stand.counts.events(topic.name, "http", lines.tally())
             return lines
 
-        if not key:
-            return reply_of(await work(None))
-        named = (caller.name, topic.name, key)
-        return reply_of(await self._stand.remembered.once(named, body, work))
+        async def reply() -> HttpReply:
+            if not key:
+                return reply_of(await work(None))
+            named = (caller.name, topic.name, key)
+            return reply_of(await self._stand.remembered.once(named, body, work))
+
+        if _LATER in headers.get("prefer", ""):
+            return self._stand.requests.begin(reply(), held.handed_over())
+        return await reply()
+
+    async def _stream(
+        self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send
+    ) -> None:
+        """Takes events by a websocket, or answers its handshake with an error."""
+        try:
+            self._stand.callers.origin(headers)
+            asked = parse_qs(scope["query_string"].decode("latin-1"))
+            caller = await self._stand.callers.admitted(headers, asked.get("token", [None])[0])
+            topic = self._stand.topic(unquote(scope["path"].removeprefix(_PREFIX)))
+            caller.ensure_may(topic.name)
+        except HttpError as error:
+            self._stand.counts.request("stream", problem_reply(error).status)
+            await refuse_websocket(error, send)
+            return
+        await EventsIn(self._stand, topic, caller, receive, send).run()
 
     def _ready(self) -> HttpReply:
         missing = self._stand.missing()
@@ -206,6 +238,11 @@ class _HeldRoom:
     def take(self, size: int) -> None:
         self._intake.hold(size)
         self._size += size
+
+    def handed_over(self) -> Callable[[], None]:
+        """Keeps the room beyond the request. Returns what gives it back."""
+        size, self._size = self._size, 0
+        return lambda: self._intake.release(size)
 
     def release(self) -> None:
         self._intake.release(self._size)

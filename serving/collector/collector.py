@@ -74,7 +74,8 @@ def collect(
             CollectorApp(stand, bounds),
             lifespan="on",
             timeout_graceful_shutdown=_GRACE_SECONDS,
-            **uvicorn_settings(bounds),
+            # A message of a websocket is one event.
+            **{**uvicorn_settings(bounds), "ws_max_size": log.largest_record},
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             # Uvicorn ends by them, and then raises them again for the earlier handler: this one.

@@ -29,6 +29,7 @@ class Intake:
         self.most_bytes = parse_memory(settings.queue_bytes)
         self.events = 0
         self.bytes = 0
+        self._freed = asyncio.Event()
         self._waiting: dict[SentRecords, tuple[asyncio.Future[SentRecords], float]] = {}
         loop = asyncio.get_running_loop()
 
@@ -61,6 +62,12 @@ class Intake:
         """Returns the error after which nothing can be sent any more; nothing if there is none."""
         return self._producer.fatal
 
+    async def until_room(self, size: int) -> None:
+        """Waits until there is room for one more event of so many bytes."""
+        while not self.has_room(1) or self.bytes + size > self.most_bytes:
+            self._freed.clear()
+            await self._freed.wait()
+
     def hold(self, size: int) -> None:
         """Takes room for bytes that arrive. Raises HttpError if there is none."""
         if self.bytes + size > self.most_bytes:
@@ -70,6 +77,7 @@ class Intake:
     def release(self, size: int) -> None:
         """Gives room back."""
         self.bytes -= size
+        self._freed.set()
 
     def has_room(self, events: int) -> bool:
         """Returns True if so many events can be sent now."""
@@ -91,11 +99,15 @@ class Intake:
         self.ensure_room(len(records))
         if not records:
             return SentRecords(0)
+        # The events are on their way, and count until they are acknowledged, whoever waits.
+        return await asyncio.shield(self.post(topic, records))
+
+    def post(self, topic: str, records: Sequence[ProducedRecord]) -> asyncio.Future[SentRecords]:
+        """Sends records, for which there is room, and does not wait."""
         self.events += len(records)
         done: asyncio.Future[SentRecords] = asyncio.get_running_loop().create_future()
         self._waiting[self._producer.send(topic, records)] = done, time.monotonic()
-        # The events are on their way, and count until they are acknowledged, whoever waits.
-        return await asyncio.shield(done)
+        return done
 
     async def close(self, patience_seconds: float) -> None:
         """Waits for what is on its way, as long as that."""
@@ -105,6 +117,7 @@ class Intake:
         for sent in finished:
             done, _ = self._waiting.pop(sent)
             self.events -= len(sent.outcomes)
+            self._freed.set()
             if not done.done():
                 done.set_result(sent)
 

@@ -16,6 +16,7 @@ from serving.collector.callers import Callers
 from serving.collector.counts import CollectorCounts
 from serving.collector.declared import CollectedTopic, DeclaredTopics
 from serving.collector.intake import Intake
+from serving.collector.later import LaterRequests
 from serving.collector.remembered import Remembered
 from serving.http.problem import HttpError
 
@@ -48,6 +49,7 @@ class CollectorStand:
         self.callers = means.callers
         self.counts = CollectorCounts()
         self.remembered = Remembered(means.settings.keys)
+        self.requests = LaterRequests(means.settings.requests)
         self.largest_record = means.log.largest_record
         self.failure = ""
         self._beside: list[asyncio.Task[None]] = []

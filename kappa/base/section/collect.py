@@ -50,6 +50,14 @@ class CollectSettings(Section, frozen=True):
         Seconds,
         "how long an event may wait for its acknowledgement; then 503",
     ] = 30.0
+    unacknowledged: Annotated[
+        Positive,
+        "most events of one websocket that wait for their acknowledgement; then it is not read",
+    ] = 256
+    requests: Annotated[
+        Positive,
+        "how many requests that were answered 202 can be asked for; the oldest are forgotten",
+    ] = 10_000
     keys: Annotated[
         Count,
         "how many events' answers are remembered by their Idempotency-Key, so that a repeat is "
