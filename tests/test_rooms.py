@@ -37,8 +37,8 @@ kappa/engine/write      serving/page         serving/rejects      serving/sandbo
 kappa/engine/views     serving/changes
 kappa/engine/job        replay/rollout       serving/http         serving/alerts
 kappa/engine/children   replay/changes       replay/intents       replay/retire
-serving/http/streams    replay/boards        serving/courier         serving/collector
-kappa/engine/spare
+serving/http/streams    replay/boards        serving/courier         serving/collector/events
+kappa/engine/spare      serving/collector
 kappa                   replay/preflight     replay/status        replay/verify
 replay/topics
 replay/plan             replay/prove         replay/doctor

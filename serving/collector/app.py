@@ -2,6 +2,7 @@
 
     POST /collect/TOPIC            one event as JSON, or one a line as application/x-ndjson
     GET  /collect/TOPIC            as a websocket: an event a message (stream.py)
+    GET  /collect/TOPIC/pixel.gif  ?event=JSON: an event of a page, which gets no answer
     GET  /collect/requests/ID      what became of a request that was answered 202
     GET  /healthz, /readyz         the process runs; events are acknowledged
     GET  /metrics                  its counts
@@ -13,6 +14,7 @@ Source: https://asgi.readthedocs.io/en/latest/specs/www.html.
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -23,9 +25,10 @@ import msgspec
 
 from kappa.base.errors import KappaError
 from kappa.base.units import parse_memory
-from serving.collector.callers import Caller
-from serving.collector.declared import CollectedTopic
-from serving.collector.lines import (
+from serving.collector.datagrams import Datagrams
+from serving.collector.events.callers import Caller
+from serving.collector.events.declared import CollectedTopic
+from serving.collector.events.lines import (
     JSON,
     HttpReply,
     Lines,
@@ -34,7 +37,7 @@ from serving.collector.lines import (
     read_one,
     reply_of,
 )
-from serving.collector.remembered import go_on, key_of
+from serving.collector.events.remembered import go_on, key_of
 from serving.collector.stand import CollectorStand
 from serving.collector.stream import EventsIn
 from serving.http.gate import Bounds, Receive, Scope, connection_of, ensure_room, read_body
@@ -43,6 +46,11 @@ from serving.http.problem import HttpError, Send, refuse_websocket
 from serving.metrics.exposition import MEDIA_TYPE as METRICS
 
 _PREFIX = "/collect/"
+_PIXEL = "/pixel.gif"
+# One transparent pixel.
+_GIF = bytes.fromhex(
+    "47494638396101000100800000000000ffffff21f90401000000002c00000000010001000002024401003b"
+)
 _REQUESTS = "/collect/requests/"
 # Source: RFC 7240, 4.1.
 _LATER = "respond-async"
@@ -54,8 +62,12 @@ _ASKED_SECONDS = "600"
 class CollectorApp:
     """The application of one collector."""
 
-    def __init__(self, stand: CollectorStand, bounds: Bounds) -> None:
+    def __init__(
+        self, stand: CollectorStand, bounds: Bounds, datagrams: socket.socket | None
+    ) -> None:
+        """Takes the socket of datagrams, if there is one."""
         self._stand = stand
+        self._datagrams = datagrams
         most = parse_memory(stand.settings.body_bytes)
         self._bounds = replace(bounds, body_bytes=most)
 
@@ -107,6 +119,13 @@ class CollectorApp:
         name = unquote(path.removeprefix(_PREFIX))
         if not path.startswith(_PREFIX) or not name:
             raise HttpError(404, f"there is nothing at {path}", hint="POST /collect/TOPIC")
+        if method == "GET" and name.endswith(_PIXEL):
+            topic = self._stand.topic(name.removesuffix(_PIXEL))
+            caller.ensure_may(topic.name)
+            caller.ensure_rate(1, time.monotonic())
+            event = asked.get("event", [""])[0]
+            self._stand.one_way.take(topic, event.encode(errors="surrogateescape"), "pixel")
+            return HttpReply(200, _GIF, "image/gif", {"Cache-Control": "no-store"})
         if method != "POST":
             raise HttpError(
                 405,
@@ -218,6 +237,10 @@ class CollectorApp:
         await receive()
         try:
             self._stand.open()
+            if self._datagrams is not None:
+                await asyncio.get_running_loop().create_datagram_endpoint(
+                    lambda: Datagrams(self._stand, self._stand.one_way), sock=self._datagrams
+                )
         except KappaError as error:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             return

@@ -11,21 +11,27 @@ from __future__ import annotations
 
 import argparse
 import signal
+import socket
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 
 import uvicorn
 
 from kappa.base.errors import ExitCode, KappaError, UsageError
 from kappa.base.program import run_program
 from kappa.base.settings import Settings, load_settings
+from kappa.base.units import parse_memory
 from kappa.log.client import Log
 from kappa.state.lock import Lock
 from kappa.state.store import Store, open_store
 from serving.collector.app import CollectorApp
-from serving.collector.callers import Callers
-from serving.collector.declared import DeclaredTopics
+from serving.collector.datagrams import datagrams_at
+from serving.collector.events.callers import Callers
+from serving.collector.events.declared import DeclaredTopics
+from serving.collector.spool import Spool
 from serving.collector.stand import CollectorMeans, CollectorStand
 from serving.http.address import guarded_address, listening_at
 from serving.http.gate import Bounds
@@ -33,6 +39,7 @@ from serving.http.patience import PatientServer, fitting, uvicorn_settings
 from serving.http.token import WaitingLine
 
 LOCK = "run/collector.lock"
+SPOOL = "collector/spool"
 _GRACE_SECONDS = 5
 _ANY_TOKEN = "-" * 16
 
@@ -66,12 +73,15 @@ def collect(
     with (
         Lock(store.path(LOCK), what="the collector"),
         listening_at(address, command="kappa collect") as listening,
+        ExitStack() as resources,
     ):
         address = replace(address, port=listening.getsockname()[1])
+        datagrams = _datagrams(chosen.udp, resources)
+        spool = _spool(store.path(SPOOL), parse_memory(chosen.spool))
         options = {**settings.kafka.options, "bootstrap.servers": bootstrap_servers}
-        stand = CollectorStand(CollectorMeans(chosen, log, options, declared, callers, say))
+        stand = CollectorStand(CollectorMeans(chosen, log, options, declared, callers, spool, say))
         config = uvicorn.Config(
-            CollectorApp(stand, bounds),
+            CollectorApp(stand, bounds, datagrams),
             lifespan="on",
             timeout_graceful_shutdown=_GRACE_SECONDS,
             # A message of a websocket is one event.
@@ -90,6 +100,22 @@ def collect(
                 f"the producer can send nothing any more: {stand.failure}",
                 hint="kappa up starts the collector again; or: kappa collect",
             )
+
+
+def _spool(folder: Path, most_bytes: int) -> Spool:
+    try:
+        return Spool(folder, most_bytes)
+    except OSError as error:
+        raise KappaError(
+            f"the spool {folder} cannot be used: {error.strerror or error}",
+            hint="see whether the disk is full or the folder may be written",
+        ) from error
+
+
+def _datagrams(listen: str, resources: ExitStack) -> socket.socket | None:
+    if not listen:
+        return None
+    return resources.enter_context(datagrams_at(guarded_address(listen, _ANY_TOKEN)))
 
 
 def _from_whom(settings: Settings) -> str:

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from kappa.base.errors import KappaError, Unreachable
 from kappa.base.section.collect import CollectSettings
 from kappa.log.client import Log
-from serving.collector.callers import Callers
-from serving.collector.counts import CollectorCounts
-from serving.collector.declared import CollectedTopic, DeclaredTopics
-from serving.collector.intake import Intake
-from serving.collector.later import LaterRequests
-from serving.collector.remembered import Remembered
+from serving.collector.events.callers import Callers
+from serving.collector.events.counts import CollectorCounts
+from serving.collector.events.declared import CollectedTopic, DeclaredTopics
+from serving.collector.events.intake import Intake
+from serving.collector.events.later import LaterRequests
+from serving.collector.events.remembered import Remembered
+from serving.collector.one_way import OneWay
+from serving.collector.spool import Spool
 from serving.http.problem import HttpError
 
 _LOOK_SECONDS = 2.0
@@ -35,6 +37,7 @@ class CollectorMeans:
     options: Mapping[str, str]
     declared: DeclaredTopics
     callers: Callers
+    spool: Spool
     say: Callable[[str], None]
 
 
@@ -42,6 +45,7 @@ class CollectorStand:
     """All that the ways in share, once it is opened within a running loop."""
 
     intake: Intake
+    one_way: OneWay
 
     def __init__(self, means: CollectorMeans) -> None:
         self._means = means
@@ -58,12 +62,21 @@ class CollectorStand:
     def open(self) -> None:
         """Opens the queue to the broker, and begins to look after topics."""
         self.intake = Intake(self.settings, self._means.options)
+        self.one_way = OneWay(
+            self._means.spool,
+            self.intake,
+            self.counts,
+            self._topic_now,
+            most=self.largest_record,
+            say=self._means.say,
+        )
         self._beside.append(asyncio.create_task(self._look_after()))
 
     async def close(self) -> None:
         """Waits for what is on its way, for some seconds, and ends."""
         for task in self._beside:
             task.cancel()
+        await self.one_way.close()
         await self.intake.close(_CLOSE_SECONDS)
 
     def topic(self, name: str) -> CollectedTopic:
@@ -90,6 +103,9 @@ class CollectorStand:
                 headers={"Retry-After": "1"},
             )
         return topic
+
+    def _topic_now(self, name: str) -> CollectedTopic | None:
+        return self._means.declared.topics.get(name)
 
     def missing(self) -> list[str]:
         """Returns what keeps events from being acknowledged at the moment."""
@@ -118,6 +134,11 @@ class CollectorStand:
             "kappa_collect_queue_bytes",
             "Bytes of requests that arrive or wait.",
             float(self.intake.bytes),
+        )
+        yield (
+            "kappa_collect_spool_bytes",
+            "Bytes on the disk of events that get no answer.",
+            float(self._means.spool.bytes),
         )
 
     async def _look_after(self) -> None:

@@ -19,9 +19,9 @@ import msgspec
 
 from kappa.log.live.live_producer import Placed, SentRecords, Undelivered
 from kappa.state.offsets import Offsets
-from serving.collector.callers import Caller
-from serving.collector.declared import CollectedTopic
-from serving.collector.lines import Invalid, read_event
+from serving.collector.events.callers import Caller
+from serving.collector.events.declared import CollectedTopic
+from serving.collector.events.lines import Invalid, read_event
 from serving.collector.stand import CollectorStand
 from serving.http.gate import Receive
 from serving.http.problem import Send

@@ -1,4 +1,4 @@
-"""The section `[collect]`: the events that the collector takes, from whom, and how many. Values."""
+"""The section `[collect]`: which events are taken over the network, and from whom. Values."""
 
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ class CollectSettings(Section, frozen=True):
         "the topics that events are taken for; none: `kappa up` runs no collector",
     ] = field(default_factory=list)
     listen: Annotated[str, "where events are taken over HTTP, as HOST:PORT"] = "127.0.0.1:8727"
+    udp: Annotated[
+        str, 'where events are taken by UDP, one a datagram, as HOST:PORT; nothing (`""`): nowhere'
+    ] = ""
     sources: Annotated[
         dict[str, SourceSettings],
         "by name: who may send events, by its token, which topics and how many a second; none: "
@@ -58,6 +61,11 @@ class CollectSettings(Section, frozen=True):
         Positive,
         "how many requests that were answered 202 can be asked for; the oldest are forgotten",
     ] = 10_000
+    spool: Annotated[
+        Size,
+        "most bytes on the disk of events that get no answer (pixels, UDP), while the broker is "
+        "away; beyond it they are dropped and counted",
+    ] = "256m"
     keys: Annotated[
         Count,
         "how many events' answers are remembered by their Idempotency-Key, so that a repeat is "

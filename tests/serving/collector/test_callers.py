@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from kappa.log.live.live_producer import Placed, Undelivered
-from serving.collector.callers import Rate
-from serving.collector.lines import Invalid, Lines, reply_of, token_of
-from serving.collector.remembered import Remembered, go_on, key_of
+from serving.collector.events.callers import Rate
+from serving.collector.events.lines import Invalid, Lines, reply_of, token_of
+from serving.collector.events.remembered import Remembered, go_on, key_of
 from serving.http.problem import HttpError
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 import msgspec
 
 from kappa.base.errors import KappaError
-from serving.collector.lines import HttpReply, problem_reply
+from serving.collector.events.lines import HttpReply, problem_reply
 from serving.http.problem import HttpError
 
 _PLACED = frozenset({200, 207})

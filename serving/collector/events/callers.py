@@ -12,6 +12,7 @@ import hmac
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from kappa.base.errors import SettingsError
 from kappa.base.section.collect import CollectSettings
@@ -22,12 +23,13 @@ from serving.http.token import WaitingLine
 
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 _BEARER = "Bearer "
+_NO_OTHER_SITE = frozenset({"none", "same-origin"})
 
 
 class Rate:
-    """A number of events a second. What is taken beyond it has to be waited for by the next. Pure.
+    """A number of events a second; a second's worth may be taken at once. Pure.
 
-    A second's worth may be taken at once.
+    What is taken beyond it has to be waited for by the next.
     """
 
     def __init__(self, per_second: int) -> None:
@@ -144,16 +146,24 @@ class Callers:
 
     def origin(self, headers: Mapping[str, str]) -> str:
         """Returns the site whose page sends, if one does. Raises HttpError if it may not."""
-        origin = headers.get("origin", "")
+        origin = headers.get("origin", "") or _site_of_image(headers)
         if not origin or origin in self._origins:
             return origin
-        if place_of(dict(headers), "origin").netloc == headers.get("host"):
+        if urlsplit(origin).netloc == headers.get("host"):
             return origin
         raise HttpError(
             403,
             f"a page of {origin[:200]} sends events, and it is not among those that may",
             hint="name its site in collect.origins in kappa.toml",
         )
+
+
+def _site_of_image(headers: Mapping[str, str]) -> str:
+    """Returns the site whose page asks for an image, which comes without an `Origin`."""
+    if headers.get("sec-fetch-site", "none") in _NO_OTHER_SITE:
+        return ""
+    found = urlsplit(headers.get("referer", ""))
+    return f"{found.scheme}://{found.netloc}" if found.netloc else "null"
 
 
 def _token_of(headers: Mapping[str, str]) -> str | None:

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from kappa.log.live.live_producer import Placed
-from serving.collector.lines import Lines
+from serving.collector.events.lines import Lines
 from serving.http.problem import HttpError
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")

@@ -1,4 +1,4 @@
-"""The events between their arrival and the broker's acknowledgement: bounded, and never in memory.
+"""The events between their arrival and the broker's acknowledgement: a bounded queue.
 
 Room is asked for before anything is read or sent, so what does not fit is refused at once.
 """
@@ -62,9 +62,9 @@ class Intake:
         """Returns the error after which nothing can be sent any more; nothing if there is none."""
         return self._producer.fatal
 
-    async def until_room(self, size: int) -> None:
-        """Waits until there is room for one more event of so many bytes."""
-        while not self.has_room(1) or self.bytes + size > self.most_bytes:
+    async def until_room(self, size: int, events: int = 1) -> None:
+        """Waits until there is room for so many more events and bytes."""
+        while not self.has_room(events) or self.bytes + size > self.most_bytes:
             self._freed.clear()
             await self._freed.wait()
 

@@ -18,7 +18,7 @@ from kappa.log.live.live_producer import Placed, Undelivered
 from kappa.log.producer import ProducedRecord
 from kappa.state.offsets import Offsets
 from kappa.values.reason import Rejected
-from serving.collector.declared import CollectedTopic
+from serving.collector.events.declared import CollectedTopic
 from serving.http.problem import MEDIA_TYPE, HttpError, problem_of
 from serving.pin.at_log import written_offsets
 

@@ -16,13 +16,13 @@ class CollectorCounts:
         self._requests: Counter[tuple[str, int]] = Counter()
 
     def events(self, topic: str, way: str, tally: Mapping[str, int]) -> None:
-        """CollectorCounts what became of events."""
+        """Counts what became of events."""
         for outcome, count in tally.items():
             if count:
                 self._events[topic, way, outcome] += count
 
     def request(self, way: str, status: int) -> None:
-        """CollectorCounts an answered request."""
+        """Counts an answered request."""
         self._requests[way, status] += 1
 
     def text(self, gauges: Iterable[tuple[str, str, float]]) -> str:

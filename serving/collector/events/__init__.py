@@ -1,0 +1,12 @@
+"""Events on their way to the broker: whose they are, which are valid, and what became of them.
+
+The room knows nothing of how they arrive. In reading order:
+
+- callers.py: the programs and pages that may send, by token and rate
+- declared.py: the topics as they are declared now
+- lines.py: the events of a request, what became of each, and the answer
+- remembered.py: what is answered again by its Idempotency-Key
+- later.py: what became of requests that did not wait
+- intake.py: the bounded queue to the broker
+- counts.py: what is counted, for metrics
+"""
