@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kappa.log.answers import making
 from kappa.log.cluster import Cluster
+from kappa.log.consumers import Options
 from kappa.log.log_end import last_before, lost_ends
 from kappa.log.producer import Acknowledged, ProducedRecord, Producer
 from kappa.log.reader import LogReader, Record
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 
 class Log(Cluster):
     """One Kafka cluster, with the records of its topics."""
+
+    @property
+    def options(self) -> Options:
+        """Returns librdkafka's options of all clients of this cluster."""
+        return self._options
 
     @property
     def largest_record(self) -> int:

@@ -109,8 +109,8 @@ class CollectorApp:
             return self._ready()
         if method == "OPTIONS" and path.startswith(_PREFIX):
             return HttpReply(204, b"")
-        asked = parse_qs(scope["query_string"].decode("latin-1"))
-        caller = await self._stand.callers.admitted(headers, asked.get("token", [None])[0])
+        asked = _asked(scope)
+        caller = await self._stand.callers.admitted(headers, asked.get("token"))
         connection_of(scope).welcome()
         if path == "/metrics":
             return HttpReply(200, self._stand.metrics().encode(), METRICS)
@@ -123,7 +123,7 @@ class CollectorApp:
             topic = self._stand.topic(name.removesuffix(_PIXEL))
             caller.ensure_may(topic.name)
             caller.ensure_rate(1, time.monotonic())
-            event = asked.get("event", [""])[0]
+            event = asked.get("event", "")
             self._stand.one_way.take(topic, event.encode(errors="surrogateescape"), "pixel")
             return HttpReply(200, _GIF, "image/gif", {"Cache-Control": "no-store"})
         if method != "POST":
@@ -195,8 +195,7 @@ class CollectorApp:
         """Takes events by a websocket, or answers its handshake with an error."""
         try:
             self._stand.callers.origin(headers)
-            asked = parse_qs(scope["query_string"].decode("latin-1"))
-            caller = await self._stand.callers.admitted(headers, asked.get("token", [None])[0])
+            caller = await self._stand.callers.admitted(headers, _asked(scope).get("token"))
             topic = self._stand.topic(unquote(scope["path"].removeprefix(_PREFIX)))
             caller.ensure_may(topic.name)
         except HttpError as error:
@@ -270,6 +269,12 @@ class _HeldRoom:
     def release(self) -> None:
         self._intake.release(self._size)
         self._size = 0
+
+
+def _asked(scope: Scope) -> dict[str, str]:
+    """Returns the parameters of an address; of a repeated one, the first."""
+    query = scope["query_string"].decode("latin-1")
+    return {name: values[0] for name, values in parse_qs(query).items()} if query else {}
 
 
 def _cors(origin: str) -> Mapping[str, str]:

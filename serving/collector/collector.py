@@ -78,8 +78,7 @@ def collect(
         address = replace(address, port=listening.getsockname()[1])
         datagrams = _datagrams(chosen.udp, resources)
         spool = _spool(store.path(SPOOL), parse_memory(chosen.spool))
-        options = {**settings.kafka.options, "bootstrap.servers": bootstrap_servers}
-        stand = CollectorStand(CollectorMeans(chosen, log, options, declared, callers, spool, say))
+        stand = CollectorStand(CollectorMeans(chosen, log, declared, callers, spool, say))
         config = uvicorn.Config(
             CollectorApp(stand, bounds, datagrams),
             lifespan="on",

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from kappa.base.errors import KappaError, Unreachable
@@ -30,11 +30,10 @@ _CLOSE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class CollectorMeans:
-    """The project's part of a collector; `options` are the client's, with its broker's address."""
+    """The project's part of a collector."""
 
     settings: CollectSettings
     log: Log
-    options: Mapping[str, str]
     declared: DeclaredTopics
     callers: Callers
     spool: Spool
@@ -61,7 +60,7 @@ class CollectorStand:
 
     def open(self) -> None:
         """Opens the queue to the broker, and begins to look after topics."""
-        self.intake = Intake(self.settings, self._means.options)
+        self.intake = Intake(self.settings, self._means.log.options)
         self.one_way = OneWay(
             self._means.spool,
             self.intake,

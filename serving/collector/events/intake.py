@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from kappa.base.section.collect import CollectSettings
 from kappa.base.units import parse_memory
+from kappa.log.consumers import Options
 from kappa.log.live.live_producer import LiveProducer, SentRecords
 from kappa.log.producer import ProducedRecord
 from serving.http.problem import HttpError
@@ -23,7 +24,7 @@ _WELL_SECONDS = 5.0
 class Intake:
     """The queue of one process, for the thread of its loop alone."""
 
-    def __init__(self, settings: CollectSettings, options: Mapping[str, str]) -> None:
+    def __init__(self, settings: CollectSettings, options: Options) -> None:
         """Makes it, within a running loop."""
         self.most_events = settings.queue_events
         self.most_bytes = parse_memory(settings.queue_bytes)
