@@ -153,7 +153,8 @@ class CollectorStand:
     def _look(self) -> None:
         self._means.declared.reload()
         unknown = any(topic.needs_partitions for topic in self._means.declared.topics.values())
-        if time.monotonic() < self._asked_at + _ASK_SECONDS and not unknown:
+        is_due = unknown or self.intake.is_away
+        if time.monotonic() < self._asked_at + _ASK_SECONDS and not is_due:
             return
         self._asked_at = time.monotonic()
         for name, topic in self._means.declared.topics.items():
@@ -165,5 +166,6 @@ class CollectorStand:
             except KappaError as error:
                 self._means.say(str(error))
                 return
+            self.intake.broker_answers()
             topic.exists = facts is not None
             topic.partitions = None if facts is None else facts.partitions

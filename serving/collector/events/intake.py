@@ -47,9 +47,18 @@ class Intake:
         self._producer.start()
 
     @property
+    def is_away(self) -> bool:
+        """Returns True if the broker could not be reached, and has not answered since."""
+        return self._producer.is_away
+
+    def broker_answers(self) -> None:
+        """Takes the broker to be there again, though no event shows it."""
+        self._producer.is_away = False
+
+    @property
     def trouble(self) -> str:
         """Returns why events are not acknowledged at the moment; nothing if they are."""
-        if self._producer.is_away:
+        if self.is_away:
             return "no Kafka broker answers"
         if self._waiting:
             _, since = next(iter(self._waiting.values()))
