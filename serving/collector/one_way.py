@@ -12,6 +12,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
+from typing import TypeVar
 
 from kappa.log.live.live_producer import Placed, Undelivered
 from kappa.log.producer import ProducedRecord
@@ -25,6 +27,8 @@ from serving.collector.spool import Spool, SpooledEvent
 _MOST_UNWRITTEN = 20_000
 _BATCH_EVENTS, _BATCH_BYTES = 1_000, 1 << 20
 _AGAIN_SECONDS = 0.5
+
+_Found = TypeVar("_Found")
 
 
 class OneWay:
@@ -56,7 +60,12 @@ class OneWay:
         self._written = asyncio.Event()
         # The spool is for one thread at a time.
         self._turn = asyncio.Lock()
-        self._tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._send())]
+        self._is_ending = False
+        # A batch leaves room in the queue for requests, and never waits for more than there is.
+        self._batch_events = max(1, min(_BATCH_EVENTS, intake.most_events // 2))
+        self._batch_bytes = min(_BATCH_BYTES, intake.most_bytes // 2)
+        self._writing = asyncio.create_task(self._write())
+        self._sending = asyncio.create_task(self._send())
 
     def take(self, topic: CollectedTopic, event: bytes, way: str) -> None:
         """Takes an event, or counts why not. It never waits."""
@@ -71,15 +80,16 @@ class OneWay:
 
     async def close(self) -> None:
         """Writes what has arrived, and ends; the next collector sends it."""
-        for task in self._tasks:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-        await self._write_arrived()
-        self.spool.close()
+        self._sending.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._sending
+        self._is_ending = True
+        self._arrived.set()
+        await self._writing
+        await self._in_turn(self.spool.close)
 
     async def _write(self) -> None:
-        while True:
+        while not self._is_ending:
             await self._arrived.wait()
             self._arrived.clear()
             await self._write_arrived()
@@ -90,8 +100,7 @@ class OneWay:
             batch = [self._unwritten[place] for place in range(count)]
             events = [event for _, event in batch]
             try:
-                async with self._turn:
-                    written = await asyncio.to_thread(self.spool.append, events)
+                written = await self._in_turn(partial(self.spool.append, events))
                 self._said = "" if written == count else self._said
             except OSError as error:
                 written = 0
@@ -108,18 +117,23 @@ class OneWay:
     async def _send(self) -> None:
         while True:
             self._written.clear()
-            async with self._turn:
-                batch = await asyncio.to_thread(self._read)
+            batch = await self._in_turn(self._read)
             if not batch:
                 await self._written.wait()
                 continue
             await self._deliver(batch)
-            async with self._turn:
-                await asyncio.to_thread(self._keep_position)
+            await self._in_turn(self._keep_position)
+
+    async def _in_turn(self, do: Callable[[], _Found]) -> _Found:
+        """Does something with the spool in a thread; its turn ends with it, whoever waits."""
+        await self._turn.acquire()
+        done = asyncio.ensure_future(asyncio.to_thread(do))
+        done.add_done_callback(lambda _: self._turn.release())
+        return await asyncio.shield(done)
 
     def _read(self) -> list[SpooledEvent]:
         try:
-            return self.spool.read(_BATCH_EVENTS, _BATCH_BYTES)
+            return self.spool.read(self._batch_events, self._batch_bytes)
         except OSError as error:
             self._report(f"the spool cannot be read: {error.strerror or error}")
             return []

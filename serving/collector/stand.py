@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from kappa.base.errors import KappaError, Unreachable
 from kappa.base.section.collect import CollectSettings
+from kappa.base.units import parse_memory
 from kappa.log.client import Log
 from serving.collector.events.callers import Callers
 from serving.collector.events.counts import CollectorCounts
@@ -53,7 +54,10 @@ class CollectorStand:
         self.counts = CollectorCounts()
         self.remembered = Remembered(means.settings.keys)
         self.requests = LaterRequests(means.settings.requests)
-        self.largest_record = means.log.largest_record
+        # One that is larger would wait for room without an end.
+        self.largest_record = min(
+            means.log.largest_record, parse_memory(means.settings.queue_bytes)
+        )
         self.failure = ""
         self._beside: list[asyncio.Task[None]] = []
         self._asked_at = 0.0

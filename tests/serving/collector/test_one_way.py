@@ -54,7 +54,8 @@ def test_while_the_broker_is_away_they_wait_on_the_disk_and_survive_a_kill(
     kafka: Restarted, topic: str, tmp_path: Path
 ) -> None:
     port = free_udp_port()
-    settings = f'udp = "127.0.0.1:{port}"\nwait_seconds = 3\n'
+    # The queue is smaller than a batch of the spool.
+    settings = f'udp = "127.0.0.1:{port}"\nwait_seconds = 3\nqueue_events = 50\n'
     project = write_project(tmp_path, topic, settings=settings)
     sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     servers = kafka.broker.bootstrap_servers
