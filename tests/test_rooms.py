@@ -107,7 +107,7 @@ DOORS = {
     "anyio": (
         "serving/http/http.py",
         "serving/http/queries.py",
-        "serving/http/shared_look.py",
+        "serving/http/stand.py",
         "serving/http/streams/events.py",
         "serving/http/streams/open_streams.py",
         "serving/http/streams/reading.py",

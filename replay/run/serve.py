@@ -30,7 +30,7 @@ from replay.run.messages import saying
 from replay.status.running import RunningServer, ensure_served, ensure_unserved, served_at
 from serving.changes.hub import ChangeHub
 from serving.http.address import HttpAddress, ensure_guarded, guarded_address, listening_at
-from serving.http.gate import Bounds
+from serving.http.bounds import Bounds
 from serving.http.http import make_app
 from serving.http.patience import PatientServer, fitting, uvicorn_settings
 from serving.http.snapshots import Snapshots

@@ -40,7 +40,8 @@ from serving.collector.events.lines import (
 from serving.collector.events.remembered import go_on, key_of
 from serving.collector.stand import CollectorStand
 from serving.collector.stream import EventsIn
-from serving.http.gate import Bounds, Receive, Scope, connection_of, ensure_room, read_body
+from serving.http.bounds import Bounds, Scope, connection_of, ensure_room
+from serving.http.gate import Receive, read_body
 from serving.http.headers import has_body, joined
 from serving.http.problem import HttpError, Send, refuse_websocket
 from serving.metrics.exposition import MEDIA_TYPE as METRICS
@@ -83,11 +84,12 @@ class CollectorApp:
         held = _HeldRoom(self._stand)
         origin = ""
         try:
+            ensure_room(connection_of(scope), self._bounds)
             origin = self._stand.callers.origin(headers)
             answer = await self._answer(scope, headers, receive, held)
         except HttpError as error:
             answer = problem_reply(error)
-            if has_body(headers) and not held.is_whole:
+            if connection_of(scope).is_too_many or (has_body(headers) and not held.is_whole):
                 # What is left of the body is not read.
                 answer = replace(answer, headers={**(answer.headers or {}), "Connection": "close"})
         except KappaError as error:
@@ -194,6 +196,7 @@ class CollectorApp:
     ) -> None:
         """Takes events by a websocket, or answers its handshake with an error."""
         try:
+            ensure_room(connection_of(scope), self._bounds)
             self._stand.callers.origin(headers)
             caller = await self._stand.callers.admitted(headers, _asked(scope).get("token"))
             topic = self._stand.topic(unquote(scope["path"].removeprefix(_PREFIX)))

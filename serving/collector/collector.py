@@ -34,7 +34,7 @@ from serving.collector.events.declared import DeclaredTopics
 from serving.collector.spool import Spool
 from serving.collector.stand import CollectorMeans, CollectorStand
 from serving.http.address import guarded_address, listening_at
-from serving.http.gate import Bounds
+from serving.http.bounds import Bounds
 from serving.http.patience import PatientServer, fitting, uvicorn_settings
 from serving.http.token import WaitingLine
 

@@ -17,7 +17,8 @@ from starlette.exceptions import HTTPException
 
 from kappa.base.errors import KappaError
 from serving.http import queries
-from serving.http.gate import OPEN, Bounds, Gate
+from serving.http.bounds import Bounds
+from serving.http.gate import OPEN, Gate
 from serving.http.problem import MEDIA_TYPE, HttpError, Problem, problem_of
 from serving.http.stand import API, PROBLEM, Stand, stand_of
 from serving.http.token import WaitingLine

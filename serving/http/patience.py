@@ -22,7 +22,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from serving.http.address import WAITING
-from serving.http.gate import CONNECTION, Bounds, Connection
+from serving.http.bounds import CONNECTION, Bounds, Connection
 
 # Connections that are accepted in one step of the loop: before the next, older ones make room.
 _ACCEPTED_AT_ONCE = 32

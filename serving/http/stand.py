@@ -1,11 +1,13 @@
-"""The objects that all routes share: store, sandbox, snapshots, the line of wrong tokens."""
+"""What routes share: store, sandbox, snapshots, the line of wrong tokens, and looks."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+import anyio
 from fastapi import Request
 
 from kappa.state.store import Store
@@ -13,6 +15,8 @@ from serving.http.problem import MEDIA_TYPE
 from serving.http.snapshots import Snapshots
 from serving.http.token import WaitingLine
 from serving.sandbox.sandbox import Sandbox
+
+_Seen = TypeVar("_Seen")
 
 API = "/api/v1"
 # The answer of each route to an error (RFC 9457).
@@ -56,3 +60,26 @@ def stand_of(request: Request) -> Stand:
     stand = request.app.state.stand
     assert isinstance(stand, Stand), "make_app has put it"
     return stand
+
+
+class SharedLook(Generic[_Seen]):
+    """A look that all requests of a kind share, made at most once in `seconds`.
+
+    It runs in its own thread, and takes none of those that answer other requests.
+    """
+
+    def __init__(self, look: Callable[[], _Seen], *, seconds: float) -> None:
+        self._look = look
+        self._seconds = seconds
+        self._turn = asyncio.Lock()
+        self._thread = anyio.CapacityLimiter(1)
+        self._last: tuple[float, _Seen] | None = None
+
+    async def seen(self) -> _Seen:
+        """Returns the result of a look that is less than `seconds` old."""
+        async with self._turn:
+            now = asyncio.get_running_loop().time()
+            if self._last is None or now - self._last[0] >= self._seconds:
+                found = await anyio.to_thread.run_sync(self._look, limiter=self._thread)
+                self._last = asyncio.get_running_loop().time(), found
+            return self._last[1]

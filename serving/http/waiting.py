@@ -13,8 +13,7 @@ import anyio
 from fastapi import Request
 
 from serving.http.problem import HttpError
-from serving.http.shared_look import SharedLook
-from serving.http.stand import stand_of
+from serving.http.stand import SharedLook, stand_of
 from serving.pin.after import LOOK_SECONDS, ServedLook, Shown, too_late, uncovered
 from serving.pin.at_log import parse_offsets
 

@@ -16,7 +16,7 @@ from fastapi import APIRouter
 
 from kappa.state.store import Store
 from serving.changes.hub import ChangeHub
-from serving.http.gate import Bounds
+from serving.http.bounds import Bounds
 from serving.http.http import make_app
 from serving.http.patience import PatientServer, uvicorn_settings
 from serving.http.snapshots import Snapshots

@@ -22,8 +22,7 @@ from kappa.journal.journal import Journal, JournalRecord, as_document
 from kappa.journal.view import JournalView
 from kappa.state.store import Store
 from serving.http.problem import HttpError
-from serving.http.shared_look import SharedLook
-from serving.http.stand import API, stand_of
+from serving.http.stand import API, SharedLook, stand_of
 from serving.http.streams.open_streams import EndingResponse
 
 # Its result differs from the last one if something has changed. All listeners share one look.

@@ -17,7 +17,8 @@ from page_world import World
 
 from replay.http import api
 from replay.page import routes
-from serving.http.gate import OPEN, Bounds
+from serving.http.bounds import Bounds
+from serving.http.gate import OPEN
 from serving.http.problem import MEDIA_TYPE
 from serving.http.streams import events
 from serving.sandbox.question import Allowance

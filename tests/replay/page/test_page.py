@@ -51,7 +51,7 @@ from replay.status.status_text import status_heading, status_listing
 from replay.verify import diff
 from serving.courier.sink_state import SinkState, put_state
 from serving.http import token
-from serving.http.gate import Bounds
+from serving.http.bounds import Bounds
 from serving.http.headers import joined
 from serving.http.problem import HttpError
 from serving.http.streams import events

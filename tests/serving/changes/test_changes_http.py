@@ -21,7 +21,7 @@ from websockets.sync.client import connect
 
 from kappa.state.store import Store
 from serving.changes.hub import ChangeHub
-from serving.http.gate import Bounds
+from serving.http.bounds import Bounds
 from serving.http.streams import changes, events
 from serving.query.query import answer
 from serving.query.render import plain

@@ -27,7 +27,7 @@ from kappa.state.store import Store
 from kappa.tables.merge import contribution_columns
 from kappa.values.arrow import arrow_schema
 from serving.changes.hub import ChangeHub
-from serving.http.gate import Bounds
+from serving.http.bounds import Bounds
 from serving.http.streams import changes
 from serving.query.query import answer
 from serving.query.render import plain

@@ -27,7 +27,8 @@ from kappa.journal.journal import Journal
 from kappa.state.lease import sorted_leases
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from serving.http.gate import Bounds, Gate, Message, Receive, Scope, Send
+from serving.http.bounds import Bounds, Scope
+from serving.http.gate import Gate, Message, Receive, Send
 from serving.http.token import WaitingLine
 from serving.sandbox.question import Allowance
 

@@ -27,7 +27,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from kappa.state.store import Store
-from serving.http.gate import Bounds
+from serving.http.bounds import Bounds
 from serving.http.snapshots import MOST_PINNED
 from serving.http.streams.events import MOST_LISTENERS
 from serving.http.waiting import MOST_WAITING

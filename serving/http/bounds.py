@@ -1,0 +1,64 @@
+"""The bounds of a server: of a request, of each of its steps, and of its connections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+from serving.http.problem import HttpError
+
+Scope = MutableMapping[str, Any]
+# The name of its connection (Connection) in a request's state.
+CONNECTION = "kappa_connection"
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The most bytes of a request, the most seconds of each step, and the most connections.
+
+    The steps are a request's head (patience.py), its body, and sending one piece of the answer.
+    A wrong token costs `wrong_seconds`. Of all `connections`, so many may be strangers'.
+    """
+
+    connections: int = 1024
+    strangers: int = 512
+    head_bytes: int = 32 << 10
+    head_seconds: float = 10.0
+    body_bytes: int = 1 << 20
+    body_seconds: float = 20.0
+    send_seconds: float = 30.0
+    wrong_seconds: float = 0.5
+
+
+def _nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A request's connection: `welcome` marks it as no stranger's, `cut` ends it at once.
+
+    It `is_too_many` if there were as many as there may be when it was made (patience.py).
+    """
+
+    welcome: Callable[[], None] = _nothing
+    cut: Callable[[], None] = _nothing
+    is_too_many: bool = False
+
+
+def connection_of(scope: Scope) -> Connection:
+    """Returns the connection of a request."""
+    found: Connection = scope.get("state", {}).get(CONNECTION, Connection())
+    return found
+
+
+def ensure_room(connection: Connection, bounds: Bounds) -> None:
+    """Raises HttpError if a connection is one too many."""
+    if connection.is_too_many:
+        raise HttpError(
+            503,
+            f"{bounds.connections:,} connections are open already",
+            hint="come back in a while",
+            headers={"Retry-After": "10"},
+        )
