@@ -37,7 +37,7 @@ _SCHEMA = pa.schema(
 )
 _DECODED = (pa.field("event", pa.string()), pa.field("reject", pa.string()))
 # A group ends at either.
-_ROWS, _BYTES = 50_000, 32_000_000
+_ROWS, _BYTES = 20_000, 32_000_000
 
 # A record with its offset, its event as JSON, and why it is no valid one.
 PlacedRecord = tuple[ProducedRecord, int, str | None, str | None]
@@ -56,9 +56,12 @@ def write_records(file: BinaryIO, records: Iterable[PlacedRecord], *, decoded: b
 
 
 def read_records(path: Path) -> Iterator[ProducedRecord]:
-    """Yields the records of a Parquet file, in order. Raises UsageError if it has none."""
+    """Yields the records of a Parquet file, in order.
+
+    Raises UsageError if it has none, or is damaged: then what came before was given.
+    """
     try:
-        file = pq.ParquetFile(path)
+        yield from _records_in(path)
     except OSError as error:
         raise UsageError(
             f"{path} cannot be read: {error.strerror or error}",
@@ -66,9 +69,13 @@ def read_records(path: Path) -> Iterator[ProducedRecord]:
         ) from error
     except pa.ArrowInvalid as error:
         raise UsageError(
-            f"{path} is no Parquet file", hint="files of JSON lines have other names: .jsonl"
+            f"{path} is no Parquet file of records, or not whole: {error}",
+            hint="files of JSON lines have other names: .jsonl",
         ) from error
-    with file:
+
+
+def _records_in(path: Path) -> Iterator[ProducedRecord]:
+    with pq.ParquetFile(path) as file:
         missing = [name for name in _RECORD.names if name not in file.schema_arrow.names]
         if missing:
             raise UsageError(

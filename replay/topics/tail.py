@@ -1,4 +1,4 @@
-"""A record as people read it: decoded by its topic's declaration, or refused with the reason."""
+"""A record as people read it: decoded as its topic is declared, or refused with a reason."""
 
 from __future__ import annotations
 
