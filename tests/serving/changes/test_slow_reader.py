@@ -212,7 +212,8 @@ def test_one_that_does_not_read_is_cut_off_and_the_servers_memory_does_not_grow(
                 follow(10)
                 missed += 10
                 assert time.monotonic() < deadline, "it was not cut off"
-            assert resident(pid) - before < missed * A_SET / 3, (before, resident(pid), missed)
+            # Up to 32 MiB wait for a reader; the rest is what change sets take that are computed.
+            assert resident(pid) - before < missed * A_SET * 2 / 3, (before, resident(pid), missed)
 
             slow.read_to_the_end()
             kinds = len(slow.subscriber.kinds)
