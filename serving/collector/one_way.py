@@ -24,7 +24,7 @@ from serving.collector.events.lines import Invalid, read_event
 from serving.collector.spool import Spool, SpooledEvent
 
 # Events that wait to be written: a disk that hangs holds nobody up.
-_MOST_UNWRITTEN = 20_000
+_MOST_UNWRITTEN, _MOST_UNWRITTEN_BYTES = 20_000, 16 << 20
 _BATCH_EVENTS, _BATCH_BYTES = 1_000, 1 << 20
 _AGAIN_SECONDS = 0.5
 
@@ -56,6 +56,7 @@ class OneWay:
         self._say = say
         self._said = ""
         self._unwritten: deque[tuple[str, SpooledEvent]] = deque()
+        self._unwritten_bytes = 0
         self._arrived = asyncio.Event()
         self._written = asyncio.Event()
         # The spool is for one thread at a time.
@@ -71,11 +72,15 @@ class OneWay:
         """Takes an event, or counts why not. It never waits."""
         if isinstance(read_event(topic, event, (), self._most), Invalid):
             self._counts.events(topic.name, way, {"invalid": 1})
-        elif len(self._unwritten) >= _MOST_UNWRITTEN:
+        elif (
+            len(self._unwritten) >= _MOST_UNWRITTEN
+            or self._unwritten_bytes + len(event) > _MOST_UNWRITTEN_BYTES
+        ):
             self._counts.events(topic.name, way, {"dropped": 1})
         else:
             arrived = SpooledEvent(topic.name, event, int(time.time() * 1000))
             self._unwritten.append((way, arrived))
+            self._unwritten_bytes += len(event)
             self._arrived.set()
 
     async def close(self) -> None:
@@ -107,6 +112,7 @@ class OneWay:
                 self._report(f"events without an answer are dropped: {error.strerror or error}")
             for place in range(count):
                 self._unwritten.popleft()
+                self._unwritten_bytes -= len(events[place].event)
                 way, event = batch[place]
                 outcome = "taken" if place < written else "dropped"
                 self._counts.events(event.topic, way, {outcome: 1})

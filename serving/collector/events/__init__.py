@@ -1,4 +1,4 @@
-"""Events on their way to the broker: whose they are, which are valid, and what became of them.
+"""Events on their way to the broker: whose they are, which are valid, what becomes of them.
 
 The room knows nothing of how they arrive. In reading order:
 

@@ -1,4 +1,4 @@
-"""Laws of the collector as a child: it runs if topics are named, again after a kill, no longer."""
+"""Laws of the collector as a child: it runs if topics are named, and again after a kill."""
 
 from __future__ import annotations
 
