@@ -130,7 +130,7 @@ class Follower:
                 found = open_change_set(
                     self._store, kind, before, after, limits, starts_empty=self._starts_empty
                 )
-                if kind is Kind.SLICE and self._is_fresh() and found[0].is_empty():
+                if self._is_needless(before, after, kind) and found[0].is_empty():
                     found[1].close()
                     found = None
             try:
@@ -205,7 +205,18 @@ class Follower:
             return Kind.RESET
         if before.cursor == after.cursor:
             return None
-        return None if is_same(self._store, before, after) and self._is_fresh() else Kind.SLICE
+        if self._is_needless(before, after, Kind.SLICE) and is_same(self._store, before, after):
+            return None
+        return Kind.SLICE
+
+    def _is_needless(self, before: Point | None, after: Point, kind: Kind) -> bool:
+        """Returns True if a change set without rows need not be given.
+
+        One of a new generation is: so no reader is behind a cursor that another one was given.
+        """
+        if before is None or kind is not Kind.SLICE:
+            return False
+        return before.generation == after.generation and self._is_fresh()
 
     def _is_fresh(self) -> bool:
         """Returns True if the last cursor need not be replaced yet though no row has changed."""

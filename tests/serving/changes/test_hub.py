@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from kappa.base.errors import UsageError
 from kappa.state.store import Store
 from serving.changes.change_reader import ChangeReader
 from serving.changes.filter import Filter
+from serving.changes.follow import Follower
 from serving.changes.hub import ChangeHub
 from serving.changes.recorded import RecordedChanges
 
@@ -72,3 +74,34 @@ def test_only_the_first_reader_of_a_table_needs_a_snapshot_to_be_examined(
             hub.begin(ChangeReader("totals", Filter(("cost",)), None, lambda: None))
         for each in readers:
             hub.leave(each)
+
+
+def test_a_cursor_of_a_later_generation_is_waited_for_and_never_goes_back(tmp_path: Path) -> None:
+    goes_on = threading.Event()
+    goes_on.set()
+
+    def clock() -> float:
+        if threading.current_thread().name == "changes of totals":
+            goes_on.wait(20)
+        return time.time()
+
+    with closing(ChangingWorld(Store(tmp_path), 4)) as world:
+        world.fold()
+        hub = ChangeHub(world.store, lease_seconds=60, keep_seconds=60, limits=None, clock=clock)
+        first = ChangeReader("totals", None, None, lambda: None)
+        assert hub.begin(first) is not None
+        # The same build serves again, at the same frontier, and another process was first to see.
+        goes_on.clear()
+        world.serve(1, asked=False)
+        world.serve(0, asked=True)
+        ahead = Follower(world.store, "totals")
+        with ahead.next() as change_set:
+            assert change_set is not None
+
+        late = ChangeReader("totals", None, ahead.cursor, lambda: None)
+        threading.Timer(0.5, goes_on.set).start()
+        begun = hub.begin(late)
+
+        assert begun is None or begun.head.cursor.generation >= 3
+        hub.leave(late)
+        hub.leave(first)
