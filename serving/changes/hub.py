@@ -260,6 +260,6 @@ def _is_past(cursor: Cursor | None, point: Point) -> bool:
     """Returns True if a cursor is of a later moment than a point."""
     if cursor is None:
         return False
-    if cursor.generation == point.generation:
-        return cursor.frontier > point.frontier.number
-    return cursor.generation > point.generation
+    if cursor.generation != point.generation:
+        return cursor.generation > point.generation
+    return cursor.build == point.birth.build and cursor.frontier > point.frontier.number
