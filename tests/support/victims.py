@@ -13,6 +13,7 @@ from kappa.base.process import process_id
 
 SUPERVISOR, LIVE, CANDIDATE = "supervisor", "live job", "candidate's job"
 VERIFIER, ARCHIVER, HTTP, BROKER = "verifier", "archiver", "HTTP server", "broker"
+COURIER, CONSUMER, COMMAND = "courier", "consumer", "kappa changes"
 
 _PROGRAMS = {
     SUPERVISOR: "replay.run.supervisor",
@@ -20,6 +21,9 @@ _PROGRAMS = {
     ARCHIVER: "kappa.engine.archive.archiver",
     HTTP: "replay.run.serve",
     BROKER: "kafka.Kafka",
+    COURIER: "serving.courier.courier",
+    CONSUMER: "consuming.py",
+    COMMAND: "cli changes",
 }
 
 

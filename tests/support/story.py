@@ -1,0 +1,189 @@
+"""A long story of switches: followers have what was served, at every cursor."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from audit import Audit
+from book import faults
+from chaos import ensure_up, judged, typed
+from consumers import Consumers, Wanted, consuming
+from meanwhile import Producing, beside, note
+from story_shop import FIRST, SINKS, TABLES, VERSIONS, Orders
+from testbed import Said, Testbed
+from victims import CANDIDATE, LIVE, SUPERVISOR, kill, pids_of
+
+from kappa.state.build import folded_by
+
+CONSUMERS = (
+    Wanted("command", "by_customer", "by_customer"),
+    *(Wanted("events", table, table) for table in TABLES),
+    *(Wanted("topic", topic, table) for topic, table in SINKS.items()),
+)
+SETTINGS = """
+[engine]
+hung_seconds = 6
+maintenance_seconds = 5
+large_rows = 10
+[rollout]
+soak = "2h"
+[history]
+every_seconds = 5
+keep_seconds = 60
+[changes]
+keep_seconds = 300
+"""
+_ATTEMPTS = 6
+_LONGEST_SECONDS = 3.0
+_PATIENCE_SECONDS = 600.0
+
+
+class Story:
+    """Switches at random, and holds consumers to what was served."""
+
+    def __init__(self, bed: Testbed, seed: int, consumers: Consumers, audit: Audit) -> None:
+        self._bed = bed
+        self._draw = random.Random(seed)
+        self._orders = Orders(seed)
+        self._consumers = consumers
+        self._audit = audit
+        self._version = FIRST
+        self.commands: Counter[str] = Counter()
+        self.killed: Counter[str] = Counter()
+        self.acknowledged = 0
+
+    @contextmanager
+    def producing(self) -> Iterator[None]:
+        """Produces orders within the block."""
+        with beside(Producing(self._bed, self._orders)) as produced:
+            yield
+        self.acknowledged += produced.acknowledged
+
+    def deploy(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Lets a new build of another version serve."""
+        self._version = self._draw.choice([each for each in VERSIONS if each != self._version])
+        self._bed.declare("shop", self._version)
+        self._switch(("deploy", "--allow-breaking", "--yes"), meanwhile)
+
+    def undo(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Lets the build that served before serve again."""
+        self._switch(("undo", "shop", "--yes"), meanwhile)
+
+    def _switch(self, arguments: tuple[str, ...], meanwhile: Callable[[], None]) -> None:
+        """Types a command, again if it was not done, and waits until each consumer sees it."""
+        before = self._bed.state().generation
+        for _ in range(_ATTEMPTS):
+            self._type(arguments, meanwhile)
+            self._bed.wait(self._is_settled, "the end of the rollout", _PATIENCE_SECONDS)
+            generation = self._bed.state().generation
+            if generation > before:
+                break
+        else:
+            raise AssertionError(f"nothing else serves; {self._bed.logs()}")
+        self.wait(lambda: self._consumers.have(generation), f"generation {generation}")
+
+    def _type(self, arguments: tuple[str, ...], meanwhile: Callable[[], None]) -> None:
+        process = self._bed.start(*arguments, KAPPA_BY="operator")
+        note(self._bed, " ".join(arguments))
+        meanwhile()
+        out, err = process.communicate(timeout=_PATIENCE_SECONDS)
+        said = judged(Said(process.returncode, out, err), arguments)
+        note(self._bed, f"{arguments[0]} ended with {said.code}: {err!r}")
+        self.commands[f"{arguments[0]} {said.code}"] += 1
+
+    def _is_settled(self) -> bool:
+        active = self._bed.state().active("shop")
+        if active is not None and active.waits:
+            typed(self._bed, "operator", "promote", "shop", "--yes")
+        return active is None
+
+    def kill_soon(self, victim: str) -> None:
+        """Kills one process of a victim with -9 in some seconds."""
+        self._consumers.ends.wait(self._draw.uniform(0, _LONGEST_SECONDS))
+        active = self._bed.state().active("shop")
+        builds = {LIVE: self._bed.live("shop")} | (
+            {} if active is None else {CANDIDATE: active.build}
+        )
+        found = pids_of(
+            self._bed,
+            victim,
+            {name: folded_by(self._bed.store, build) for name, build in builds.items()},
+        )
+        if found and kill(pid := self._draw.choice(sorted(found))):
+            self.killed[victim] += 1
+            note(self._bed, f"kill {victim} {pid}")
+        if victim == SUPERVISOR:
+            ensure_up(self._bed, "operator")
+
+    def rest(self) -> None:
+        """Waits until all is folded and sent; asserts that all consumers have what is served."""
+        bed = self._bed
+        bed.wait(lambda: not bed.state().active_rollouts, "the end of the rollout")
+        bed.wait(lambda: bed.log.wait_until_ready(1.0), "the broker")
+        bed.wait_until_folded("shop", bed.log.end(["orders"]))
+        served = self._audit.served()
+        self.wait(
+            lambda: all(
+                (last := self._consumers.last(each)) is not None
+                and last.digest == served[each.table]
+                for each in CONSUMERS
+            ),
+            "what is served",
+        )
+        assert self._audit.served() == served
+
+    def wait(self, until: Callable[[], bool], what: str) -> None:
+        """Waits until consumers are so far; says what is wrong with which one if they are not."""
+        try:
+            self._bed.wait(until, what)
+        except AssertionError as error:
+            raise AssertionError(f"{self.found()}\n{self._consumers.said()}\n{error}") from None
+
+    def found(self) -> str:
+        """Returns for each consumer what it has applied last, and what is wrong."""
+        return "\n".join(
+            f"{each.book}: {self._consumers.last(each)} {faults(self._consumers.book(each))[:5]}"
+            for each in CONSUMERS
+        )
+
+    def end(self) -> str:
+        """Asserts that each change set of each consumer was right; returns the counts."""
+        lines = [
+            (
+                f"generations {self._bed.state().generation}, commands {dict(self.commands)}, "
+                f"kills {dict(self.killed)}, starts of consumers {self._consumers.starts}, "
+                f"records {self.acknowledged}, cursors read {len(self._audit.known)}"
+            )
+        ]
+        wrong = list[str]()
+        for each in CONSUMERS:
+            found, counted = self._audit.wrong(self._consumers.book(each), each.table)
+            wrong += (f"{each.book}: {fault}" for fault in found)
+            kinds = Counter(fault.partition(":")[0] for fault in found)
+            lines.append(
+                f"{each.way} {each.name}: {dict(counted)}; gaps {kinds['gap']}, duplicates "
+                f"{kinds['duplicate']}, backward {kinds['backward']}, half {kinds['half']}"
+            )
+            assert not counted["reset"], lines
+            assert not counted["not compared"], lines
+            assert counted["equal"], lines
+        assert not wrong, "\n".join((*lines, *wrong[:20]))
+        return "\n".join(lines)
+
+
+@contextmanager
+def story(bed: Testbed, seed: int, folder: Path) -> Iterator[Story]:
+    """Serves the first version, with consumers and an audit beside it within the block."""
+    bed.log.produce((record for _, record in Orders(seed + 1, 100)(0)), "orders")
+    bed.must("deploy", "--yes")
+    audit = Audit(bed, TABLES)
+    with beside(audit), consuming(bed, folder, *CONSUMERS) as consumers:
+        made = Story(bed, seed, consumers, audit)
+        made.wait(
+            lambda: all(consumers.last(each) is not None for each in CONSUMERS), "all consumers"
+        )
+        yield made
