@@ -12,7 +12,8 @@ import typer
 from commands.terminal.moving import moving
 from commands.terminal.options import As, Yes, here_of
 from commands.terminal.output import ask_consent, print_listing, say
-from kappa.base.errors import ExitCode
+from kappa.base.errors import ExitCode, UsageError
+from replay.look.here import Here
 from serving.query.render import Form, Listing
 
 
@@ -21,6 +22,13 @@ def doctor(
     repair: Annotated[
         bool,
         typer.Option("--repair", help="move the named files aside; asks first"),
+    ] = False,
+    acls: Annotated[
+        bool,
+        typer.Option("--acls", help="list the least ACLs that the project needs, and nothing else"),
+    ] = False,
+    script: Annotated[
+        bool, typer.Option("--script", help="with --acls: as commands of kafka-acls.sh")
     ] = False,
     yes: Yes = False,
     output: As = Form.TABLE,
@@ -31,6 +39,11 @@ def doctor(
     deletes nothing. What follows from other files is moved aside and told without --repair, since
     it is made anew. Of data files it sees only whether they are there: `kappa scrub` reads them.
     """
+    if script and not acls:
+        raise UsageError("--script is for --acls", hint="type: kappa doctor --acls --script")
+    if acls:
+        _print_acls(here_of(context), output, script=script)
+        return
     from kappa.state.store import DAMAGED
     from replay.doctor.examine import examine, set_aside
     from replay.doctor.repair import repair as move_aside
@@ -70,6 +83,31 @@ def doctor(
         say("hint: kappa down, then kappa doctor --repair: it does this, and keeps what it moves")
     if not repair or len(moves) < len(found):
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _print_acls(here: Here, output: Form, *, script: bool) -> None:
+    from replay.doctor.acls import needed_acls
+
+    kafka = here.settings.kafka
+    user = kafka.auth.user or kafka.options.get("sasl.username", "NAME")
+    principal, servers = f"User:{user}", kafka.bootstrap_servers or "HOST:PORT"
+    needed = needed_acls(here.pipelines.values())
+    if script:
+        sys.stdout.write("".join(f"{each.acl.typed(servers, principal)}\n" for each in needed))
+        return
+    print_listing(
+        output,
+        Listing(
+            ("principal", "kind", "name", "operation", "for"),
+            tuple(
+                (
+                    *(principal, str(each.acl.kind), each.acl.name, each.acl.operation),
+                    ", ".join(each.uses),
+                )
+                for each in needed
+            ),
+        ),
+    )
 
 
 def scrub(context: typer.Context, output: As = Form.TABLE) -> None:

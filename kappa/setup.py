@@ -36,7 +36,7 @@ def set_up(console: Console, settings: JarsSettings) -> Jars:
                     f"{error.message}. JVMs start more slowly without it.",
                     soft_wrap=True,
                 )
-    # Otherwise each worker of a catch-up waits for the compiler (kappa/base/compiled.py).
+    # Otherwise each worker of a catch-up waits for the compiler (kappa/base/compiled/loops.py).
     for module in ("kappa.log.message_loops", "kappa.engine.decode.find_loops"):
         importlib.import_module(module)
     console.print(

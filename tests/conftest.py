@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ext4 import Ext4
     from losing import Restarted
     from pyspark.sql import SparkSession
+    from secured import SecuredBroker
 
 # In the background of a shell and under nohup these are ignored, and children inherit that: tests
 # press Ctrl-C, and Spark ends its workers by SIGHUP.
@@ -77,6 +78,18 @@ def kafka(jars: Jars, java: Java, tmp_path_factory: pytest.TempPathFactory) -> I
     running = Restarted(tmp_path_factory.mktemp("losing"), jars, java)
     yield running
     running.broker.stop()
+
+
+@pytest.fixture(scope="session")
+def secured(
+    jars: Jars, java: Java, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SecuredBroker]:
+    """A broker that lets in whom it knows, for what its rules allow; one for the run."""
+    from secured import SecuredBroker
+
+    running = SecuredBroker(tmp_path_factory.mktemp("secured"), jars, java)
+    yield running
+    running.close()
 
 
 @pytest.fixture

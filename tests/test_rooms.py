@@ -21,12 +21,12 @@ HOUSE = Path(__file__).resolve().parent.parent
 FLOORS = """
 kappa/base/section
 kappa/base
-kappa/values            kappa/java              serving/metrics
+kappa/values            kappa/java              serving/metrics        kappa/base/compiled
 kappa/folds
 kappa/folds/kinds       kappa/declare/parts
 kappa/declare
 kappa/records           kappa/state          kappa/code/static
-kappa/sums              kappa/parsed
+kappa/sums              kappa/parsed         kappa/log/access
 kappa/code              kappa/journal        kappa/log            kappa/tables
 kappa/state/job         kappa/views          kappa/tables/archived    kappa/log/live
 kappa/engine/decode     kappa/lines          kappa/broker         kappa/log/config
@@ -74,11 +74,11 @@ DOORS = {
     "confluent_kafka": ("kappa/log/",),
     # Loops over each record of a replay.
     "numba": (
-        "kappa/base/compiled.py",
+        "kappa/base/compiled/loops.py",
         "kappa/engine/decode/find_loops.py",
         "kappa/log/message_loops.py",
     ),
-    "llvmlite": ("kappa/base/compiled.py", "kappa/log/message_loops.py"),
+    "llvmlite": ("kappa/base/compiled/loops.py", "kappa/log/message_loops.py"),
     "deltalake": (
         "kappa/tables/delta.py",
         "kappa/tables/archived/stored_archive.py",

@@ -16,5 +16,5 @@ order:
     units       times and sizes as text
     sql         names and texts as SQL has them
     duck        the door to DuckDB
-    compiled    loops that Numba compiles
+    compiled    a room of its own: loops that Numba compiles
 """

@@ -9,6 +9,7 @@
     ├── Conflict                6  somebody else was first, or the decision's ground is stale
     ├── ConsentNeeded           7  a question was due, without a terminal to ask it on
     ├── Unreachable             1  broker or supervisor cannot be reached
+    │   └── AccessRefused       1  the cluster does not let this client in, or is not trusted
     ├── NotProvable             1  the log, the code or the rules are no longer those of the build
     └── Broken                  1  a law is broken: the job stops before it writes anything wrong
         └── Damaged             1  a stored record or file differs from the written one
@@ -96,6 +97,10 @@ class ConsentNeeded(KappaError):
 
 class Unreachable(KappaError):
     """A broker or supervisor that does not answer."""
+
+
+class AccessRefused(Unreachable):
+    """A Kafka cluster that does not let this client in, or that the client does not trust."""
 
 
 class NotProvable(KappaError):

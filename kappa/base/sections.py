@@ -34,22 +34,6 @@ def seconds_of(duration: str) -> float:
     return milliseconds / 1000
 
 
-class KafkaSettings(Section, frozen=True):
-    """`[kafka]`: which broker, and how clients talk to it."""
-
-    bootstrap_servers: Annotated[
-        str | None,
-        "an existing cluster; none: Kappa runs its own broker",
-    ] = None
-    options: Annotated[
-        dict[str, str],
-        "any client setting, passed through to every client",
-        # Passwords are among them.
-        SECRET,
-    ] = field(default_factory=dict)
-    heap: Annotated[Size, "heap of the embedded broker"] = "512m"
-
-
 class JarsSettings(Section, frozen=True):
     """`[jars]`: the source of jars."""
 

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from kappa.base.errors import SettingsError
 from kappa.base.section.collect import CollectSettings
+from kappa.base.section.kafka import KafkaSettings, refuse_secrets
 from kappa.base.section.section import SECRET, Section, Size, description, is_secret
 from kappa.base.sections import (
     AlertSettings,
@@ -27,7 +28,6 @@ from kappa.base.sections import (
     EngineSettings,
     HistorySettings,
     JarsSettings,
-    KafkaSettings,
     PlanSettings,
     RolloutSettings,
     ServeSettings,
@@ -119,6 +119,7 @@ def load_settings(start: Path, **flags: Any) -> Settings:
         raise SettingsError(
             f"{project / FILE}: project is no setting: it is the folder of the file"
         )
+    refuse_secrets(in_file, project / FILE)
     settings: Settings = _read(Settings, _beaten(in_file, _in_environment()), [], project)
     given = {flag: value for flag, value in flags.items() if value is not None}
     return replace(settings, project=project, **given)

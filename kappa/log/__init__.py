@@ -12,6 +12,6 @@ its files in this order:
 - log_end: whether the log's end is still the one that was read
 - headers: the names and values beside a record
 - consumers: the settings and errors that both readers share
-- answers: the meaning of the broker's errors
+- access/: how a client is let in, and the meaning of the broker's errors
 - config/: the settings of topics
 """

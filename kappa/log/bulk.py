@@ -17,11 +17,10 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 
+from kappa.log.access.answers import PATIENCE_SECONDS, Options
 from kappa.log.consumers import (
     BOUNDED,
     EXACT,
-    PATIENCE_SECONDS,
-    Options,
     Refuse,
     check_error,
     unreachable,

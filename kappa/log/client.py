@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from kappa.log.answers import making
+from kappa.log.access.answers import Options, making
 from kappa.log.cluster import Cluster
-from kappa.log.consumers import Options
 from kappa.log.log_end import last_before, lost_ends
 from kappa.log.producer import Acknowledged, ProducedRecord, Producer
 from kappa.log.reader import LogReader, Record

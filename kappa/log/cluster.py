@@ -16,7 +16,6 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not by name
-    AdminClient,
     ConfigResource,
     NewPartitions,
     NewTopic,
@@ -28,8 +27,15 @@ from kappa.base.errors import Conflict, UsageError
 from kappa.declare.log_time import BROKERS_TIME, SET_BROKERS_TIME, TIMESTAMP_TYPE
 from kappa.declare.topic import Topic
 from kappa.declare.topic_settings import declared_config
-from kappa.log.answers import NOT_YET, Answers, code_of, making, wait_until
-from kappa.log.consumers import PATIENCE_SECONDS
+from kappa.log.access.acl import topic as acl
+from kappa.log.access.answers import (
+    NOT_YET,
+    PATIENCE_SECONDS,
+    Answers,
+    code_of,
+    making,
+    wait_until,
+)
 from kappa.state.offsets import Offsets
 
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # has no types
@@ -61,9 +67,9 @@ class Cluster:
             **(options or {}),
             "bootstrap.servers": bootstrap_servers,
         }
-        self.answers = Answers(bootstrap_servers)
+        self.answers = Answers(bootstrap_servers, self._options)
         with making("the client"):
-            self.admin = AdminClient({**_FOUND_AGAIN, **self._options})
+            self.admin = self.answers.admin({**_FOUND_AGAIN, **self._options})
 
     def topics(self) -> Mapping[str, TopicFacts]:
         """Returns all topics by name, Kafka's own (`__...`) left out."""
@@ -90,15 +96,12 @@ class Cluster:
         new = NewTopic(
             topic.name, num_partitions=topic.partitions, replication_factor=-1, config=config
         )
-        try:
-            self.admin.create_topics([new], request_timeout=PATIENCE_SECONDS)[topic.name].result(
-                PATIENCE_SECONDS + 1
-            )
-        except KafkaException as error:
-            if code_of(error) != KafkaError.TOPIC_ALREADY_EXISTS:
-                self.answers.refuse(error, f"topic {topic.name} could not be created")
-        except TimeoutError as error:
-            raise self.answers.unreachable() from error
+        self.answers.but(
+            KafkaError.TOPIC_ALREADY_EXISTS,
+            self.admin.create_topics([new], request_timeout=PATIENCE_SECONDS)[topic.name],
+            f"topic {topic.name} could not be created",
+            acl(topic.name, "Create"),
+        )
         facts = self._settled(topic.name)
         if facts.partitions != topic.partitions:
             raise Conflict(
@@ -117,15 +120,12 @@ class Cluster:
 
     def delete(self, name: str) -> None:
         """Makes sure that a topic does not exist; all its records are deleted with it."""
-        try:
-            self.admin.delete_topics([name], request_timeout=PATIENCE_SECONDS)[name].result(
-                PATIENCE_SECONDS + 1
-            )
-        except KafkaException as error:
-            if code_of(error) != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                self.answers.refuse(error, f"topic {name} could not be deleted")
-        except TimeoutError as error:
-            raise self.answers.unreachable() from error
+        self.answers.but(
+            KafkaError.UNKNOWN_TOPIC_OR_PART,
+            self.admin.delete_topics([name], request_timeout=PATIENCE_SECONDS)[name],
+            f"topic {name} could not be deleted",
+            acl(name, "Delete"),
+        )
         wait_until(lambda: self.facts(name) is None, f"topic {name} to be deleted")
 
     def add_partitions(self, name: str, total: int) -> TopicFacts:
@@ -134,6 +134,7 @@ class Cluster:
             self.answers.of(
                 self.admin.create_partitions([NewPartitions(name, total)])[name],
                 f"topic {name} could not be given {total} partitions",
+                acl(name, "Alter"),
             )
             wait_until(
                 lambda: self.must_have(name).partitions >= total,
@@ -147,6 +148,7 @@ class Cluster:
         entries = self.answers.of(
             self.admin.describe_configs([resource])[resource],
             f"the settings of topic {name} could not be read",
+            acl(name, "DescribeConfigs"),
         )
         return {
             str(key): str(entry.value) for key, entry in entries.items() if entry.value is not None
@@ -188,16 +190,19 @@ class Cluster:
         return self._offsets(topics, _LATEST, IsolationLevel.READ_UNCOMMITTED)
 
     def wait_until_ready(self, patience_seconds: float) -> bool:
-        """Returns True as soon as the cluster answers; False if it does not within the time."""
+        """Returns True as soon as the cluster answers; False if it does not within the time.
+
+        Raises AccessRefused if it does not let this client in.
+        """
         try:
-            self.admin.list_topics(timeout=patience_seconds)
+            self.answers.listed(patience_seconds)
         except KafkaException:
             return False
         return True
 
     def _names(self) -> tuple[str, ...]:
         try:
-            found = self.admin.list_topics(timeout=PATIENCE_SECONDS)
+            found = self.answers.listed(PATIENCE_SECONDS)
         except KafkaException as error:
             self.answers.refuse(error, "the topics could not be listed")
         return tuple(sorted(name for name in found.topics if not name.startswith("__")))
@@ -210,18 +215,15 @@ class Cluster:
             TopicCollection(list(names)), request_timeout=PATIENCE_SECONDS
         )
         for name, future in asked.items():
-            try:
-                found = future.result(PATIENCE_SECONDS + 1)
-            except KafkaException as error:
-                if code_of(error) != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    self.answers.refuse(error, f"topic {name} could not be described")
-                facts[name] = None
-            except TimeoutError as error:
-                raise self.answers.unreachable() from error
-            else:
-                facts[name] = TopicFacts(
-                    name=name, id=str(found.topic_id), partitions=len(found.partitions)
-                )
+            found = self.answers.but(
+                KafkaError.UNKNOWN_TOPIC_OR_PART,
+                future,
+                f"topic {name} could not be described",
+                acl(name, "Describe"),
+            )
+            facts[name] = found and TopicFacts(
+                name=name, id=str(found.topic_id), partitions=len(found.partitions)
+            )
         return facts
 
     def must_have(self, name: str) -> TopicFacts:
@@ -264,7 +266,7 @@ class Cluster:
         ).items():
             try:
                 found.setdefault(part.topic, {})[part.partition] = int(
-                    future.result(PATIENCE_SECONDS + 1).offset
+                    self.answers.waited(future).offset
                 )
             except KafkaException as error:
                 if code_of(error) in NOT_YET:
@@ -272,9 +274,8 @@ class Cluster:
                 self.answers.refuse(
                     error,
                     f"the offsets of {part.topic} partition {part.partition} could not be read",
+                    acl(part.topic, "Describe"),
                 )
-            except TimeoutError as error:
-                raise self.answers.unreachable() from error
         return found
 
     def _settled(self, name: str) -> TopicFacts:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import NoReturn
 
 from confluent_kafka import KafkaError, KafkaException
 
 from kappa.base.errors import Broken, Unreachable
+from kappa.log.access.acl import READERS, topic
+from kappa.log.access.answers import PATIENCE_SECONDS
 from kappa.state.offsets import Offsets
 
-# librdkafka's options by name.
-Options = Mapping[str, str | int | float | bool]
-# Raises the error that one of the broker's means; the text names the failed action.
-Refuse = Callable[[KafkaException, str], NoReturn]
+# Raises the error that one of the broker's means; the text names the failed action, and the rules
+# are those that it takes.
+Refuse = Callable[..., NoReturn]
 
-# How long a running broker can take to answer, with room for a busy machine.
-PATIENCE_SECONDS = 20.0
 # A group's name is demanded; nothing is ever committed under it.
 EXACT = {
-    "group.id": "kappa-reads",
+    "group.id": READERS,
     "enable.auto.commit": "false",
     "isolation.level": "read_committed",
     "enable.partition.eof": "true",
@@ -41,7 +40,11 @@ def check_error(error: KafkaError, part: Part, refuse: Refuse) -> None:
             hint="see kappa topics list; kappa replay begins at what is there",
         )
     if error.code() != KafkaError._PARTITION_EOF:
-        refuse(KafkaException(error), f"{part[0]} partition {part[1]} could not be read")
+        refuse(
+            KafkaException(error),
+            f"{part[0]} partition {part[1]} could not be read",
+            topic(part[0], "Read"),
+        )
 
 
 def unreachable(parts: Iterable[Part], end: Offsets | int) -> Unreachable:

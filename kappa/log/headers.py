@@ -15,7 +15,8 @@ from operator import methodcaller
 from typing import Any
 
 from kappa.base.errors import Broken
-from kappa.log.consumers import Options, Refuse
+from kappa.log.access.answers import Options
+from kappa.log.consumers import Refuse
 
 Headers = tuple[tuple[str, bytes | None], ...]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, cimpl
 
-from kappa.log.consumers import Options
+from kappa.log.access.answers import Options
 
 _CONSUMER, _CONF_OK = 1, 0
 _REASON_BYTES = 512

@@ -13,10 +13,9 @@ from collections.abc import Mapping
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+from kappa.log.access.answers import PATIENCE_SECONDS, Options
 from kappa.log.consumers import (
     EXACT,
-    PATIENCE_SECONDS,
-    Options,
     Part,
     Refuse,
     check_error,

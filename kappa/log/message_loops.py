@@ -1,6 +1,6 @@
 """Compiled loops over messages of librdkafka: their weight, and copies of their contents.
 
-They are compiled by kappa/base/compiled.py.
+They are compiled by kappa/base/compiled/loops.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numba import carray, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from kappa.base.compiled import compiled
+from kappa.base.compiled.loops import compiled
 from kappa.log.librdkafka import RD
 from kappa.values.lengths import Bytes, Numbers
 

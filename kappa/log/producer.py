@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -10,13 +11,16 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as KafkaProducer
 
 from kappa.base.errors import KappaError, Unreachable
-from kappa.log.answers import AWAY, UP, making
+from kappa.log.access.acl import missing_of
+from kappa.log.access.acl import topic as acl
+from kappa.log.access.answers import AWAY, UP, Answers, making
 from kappa.log.headers import Headers
 from kappa.state.offsets import Offsets
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+_LOOK_SECONDS = 0.5
 # A record that could not be delivered within this time is reported as not acknowledged.
 _DELIVERY_SECONDS = 60.0
 # These make a producer exact; no option of the user may undo them. The partitioner is that of
@@ -70,18 +74,28 @@ class Producer:
     ) -> None:
         """Takes the address that errors name, and librdkafka's options."""
         self._bootstrap_servers = bootstrap_servers
+        self._answers = Answers(bootstrap_servers, options)
         with making("the producer"):
             self._kafka = KafkaProducer(
-                {**_FAST, **options, **EXACT, "on_delivery": self._delivered}
+                {
+                    **_FAST,
+                    **options,
+                    **EXACT,
+                    **self._answers.ears,
+                    "on_delivery": self._delivered,
+                }
             )
+        # The topic that was sent to last.
+        self._topic = ""
         self._sent = 0
         self._count = 0
         self._next: dict[str, dict[int, int]] = {}
-        # The error of the first record that was not delivered, and its topic and partition.
-        self._failure: tuple[KafkaError, str] | None = None
+        # The error of the first record that was not delivered, its topic and partition.
+        self._failure: tuple[KafkaError, str, int] | None = None
 
     def send(self, topic: str, record: ProducedRecord) -> None:
         """Queues a record. Waits if the queue is full, but no longer than deliveries may take."""
+        self._topic = topic
         while True:
             try:
                 self._kafka.produce(
@@ -95,9 +109,10 @@ class Producer:
             except BufferError:
                 # The queue empties in the end: a record that is not delivered in time is reported
                 # as failed, which ends this loop too.
-                self._kafka.poll(0.1)
-                self._raise_failure()
+                self._serve(0.1)
+                self._answers.look()
             except KafkaException as error:
+                self._raise_missing(error.args[0], topic)
                 raise KappaError(
                     f"a record for topic {topic} was refused: {error.args[0].str()}",
                     hint=self._so_far(),
@@ -105,13 +120,14 @@ class Producer:
             else:
                 break
         self._sent += 1
-        self._kafka.poll(0)
-        self._raise_failure()
+        self._serve(0)
 
     def flush(self) -> Acknowledged:
         """Waits until all records sent are acknowledged. Raises if any of them is not."""
-        left = self._kafka.flush(_DELIVERY_SECONDS + 5)
-        self._raise_failure()
+        deadline = time.monotonic() + _DELIVERY_SECONDS + 5
+        while (left := len(self._kafka)) and time.monotonic() < deadline:
+            self._serve(_LOOK_SECONDS)
+            self._answers.look()
         if left:
             raise Unreachable(
                 f"{left} of {self._sent} records were not acknowledged in time by "
@@ -146,27 +162,44 @@ class Producer:
 
     def _delivered(self, error: KafkaError | None, message: Any) -> None:
         if error is not None:
-            self._failure = self._failure or (
-                error,
-                f"topic {message.topic()}, partition {message.partition()}",
-            )
+            self._failure = self._failure or (error, message.topic(), message.partition())
             return
         self._count += 1
         parts = self._next.setdefault(message.topic(), {})
         partition = message.partition()
         parts[partition] = max(parts.get(partition, 0), message.offset() + 1)
 
+    def _serve(self, seconds: float) -> None:
+        """Takes acknowledgements and errors. Raises the first error."""
+        try:
+            self._kafka.poll(seconds)
+        except (KafkaException, SystemError) as error:
+            # An error that ends a producer is raised while records are reported, too.
+            cause = error if isinstance(error, KafkaException) else error.__cause__
+            if not isinstance(cause, KafkaException):
+                raise
+            self._raise_missing(cause.args[0], self._topic)
+            self._answers.refuse(cause, "records could not be delivered")
+        self._raise_failure()
+
+    def _raise_missing(self, error: KafkaError, name: str) -> None:
+        missing = missing_of(error.code(), acl(name, "Write"))
+        if missing is not None:
+            raise self._answers.missing(missing)
+
     def _raise_failure(self) -> None:
         if self._failure is None:
             return
-        error, where = self._failure
+        error, topic, partition = self._failure
+        self._raise_missing(error, topic)
         if error.code() in AWAY or error.code() == KafkaError._MSG_TIMED_OUT:
             raise Unreachable(
                 f"a record could not be delivered to {self._bootstrap_servers}: {error.str()}",
                 hint=f"{self._so_far()}; {UP}",
             )
         raise KappaError(
-            f"a record could not be delivered ({where}): {error.str().removeprefix('Local: ')}",
+            f"a record could not be delivered (topic {topic}, partition {partition}): "
+            f"{error.str().removeprefix('Local: ')}",
             hint=f"{self._so_far()}; kappa topics list shows topics and partitions",
         )
 

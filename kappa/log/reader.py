@@ -15,11 +15,10 @@ from typing import Any, Self
 
 from confluent_kafka import Consumer, TopicPartition
 
+from kappa.log.access.answers import PATIENCE_SECONDS, Options
 from kappa.log.consumers import (
     BOUNDED,
     EXACT,
-    PATIENCE_SECONDS,
-    Options,
     Part,
     Refuse,
     check_error,

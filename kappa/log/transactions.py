@@ -15,10 +15,19 @@ from typing import Any, NoReturn, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from kappa.base.errors import Conflict, KappaError, Unreachable
+from kappa.base.errors import Conflict, KappaError
 from kappa.base.failpoint import failpoint
-from kappa.log.answers import AWAY, NOT_YET, UP, making
-from kappa.log.consumers import PATIENCE_SECONDS, Options
+from kappa.log.access.acl import Acl, AclKind, missing_of, sink_id
+from kappa.log.access.acl import topic as acl
+from kappa.log.access.answers import (
+    AWAY,
+    NOT_YET,
+    PATIENCE_SECONDS,
+    Answers,
+    Options,
+    code_of,
+    making,
+)
 
 # The longest that brokers allow by default: a snapshot of a large table is one transaction.
 _TRANSACTION_SECONDS = 900.0
@@ -47,14 +56,16 @@ class Transactions:
 
     def __init__(self, bootstrap_servers: str, options: Options, topic: str, most: int) -> None:
         """Takes the address that errors name, librdkafka's options, and the longest record."""
-        self._bootstrap_servers = bootstrap_servers
+        self._answers = Answers(bootstrap_servers, options)
         self._topic = topic
         self._most = most
         self._number = 0
         self._failure: tuple[KafkaError, bytes] | None = None
         # When a record was last acknowledged.
         self._heard_at = 0.0
-        name = f"kappa-sink-{topic}"
+        name = self._name = sink_id(topic)
+        # What a refusal to touch the topic is about.
+        self._operation = "Write"
         size = max(most, _LEAST_BYTES)
         exact = {
             "transactional.id": name,
@@ -69,7 +80,9 @@ class Transactions:
             "on_delivery": self._delivered,
         }
         with making("the producer"):
-            self._producer = Producer({"compression.type": "lz4", **options, **exact})
+            self._producer = Producer(
+                {"compression.type": "lz4", **options, **exact, **self._answers.ears}
+            )
         with making("a consumer"):
             self._group = Consumer(
                 {
@@ -94,13 +107,23 @@ class Transactions:
         """
         part = TopicPartition(self._topic, 0)
         try:
-            (found,) = self._group.committed([part], timeout=PATIENCE_SECONDS)
+            (found,) = self._answers.asked(lambda seconds: self._committed(part, seconds))
         except KafkaException as error:
             self._refuse(error)
         if found.error is not None:
             self._refuse(KafkaException(found.error))
         self._number = max(found.offset, 0)
         return found.metadata if found.offset >= 0 and found.metadata else None
+
+    def _committed(self, part: TopicPartition, seconds: float) -> list[TopicPartition]:
+        try:
+            return self._group.committed([part], timeout=seconds)
+        except KafkaException:
+            # A group that this client may not ask for is tried again for ever.
+            message = self._group.poll(0)
+            if message is not None and (error := message.error()) is not None:
+                raise KafkaException(error) from None
+            raise
 
     def send(
         self,
@@ -113,6 +136,7 @@ class Transactions:
         Raises Fenced if there is a later writer, and TooLarge for a record that does not fit. After
         any error it is unknown whether the transaction took place: the next `begin` knows.
         """
+        self._operation = "Write"
         try:
             self._producer.begin_transaction()
             count = self._produce(records, [*headers.items()])
@@ -164,6 +188,7 @@ class Transactions:
 
     def _commit_position(self, position: str) -> None:
         self._number += 1
+        self._operation = "Read"
         part = TopicPartition(self._topic, 0, self._number, position)
         group = self._group.consumer_group_metadata()
 
@@ -190,7 +215,7 @@ class Transactions:
         thread.start()
         thread.join(2 * PATIENCE_SECONDS)
         if thread.is_alive():
-            raise Unreachable(f"no Kafka broker answers at {self._bootstrap_servers}", hint=UP)
+            raise self._answers.unreachable()
         for error in raised:
             raise error
 
@@ -220,6 +245,12 @@ class Transactions:
         error, key = self._failure
         if error.code() in _TOO_LARGE:
             raise self._too_large(key)
+        if error.code() == KafkaError._PURGE_QUEUE:
+            # The transaction was given up, and only its end gives the reason.
+            try:
+                self._producer.commit_transaction(PATIENCE_SECONDS)
+            except KafkaException as reason:
+                self._refuse(reason)
         self._refuse(KafkaException(error))
 
     def _too_large(self, key: bytes) -> TooLarge:
@@ -238,9 +269,15 @@ class Transactions:
                 "it; this one goes on by itself if that has sent nothing",
             ) from error
         if found.code() in AWAY or found.code() == KafkaError._MSG_TIMED_OUT:
-            raise Unreachable(
-                f"no Kafka broker answers at {self._bootstrap_servers}", hint=UP
-            ) from error
+            raise self._answers.unreachable() from error
+        missing = missing_of(
+            code_of(error),
+            acl(self._topic, self._operation),
+            Acl(AclKind.TRANSACTIONAL_ID, self._name, "Write"),
+            Acl(AclKind.GROUP, self._name, "Read"),
+        )
+        if missing is not None:
+            raise self._answers.missing(missing) from error
         again = "; it is made anew" if found.code() in NOT_YET else ""
         raise KappaError(
             f"topic {self._topic} cannot be written to: {found.str().removeprefix('Local: ')}",

@@ -1,6 +1,6 @@
 """Arrow's arrays of texts and bytes, made from their lengths.
 
-Compiled code (kappa/base/compiled.py) has copied the texts one behind the other.
+Compiled code (kappa/base/compiled/loops.py) has copied the texts one behind the other.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from kappa.base.settings import Settings
 from kappa.broker.broker import Broker
 from kappa.java.jars import ensure_jars
 from kappa.java.java import find_java
+from kappa.log.access.client_options import client_options
 from kappa.log.client import Log
 from kappa.log.cluster import TopicFacts
 from kappa.state.offsets import Offsets
@@ -54,7 +55,7 @@ class Kafka:
             self._ensure_own(has_space=has_space)
         elif self._log is None:
             servers = self._settings.kafka.bootstrap_servers or ""
-            log = Log(servers, self._settings.kafka.options)
+            log = Log(servers, client_options(self._settings))
             with self._stop.interrupting():
                 there = log.wait_until_ready(_EXTERNAL_BROKER_SECONDS)
             if not there:
@@ -109,5 +110,5 @@ class Kafka:
                 heap=self._settings.kafka.heap,
                 syncs=self._settings.syncs,
             )
-        self._log = Log(self._broker.bootstrap_servers, self._settings.kafka.options)
+        self._log = Log(self._broker.bootstrap_servers, client_options(self._settings))
         self._say(f"the broker runs, process {self._broker.pid}")

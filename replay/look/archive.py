@@ -21,6 +21,7 @@ from kappa.engine.archive.archive_check import PartitionCheck, check_archive
 from kappa.engine.archive.archiver import LOCK
 from kappa.engine.read.archived import archive_fingerprint
 from kappa.engine.read.source import KafkaAccess, LogSource
+from kappa.log.access.client_options import client_options
 from kappa.state.lock import is_held
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -167,7 +168,7 @@ def verify_archives(
             if known
             else "declare one by archive=True, and see: kappa up",
         )
-    source = LogSource(KafkaAccess(log.bootstrap_servers, settings.kafka.options), log)
+    source = LogSource(KafkaAccess(log.bootstrap_servers, client_options(settings)), log)
     try:
         for archive, mark in found:
             # A lost part of the topic, or one of another declaration, is checked by itself alone.
@@ -195,15 +196,8 @@ def verify_archives(
 def checked_listing(found: Iterable[Checked]) -> Listing:
     """Makes a row of each partition."""
     columns = (
-        "topic",
-        "archive",
-        "partition",
-        "from",
-        "to",
-        "records",
-        "compared_from",
-        "compared",
-        "found",
+        *("topic", "archive", "partition", "from", "to", "records"),
+        *("compared_from", "compared", "found"),
     )
     return Listing(columns, tuple(_checked_row(each) for each in found))
 

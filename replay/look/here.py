@@ -102,6 +102,7 @@ class Here:
 
     def log(self) -> Log:
         """Returns the broker's client. Raises Unreachable if no broker is known."""
+        from kappa.log.access.client_options import client_options
         from kappa.log.client import Log
 
         servers = self.bootstrap_servers
@@ -109,7 +110,7 @@ class Here:
             raise Unreachable(
                 "kappa is not up, so there is no broker", hint="start it with: kappa up -d"
             )
-        return Log(servers, self.settings.kafka.options)
+        return Log(servers, client_options(self.settings))
 
     def must_run(self) -> None:
         """Raises Unreachable if no supervisor is up."""

@@ -21,6 +21,7 @@ from kappa.declare.breaker import rejected_of
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.sink import Sink
 from kappa.journal.view import JournalView
+from kappa.log.cluster import TopicFacts
 from kappa.state.build import Birth, read_birth, tables_folder
 from kappa.state.frontier import Frontiers
 from kappa.state.kept import shown_of
@@ -123,6 +124,7 @@ def _log_facts(
             if topic.name in there
         }
     )
+    _ensure_seen(log, wanted, there)
     sinks = {sink.name for pipeline in wanted.values() for sink in pipeline.sinks} & there.keys()
     known = sorted({*names, *sinks})
     facts = [there[name] for name in names]
@@ -142,6 +144,14 @@ def _log_facts(
         topics_beginning=beginning,
         others=frozenset(name for name in sinks if _has_others(store, log, name)),
     )
+
+
+def _ensure_seen(log: Log, wanted: Mapping[str, Pipeline], there: Mapping[str, TopicFacts]) -> None:
+    """Raises AclMissing if a topic is not missing, but may not be seen by this client."""
+    for pipeline in wanted.values():
+        for topic in pipeline.topics:
+            if topic.name not in there:
+                log.facts(topic.name)
 
 
 def _archived(

@@ -28,6 +28,7 @@ from kappa.engine.job.rejected import RejectCounts
 from kappa.journal.events import Failed, Verified
 from kappa.journal.journal import Journal
 from kappa.journal.verification import Check
+from kappa.log.access.client_options import client_options
 from kappa.log.client import Log
 from kappa.state.build import Birth, read_birth
 from kappa.state.frontier import Frontiers
@@ -274,7 +275,7 @@ def main(arguments: list[str] | None = None) -> int:
         settings = load_settings(given.project, root=given.root)
         store = open_store(settings)
         _end_at(settings.verify.timeout_seconds, store, given.rollout)
-        log = Log(given.bootstrap, settings.kafka.options)
+        log = Log(given.bootstrap, client_options(settings))
         ensure_verified(
             store,
             given.rollout,

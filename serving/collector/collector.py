@@ -24,6 +24,7 @@ from kappa.base.errors import ExitCode, KappaError, UsageError
 from kappa.base.program import run_program
 from kappa.base.settings import Settings, load_settings
 from kappa.base.units import parse_memory
+from kappa.log.access.client_options import client_options
 from kappa.log.client import Log
 from kappa.state.lock import Lock
 from kappa.state.store import Store, open_store
@@ -69,7 +70,7 @@ def collect(
     bounds = fitting(Bounds())
     callers = Callers(chosen, address.host, WaitingLine(bounds.wrong_seconds))
     declared = DeclaredTopics(settings.project, chosen.topics, say=say)
-    log = Log(bootstrap_servers, settings.kafka.options)
+    log = Log(bootstrap_servers, client_options(settings))
     with (
         Lock(store.path(LOCK), what="the collector"),
         listening_at(address, command="kappa collect") as listening,

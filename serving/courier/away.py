@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from kappa.base.errors import Unreachable
-from kappa.log.answers import UP
+from kappa.base.errors import AccessRefused, Unreachable
+from kappa.log.access.answers import UP
 from kappa.log.client import Log
 
 _LATE_SECONDS, _PATIENCE_SECONDS = 10.0, 5.0
@@ -20,7 +20,12 @@ def told_while_away(log: Log, tell: Callable[[Unreachable], None]) -> Iterator[N
 
     def look() -> None:
         while not over.wait(_LATE_SECONDS):
-            if not log.wait_until_ready(_PATIENCE_SECONDS) and not over.is_set():
+            try:
+                is_there = log.wait_until_ready(_PATIENCE_SECONDS)
+            except AccessRefused as error:
+                tell(error)
+                continue
+            if not is_there and not over.is_set():
                 tell(Unreachable(f"no Kafka broker answers at {log.bootstrap_servers}", hint=UP))
 
     threading.Thread(target=look, name="away", daemon=True).start()

@@ -19,6 +19,7 @@ from kappa.base.errors import ExitCode, KappaError
 from kappa.base.process import set_by_sigterm
 from kappa.base.program import run_program
 from kappa.base.settings import Settings, load_settings
+from kappa.log.access.client_options import client_options
 from kappa.log.client import Log
 from kappa.state.lock import Lock
 from kappa.state.store import Store, open_store
@@ -84,7 +85,7 @@ def makers(settings: Settings, store: Store, bootstrap_servers: str) -> Sequence
     """Returns what makes each kind of outlet."""
     means = SinkMeans(
         store,
-        Log(bootstrap_servers, settings.kafka.options),
+        Log(bootstrap_servers, client_options(settings)),
         settings.changes.sinks_keep_seconds,
         Limits.of(settings.verify, store),
     )

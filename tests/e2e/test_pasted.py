@@ -46,6 +46,7 @@ NOT_RUN = {
     "README.md": "a clone and make demo: CI runs make test in a clone; the rest: test_wheel.py",
     "docs/start/install.md": "make setup: CI begins with it; pip install: test_wheel.py",
     "docs/howto/secure.md": "listens on all addresses, which no test may",
+    "docs/howto/secured-kafka.md": "a cluster of the reader's: test_secured.py does its steps",
     "docs/reference/http.md": "a stream without an end: tests/serving/http/test_http.py reads it",
     "docs/howto/changes.md": "a stream without an end: test_changes_http.py reads it",
     "docs/howto/topics.md": "topics of the reader's: test_topics_by_hand.py does its steps",

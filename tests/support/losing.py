@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from kappa.broker.broker import Broker
 from kappa.java.jars import Jars
 from kappa.java.java import Java
-from kappa.log.answers import wait_until
+from kappa.log.access.answers import wait_until
 from kappa.log.client import Log
 from kappa.log.producer import ProducedRecord
 

@@ -30,6 +30,7 @@ from kappa.engine.archive.archive_writer import ArchiveWriter
 from kappa.engine.archive.earlier import Earlier
 from kappa.engine.read.archived import archive_fingerprint
 from kappa.engine.read.source import KafkaAccess, LogSource
+from kappa.log.access.client_options import client_options
 from kappa.log.client import Log
 from kappa.state.lock import Lock
 from kappa.state.offsets import Offsets
@@ -226,10 +227,11 @@ def main(arguments: list[str] | None = None) -> int:
         if not topics:
             return ExitCode.OK
         store = open_store(settings)
-        log = Log(given.bootstrap, settings.kafka.options)
+        kafka = KafkaAccess(given.bootstrap, client_options(settings))
+        log = Log(kafka.bootstrap_servers, kafka.options)
         with (
             Lock(store.path(LOCK), what="the archive"),
-            closing(LogSource(KafkaAccess(given.bootstrap, settings.kafka.options), log)) as source,
+            closing(LogSource(kafka, log)) as source,
         ):
             Archiver(
                 store,

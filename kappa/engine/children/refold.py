@@ -28,6 +28,7 @@ from kappa.engine.read.source import KafkaAccess, LogSource
 from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.session import boot_for, end_process
 from kappa.engine.write.publisher import Publisher
+from kappa.log.access.client_options import client_options
 from kappa.log.client import Log
 from kappa.state.build import read_birth
 from kappa.state.job.cuts import read_cuts
@@ -55,7 +56,7 @@ def refold(
     root = open_store(settings)
     birth = read_birth(root, build)
     cuts = read_cuts(folder)
-    kafka = KafkaAccess(bootstrap_servers, settings.kafka.options)
+    kafka = KafkaAccess(bootstrap_servers, client_options(settings))
     log = Log(kafka.bootstrap_servers, kafka.options)
     # The session's workers import what this process imports, so the snapshot is loaded first.
     pipeline = load_snapshot(root, birth)

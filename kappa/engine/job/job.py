@@ -30,6 +30,7 @@ from kappa.engine.legs.legs import LegKind
 from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.leg_session import LegSession
 from kappa.engine.spark.session import end_process
+from kappa.log.access.client_options import client_options
 from kappa.state.build import folder, read_birth
 from kappa.state.job.beat import Beat
 from kappa.state.job.stopped import put_stopped
@@ -98,7 +99,7 @@ def _left_to_fold(
         return birth.begins.distance(done)
     try:
         return (
-            Log(bootstrap_servers, settings.kafka.options)
+            Log(bootstrap_servers, client_options(settings))
             .end([topic.name for topic in birth.topics])
             .distance(done)
         )
@@ -113,6 +114,8 @@ def main(arguments: list[str] | None = None) -> int:
 
     def work(given: argparse.Namespace) -> ExitCode:
         settings = load_settings(given.project, root=given.root)
+        # A secret that is missing now may be there at the next start: it stops no job for good.
+        client_options(settings)
         run(settings, given.bootstrap, given.build, given.leg, stop, nice=given.nice)
         return ExitCode.OK
 

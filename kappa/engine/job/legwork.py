@@ -26,6 +26,7 @@ from kappa.engine.spark.workers import tell_workers
 from kappa.engine.write.commit import Merging
 from kappa.engine.write.maintenance import Maintenance
 from kappa.engine.write.publisher import Publisher, Stopping
+from kappa.log.access.client_options import client_options
 from kappa.log.client import Log
 from kappa.state.build import Birth, folder, read_birth
 from kappa.state.frontier import Frontiers
@@ -55,7 +56,7 @@ class Legwork:
         self._store = store
         self._settings = settings
         self._build = build
-        self._kafka = KafkaAccess(bootstrap_servers, settings.kafka.options)
+        self._kafka = KafkaAccess(bootstrap_servers, client_options(settings))
         self._leg_session = session
         self._stop = stop
 
@@ -75,7 +76,7 @@ class Legwork:
         )
         # Columns are equal; their order, and what the steps get besides, are the code's own.
         birth = replace(own, tables=code.tables)
-        log = Log(self._kafka.bootstrap_servers, self._settings.kafka.options)
+        log = Log(self._kafka.bootstrap_servers, client_options(self._settings))
         pipeline = load_snapshot(self._store, code)
         source = LogSource(self._kafka, log)
         engine = self._settings.engine

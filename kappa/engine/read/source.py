@@ -10,7 +10,7 @@ https://spark.apache.org/docs/latest/streaming/structured-streaming-kafka-integr
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -18,8 +18,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from kappa.base.errors import Damaged, unreadable
+from kappa.base.errors import Damaged, KappaError, unreadable
 from kappa.engine.decode.raw import RAW_SCHEMA, RawRange, RawRecord, raw_table
+from kappa.log.access.java_options import (
+    ALLOWED_URLS,
+    java_options,
+    named_secrets,
+    secret_variables,
+    token_url,
+)
 from kappa.log.client import Log
 from kappa.log.log_end import witness_of
 from kappa.log.reader import Record
@@ -29,23 +36,15 @@ from kappa.state.witness import Witness, Witnesses
 
 # These make the stream's bounds exact; the user's settings may not change them.
 _EXACT = {"kafka.isolation.level": "read_committed", "failOnDataLoss": "true"}
-# Settings that librdkafka and Kafka's Java client spell differently, with one meaning.
-_JAVA_NAMES = {
-    "ssl.ca.location": "ssl.truststore.location",
-    "ssl.certificate.location": "ssl.keystore.location",
-    "sasl.mechanisms": "sasl.mechanism",
-}
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaAccess:
-    """The address of the log, and the user's settings of its clients.
-
-    They are `[kafka.options]`, in librdkafka's names or in Java's.
-    """
+    """The address of the log, and the options of its clients (`client_options`)."""
 
     bootstrap_servers: str
-    options: Mapping[str, str]
+    # Secrets are among them.
+    options: Mapping[str, str] = field(repr=False)
 
 
 class LogSource:
@@ -161,6 +160,7 @@ def read_tail(
     checkpoint, and names every partition that the topics have now. `at_most` limits the offsets in
     one batch.
     """
+    _lend_secrets(kafka, spark)
     options = {
         **_options(kafka),
         "subscribe": ",".join(sorted(topics)),
@@ -179,34 +179,30 @@ def batch_bounds(checkpoint: Path, batch: int, first: Offsets) -> tuple[Offsets,
     return start, _batch_end(checkpoint, batch)
 
 
-def java_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Translates the user's client settings for Kafka's Java client, from either spelling."""
-    given = {_JAVA_NAMES.get(name, name): value for name, value in options.items()}
-    if "ssl.ca.location" in options:
-        # librdkafka reads PEM files; Java needs a setting for that.
-        given.setdefault("ssl.truststore.type", "PEM")
-    if "ssl.certificate.location" in options:
-        given.setdefault("ssl.keystore.type", "PEM")
-    if "security.protocol" in given:
-        given["security.protocol"] = given["security.protocol"].upper()
-    user, password = given.pop("sasl.username", None), given.pop("sasl.password", None)
-    if user is not None and password is not None:
-        module = (
-            "scram.ScramLoginModule"
-            if given.get("sasl.mechanism", "PLAIN").startswith("SCRAM")
-            else "plain.PlainLoginModule"
-        )
-        given.setdefault(
-            "sasl.jaas.config",
-            f"org.apache.kafka.common.security.{module} required"
-            f" username={_quoted(user)} password={_quoted(password)};",
-        )
-    return given
+def _lend_secrets(kafka: KafkaAccess, spark: SparkSession) -> None:
+    """Makes sure that the JVM has the secrets that options name.
+
+    Raises KappaError if it was started with others.
+    """
+    jvm = spark._jvm  # noqa: SLF001  # PySpark has no other way to it
+    assert jvm is not None, "the session's JVM runs"
+    for name, value in secret_variables(kafka.options).items():
+        if jvm.System.getenv(name) != value:
+            raise KappaError(
+                "a secret of kafka.auth has changed since this job's JVM was started",
+                hint="the job is started again by itself, with the new one",
+            )
+    if token_url(kafka.options):
+        jvm.System.setProperty(ALLOWED_URLS, token_url(kafka.options))
 
 
 def _options(kafka: KafkaAccess) -> dict[str, str]:
-    given = {f"kafka.{name}": value for name, value in java_options(kafka.options).items()}
-    return {**given, "kafka.bootstrap.servers": kafka.bootstrap_servers, **_EXACT}
+    given = named_secrets(java_options(kafka.options))
+    return {
+        **{f"kafka.{name}": value for name, value in given.items()},
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        **_EXACT,
+    }
 
 
 def _batch_end(checkpoint: Path, batch: int) -> Offsets:
@@ -228,7 +224,3 @@ def _batch_end(checkpoint: Path, batch: int) -> Offsets:
             f"the checkpoint's {file} has the version {version}, which this Kappa does not know"
         )
     return Offsets.parse(ends)
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,13 +1,19 @@
-"""The command line of a session's JVM: its program, options and class path."""
+"""The command line of a session's JVM: its program, options and class path; and its secrets."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 
+from kappa.base.errors import SettingsError
+from kappa.base.settings import Settings
 from kappa.engine.spark.cds import spark_archive
 from kappa.java.jars import Jars
 from kappa.java.java import locate_java
+from kappa.log.access.client_options import client_options
+from kappa.log.access.java_options import secret_variables
 
 
 class Profile(StrEnum):
@@ -114,3 +120,11 @@ def command(
         *_SPARKS_OPTIONS,
         "org.apache.spark.api.python.PythonGatewayServer",
     ]
+
+
+def secrets_of(settings: Settings) -> Mapping[str, str]:
+    """Returns the variables by which a JVM has the secrets of the project's cluster."""
+    # A session need not read the log: a secret that is missing is reported by what does.
+    with suppress(SettingsError):
+        return secret_variables(client_options(settings))
+    return {}

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from kappa.base.errors import KappaError
 from kappa.base.process import lower_priority
-from kappa.engine.spark.jvm import Profile, command
+from kappa.engine.spark.jvm import Profile, command, secrets_of
 from kappa.engine.spark.spark_settings import DECODING, spark_settings
 from kappa.java.jars import Jars, ensure_jars
 from kappa.java.java import find_java
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
     from kappa.base.settings import Settings
 
-# Variables of another Spark or Hadoop in the user's environment would change the class path or the
-# settings.
+# Variables of another Spark or Hadoop would change the class path or the settings.
 _FOREIGN = (
     # With it, workers would import PySpark from an archive there, and compile it each time.
     "SPARK_HOME",
@@ -47,11 +46,9 @@ _FOREIGN = (
     "PYSPARK_SUBMIT_ARGS",
     "SPARK_REMOTE",
 )
-
-
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
-# Variables that PySpark sets when a session begins. Until then they have its own defaults: a
-# present session reads them while the next JVM boots.
+# PySpark sets these when a session begins. Until then they have its own defaults: a present session
+# reads them while the next JVM boots.
 _SET_BY_PYSPARK = {
     _PORT: "",
     _SECRET: "",
@@ -168,13 +165,14 @@ def boot(
     worker_memory: str = "4g",
     list_classes: Path | None = None,
     output: int | None = None,
+    secrets: Mapping[str, str] | None = None,
 ) -> Machine:
     """Starts the JVM of this process's session, and does not wait for it.
 
     `memory` is its heap (`2g`), `worker_memory` that of a Python worker; `cores` of 0 are all.
     `local_dir` takes what Spark spills and leaves; it belongs to this process alone. `list_classes`
     is a path for the list of the JVM's classes (only recording.py asks for it). The JVM's output
-    goes to the file `output`, or where this process's own goes.
+    goes to the file `output`, or where this process's own goes. Its environment has `secrets`.
 
     One that was booted ahead for this profile is taken as it is; any other ends when the session of
     this one begins.
@@ -193,6 +191,7 @@ def boot(
     gateway = Path(tempfile.mkdtemp(dir=local_dir / "tmp")) / "gateway"
     environment = {
         **os.environ,
+        **(secrets or {}),
         "PYTHONHASHSEED": "0",
         DECODING: "" if profile is Profile.TAIL else "1",
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(gateway),
@@ -231,6 +230,7 @@ def boot_for(
         cores=settings.engine.cores,
         worker_memory=settings.engine.worker_memory,
         output=output,
+        secrets=secrets_of(settings),
     )
 
 

@@ -16,8 +16,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as KafkaProducer
 
-from kappa.log.answers import AWAY, NOT_YET, making
-from kappa.log.consumers import Options
+from kappa.log.access.answers import AWAY, NOT_YET, Options, making
 from kappa.log.producer import EXACT, ProducedRecord
 
 _POLL_SECONDS = 0.1

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from kappa.base.section.collect import CollectSettings
 from kappa.base.units import parse_memory
-from kappa.log.consumers import Options
+from kappa.log.access.answers import Options
 from kappa.log.live.live_producer import LiveProducer, SentRecords
 from kappa.log.producer import ProducedRecord
 from serving.http.problem import HttpError

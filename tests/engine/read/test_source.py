@@ -14,8 +14,8 @@ from kappa.engine.read.source import (
     LogSource,
     _options,
     batch_bounds,
-    java_options,
 )
+from kappa.log.access.java_options import java_options
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 

@@ -1,0 +1,1 @@
+"""Compiled code: `loops` has loops over all records, compiled by Numba."""

@@ -1,0 +1,84 @@
+"""Rules (ACLs) of a cluster: the ones that a client needs, and the sentence for a missing one.
+
+Source: https://kafka.apache.org/documentation/#operations_resources_and_protocols. Pure.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kappa.base.errors import KappaError
+
+# The group of every consumer. Nothing is committed under it, but a broker is asked for its place.
+READERS = "kappa-reads"
+
+
+class AclKind(StrEnum):
+    """The kind of a resource that rules are about."""
+
+    TOPIC = "topic"
+    GROUP = "group"
+    TRANSACTIONAL_ID = "transactional-id"
+
+
+# Kafka's codes of refusals.
+_KINDS = {
+    29: AclKind.TOPIC,
+    30: AclKind.GROUP,
+    # An exact producer may not begin: it may write to no topic at all.
+    31: AclKind.TOPIC,
+    53: AclKind.TRANSACTIONAL_ID,
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Acl:
+    """A rule that allows one operation on one resource; names are Kafka's."""
+
+    kind: AclKind
+    name: str
+    operation: str
+
+    def typed(self, servers: str, principal: str) -> str:
+        """Returns the command that adds the rule."""
+        return shlex.join(
+            (
+                *("kafka-acls.sh", "--bootstrap-server", servers, "--add"),
+                *("--allow-principal", principal or "User:NAME"),
+                *("--operation", self.operation, f"--{self.kind}", self.name),
+            )
+        )
+
+
+class AclMissing(KappaError):
+    """An operation that no rule of the cluster allows to this client."""
+
+
+def topic(name: str, operation: str) -> Acl:
+    """Returns the rule for an operation on a topic."""
+    return Acl(AclKind.TOPIC, name, operation)
+
+
+def sink_id(of: str) -> str:
+    """Returns the transactional id of a sink's topic, which is its group's name too."""
+    return f"kappa-sink-{of}"
+
+
+READERS_GROUP = Acl(AclKind.GROUP, READERS, "Describe")
+
+
+def missing_of(code: int, *needed: Acl) -> Acl | None:
+    """Returns the rule that is missing by a broker's code, of those that were needed."""
+    kind = _KINDS.get(code)
+    return next((each for each in (*needed, READERS_GROUP) if each.kind is kind), None)
+
+
+def acl_missing(acl: Acl, servers: str, principal: str) -> AclMissing:
+    """Returns the error that a rule is missing; the principal is empty if it is not known."""
+    return AclMissing(
+        f"the cluster at {servers} does not allow {principal or 'this client'} the operation "
+        f"{acl.operation} on {acl.kind} {acl.name}",
+        hint=f"{acl.typed(servers, principal)} (kappa doctor --acls lists all that is needed)",
+    )

@@ -1,0 +1,98 @@
+"""A client's options for Kafka's Java client, from either spelling.
+
+Spark keeps options in plans, and shows them. So secrets are no options: the JVM has them in its
+environment, and the options name its variables (Kafka's EnvVarConfigProvider).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+_PROVIDER = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
+_MODULES = "org.apache.kafka.common.security"
+# Settings that librdkafka and Kafka's Java client spell differently, with one meaning.
+_JAVA_NAMES = {
+    "ssl.ca.location": "ssl.truststore.location",
+    "sasl.mechanisms": "sasl.mechanism",
+}
+_TOKENS = "sasl.oauthbearer."
+_SECRETS = {
+    "sasl.jaas.config": "KAPPA_KAFKA_LOGIN",
+    "ssl.keystore.key": "KAPPA_KAFKA_KEY",
+    "ssl.key.password": "KAPPA_KAFKA_KEY_PASSWORD",
+    "ssl.keystore.password": "KAPPA_KAFKA_STORE_PASSWORD",
+    "ssl.truststore.password": "KAPPA_KAFKA_TRUST_PASSWORD",
+}
+# Java asks no other URL for tokens than the ones that this property of the JVM names.
+ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
+
+
+def java_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Translates a client's options; secrets are in place."""
+    given = {_JAVA_NAMES.get(name, name): value for name, value in options.items()}
+    if "ssl.ca.location" in options:
+        # librdkafka reads PEM files; Java needs a setting for that.
+        given.setdefault("ssl.truststore.type", "PEM")
+    certificate, key = given.pop("ssl.certificate.location", ""), given.pop("ssl.key.location", "")
+    if certificate and key:
+        # One file with both would be a second copy of the key.
+        given["ssl.keystore.type"] = "PEM"
+        given["ssl.keystore.certificate.chain"] = Path(certificate).read_text(encoding="utf-8")
+        given["ssl.keystore.key"] = Path(key).read_text(encoding="utf-8")
+    elif certificate:
+        given.setdefault("ssl.keystore.type", "PEM")
+        given.setdefault("ssl.keystore.location", certificate)
+    if "security.protocol" in given:
+        given["security.protocol"] = given["security.protocol"].upper()
+    user, password = given.pop("sasl.username", None), given.pop("sasl.password", None)
+    if user is not None and password is not None:
+        is_scram = given.get("sasl.mechanism", "PLAIN").startswith("SCRAM")
+        module = "scram.ScramLoginModule" if is_scram else "plain.PlainLoginModule"
+        given.setdefault("sasl.jaas.config", _login(module, username=user, password=password))
+    if given.pop(f"{_TOKENS}method", "") == "oidc":
+        names = {"clientId": "client.id", "clientSecret": "client.secret", "scope": "scope"}
+        asked = {ours: given.pop(_TOKENS + name, "") for ours, name in names.items()}
+        given.setdefault(
+            "sasl.jaas.config",
+            _login(
+                "oauthbearer.OAuthBearerLoginModule",
+                **{name: value for name, value in asked.items() if value},
+            ),
+        )
+        given.setdefault(
+            "sasl.login.callback.handler.class",
+            f"{_MODULES}.oauthbearer.OAuthBearerLoginCallbackHandler",
+        )
+    return given
+
+
+def token_url(options: Mapping[str, str]) -> str:
+    """Returns where a client gets its tokens; empty if it needs none."""
+    return options.get(f"{_TOKENS}token.endpoint.url", "")
+
+
+def named_secrets(options: Mapping[str, str]) -> dict[str, str]:
+    """Returns the Java client's options with names of variables in place of its secrets."""
+    named = {
+        name: f"${{env:{_SECRETS[name]}}}" if name in _SECRETS else value
+        for name, value in options.items()
+    }
+    if named != options:
+        named |= {"config.providers": "env", "config.providers.env.class": _PROVIDER}
+    return named
+
+
+def secret_variables(options: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variables that a JVM has to have for a client of these options."""
+    found = java_options(options)
+    return {_SECRETS[name]: value for name, value in found.items() if name in _SECRETS}
+
+
+def _login(module: str, **options: str) -> str:
+    given = " ".join(f"{name}={_quoted(value)}" for name, value in options.items())
+    return f"{_MODULES}.{module} required {given};"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,107 @@
+"""What a listener is, asked by a connection of our own: librdkafka's errors do not tell it.
+
+It is asked only when no answer comes. Nothing is sent but the beginning of TLS.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from contextlib import suppress
+
+_SECONDS = 3.0
+# OpenSSL's codes (x509_vfy.h).
+_NOT_YET_VALID, _EXPIRED, _OTHER_HOST, _OTHER_IP = 9, 10, 62, 64
+
+
+def why_not_in(servers: str, options: dict[str, str]) -> str:
+    """Explains why clients of these options do not get in; empty if it cannot be seen.
+
+    Only the first server that takes a connection is asked.
+    """
+    wants_tls = "SSL" in options.get("security.protocol", "PLAINTEXT").upper()
+    for server in servers.split(","):
+        host, _, port = server.strip().rpartition(":")
+        host = host.rpartition("://")[2].strip("[]")
+        if not port.isdigit() or not _accepts(host, int(port)):
+            continue
+        has_tls = _has_tls(host, int(port))
+        if has_tls is not True:
+            wrong = wants_tls and has_tls is False
+            return f"{server} speaks no TLS, and kafka.auth wants it" if wrong else ""
+        if not wants_tls:
+            return f"{server} speaks TLS alone, and this client is to talk without"
+        return _distrusted(host, int(port), options, server)
+    return ""
+
+
+def _accepts(host: str, port: int) -> bool:
+    with suppress(OSError), socket.create_connection((host, port), _SECONDS):
+        return True
+    return False
+
+
+def _has_tls(host: str, port: int) -> bool | None:
+    """Returns whether a listener speaks TLS, and None if it speaks not at all."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        with (
+            socket.create_connection((host, port), _SECONDS) as plain,
+            context.wrap_socket(plain, server_hostname=host),
+        ):
+            return True
+    except ssl.SSLError as error:
+        # An alert is an answer by TLS: such a server wants more of it than we offer.
+        return "ALERT" in (error.reason or "")
+    except TimeoutError:
+        return None
+    except OSError:
+        return False
+
+
+def _distrusted(host: str, port: int, options: dict[str, str], server: str) -> str:
+    """Explains why a listener's certificate, or ours, is not taken; empty if both are."""
+    ca, own = options.get("ssl.ca.location"), options.get("ssl.certificate.location")
+    try:
+        context = ssl.create_default_context(cafile=ca)
+        # librdkafka and Java take an authority's certificate that is in the file for one.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        if options.get("ssl.endpoint.identification.algorithm", "https").lower() == "none":
+            context.check_hostname = False
+        if own:
+            # Without one, Python would ask for it at the terminal.
+            password = options.get("ssl.key.password", "")
+            context.load_cert_chain(own, options.get("ssl.key.location"), password)
+    except (OSError, ValueError):
+        return f"the certificate {own} and its key do not belong together" if own else ""
+    try:
+        with (
+            socket.create_connection((host, port), _SECONDS) as plain,
+            context.wrap_socket(plain, server_hostname=host) as wrapped,
+        ):
+            # A server of TLS 1.3 refuses a client's certificate after the handshake.
+            wrapped.settimeout(_SECONDS / 3)
+            with suppress(TimeoutError):
+                wrapped.read(1)
+            return ""
+    except ssl.SSLCertVerificationError as error:
+        return {
+            _EXPIRED: f"the certificate of {server} has expired",
+            _NOT_YET_VALID: f"the certificate of {server} is not valid yet",
+            _OTHER_HOST: f"the certificate of {server} is for another name",
+            _OTHER_IP: f"the certificate of {server} is for another address",
+        }.get(
+            error.verify_code,
+            f"the certificate of {server} is of no authority in "
+            f"{ca or 'the list of the system: name yours in kafka.auth.ca'}",
+        )
+    except ssl.SSLError as error:
+        if "ALERT" not in (error.reason or ""):
+            return ""
+        if own:
+            return f"{server} refuses the certificate {own}"
+        return f"{server} wants a certificate of the client: kafka.auth.certificate and key"
+    except OSError:
+        return ""

@@ -1,0 +1,234 @@
+"""A platform on a secured cluster: with exactly its rules it works, and its secret is nowhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from e2e_shop import LEAN_1, order, without_returns
+from secured import SecuredBroker
+from sinking import rows_of_topic, served_records
+from testbed import Said, Testbed
+
+from replay.status.running import served_at
+
+pytestmark = [pytest.mark.jvm, pytest.mark.timeout(1500)]
+
+USER = "kappa-app"
+# What is rendered with escapes has this part as it is.
+CANARY = "c4nary7f3e"
+PASSWORD = f'{CANARY}"\\$ é'
+SHOP = LEAN_1.replace("import Table,", "import Alert, Sink, Table,").replace(
+    '        Table("order_log"),\n',
+    '        Table("order_log"),\n        Sink("customers", of="by_customer"),\n'
+    '        Alert("busy", of="by_customer", to="page", where="orders > 10"),\n',
+)
+PAGES = (
+    *("/", "/tables", "/tables/shop/by_customer", "/alerts", "/topics", "/topics/orders"),
+    *("/rejects", "/history", "/rollouts/1", "/metrics", "/openapi.json", "/healthz"),
+    *(
+        f"/api/v1/{name}"
+        for name in ("builds", "pipelines", "rollouts", "history", "tables", "topics", "sinks")
+    ),
+)
+COMMANDS = (
+    *("status", "status -o json", "history", "history -o json", "show 1", "topics list"),
+    *("plan", "validate", "tables", "sinks -o json", "alerts list", "archive status"),
+    *("logs shop", "logs courier", "logs supervisor", "doctor", "doctor --acls -o json"),
+    *("doctor --acls --script", "query --sql x", "produce nothing -", "plan nothing", "prove shop"),
+)
+
+
+@contextmanager
+def secured_shop(folder: Path, broker: SecuredBroker, user: str, auth: str) -> Iterator[Testbed]:
+    """Makes a project of a user of the cluster; it is not up yet."""
+    settings = (
+        f'[kafka]\nbootstrap_servers = "{broker.at("sasl")}"\n'
+        f'[kafka.auth]\nmechanism = "SCRAM-SHA-512"\nuser = "{user}"\n'
+        f'ca = "{broker.authority.ca}"\n{auth}\n'
+    )
+    bed = Testbed(folder / "shop", settings, listen="127.0.0.1:0")
+    bed.declare("shop", SHOP)
+    try:
+        yield bed
+    finally:
+        bed.kappa("down")
+        bed.ensure_gone()
+
+
+def rules_of(bed: Testbed) -> list[tuple[str, str, str]]:
+    """Returns exactly the rules that the project needs, as the doctor prints them."""
+    return [
+        (each["kind"], each["name"], each["operation"])
+        for each in bed.must("doctor", "--acls", "-o", "json").json()
+    ]
+
+
+def ensure_sent(bed: Testbed, broker: SecuredBroker) -> None:
+    """Waits until what is served is all of the log, and the sink's topic what is served."""
+    bed.wait_until_folded("shop", broker.log.end(["orders"]))
+    bed.wait(
+        lambda: rows_of_topic(broker.log, "customers") == served_records(bed.store, "by_customer"),
+        "the sink",
+    )
+
+
+def produce(broker: SecuredBroker, start: int, end: int) -> None:
+    broker.log.produce((order(number) for number in range(start, end)), "orders")
+
+
+def found_in(folders: Sequence[Path]) -> list[str]:
+    """Lists the files, and the command lines of all processes, that have the canary."""
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    files += Path("/proc").glob("[0-9]*/cmdline")
+    found = []
+    for file in files:
+        try:
+            if CANARY.encode() in file.read_bytes():
+                found.append(str(file))
+        except OSError:
+            # It is gone by now.
+            continue
+    return found
+
+
+def pages(bed: Testbed) -> str:
+    """Returns all pages and documents that are served, as one text."""
+    url = served_at(bed.store)
+    texts = []
+    for page in PAGES:
+        try:
+            with urllib.request.urlopen(f"{url}{page}", timeout=60) as answer:
+                texts.append(answer.read().decode())
+        except urllib.error.HTTPError as error:
+            texts.append(error.read().decode())
+    return "\n".join(texts)
+
+
+def test_with_exactly_its_rules_a_pipeline_works_and_its_password_is_nowhere(
+    tmp_path: Path, secured: SecuredBroker
+) -> None:
+    secured.add_user(USER, PASSWORD)
+    with secured_shop(tmp_path, secured, USER, "") as bed:
+        assert "KAPPA__KAFKA__AUTH__PASSWORD" in bed.kappa("up", "-d").err
+        bed.environment["KAPPA__KAFKA__AUTH__PASSWORD"] = PASSWORD
+        secured.allow(USER, rules_of(bed))
+        folders = (bed.folder, bed.store.folder)
+
+        bed.must("up", "-d")
+        bed.must("topics", "create")
+        lines = "".join(f"{(order(number).value or b'').decode()}\n" for number in range(100))
+        said: list[Said] = [bed.must("produce", "orders", "-", given=lines)]
+        produce(secured, 100, 300)
+        said.append(bed.must("deploy", "--yes"))
+        ensure_sent(bed, secured)
+        assert bed.rows("select count(*) as n from order_log")[0]["n"] == 300
+        assert found_in(folders) == []
+
+        # A replay, beside a tail that has Spark's own client of Kafka; then a promote.
+        bed.declare("shop", without_returns(SHOP))
+        said.append(bed.must("stage", "shop", "--yes"))
+        produce(secured, 300, 400)
+        said.append(bed.must("wait", "shop"))
+        assert found_in(folders) == []
+        said.append(bed.must("promote", "shop", "--yes"))
+        produce(secured, 400, 500)
+        ensure_sent(bed, secured)
+        assert bed.rows("select count(*) as n from order_log")[0]["n"] == 500
+        assert any("busy" in line for line in bed.must("alerts", "list").out.splitlines())
+
+        said += [bed.kappa(*line.split(), given="{}") for line in COMMANDS]
+        wrong = bed.kappa("topics", "list", KAPPA__KAFKA__AUTH__PASSWORD=f"{CANARY}x")
+        assert wrong.code == 1
+        assert f"user {USER} is not let in" in wrong.err
+        assert wrong.err.count("\n") <= 2
+        said.append(wrong)
+        assert [each for each in said if CANARY in each.out + each.err] == []
+        assert CANARY not in pages(bed)
+        bed.must("down")
+        assert found_in(folders) == []
+
+
+def test_a_rule_that_is_taken_away_is_named_by_what_misses_it(
+    tmp_path: Path, secured: SecuredBroker
+) -> None:
+    user = "less-and-less"
+    secured.add_user(user, PASSWORD)
+    password = tmp_path / "password"
+    password.write_text(f"{PASSWORD}\n")
+    with secured_shop(tmp_path, secured, user, f'password_file = "{password}"') as bed:
+        rules = rules_of(bed)
+        secured.allow(user, rules)
+        bed.must("up", "-d")
+        bed.must("topics", "create")
+        produce(secured, 0, 50)
+        bed.must("deploy", "--yes")
+        ensure_sent(bed, secured)
+
+        def refused(*arguments: str, given: str | None = None) -> str:
+            said = bed.kappa(*arguments, given=given)
+            assert said.code == 1, said
+            return said.err
+
+        def sentence(operation: str, kind: str, name: str) -> str:
+            return f"not allow User:{user} the operation {operation} on {kind} {name}"
+
+        def without(operation: str, kind: str, name: str) -> tuple[str, str, str]:
+            rule = (kind, name, operation)
+            assert rule in rules
+            secured.forbid(user, [rule])
+            return rule
+
+        rule = without("Write", "topic", "orders")
+        line = (order(1).value or b"").decode()
+        err = refused("produce", "orders", "-", given=f"{line}\n")
+        assert sentence("Write", "topic", "orders") in err
+        assert "kafka-acls.sh" in err
+        secured.allow(user, [rule])
+
+        rule = without("Create", "topic", "orders")
+        assert sentence("Create", "topic", "orders") in refused("topics", "create")
+        secured.allow(user, [rule])
+
+        # The courier begins anew for each.
+        for operation, kind, name in (
+            ("Write", "topic", "customers"),
+            ("Read", "topic", "customers"),
+            ("DescribeConfigs", "topic", "customers"),
+            ("Read", "group", "kappa-sink-customers"),
+            ("Write", "transactional-id", "kappa-sink-customers"),
+        ):
+            rule = without(operation, kind, name)
+            for pid in bed.pids("serving.courier.courier"):
+                os.kill(pid, signal.SIGKILL)
+            produce(secured, 50, 51)
+            missed = sentence(operation, kind, name)
+            bed.wait(lambda missed=missed: missed in bed.must("sinks", "-o", "json").out, missed)
+            secured.allow(user, [rule])
+        ensure_sent(bed, secured)
+
+        # A plan reads the topic, and so do jobs, by a group that they ask for.
+        for operation, kind, name in (
+            ("Read", "topic", "orders"),
+            ("Describe", "group", "kappa-reads"),
+        ):
+            rule = without(operation, kind, name)
+            secured.allow(user, [("topic", "orders", "Describe")])
+            missed = sentence(operation, kind, name)
+            assert missed in refused("replay", "shop", "--yes")
+            if kind == "topic":
+                produce(secured, 51, 52)
+                bed.wait(lambda missed=missed: missed in bed.logs(), missed)
+            secured.allow(user, [rule])
+        ensure_sent(bed, secured)
+        without("Read", "topic", "orders")
+        secured.forbid(user, [("topic", "orders", each) for each in ("Describe", "Write")])
+        assert sentence("Describe", "topic", "orders") in refused("plan")
+        assert json.loads(bed.must("status", "-o", "json").out)

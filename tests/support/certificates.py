@@ -1,0 +1,57 @@
+"""Certificates of a test's own, made by openssl: authorities, servers, clients, one too old."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+_ANY_NAME = (
+    "[ca]\ndefault_ca=own\n[own]\ndatabase=index\nserial=serial\ndefault_md=sha256\n"
+    "policy=any\nnew_certs_dir=.\ncopy_extensions=copy\nunique_subject=no\n"
+    "[any]\ncommonName=supplied\n"
+)
+
+
+class Authority:
+    """A certificate authority in a folder of its own; `ca` is its certificate."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        self.folder = folder
+        (folder / "openssl.cnf").write_text(_ANY_NAME)
+        (folder / "index").touch()
+        (folder / "serial").write_text("01\n")
+        self.ca = folder / "ca.pem"
+        self._openssl(
+            *("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
+            *("-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=test authority"),
+        )
+
+    def issue(self, name: str, *, expired: bool = False) -> tuple[Path, Path]:
+        """Makes a certificate for 127.0.0.1, and its key (PKCS#8). Returns their files."""
+        self._openssl(
+            *("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}"),
+            *("-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"),
+            *("-keyout", f"{name}.key", "-out", f"{name}.csr"),
+        )
+        span = ("200101000000Z", "200201000000Z") if expired else ("200101000000Z", "490101000000Z")
+        self._openssl(
+            *("ca", "-batch", "-notext", "-config", "openssl.cnf", "-cert", "ca.pem"),
+            *("-keyfile", "ca.key", "-in", f"{name}.csr", "-out", f"{name}.pem"),
+            *("-startdate", span[0], "-enddate", span[1]),
+        )
+        return self.folder / f"{name}.pem", self.folder / f"{name}.key"
+
+    def store(self, name: str, *, expired: bool = False) -> Path:
+        """Makes a certificate, its key and the authority in one file, as a broker reads them."""
+        certificate, key = self.issue(name, expired=expired)
+        store = self.folder / f"{name}.store.pem"
+        store.write_text(
+            key.read_text() + certificate.read_text() + self.ca.read_text(), encoding="utf-8"
+        )
+        return store
+
+    def _openssl(self, *arguments: str) -> None:
+        subprocess.run(
+            ["openssl", *arguments], cwd=self.folder, check=True, capture_output=True, text=True
+        )
