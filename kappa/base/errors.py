@@ -10,6 +10,7 @@
     ├── ConsentNeeded           7  a question was due, without a terminal to ask it on
     ├── Unreachable             1  broker or supervisor cannot be reached
     │   └── AccessRefused       1  the cluster does not let this client in, or is not trusted
+    ├── AclMissing              1  no rule of the Kafka cluster allows an operation
     ├── NotProvable             1  the log, the code or the rules are no longer those of the build
     └── Broken                  1  a law is broken: the job stops before it writes anything wrong
         └── Damaged             1  a stored record or file differs from the written one
@@ -101,6 +102,10 @@ class Unreachable(KappaError):
 
 class AccessRefused(Unreachable):
     """A Kafka cluster that does not let this client in, or that the client does not trust."""
+
+
+class AclMissing(KappaError):
+    """An operation that no rule of the Kafka cluster allows to this client."""
 
 
 class NotProvable(KappaError):

@@ -111,6 +111,7 @@ class Producer:
                 # as failed, which ends this loop too.
                 self._serve(0.1)
                 self._answers.look()
+                self._raise_failure()
             except KafkaException as error:
                 self._raise_missing(error.args[0], topic)
                 raise KappaError(
@@ -121,6 +122,7 @@ class Producer:
                 break
         self._sent += 1
         self._serve(0)
+        self._raise_failure()
 
     def flush(self) -> Acknowledged:
         """Waits until all records sent are acknowledged. Raises if any of them is not."""
@@ -128,6 +130,7 @@ class Producer:
         while (left := len(self._kafka)) and time.monotonic() < deadline:
             self._serve(_LOOK_SECONDS)
             self._answers.look()
+        self._raise_failure()
         if left:
             raise Unreachable(
                 f"{left} of {self._sent} records were not acknowledged in time by "
@@ -170,7 +173,7 @@ class Producer:
         parts[partition] = max(parts.get(partition, 0), message.offset() + 1)
 
     def _serve(self, seconds: float) -> None:
-        """Takes acknowledgements and errors. Raises the first error."""
+        """Takes acknowledgements and errors. Raises an error that ends the producer."""
         try:
             self._kafka.poll(seconds)
         except (KafkaException, SystemError) as error:
@@ -180,7 +183,6 @@ class Producer:
                 raise
             self._raise_missing(cause.args[0], self._topic)
             self._answers.refuse(cause, "records could not be delivered")
-        self._raise_failure()
 
     def _raise_missing(self, error: KafkaError, name: str) -> None:
         missing = missing_of(error.code(), acl(name, "Write"))

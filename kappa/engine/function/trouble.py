@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from kappa.base import errors
-from kappa.base.errors import Broken, KappaError, Unreachable
+from kappa.base.errors import AccessRefused, AclMissing, Broken, KappaError, Unreachable
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.function.failure import explained, hoarded
 
@@ -53,6 +53,16 @@ def translated(error: PySparkException | Py4JError, pipeline: Pipeline) -> Kappa
         return Broken(
             f"the log no longer has what pipeline {pipeline.name} was about to read: {first}",
             hint=f"see kappa topics list; kappa replay {pipeline.name} begins at what is there",
+        )
+    if "org.apache.kafka" in text and "AuthorizationException" in text:
+        return AclMissing(
+            f"the Kafka cluster does not allow what Spark asks: {first}",
+            hint="kappa doctor --acls lists the rules that are needed",
+        )
+    if "org.apache.kafka" in text and "AuthenticationException" in text:
+        return AccessRefused(
+            f"the Kafka cluster does not let Spark in: {first}",
+            hint="see [kafka.auth] in kappa.toml; the job is started again by itself",
         )
     if "kafka" in text.lower() and any(word in text for word in _AWAY):
         return Unreachable(

@@ -9,7 +9,7 @@ import shlex
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kappa.base.errors import KappaError
+from kappa.base.errors import AclMissing
 
 # The group of every consumer. Nothing is committed under it, but a broker is asked for its place.
 READERS = "kappa-reads"
@@ -52,10 +52,6 @@ class Acl:
         )
 
 
-class AclMissing(KappaError):
-    """An operation that no rule of the cluster allows to this client."""
-
-
 def topic(name: str, operation: str) -> Acl:
     """Returns the rule for an operation on a topic."""
     return Acl(AclKind.TOPIC, name, operation)
@@ -80,5 +76,6 @@ def acl_missing(acl: Acl, servers: str, principal: str) -> AclMissing:
     return AclMissing(
         f"the cluster at {servers} does not allow {principal or 'this client'} the operation "
         f"{acl.operation} on {acl.kind} {acl.name}",
-        hint=f"{acl.typed(servers, principal)} (kappa doctor --acls lists all that is needed)",
+        # An error of a worker is read again from its text, whose hint has no brackets.
+        hint=f"{acl.typed(servers, principal)}; kappa doctor --acls lists all that is needed",
     )

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from kappa.base.errors import Broken, KappaError, Unreachable
+from kappa.base.errors import AccessRefused, AclMissing, Broken, KappaError, Unreachable
 from kappa.engine.function.trouble import translated
 from kappa.log.client import Log
 
@@ -40,8 +41,8 @@ def of_broker(code: int) -> Any:
         (KafkaError._ALL_BROKERS_DOWN, Unreachable, "no Kafka broker answers at localhost:1"),
         (
             KafkaError.TOPIC_AUTHORIZATION_FAILED,
-            KappaError,
-            "t partition 0 could not be read: .*authorization failed",
+            AclMissing,
+            "localhost:1 does not allow this client the operation Read on topic t",
         ),
     ],
 )
@@ -55,3 +56,20 @@ def test_what_the_reader_says_in_a_worker_is_said_by_the_job(
     told = translated(told_by_worker(raised.value), pipeline)
 
     assert (type(told), told.message, told.hint) == (kind, raised.value.message, raised.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("errors.TopicAuthorizationException: Not authorized to access topics: [t]", AclMissing),
+        ("errors.SaslAuthenticationException: invalid credentials", AccessRefused),
+        ("errors.SslAuthenticationException: SSL handshake failed", AccessRefused),
+    ],
+)
+def test_what_sparks_own_client_is_refused_is_told(text: str, kind: type[KappaError]) -> None:
+    pipeline: Any = SimpleNamespace(name="p", source="/x/p.py")
+    error = Py4JError(f"An error occurred while calling o1.x.\n: org.apache.kafka.common.{text}")
+
+    told = translated(error, pipeline)
+
+    assert (type(told), text.partition(": ")[2] in told.message) == (kind, True)

@@ -12,9 +12,8 @@ from certificates import Authority
 from identity_provider import CLIENT, CLIENT_SECRET
 from secured import SecuredBroker
 
-from kappa.base.errors import AccessRefused, KappaError
+from kappa.base.errors import AccessRefused, AclMissing, KappaError
 from kappa.declare.topic import Topic
-from kappa.log.access.acl import AclMissing
 from kappa.log.client import Log
 from kappa.log.producer import ProducedRecord
 
