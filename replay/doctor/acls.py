@@ -1,4 +1,4 @@
-"""The least rules (ACLs) that a project needs of its cluster, each with what it is for. Pure."""
+"""The least rules (ACLs) that a project needs of its cluster, and their uses. Pure."""
 
 from __future__ import annotations
 

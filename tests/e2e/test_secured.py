@@ -1,4 +1,4 @@
-"""A platform on a secured cluster: with exactly its rules it works, and its secret is nowhere."""
+"""A platform on a secured cluster: it works with exactly its rules, and shows no secret."""
 
 from __future__ import annotations
 

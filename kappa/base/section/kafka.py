@@ -1,4 +1,4 @@
-"""`[kafka]` and `[kafka.auth]`: which cluster, and how its clients show who they are. Values.
+"""`[kafka]` and `[kafka.auth]`: the cluster, and how clients get into it. Values.
 
 A secret is given by the environment or a file of its own, and never in kappa.toml: that one is
 copied with the project, into images and histories.

@@ -1,4 +1,4 @@
-"""Rules (ACLs) of a cluster: the ones that a client needs, and the sentence for a missing one.
+"""Rules (ACLs) of a cluster: those that a client needs, and the error of a missing one.
 
 Source: https://kafka.apache.org/documentation/#operations_resources_and_protocols. Pure.
 """

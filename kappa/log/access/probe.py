@@ -1,4 +1,4 @@
-"""What a listener is, asked by a connection of our own: librdkafka's errors do not tell it.
+"""A look at a listener by a connection of our own: librdkafka's errors do not tell enough.
 
 It is asked only when no answer comes. Nothing is sent but the beginning of TLS.
 """

@@ -1,4 +1,4 @@
-"""A secured cluster at the level of its clients: who gets in, and one sentence for who does not."""
+"""Clients of a secured cluster: some get in, and each other one gets a sentence."""
 
 from __future__ import annotations
 
