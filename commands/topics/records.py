@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _NEWEST = 10
 
 
-class Lines(StrEnum):
+class SeenAs(StrEnum):
     """The lines that records are printed as."""
 
     TEXT = "text"
@@ -77,7 +77,7 @@ def tail(
             help="records whose event has this value; again for more",
         ),
     ] = None,
-    output: Annotated[Lines, typer.Option("-o", "--output", help="what is printed")] = Lines.TEXT,
+    output: Annotated[SeenAs, typer.Option("-o", "--output", help="what is printed")] = SeenAs.TEXT,
 ) -> None:
     """Show records of a topic, decoded as it is declared; an invalid one with its reason.
 
@@ -89,7 +89,7 @@ def tail(
     here = here_of(context)
     log, declared = here.log(), here.topics.get(topic)
     decode, is_wanted = decoder_of(declared), filter_of(key, where or (), declared)
-    shown = seen_line if output is Lines.JSONL else seen_text
+    shown = seen_line if output is SeenAs.JSONL else seen_text
 
     def end_now() -> Offsets:
         return of_partitions(topic, log.end([topic]), partitions or ())

@@ -4,8 +4,8 @@ It imports no room but its own, and knows nothing of topics, builds or tables. R
 order:
 
     errors      the tree of errors, and the exit codes
-    settings    kappa.toml, environment and flags; `sections` has each setting; `section` is a room
-                of what sections are made of, and of the larger ones
+    settings    kappa.toml, environment and flags; `sections` has each setting, `kafka_settings`
+                those of the cluster; `section` is a room of what sections are made of
     process     child processes that end with their parent
     scratch     folders of one process, deleted with it or after it; the cache of a user
     program     the options, errors and exit code of a child's program; modes of its files

@@ -17,8 +17,8 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from kappa.base.errors import SettingsError
+from kappa.base.kafka_settings import KafkaSettings, refuse_secrets
 from kappa.base.section.collect import CollectSettings
-from kappa.base.section.kafka import KafkaSettings, refuse_secrets
 from kappa.base.section.section import SECRET, Section, Size, description, is_secret
 from kappa.base.sections import (
     AlertSettings,
