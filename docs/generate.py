@@ -77,9 +77,10 @@ def entries() -> dict[str, dict[str, Any]]:
     """Returns what the page of declarations lists: for each title, names and what they name."""
     first = ["Topic", "Table", "View", "pipeline", "ordered", "Sink", "Alert"]
     windows = ["tumble", "hop", "session"]
-    values = {*first, *windows, "Fold", "Ordered", "Pipeline"}
+    formats = ["Csv", "Text"]
+    values = {*first, *windows, *formats, "Fold", "Ordered", "Pipeline"}
     folds = [name for name in kappa.__all__ if name not in values]
-    named = {"Declarations": first, "Folds": folds, "Windows": windows}
+    named = {"Declarations": first, "Formats": formats, "Folds": folds, "Windows": windows}
     testing = {
         each.__name__: each for each in (tables_of, law_of_slices, law_of_views, some_events, Event)
     }

@@ -6,6 +6,7 @@ The rooms, in the order to read them in; each may import only those before it
     base      errors, settings, processes, and what else every room uses
     values    types and values, and how they are read or refused
     java      Java on this machine, and the jars of the broker and of Spark
+    formats   formats of records: bytes to the fields of an event
     declare   what a user writes: topics, tables, pipelines
     records   valid records
     folds     one class per fold, with all its meanings
@@ -45,14 +46,18 @@ from kappa.folds.kinds.set import set_
 from kappa.folds.kinds.sketches import hll, theta
 from kappa.folds.kinds.sum import sum_
 from kappa.folds.kinds.top import top_k
+from kappa.formats.csv_events import Csv
+from kappa.formats.text_events import Text
 
 __all__ = [
     "Alert",
+    "Csv",
     "Fold",
     "Ordered",
     "Pipeline",
     "Sink",
     "Table",
+    "Text",
     "Topic",
     "View",
     "and_",

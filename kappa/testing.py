@@ -29,7 +29,7 @@ from kappa.declare.pipeline import Pipeline
 from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
 from kappa.engine.children.served_rows import served_rows
 from kappa.engine.children.slicings import LawBroken, hold_to_law, hold_views_to_law
-from kappa.engine.children.some_events import Event, encoded, event_of, some_events
+from kappa.engine.children.some_events import Event, encoded, event_of, sent, some_events
 from kappa.views.changes import SEVERAL_ROWS
 
 __all__ = ["Event", "LawBroken", "law_of_slices", "law_of_views", "some_events", "tables_of"]
@@ -171,11 +171,12 @@ def _log(pipeline: Pipeline, events: Events) -> MemoryLog:
                 f"pipeline {pipeline.name} reads no topic {name}",
                 hint=f"it reads {', '.join(topics)}",
             )
-        for event in (event_of(topics[name], each) for each in found):
+        topic = topics[name]
+        for event in (event_of(topic, each) for each in found):
             log.add(
                 name,
                 event.partition,
-                encoded(event.value),
+                sent(topic, event),
                 key=encoded(event.key),
                 ms=event.timestamp_ms,
                 headers=event.headers,

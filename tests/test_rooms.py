@@ -24,6 +24,7 @@ kappa/base
 kappa/values            kappa/java              serving/metrics        kappa/base/compiled
 kappa/folds
 kappa/folds/kinds       kappa/declare/parts
+kappa/formats
 kappa/declare
 kappa/records           kappa/state          kappa/code/static
 kappa/sums              kappa/parsed         kappa/log/access

@@ -221,7 +221,7 @@ def produce(
     Prints a write token, with which a query waits for them: kappa query --after TOKEN.
     """
     from kappa.lines.envelope import envelope_record
-    from kappa.lines.produce import event_record, produce_lines
+    from kappa.lines.produce import event_records, produce_lines
     from serving.pin.at_log import written_offsets
 
     here = here_of(context)
@@ -236,7 +236,7 @@ def produce(
             log,
             topic,
             lines,
-            envelope_record if envelope else lambda line: event_record(line, declared),
+            envelope_record if envelope else event_records(declared),
             on_progress=lambda count: show(f"{count:,} acknowledged"),
         )
     token = written_offsets(acknowledged.offsets) if acknowledged.count else None

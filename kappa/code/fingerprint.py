@@ -115,6 +115,8 @@ def _topic(topic: Topic, pipeline: Pipeline) -> str:
         parameters,
     ]
     # Only if declared, so that topics older than these options keep their version.
+    if declared := [*topic.format.lines()]:
+        decided.append({"format": declared})
     if topic.schema is not None:
         decided.append([*topic.schema.lines()])
     if topic.lateness_ms is not None:

@@ -23,6 +23,8 @@ from kappa.declare.log_time import (
 from kappa.declare.parts.described import described, shown
 from kappa.declare.parts.event import check_defaults, renamed, schema_of_event
 from kappa.declare.parts.topic_kind import TopicKind
+from kappa.formats.format import RecordFormat
+from kappa.formats.named import format_of
 from kappa.values.columns import INTEGERS, Column, Scalar, parse_columns
 from kappa.values.schema_place import SchemaPlace
 
@@ -51,6 +53,9 @@ class Topic:
     are the columns of the event; `schema` is what a JSON Schema demands besides. `was` gives the
     names that a column's field had in older events. The first of them that a record has counts if
     the record has no field of the column's own name.
+
+    `format` is how a record's value is written: "json", which is meant if left out, "csv",
+    "access-log", or a value such as `Csv(separator=";")`.
 
     `key` names the column that the Kafka key repeats, as text. It is enforced: a record without a
     key, with a key that is no UTF-8, or with another key than the column is rejected. A compacted
@@ -87,6 +92,7 @@ class Topic:
     partitions: int
     key: str | None
     columns: tuple[Column, ...]
+    format: RecordFormat
     schema: SchemaPlace | None
     config: Mapping[str, str]
     event_time: str | None
@@ -101,6 +107,7 @@ class Topic:
         name: str,
         *,
         event: str | Mapping[str, Any] | Path,
+        format: str | RecordFormat = "json",  # noqa: A002  # the word for it
         kind: str = TopicKind.RETAINED,
         partitions: int = 1,
         key: str | None = None,
@@ -133,6 +140,8 @@ class Topic:
             columns = renamed(
                 parse_columns(str(event)) if schema is None else schema.columns, was or {}
             )
+            written = format_of(format)
+            written.check_event(columns, by_schema=schema is not None)
         except DeclarationError as error:
             raise DeclarationError(
                 f"{source}: topic {name}: {error.message}", hint=error.hint
@@ -165,6 +174,7 @@ class Topic:
         set_field(self, "partitions", partitions)
         set_field(self, "key", key)
         set_field(self, "columns", columns)
+        set_field(self, "format", written)
         set_field(self, "schema", schema)
         set_field(self, "config", given)
         set_field(self, "event_time", event_time)

@@ -1,13 +1,13 @@
 """The lines that `kappa produce` sends: each is an event, or an envelope.
 
-An event's line is sent byte for byte, valid or not: the job decides that, and shows its rejects.
-Blank lines are passed over.
+An event's line is in the topic's format. It is sent byte for byte, valid or not: the job decides
+that, and shows its rejects. Blank lines are passed over.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from kappa.base.errors import UsageError
 from kappa.declare.parts.topic_kind import TopicKind
@@ -15,6 +15,7 @@ from kappa.declare.topic import Topic
 from kappa.lines.envelope import EXAMPLE
 from kappa.log.client import Log
 from kappa.log.producer import Acknowledged, ProducedRecord
+from kappa.values.reason import Rejected
 
 
 def produce_lines(
@@ -64,26 +65,39 @@ def _refuse_too_large(record: ProducedRecord, most: int) -> None:
         )
 
 
-def event_record(line: bytes, topic: Topic | None) -> ProducedRecord:
-    """Returns an event as it is, with the topic's key field, if declared, as its Kafka key.
+def event_records(topic: Topic | None) -> Callable[[bytes], ProducedRecord]:
+    """Returns the function that makes a record of an event's line, as it is.
 
-    Raises UsageError if a compacted topic's event has no key.
+    Its Kafka key is the topic's key field, if one is declared. The function raises UsageError if an
+    event of a compacted topic has no key.
     """
-    key = None if topic is None or topic.key is None else _key_in(line, topic.key)
-    if topic is not None and topic.kind is TopicKind.COMPACTED and key is None:
-        raise UsageError(
-            f"has no {topic.key}, the key of the compacted topic {topic.name}",
-            hint=f"give it one, or give the key with --envelope: {EXAMPLE}",
-        )
-    return ProducedRecord(line, key)
+    if topic is None or topic.key is None:
+        return ProducedRecord
+    fields_of, key, is_compacted = (
+        topic.format.reader(topic.columns).fields,
+        topic.key,
+        topic.kind is TopicKind.COMPACTED,
+    )
+
+    def record(line: bytes) -> ProducedRecord:
+        found = _key_in(fields_of, line, key)
+        if found is None and is_compacted:
+            raise UsageError(
+                f"has no {key}, the key of the compacted topic {topic.name}",
+                hint=f"give it one, or give the key with --envelope: {EXAMPLE}",
+            )
+        return ProducedRecord(line, found)
+
+    return record
 
 
-def _key_in(line: bytes, field: str) -> bytes | None:
+def _key_in(
+    fields_of: Callable[[bytes], Mapping[str, Any]], line: bytes, field: str
+) -> bytes | None:
     try:
-        event = json.loads(line)
-    except (ValueError, RecursionError):
+        found = fields_of(line).get(field)
+    except Rejected:
         return None
-    found = event.get(field) if isinstance(event, dict) else None
     if isinstance(found, bool) or not isinstance(found, str | int):
         return None
-    return str(found).encode(errors="surrogatepass")
+    return str(found).encode()

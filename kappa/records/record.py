@@ -1,8 +1,9 @@
 """A valid record: the one definition of what is decoded, for every path that decodes. Pure.
 
-A record is exactly one JSON object in UTF-8 (kappa/values/json_text.py). Unknown fields are
-ignored, repeated ones rejected. Nothing is coerced (a string is no number, 1.0 no integer), and a
-value out of range is rejected (value.py). A missing field is its column's default, or null. If it
+The topic's format turns bytes into fields (kappa/formats); a topic that declares none has exactly
+one JSON object in UTF-8 (kappa/values/json_text.py). Unknown fields are ignored, repeated ones
+rejected. Nothing is coerced (a string is no number, 1.0 no integer), and a value out of range is
+rejected (value.py). A missing field is its column's default, or null. If it
 is missing under its own name, the names it had are tried. The demands of a JSON Schema are checked
 last (schema_rules.py). The Kafka key, if one is declared, is the event's key field as text.
 
@@ -19,10 +20,9 @@ from typing import Any
 from kappa.declare.parts.topic_kind import TopicKind
 from kappa.declare.topic import Topic
 from kappa.values.columns import INTEGERS, Scalar
-from kappa.values.json_text import JsonFormat
 from kappa.values.reason import Reason, Rejected, shown
 from kappa.values.schema_rules import rule_of
-from kappa.values.value import check_of, default_of, holds_decimal
+from kappa.values.value import check_of, default_of
 
 _CANONICAL_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
@@ -43,13 +43,14 @@ class RecordReader:
 
     def __init__(self, topic: Topic) -> None:
         self._compacted = topic.kind is TopicKind.COMPACTED
-        self._format = JsonFormat(exact=any(holds_decimal(column.type) for column in topic.columns))
+        reader = topic.format.reader(topic.columns)
+        self._fields = reader.fields
         self._columns = tuple(
             (
                 column.name,
                 column.nullable,
-                check := check_of(column.type),
-                default_of(column, check),
+                reader.check(column),
+                default_of(column, check_of(column.type)),
             )
             for column in topic.columns
         )
@@ -72,7 +73,7 @@ class RecordReader:
                     "this topic is a history and deletes nothing",
                 )
             return Tombstone(self._typed_key(self._key_text(key)))
-        row = self._row(self._format.fields(value))
+        row = self._row(self._fields(value))
         if self._key_place is not None:
             text, field = self._key_text(key), row[self._key_place]
             if field is None or text != str(field):
@@ -88,7 +89,7 @@ class RecordReader:
 
         With that key `read` accepts it. Raises Rejected if it is not valid.
         """
-        row = self._row(self._format.fields(value))
+        row = self._row(self._fields(value))
         if self._key_place is None:
             return row, None
         if row[self._key_place] is None:

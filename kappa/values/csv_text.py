@@ -10,13 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal as Number
+from functools import cache
 
 from kappa.values.columns import INTEGERS, Decimal, Scalar, Type
 from kappa.values.reason import Rejected
 from kappa.values.value import Check, check_of
 
-# One value in a line with quotes: no quote is given back, so a text without an end costs one pass.
-_VALUE = re.compile(r'"(?P<quoted>(?:[^"]+|"")*+)"|(?P<plain>[^",\r\n]*)')
 _END = re.compile(r"\r?\n|\Z")
 _BOM = "\ufeff"
 _LONE_RETURN = "a carriage return is in the middle of a line: quote the value that has it"
@@ -46,7 +45,12 @@ def csv_rows(content: bytes) -> Iterator[tuple[int, Sequence[str | None]]]:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise CsvError(line, f"byte {error.start} is no UTF-8") from None
-    place, line = len(_BOM) if text.startswith(_BOM) else 0, 1
+    yield from text_rows(text.removeprefix(_BOM))
+
+
+def text_rows(text: str, separator: str = ",") -> Iterator[tuple[int, Sequence[str | None]]]:
+    """Yields the rows of a text as `csv_rows` does."""
+    place, line = 0, 1
     while place < len(text):
         end = text.find("\n", place)
         end = len(text) if end < 0 else end
@@ -54,25 +58,32 @@ def csv_rows(content: bytes) -> Iterator[tuple[int, Sequence[str | None]]]:
         if '"' not in whole:
             if "\r" in whole:
                 raise CsvError(line, _LONE_RETURN)
-            yield line, [value or None for value in whole.split(",")]
+            yield line, [value or None for value in whole.split(separator)]
             place, line = end + 1, line + 1
             continue
-        values, end = _quoted_row(text, place, line)
+        values, end = _quoted_row(text, place, line, separator)
         yield line, values
         line += text.count("\n", place, end)
         place = end
 
 
-def _quoted_row(text: str, place: int, line: int) -> tuple[list[str | None], int]:
+@cache
+def _value_in_quotes(separator: str) -> re.Pattern[str]:
+    # No quote is given back, so a text without an end costs one pass.
+    return re.compile(rf'"(?P<quoted>(?:[^"]+|"")*+)"|(?P<plain>[^"{re.escape(separator)}\r\n]*)')
+
+
+def _quoted_row(text: str, place: int, line: int, separator: str) -> tuple[list[str | None], int]:
     """Returns the values of a row, and the place behind its end."""
     values: list[str | None] = []
+    value = _value_in_quotes(separator)
     while True:
-        found = _VALUE.match(text, place)
+        found = value.match(text, place)
         assert found is not None, "a plain value may be empty"
         quoted = found["quoted"]
         values.append(found["plain"] or None if quoted is None else quoted.replace('""', '"'))
         place = found.end()
-        if text.startswith(",", place):
+        if text.startswith(separator, place):
             place += 1
         elif (end := _END.match(text, place)) is not None:
             return values, end.end()

@@ -18,6 +18,8 @@ class Reason(StrEnum):
     NOT_UTF8 = "not_utf8"
     BYTE_ORDER_MARK = "byte_order_mark"
     MALFORMED = "malformed_json"
+    MALFORMED_CSV = "malformed_csv"
+    NO_MATCH = "no_match"
     NOT_AN_OBJECT = "not_an_object"
     REPEATED_FIELD = "repeated_field"
     LONE_SURROGATE = "lone_surrogate"

@@ -15,7 +15,16 @@ from replay.changes.readers import widens
 
 
 def event_changes(topic: Topic, before: str) -> Iterator[str]:
-    """Yields a sentence for each field of old events that is read otherwise than before."""
+    """Yields a sentence for each field of old events that is read otherwise than before.
+
+    One is about their format, if it is declared otherwise.
+    """
+    old_format, new_format = _format(before.splitlines()), [*topic.format.lines()]
+    if old_format != new_format:
+        yield (
+            f"topic {topic.name} is read as {_spelled(new_format)}, and was read as "
+            f"{_spelled(old_format)}"
+        )
     old = {
         column.name: column for column in map(_column, before.splitlines()) if column is not None
     }
@@ -33,6 +42,18 @@ def event_changes(topic: Topic, before: str) -> Iterator[str]:
     for name in old:
         if name not in read:
             yield f"field {name} of topic {topic.name} is no longer read"
+
+
+def _format(lines: list[str]) -> list[str]:
+    """Returns the lines of a format among a topic's: they are right before its columns."""
+    first = next((n for n, line in enumerate(lines) if line.startswith("column ")), len(lines))
+    return [
+        line for line in lines[:first] if line.split(" ")[0] not in {"kind", "partitions", "key"}
+    ]
+
+
+def _spelled(lines: list[str]) -> str:
+    return ", ".join(lines).removeprefix("format ") or "JSON"
 
 
 def _changes(old: Column, new: Column) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from examples import examples
@@ -11,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa import (
+    Csv,
     Fold,
     Table,
+    Text,
     Topic,
     View,
     count,
@@ -31,6 +34,7 @@ from kappa.code.fingerprint import differences, fingerprint, version_of
 from kappa.code.semantics import SEMANTICS
 from kappa.code.static.reach import files, reach
 from kappa.code.static.sources import Find, SourceFile
+from kappa.engine.read.archived import archive_fingerprint
 
 FLIGHTS = '''
 """Flights."""
@@ -745,3 +749,17 @@ def test_layout_and_comments_never_count(
     }
 
     assert parts(tree, "p", "a") == parts(spread, "p", "a")
+
+
+def test_a_topics_format_is_part_of_its_version_and_json_is_what_older_ones_meant() -> None:
+    def topic(**more: Any) -> Topic:
+        return Topic("hits", event="id string, n int", **more)
+
+    text = "(?P<id>.*) (?P<n>.*)"
+    formats = ["csv", Csv(separator=";"), Csv(fields=["id", "n"]), Text(text), Text(text, null="-")]
+    topics = [topic(format="json"), *(topic(format=each) for each in formats)]
+
+    assert declared(topic=topics[0]) == declared()
+    assert len({declared(topic=each)["topic hits"] for each in topics}) == 6
+    assert archive_fingerprint(topics[0]) == archive_fingerprint(topic())
+    assert len({archive_fingerprint(each) for each in topics}) == 6

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kappa import Topic
 from kappa.base.errors import UsageError
 from kappa.lines.envelope import envelope_record
-from kappa.lines.produce import event_record, produce_lines
+from kappa.lines.produce import event_records, produce_lines
 from kappa.lines.written import envelope_line
 from kappa.log.producer import Acknowledged, ProducedRecord
 from kappa.state.offsets import Offsets
@@ -38,7 +38,7 @@ class Sent:
 
 @pytest.mark.parametrize("line", [b'{"id": "a", "x":  1.10}', '{"id": "ÅÄ日本"}'.encode()])
 def test_an_event_is_sent_byte_for_byte_under_its_key(line: bytes) -> None:
-    assert event_record(line, FLIGHTS) == ProducedRecord(line, json.loads(line)["id"].encode())
+    assert event_records(FLIGHTS)(line) == ProducedRecord(line, json.loads(line)["id"].encode())
 
 
 @pytest.mark.parametrize(
@@ -55,20 +55,20 @@ def test_an_event_is_sent_byte_for_byte_under_its_key(line: bytes) -> None:
     ],
 )
 def test_an_event_without_a_key_is_sent_without_one(line: bytes) -> None:
-    assert event_record(line, FLIGHTS) == ProducedRecord(line, None)
+    assert event_records(FLIGHTS)(line) == ProducedRecord(line, None)
 
 
 def test_a_number_is_a_key_as_text() -> None:
-    assert event_record(b'{"n": -12}', NUMBERED).key == b"-12"
+    assert event_records(NUMBERED)(b'{"n": -12}').key == b"-12"
 
 
 def test_an_event_of_an_undeclared_topic_has_no_key() -> None:
-    assert event_record(b'{"id": "a"}', None).key is None
+    assert event_records(None)(b'{"id": "a"}').key is None
 
 
 def test_a_compacted_topic_takes_no_event_without_its_key() -> None:
     with pytest.raises(UsageError, match="has no tailnum"):
-        event_record(b'{"seats": 3}', PLANES)
+        event_records(PLANES)(b'{"seats": 3}')
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_every_line_is_acknowledged() -> None:
     log = Sent()
     # `Sent` has what matters of a log.
     acknowledged = produce_lines(
-        log, "flights", [b'{"id": "a"}\n', b'{"id": "b"}'], lambda line: event_record(line, FLIGHTS)
+        log, "flights", [b'{"id": "a"}\n', b'{"id": "b"}'], event_records(FLIGHTS)
     )  # type: ignore[arg-type]
     assert acknowledged.count == 2
     assert [record.key for record in log.records] == [b"a", b"b"]

@@ -26,7 +26,9 @@ _DISTINCT = {Scalar("string"), *map(Scalar, INTEGERS)}
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One record of a topic: a mapping is sent as JSON, bytes as they are, None is a tombstone.
+    """One record of a topic: a mapping of its fields is sent in the topic's format.
+
+    Bytes are sent as they are, and None is a tombstone.
 
     It has a `value`, a `key`, a `partition`, a `timestamp_ms` since 1970, and `headers`.
 
@@ -88,6 +90,16 @@ def event_of(topic: Topic, given: object) -> Event:
         )
     key = None if topic.key is None else encoded(given.get(topic.key))
     return Event(given, key=key, partition=0 if key is None else _partition(key, topic))
+
+
+def sent(topic: Topic, event: Event) -> bytes | None:
+    """Encodes an event's value as a producer of the topic does."""
+    if not isinstance(event.value, Mapping):
+        return encoded(event.value)
+    try:
+        return topic.format.encode(event.value, topic.columns)
+    except UsageError as error:
+        raise UsageError(f"topic {topic.name}: {error.message}", hint=error.hint) from None
 
 
 def encoded(value: Any) -> bytes | None:

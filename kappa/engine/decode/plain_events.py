@@ -22,6 +22,7 @@ from kappa.engine.decode.find_loops import Spelling
 from kappa.engine.decode.find_values import Found, Texts, find, strings, texts_of
 from kappa.engine.decode.layout import Layout, expected_value, layout_of
 from kappa.engine.decode.typed_texts import typed_columns
+from kappa.formats.json_events import Json
 from kappa.values.arrow import arrow_schema
 from kappa.values.columns import INTEGERS, Column, Decimal, Scalar, Type
 
@@ -61,7 +62,12 @@ class PlainEvents:
         key = topic.key_column
         keyed = key is None or str(key.type) in {"string", *INTEGERS}
         # With these, a record depends on earlier ones, or on the schema's rules.
-        alone = topic.schema is None and topic.lateness_ms is None and not topic.identity
+        alone = (
+            topic.format == Json()
+            and topic.schema is None
+            and topic.lateness_ms is None
+            and not topic.identity
+        )
         return cls(topic, left_out) if simple and keyed and alone else None
 
     @property

@@ -74,6 +74,8 @@ def archive_fingerprint(topic: Topic) -> str:
         schema,
         late,
         decoded_columns(topic),
+        # Only if declared, so that archives of older declarations keep their place.
+        *topic.format.lines(),
     ]
     return hashlib.sha256(json.dumps(decided).encode("utf-8", "surrogatepass")).hexdigest()[
         :_DIGITS

@@ -95,3 +95,18 @@ def test_a_plan_tells_it() -> None:
     assert (
         make_plan(observed(new, journal=journal, births=(birth("a", old),))).steps[0].events == ()
     )
+
+
+def test_another_format_is_a_change_and_the_one_of_before_is_named() -> None:
+    def lines(topic: Topic) -> str:
+        return declarations(declared(topic=topic).pipeline)["topic t"]
+
+    as_json, as_csv = Topic("t", event="a int"), Topic("t", event="a int", format="csv")
+
+    assert [*event_changes(as_csv, lines(as_csv))] == []
+    assert [*event_changes(as_csv, lines(as_json))] == [
+        "topic t is read as csv separated by ',', and was read as JSON"
+    ]
+    assert [*event_changes(as_json, lines(as_csv))] == [
+        "topic t is read as JSON, and was read as csv separated by ','"
+    ]

@@ -1,0 +1,12 @@
+"""The formats of records: bytes to the fields of an event, or a reason. They know no topic.
+
+`kappa/records/record.py` makes rows of fields, whatever their format was. A format is one file
+here, with a name in `named.py`. Read in this order:
+
+- `format.py`: what every format is: `RecordFormat`, and the reader that it makes.
+- `json_events.py`: JSON objects, as a topic has them if it declares nothing else.
+- `texts.py`, `time_layout.py`: values that are given as texts, and times in other spellings.
+- `csv_events.py`: one line of separated values.
+- `text_events.py`: one line of text by a regular expression, such as a web server's log.
+- `named.py`: the formats that have a name.
+"""

@@ -1,0 +1,33 @@
+"""The formats that have a name. A new format is a file beside this one, and a line here."""
+
+from __future__ import annotations
+
+from kappa.base.errors import DeclarationError
+from kappa.declare.parts.described import described
+from kappa.formats.csv_events import Csv
+from kappa.formats.format import RecordFormat
+from kappa.formats.json_events import Json
+from kappa.formats.text_events import ACCESS_PATTERN, ACCESS_TIMES, Text
+
+NAMED: dict[str, RecordFormat] = {
+    "json": Json(),
+    "csv": Csv(),
+    "access-log": Text(ACCESS_PATTERN, times=ACCESS_TIMES, null="-"),
+}
+_KINDS = (Json, Csv, Text)
+
+
+def format_of(given: object) -> RecordFormat:
+    """Returns the format that a topic declares, by name or as a value.
+
+    Raises DeclarationError if it is none.
+    """
+    if isinstance(given, str) and given in NAMED:
+        return NAMED[given]
+    if isinstance(given, _KINDS):
+        return given
+    raise DeclarationError(
+        f"format is {described(given)}, which is no format of records",
+        hint=f"a format is {', '.join(map(repr, NAMED))}, or a value: "
+        r'Csv(separator=";"), Text(r"(?P<at>\S+) (?P<message>.*)")',
+    )

@@ -1,0 +1,99 @@
+"""The law of slices for each format: small slices, large ones and replays give the same rows."""
+
+from __future__ import annotations
+
+import random
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kappa import Csv, Table, Topic, count, pipeline, sum_
+from kappa.testing import Event, law_of_slices, some_events, tables_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("interpreted")]
+
+SALES = Topic(
+    "sales",
+    event="id string, shop int not null, amount decimal(10,2), at timestamp, note string",
+    format=Csv(separator=";"),
+    partitions=2,
+    key="shop",
+    event_time="at",
+    lateness="1 hour",
+)
+HITS = Topic(
+    "hits",
+    event="host string not null, at timestamp, path string, status int, size bigint",
+    format="access-log",
+    was={"size": "bytes"},
+)
+
+GOOD = 'h{} - - [10/Oct/2000:13:55:{:02d} +0200] "GET /{} HTTP/1.1" 200 {}'
+
+
+@pipeline(
+    reads={"sales": SALES, "hits": HITS},
+    writes=[
+        Table("shops", keys=("shop",), fold={"n": count(), "amount": sum_("amount")}),
+        Table("sold"),
+        Table("hits"),
+    ],
+)
+def sold(sales: DataFrame, hits: DataFrame) -> dict[str, DataFrame]:
+    return {
+        "shops": sales,
+        "sold": sales.select("id", "shop", "amount", "at", "note"),
+        "hits": hits.select("host", "at", "path", "status", "size"),
+    }
+
+
+def lines(number: int) -> list[Event]:
+    draw = random.Random(7)  # the same lines again
+    return [
+        Event(
+            draw.choice(
+                [
+                    GOOD.format(n % 3, n % 60, n, draw.choice(["-", n])).encode(),
+                    b'h - - [10/Oct/2000:13:55:36 +0200] "-" 408 -',
+                    b"no line of a server",
+                    b'h - - [10/Oct/2000:99:55:36 +0200] "-" 408 -',
+                    b"\xff",
+                ]
+            )
+        )
+        for n in range(number)
+    ]
+
+
+def test_the_law_of_slices_holds_for_lines_of_text() -> None:
+    events = {**some_events(sold, 8, seed=3), "hits": lines(8)}
+
+    law_of_slices(sold, events, cuts=1)
+
+
+def test_events_of_a_test_are_written_in_the_topics_format() -> None:
+    at = "2023-11-14T22:13:20Z"
+    found = tables_of(
+        sold,
+        {
+            "sales": [
+                {"id": "", "shop": 1, "amount": "2.50", "at": at, "note": 'a;"b"'},
+                {"id": None, "shop": 1, "amount": 1, "at": at},
+                Event(f"x;1;2,5;{at};".encode(), key="1"),
+            ],
+            "hits": [Event(GOOD.format(1, 2, 3, "-").encode())],
+        },
+    )
+
+    assert [(row["id"], row["amount"], row["note"]) for row in found["sold"]] == [
+        ("", Decimal("2.50"), 'a;"b"'),
+        (None, Decimal("1.00"), None),
+    ]
+    assert [(row["path"], row["size"]) for row in found["hits"]] == [("/3", None)]
+    assert [(row["value"], row["reason"]) for row in found["rejects"]] == [
+        (f"x;1;2,5;{at};".encode(), "wrong_type")
+    ]
