@@ -9,6 +9,7 @@ app        the app itself: all commands in the order of the help, errors, exit c
 terminal/  what commands share: options, output, lines, and how a rollout is followed
 run        up, down, serve, gc
 topics/    topics create, list, describe, alter, tail, export and more; produce
+schemas    schemas list, show, pin, check
 deploy     plan, deploy, replay, branch, retry, stage
 promote    wait, verify, promote, undo, abandon
 service    retire, pause, resume

@@ -22,6 +22,7 @@ from commands import (
     query,
     rejects,
     run,
+    schemas,
     service,
 )
 from commands.following import alerts, changes, outlets
@@ -53,6 +54,7 @@ _COMMANDS = {
 }
 _GROUPS = {
     "topics": topics.app,
+    "schemas": schemas.app,
     "rejects": rejects.app,
     "archive": archive.app,
     "alerts": alerts.app,

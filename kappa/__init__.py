@@ -11,6 +11,7 @@ The rooms, in the order to read them in; each may import only those before it
     records   valid records
     folds     one class per fold, with all its meanings
     state     all that is stored of a build
+    registry  the only door to a schema registry
     sums      the sums of data files, and their check
     code      which version the code is
     journal   decisions and observations, as numbered records
@@ -46,16 +47,20 @@ from kappa.folds.kinds.set import set_
 from kappa.folds.kinds.sketches import hll, theta
 from kappa.folds.kinds.sum import sum_
 from kappa.folds.kinds.top import top_k
+from kappa.formats.avro_events import Avro
 from kappa.formats.csv_events import Csv
+from kappa.formats.pinned import Subject
 from kappa.formats.text_events import Text
 
 __all__ = [
     "Alert",
+    "Avro",
     "Csv",
     "Fold",
     "Ordered",
     "Pipeline",
     "Sink",
+    "Subject",
     "Table",
     "Text",
     "Topic",

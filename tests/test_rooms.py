@@ -27,7 +27,7 @@ kappa/folds/kinds       kappa/declare/parts
 kappa/formats
 kappa/declare
 kappa/records           kappa/state          kappa/code/static
-kappa/sums              kappa/parsed         kappa/log/access
+kappa/sums              kappa/parsed         kappa/log/access      kappa/registry
 kappa/code              kappa/journal        kappa/log            kappa/tables
 kappa/state/job         kappa/views          kappa/tables/archived    kappa/log/live
 kappa/engine/decode     kappa/lines          kappa/broker         kappa/log/config
@@ -138,6 +138,7 @@ DOORS = {
         "kappa/log/bulk.py",
         "kappa/log/message_loops.py",
     ),
+    "fastavro": ("kappa/formats/",),
     # FastAPI reads bodies by it, and documents them.
     "pydantic": ("serving/http/queries.py", "replay/http/intent.py"),
     "pytest": ("kappa/pytest_plugin.py",),

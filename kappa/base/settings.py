@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from kappa.base.errors import SettingsError
 from kappa.base.kafka_settings import KafkaSettings, refuse_secrets
 from kappa.base.section.collect import CollectSettings
-from kappa.base.section.section import SECRET, Section, Size, description, is_secret
+from kappa.base.section.section import SECRET, Seconds, Section, Size, description, is_secret
 from kappa.base.sections import (
     AlertSettings,
     ArchiveSettings,
@@ -37,6 +37,22 @@ from kappa.base.units import parse_memory
 
 FILE = "kappa.toml"
 _PREFIX = "KAPPA__"
+
+
+class RegistrySettings(Section, frozen=True):
+    """`[registry]`: the schema registry, for topics whose records are framed by it."""
+
+    url: Annotated[str | None, "of its API in Confluent's dialect; none: there is no registry"] = (
+        None
+    )
+    user: Annotated[str, "its user, for basic authentication", SECRET] = ""
+    password: Annotated[str, "and its password", SECRET] = ""
+    token: Annotated[str, "a bearer token, in place of both", SECRET] = ""
+    ca: Annotated[
+        Path | None,
+        "an absolute path: certificates in PEM that its own is checked by, if not public",
+    ] = None
+    timeout_seconds: Annotated[Seconds, "how long one request may take"] = 10.0
 
 
 class Settings(Section, frozen=True):
@@ -57,6 +73,7 @@ class Settings(Section, frozen=True):
         "as much is free, and queries are answered; 0m: none",
     ] = "32m"
     kafka: KafkaSettings = KafkaSettings()
+    registry: RegistrySettings = RegistrySettings()
     jars: JarsSettings = JarsSettings()
     engine: EngineSettings = EngineSettings()
     rollout: RolloutSettings = RolloutSettings()

@@ -55,7 +55,8 @@ class Topic:
     the record has no field of the column's own name.
 
     `format` is how a record's value is written: "json", which is meant if left out, "csv",
-    "access-log", or a value such as `Csv(separator=";")`.
+    "access-log", or a value such as `Csv(separator=";")` and `Avro(Subject("orders-value"))`. With
+    Avro the `event` may be left out: the columns are the fields of the schema.
 
     `key` names the column that the Kafka key repeats, as text. It is enforced: a record without a
     key, with a key that is no UTF-8, or with another key than the column is rejected. A compacted
@@ -106,7 +107,7 @@ class Topic:
         self,
         name: str,
         *,
-        event: str | Mapping[str, Any] | Path,
+        event: str | Mapping[str, Any] | Path | None = None,
         format: str | RecordFormat = "json",  # noqa: A002  # the word for it
         kind: str = TopicKind.RETAINED,
         partitions: int = 1,
@@ -136,11 +137,9 @@ class Topic:
                 hint="partitions is a whole number from 1",
             )
         try:
-            schema = schema_of_event(event, source)
-            columns = renamed(
-                parse_columns(str(event)) if schema is None else schema.columns, was or {}
-            )
             written = format_of(format)
+            schema = None if event is None else schema_of_event(event, source)
+            columns = renamed(_columns(event, schema, written), was or {})
             written.check_event(columns, by_schema=schema is not None)
         except DeclarationError as error:
             raise DeclarationError(
@@ -200,6 +199,20 @@ class Topic:
     def needs_brokers_time(self) -> bool:
         """Returns True if rows depend on when a record was appended, by the broker's time."""
         return self.lateness_ms is not None or bool(self.identity)
+
+
+def _columns(
+    event: str | Mapping[str, Any] | Path | None, schema: SchemaPlace | None, form: RecordFormat
+) -> tuple[Column, ...]:
+    if event is not None:
+        return parse_columns(str(event)) if schema is None else schema.columns
+    columns = form.columns()
+    if columns is None:
+        raise DeclarationError(
+            "no event is declared, and the format knows no columns",
+            hint='declare it: event="id string not null, at timestamp"',
+        )
+    return columns
 
 
 def _check_key(source: Source, topic: str, key: object, columns: tuple[Column, ...]) -> None:

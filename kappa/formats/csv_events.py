@@ -68,6 +68,9 @@ class Csv:
         if self.fields is not None:
             yield f"fields {', '.join(map(repr, self.fields))}"
 
+    def columns(self) -> None:
+        """Returns None: the topic declares its events."""
+
     def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:
         """Refuses columns with parts, and those that are no field."""
         check_plain(columns, self._names(columns), "format csv", by_schema=by_schema)

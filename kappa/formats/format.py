@@ -31,6 +31,12 @@ class RecordFormat(Protocol):
         They are part of the version, of the archive's fingerprint and of the birth certificate.
         """
 
+    def columns(self) -> tuple[Column, ...] | None:
+        """Returns the columns of an event that the topic does not declare.
+
+        Returns None if it must. Raises DeclarationError if they can be none.
+        """
+
     def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:
         """Raises DeclarationError if events of this format cannot have these columns.
 

@@ -20,6 +20,9 @@ class Json:
         """Yields nothing: versions that are older than formats are of this one."""
         return iter(())
 
+    def columns(self) -> None:
+        """Returns None: the topic declares its events."""
+
     def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:
         """Accepts each declaration: it was made for JSON."""
 

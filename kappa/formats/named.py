@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kappa.base.errors import DeclarationError
 from kappa.declare.parts.described import described
+from kappa.formats.avro_events import Avro
 from kappa.formats.csv_events import Csv
 from kappa.formats.format import RecordFormat
 from kappa.formats.json_events import Json
@@ -14,7 +15,7 @@ NAMED: dict[str, RecordFormat] = {
     "csv": Csv(),
     "access-log": Text(ACCESS_PATTERN, times=ACCESS_TIMES, null="-"),
 }
-_KINDS = (Json, Csv, Text)
+_KINDS = (Json, Csv, Text, Avro)
 
 
 def format_of(given: object) -> RecordFormat:
@@ -29,5 +30,5 @@ def format_of(given: object) -> RecordFormat:
     raise DeclarationError(
         f"format is {described(given)}, which is no format of records",
         hint=f"a format is {', '.join(map(repr, NAMED))}, or a value: "
-        r'Csv(separator=";"), Text(r"(?P<at>\S+) (?P<message>.*)")',
+        r'Csv(separator=";"), Text(r"(?P<at>\S+) (?P<message>.*)"), Avro("schemas/order.avsc")',
     )

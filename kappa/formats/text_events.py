@@ -101,6 +101,9 @@ class Text:
         if self.null is not None:
             yield f"null is {self.null!r}"
 
+    def columns(self) -> None:
+        """Returns None: the topic declares its events."""
+
     def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:
         """Refuses columns with parts, those without a group, and layouts of none."""
         groups = re.compile(self.pattern, re.ASCII).groupindex

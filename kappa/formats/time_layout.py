@@ -1,4 +1,4 @@
-"""Times in a spelling of their own, by a layout as in `strptime`: `%d/%b/%Y:%H:%M:%S %z`. Pure.
+"""Times in other spellings, by a layout such as `%d/%b/%Y:%H:%M:%S %z`. Pure.
 
 `strptime` itself depends on the locale of the process, and a row must not.
 """

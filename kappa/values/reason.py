@@ -20,6 +20,12 @@ class Reason(StrEnum):
     MALFORMED = "malformed_json"
     MALFORMED_CSV = "malformed_csv"
     NO_MATCH = "no_match"
+    MALFORMED_AVRO = "malformed_avro"
+    # Of a schema registry: a value without an id, an id that it does not know, and a schema by
+    # which the declared one cannot be read.
+    NO_SCHEMA_ID = "no_schema_id"
+    UNKNOWN_SCHEMA = "unknown_schema"
+    SCHEMA_MISMATCH = "schema_mismatch"
     NOT_AN_OBJECT = "not_an_object"
     REPEATED_FIELD = "repeated_field"
     LONE_SURROGATE = "lone_surrogate"

@@ -8,6 +8,7 @@ listings      history, topics and collection as rows; rejects_text: rejects
 follow        a rollout's progress to its end; progress shows it on a terminal
 desk          one look shared by all clients of HTTP
 alerts        alerts, and the messages that were given up
+schemas       declared schemas beside the subjects of the registry
 archive       archives, and whether they are what their topics are
 sending       what sinks send at a promote
 logs          the log files of the processes

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from replay.rollout.state import State
     from replay.status.running import Running
 
+_PATIENCE_SECONDS = 2.0
+
 
 class Here:
     """The settings, the root and the broker of a command, each looked up when first needed."""
@@ -104,12 +106,15 @@ class Here:
         """Returns the broker's client. Raises Unreachable if no broker is known."""
         from kappa.log.access.client_options import client_options
         from kappa.log.client import Log
+        from kappa.registry.stored_schemas import open_registry
 
         servers = self.bootstrap_servers
         if servers is None:
             raise Unreachable(
                 "kappa is not up, so there is no broker", hint="start it with: kappa up -d"
             )
+        # A command decodes samples of the log, and a person waits for it.
+        open_registry(self.settings, self.store, patience_seconds=_PATIENCE_SECONDS)
         return Log(servers, client_options(self.settings))
 
     def must_run(self) -> None:

@@ -77,6 +77,7 @@ def ensure_lawful(
         too_long=too_long,
         say=lambda line: say(f"law of slices: {line}"),
         seconds=seconds,
+        root=settings.root,
         by_spark=[name for name in tried if _is_large(settings, steps[name])],
         # Without headers: offsets differ here, so a redriven record is tried as any other.
         records={

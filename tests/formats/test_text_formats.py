@@ -1,4 +1,4 @@
-"""Lines of separated values, and lines by a pattern: a value in is a row out, damage a reject."""
+"""Lines of separated values and by a pattern: a value in is a row out, damage a reject."""
 
 from __future__ import annotations
 

@@ -32,6 +32,7 @@ from kappa.engine.read.archived import archive_fingerprint
 from kappa.engine.read.source import KafkaAccess, LogSource
 from kappa.log.access.client_options import client_options
 from kappa.log.client import Log
+from kappa.registry.stored_schemas import open_registry
 from kappa.state.lock import Lock
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store, open_store
@@ -227,6 +228,7 @@ def main(arguments: list[str] | None = None) -> int:
         if not topics:
             return ExitCode.OK
         store = open_store(settings)
+        open_registry(settings, store)
         kafka = KafkaAccess(given.bootstrap, client_options(settings))
         log = Log(kafka.bootstrap_servers, kafka.options)
         with (

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from kappa.base.errors import Broken, DeclarationError, ExitCode
+from kappa.base.settings import load_settings
 from kappa.code.importer import open_sources
 from kappa.code.project import load_module, pipelines_in
 from kappa.code.spark_child import PROGRESS
@@ -26,6 +27,8 @@ from kappa.engine.children.rehearsal import MemoryLog, local_pipeline
 from kappa.engine.children.slicings import LawBroken, hold_to_law
 from kappa.engine.spark.session import booted_ahead
 from kappa.engine.spark.workers import tell_workers
+from kappa.registry.stored_schemas import open_registry
+from kappa.state.store import open_store
 
 # A person waits, and each takes the time of a small slice. Slices that are empty, or folded once
 # more, are no matter of a pipeline's code.
@@ -42,6 +45,8 @@ def main(arguments: list[str]) -> int:
     machine = booted_ahead()
     if request["by_spark"]:
         machine.lower_priority(_NICE)
+    settings = load_settings(Path(request["folder"]), root=request["root"])
+    open_registry(settings, open_store(settings))
     open_sources(sources)
     pipelines = {
         name: next(

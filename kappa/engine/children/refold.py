@@ -30,6 +30,7 @@ from kappa.engine.spark.session import boot_for, end_process
 from kappa.engine.write.publisher import Publisher
 from kappa.log.access.client_options import client_options
 from kappa.log.client import Log
+from kappa.registry.stored_schemas import open_registry
 from kappa.state.build import read_birth
 from kappa.state.job.cuts import read_cuts
 from kappa.state.job.slice_progress import watch_slice
@@ -54,6 +55,7 @@ def refold(
     Raises Broken if a law does not hold, as a job does.
     """
     root = open_store(settings)
+    open_registry(settings, root)
     birth = read_birth(root, build)
     cuts = read_cuts(folder)
     kafka = KafkaAccess(bootstrap_servers, client_options(settings))

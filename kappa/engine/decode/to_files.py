@@ -17,6 +17,7 @@ from kappa.engine.decode.decoder import Clock, Decoder, Memories
 from kappa.engine.decode.fate import HIDDEN_COLUMNS, Counts, counts_in, decoded_columns
 from kappa.engine.decode.raw import RawRange
 from kappa.engine.decode.remembered import get_memory, memory_offsets, put_memory
+from kappa.formats.schema_source import SchemaSource, open_schemas, opened_schemas
 from kappa.records.identity import Memory
 from kappa.state.job.slice_progress import counting
 from kappa.values.arrow import arrow_schema
@@ -75,6 +76,7 @@ def decode_to_files(
         folder=folder,
         first=first,
         left_out=left_out,
+        schemas=opened_schemas(),
     )
     found = (
         spark.range(0, len(ranges), 1, len(ranges)).mapInArrow(decode, _SEEN_COLUMNS).collect()
@@ -93,7 +95,9 @@ def _decode_ranges(
     folder: Path,
     first: int,
     left_out: frozenset[str],
+    schemas: SchemaSource | None,
 ) -> Iterator[pa.RecordBatch]:
+    open_schemas(schemas)
     for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
         # A task that is tried again writes its files again.
         seen = decode_to_file(

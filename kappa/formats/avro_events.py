@@ -1,0 +1,253 @@
+"""Events in Avro's binary form, with or without the framing of a schema registry."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from kappa.base.errors import DeclarationError, UsageError
+from kappa.base.source import Source
+from kappa.declare.parts.described import described, shown
+from kappa.declare.parts.named_files import read_schema_file
+from kappa.formats.avro_columns import Landing, column_of, columns_of, landings
+from kappa.formats.avro_schema import (
+    AvroSchema,
+    differing_times,
+    parsed,
+    plain_text,
+    why_unreadable,
+)
+from kappa.formats.avro_values import avro_value
+from kappa.formats.pinned import PinnedSchema, Subject, read_pin
+from kappa.formats.schema_source import RegisteredSchema, framed, unframed, written_by
+from kappa.values.columns import Column
+from kappa.values.reason import Reason, Rejected
+from kappa.values.value import Check
+
+KIND = "AVRO"
+_HINT = 'give the path of a schema in the project, or a subject: Avro(Subject("orders-value"))'
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Avro:
+    """The format of one Avro record a value, in the binary form.
+
+    `schema` is a `Subject`, or the path of a file from the project's folder. It is the schema by
+    which records are read, and part of the version. The topic's columns are its fields, if the
+    topic declares no event.
+
+    `framed` records begin with the id of the schema they were written with, as serializers of a
+    schema registry write them: so they are if the schema is a subject. Records of older and newer
+    schemas are then read by Avro's rules. Records that are not framed are written with `schema`
+    itself.
+
+    Example:
+        Topic("orders", format=Avro("schemas/order.avsc"))
+    """
+
+    schema: str | Subject
+    framed: bool
+    text: str
+    references: tuple[str, ...]
+    pin: PinnedSchema | None
+    source: Source = field(compare=False)
+
+    def __init__(self, schema: str | Path | Subject, *, framed: bool | None = None) -> None:
+        source = Source.of_caller()
+        if not isinstance(schema, str | Path | Subject) or not isinstance(framed, bool | None):
+            raise DeclarationError(
+                f"{source}: format avro is given {described(schema)}, framed={shown(framed)}",
+                hint=_HINT,
+            )
+        pin: PinnedSchema | None = None
+        try:
+            if isinstance(schema, Subject):
+                pin = read_pin(schema)
+                found = pin.schema
+            else:
+                text = json.dumps(read_schema_file(Path(schema), source.file), ensure_ascii=False)
+                found = RegisteredSchema(KIND, text)
+            known = _of_kind(found)
+            landings_of(known)
+            wrong = why_unreadable(known)
+        except DeclarationError as error:
+            raise DeclarationError(
+                f"{source}: format avro: {error.message}", hint=error.hint
+            ) from None
+        if wrong is not None:
+            raise DeclarationError(
+                f"{source}: format avro: no record can be read by the schema: {wrong}"
+            )
+        set_field = object.__setattr__
+        set_field(self, "schema", schema if isinstance(schema, Subject) else str(schema))
+        set_field(self, "framed", pin is not None if framed is None else framed)
+        set_field(self, "text", plain_text(found.text or ""))
+        set_field(self, "references", tuple(map(plain_text, found.references)))
+        set_field(self, "pin", pin)
+        set_field(self, "source", source)
+
+    def lines(self) -> Iterator[str]:
+        """Yields its name and its schema, without the schema's prose."""
+        yield f"format avro{', framed by a registry' if self.framed else ''}"
+        yield from (f"schema {each}" for each in (*self.references, self.text))
+
+    def columns(self) -> tuple[Column, ...]:
+        """Returns the schema's fields as columns. Raises DeclarationError if one can be none."""
+        return columns_of(landings_of(self._parsed()))
+
+    def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:
+        """Refuses columns that are not what the schema's fields are."""
+        if by_schema:
+            raise DeclarationError(
+                "a JSON Schema is about JSON's values, and this topic has Avro's",
+                hint="leave out event: the columns are the schema's fields",
+            )
+        known = landings_of(self._parsed())
+        for column in columns:
+            if column.was or column.default is not None:
+                raise DeclarationError(
+                    f"column {column.name} has {'an old name' if column.was else 'a default'}, "
+                    "and Avro's schemas declare those themselves",
+                    hint='give the field in the schema "aliases", or a "default"',
+                )
+            if column.name not in known:
+                raise DeclarationError(
+                    f"column {column.name} is no field of the schema",
+                    hint=f"its fields are {', '.join(known)}",
+                )
+            found = column_of(column.name, known[column.name])
+            if str(found.type) != str(column.type):
+                raise DeclarationError(
+                    f"column {column.name} is {column.type}, and the schema has {found.type} there",
+                    hint=f"declare it as it is: {found}",
+                )
+
+    def reader(self, columns: Sequence[Column]) -> AvroReader:
+        """Returns a reader of records."""
+        del columns
+        return AvroReader(self)
+
+    def encode(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
+        """Returns the record of fields, as JSON has them, written with the declared schema."""
+        from fastavro import schemaless_writer  # noqa: PLC0415  # see avro_schema.py
+
+        del columns
+        schema = self._parsed()
+        if self.framed and self.pin is None:
+            raise UsageError(
+                "an event of a schema in a file has no id to be framed with",
+                hint='declare the subject: Avro(Subject("orders-value")); or give the bytes',
+            )
+        into = BytesIO()
+        try:
+            schemaless_writer(
+                into, schema.bare, avro_value(schema.whole, schema.named, fields, "the event")
+            )
+        except (ValueError, TypeError, OverflowError, KeyError, AttributeError) as error:
+            raise UsageError(f"the event cannot be written as Avro: {error}") from None
+        return into.getvalue() if self.pin is None else framed(self.pin.id, into.getvalue())
+
+    def _parsed(self) -> AvroSchema:
+        return parsed(self.text, self.references)
+
+
+def landings_of(schema: AvroSchema) -> dict[str, Landing]:
+    """Returns what each field of an event lands as."""
+    return landings(schema.whole, schema.named)
+
+
+def _of_kind(found: RegisteredSchema) -> AvroSchema:
+    if found.kind != KIND or found.text is None:
+        raise DeclarationError(f"the schema is of type {found.kind}, not Avro")
+    return parsed(found.text, found.references)
+
+
+class AvroReader:
+    """The reader of Avro's records, each by the schema that it was written with."""
+
+    def __init__(self, form: Avro) -> None:
+        from fastavro import schemaless_reader  # noqa: PLC0415  # see avro_schema.py
+        from fastavro.read import SchemaResolutionError  # noqa: PLC0415
+        from fastavro.schema import SchemaParseException  # noqa: PLC0415
+
+        self._read = schemaless_reader
+        self._unresolved = SchemaResolutionError
+        self._damage = (
+            EOFError,
+            IndexError,
+            KeyError,
+            ValueError,
+            TypeError,
+            OverflowError,
+            MemoryError,
+            struct.error,
+            SchemaParseException,
+        )
+        self._schema = parsed(form.text, form.references)
+        self._landings = landings_of(self._schema)
+        self._framed = form.framed
+        # By id, the schema of writers; None: the declared one itself.
+        self._writers: dict[int, Any] = {}
+        if form.pin is not None:
+            self._writers[form.pin.id] = self._schema.bare
+
+    def fields(self, value: bytes) -> dict[str, Any]:
+        """Reads the fields of one record. Raises Rejected if the bytes are not exactly one."""
+        writer = self._schema.bare
+        if self._framed:
+            schema_id, value = unframed(value)
+            known = self._writers.get(schema_id)
+            writer = self._writer(schema_id) if known is None else known
+            if isinstance(writer, Rejected):
+                raise Rejected(writer.reason, writer.detail)
+        left = BytesIO(value)
+        try:
+            event = self._read(left, writer, self._schema.bare)
+        except UnicodeDecodeError:
+            raise Rejected(Reason.NOT_UTF8, "a text of the value is not UTF-8") from None
+        except self._unresolved as error:
+            raise Rejected(
+                Reason.SCHEMA_MISMATCH, f"the value does not fit the declared schema: {error}"
+            ) from None
+        except self._damage as error:
+            raise Rejected(
+                Reason.MALFORMED_AVRO,
+                f"the value is no record of its schema: {type(error).__name__} {error}".rstrip(),
+            ) from None
+        if left.tell() != len(value):
+            raise Rejected(
+                Reason.MALFORMED_AVRO,
+                f"{len(value) - left.tell()} bytes follow the record",
+            )
+        assert isinstance(event, dict), "the schema is a record"
+        return event
+
+    def check(self, column: Column) -> Check:
+        """Returns the check that makes the row's value of a field."""
+        return self._landings[column.name].land
+
+    def _writer(self, schema_id: int) -> Any:
+        """Returns the schema of an id, or why it reads no record, and remembers it."""
+        try:
+            found = written_by(schema_id)
+            self._writers[schema_id] = self._opened(schema_id, found.text or "", found.references)
+        except Rejected as rejected:
+            self._writers[schema_id] = rejected
+        return self._writers[schema_id]
+
+    def _opened(self, schema_id: int, text: str, references: Sequence[str]) -> Any:
+        try:
+            writer = parsed(text, references)
+        except DeclarationError as error:
+            raise Rejected(
+                Reason.SCHEMA_MISMATCH, f"schema {schema_id} cannot be used: {error.message}"
+            ) from None
+        wrong = why_unreadable(writer) or differing_times(writer, self._schema)
+        if wrong is not None:
+            raise Rejected(Reason.SCHEMA_MISMATCH, f"schema {schema_id} cannot be read: {wrong}")
+        return writer.bare

@@ -1,0 +1,151 @@
+"""Avro's schemas, as fastavro reads records by them. Nothing here is by a topic."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kappa.base.errors import DeclarationError
+
+# They change nothing about a record.
+_PROSE = {"doc"}
+
+
+@dataclass(frozen=True, slots=True)
+class AvroSchema:
+    """A parsed schema: as written, and `bare` of logical types, for reading."""
+
+    whole: Any
+    named: Mapping[str, Any]
+    bare: Any
+
+
+def parsed(text: str, references: Sequence[str] = ()) -> AvroSchema:
+    """Parses a schema and those that it refers to. Raises DeclarationError if it is none."""
+    # Its import costs more than reading a project that has no such topic.
+    from fastavro.schema import SchemaParseException, UnknownType, parse_schema  # noqa: PLC0415
+
+    try:
+        named: dict[str, Any] = {}
+        bare_named: dict[str, Any] = {}
+        for each in references:
+            parse_schema(json.loads(each), named_schemas=named)
+            parse_schema(_bare(json.loads(each)), named_schemas=bare_named)
+        whole = json.loads(text)
+        found = AvroSchema(
+            parse_schema(whole, named_schemas=named),
+            named,
+            parse_schema(_bare(whole), named_schemas=bare_named),
+        )
+    except UnknownType as error:
+        raise DeclarationError(f"the schema has no type {error}, which it names") from None
+    except (SchemaParseException, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise DeclarationError(f"the schema is no Avro: {error}") from None
+    return found
+
+
+def plain_text(text: str) -> str:
+    """Returns a schema's text without prose and layout: equal texts read all records alike."""
+    return json.dumps(_without(json.loads(text), _PROSE), ensure_ascii=False)
+
+
+def why_unreadable(schema: AvroSchema) -> str | None:
+    """Explains why no record may be read by a schema, since a damaged one would never end.
+
+    Returns None if nothing is wrong: nothing in it is of any length without having bytes.
+    """
+    for problem in _endless(schema.whole, schema.named, ()):
+        return problem
+    return None
+
+
+def differing_times(writer: AvroSchema, reader: AvroSchema) -> str | None:
+    """Names a field that both schemas have and whose values mean different things; else None.
+
+    Avro's rules of resolution look at no logical type: milliseconds would become microseconds.
+    """
+    known = dict(_logical_types(reader.whole, reader.named, ""))
+    for path, logical in _logical_types(writer.whole, writer.named, ""):
+        if path in known and known[path] != logical:
+            return f"{path.strip('.')} is {logical}, and {known[path]} is declared"
+    return None
+
+
+def _bare(schema: Any) -> Any:
+    return _without(schema, {"logicalType", "precision", "scale"})
+
+
+def _without(schema: Any, names: set[str]) -> Any:
+    match schema:
+        case dict():
+            return {
+                name: value if name in {"default", "symbols", "aliases"} else _without(value, names)
+                for name, value in schema.items()
+                if name not in names
+            }
+        case list():
+            return [_without(each, names) for each in schema]
+        case _:
+            return schema
+
+
+def _parts(schema: Any, named: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yields the parts right within a schema, with the names of fields."""
+    match schema:
+        case list():
+            yield from (("", each) for each in schema)
+        case {"type": "record" | "error", "fields": fields}:
+            yield from ((field["name"], field["type"]) for field in fields)
+        case {"type": "array", "items": items}:
+            yield "[]", items
+        case {"type": "map", "values": values}:
+            yield "{}", values
+        case {"type": dict() | list() as inner}:
+            yield "", inner
+        case str() if schema in named:
+            yield "", named[schema]
+        case _:
+            pass
+
+
+def _logical_types(
+    schema: Any, named: Mapping[str, Any], path: str, within: tuple[int, ...] = ()
+) -> Iterator[tuple[str, str]]:
+    if isinstance(schema, dict) and "logicalType" in schema:
+        scale = f" of scale {schema.get('scale', 0)}" if schema["logicalType"] == "decimal" else ""
+        yield path, f"{schema['logicalType']}{scale}"
+    if id(schema) in within:
+        return
+    for name, part in _parts(schema, named):
+        yield from _logical_types(
+            part, named, f"{path}.{name}" if name else path, (*within, id(schema))
+        )
+
+
+def _endless(schema: Any, named: Mapping[str, Any], within: tuple[str, ...]) -> Iterator[str]:
+    name = str(schema.get("name")) if isinstance(schema, dict) else ""
+    if name in named:
+        if name in within:
+            yield f"{name} contains itself"
+            return
+        within = (*within, name)
+    is_array = isinstance(schema, dict) and schema.get("type") == "array"
+    if is_array and _has_no_bytes(schema["items"], named):
+        yield "it has an array of elements without bytes"
+    for _, part in _parts(schema, named):
+        yield from _endless(part, named, within)
+
+
+def _has_no_bytes(schema: Any, named: Mapping[str, Any]) -> bool:
+    schema = named.get(schema, schema) if isinstance(schema, str) else schema
+    match schema:
+        case "null" | {"type": "null"} | {"type": "fixed", "size": 0}:
+            return True
+        case {"type": "record", "fields": fields}:
+            return all(_has_no_bytes(field["type"], named) for field in fields)
+        case {"type": dict() | str() as inner} if inner != schema:
+            return isinstance(inner, dict) and _has_no_bytes(inner, named)
+        case _:
+            return False

@@ -1,0 +1,72 @@
+"""Values of JSON as Avro has them, for events that are written by hand. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal as Number
+from typing import Any
+
+from kappa.base.errors import UsageError
+from kappa.values.columns import Scalar
+from kappa.values.reason import Rejected
+from kappa.values.value import check_of
+
+_MILLIS = "timestamp-millis"
+
+
+def avro_value(schema: Any, named: Mapping[str, Any], value: Any, path: str) -> Any:
+    """Returns a value as it is written by a schema without logical types.
+
+    A field that is missing has its default, or is null. Raises UsageError if it is no such value.
+    """
+    match schema:
+        case str() if schema in named:
+            return avro_value(named[schema], named, value, path)
+        case list():
+            others = [each for each in schema if each != "null"]
+            if value is None or len(others) != 1:
+                return value
+            return avro_value(others[0], named, value, path)
+        case {"logicalType": str() as logical}:
+            return _logical(logical, schema, value, path)
+        case {"type": "record", "fields": fields}:
+            if not isinstance(value, Mapping):
+                raise UsageError(f"{path} is no mapping of its fields")
+            return {
+                field["name"]: avro_value(
+                    field["type"], named, value[field["name"]], f"{path}.{field['name']}"
+                )
+                if field["name"] in value
+                else field.get("default")
+                for field in fields
+            }
+        case {"type": "array", "items": items}:
+            return [avro_value(items, named, each, path) for each in value]
+        case {"type": "map", "values": values}:
+            # As an object, or as rows have it.
+            pairs = (
+                value.items()
+                if isinstance(value, Mapping)
+                else ((each["key"], each["value"]) for each in value)
+            )
+            return {key: avro_value(values, named, each, path) for key, each in pairs}
+        case {"type": dict() | list() as inner}:
+            return avro_value(inner, named, value, path)
+        case _:
+            return value
+
+
+def _logical(logical: str, schema: Mapping[str, Any], value: Any, path: str) -> Any:
+    try:
+        if logical.startswith("timestamp-"):
+            micros = check_of(Scalar("timestamp"))(value, path)
+            return micros // 1000 if logical == _MILLIS else micros
+        if logical == "date":
+            return check_of(Scalar("date"))(value, path)
+        if logical == "decimal":
+            whole = int(Number(str(value)).scaleb(schema.get("scale", 0)))
+            size = schema.get("size", whole.bit_length() // 8 + 1)
+            return whole.to_bytes(size, signed=True)
+    except Rejected as rejected:
+        raise UsageError(rejected.detail) from None
+    return value

@@ -1,0 +1,55 @@
+"""The declared schemas of topics, held beside the subjects of the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from kappa.declare.topic import Topic
+from kappa.formats.avro_events import KIND, Avro
+from kappa.formats.schema_source import RegisteredSchema
+from kappa.registry.client import RegistryClient
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedTopic:
+    """A topic's declared schema beside its subject, and the verdict of the registry."""
+
+    topic: str
+    subject: str
+    declared: str
+    newest: str
+    is_compatible: bool
+    verdict: str
+
+
+def checked_topics(client: RegistryClient, topics: Iterable[Topic]) -> Iterator[CheckedTopic]:
+    """Yields what the registry says of each topic that is framed by it.
+
+    Without a declared subject it is that of the topic's values, as serializers name it.
+    """
+    known = {*client.subjects()}
+    for topic in topics:
+        form = topic.format
+        if not isinstance(form, Avro) or not form.framed:
+            continue
+        subject = f"{topic.name}-value" if form.pin is None else form.pin.subject
+        declared = str(form.schema) if form.pin is None else str(form.pin.version)
+        if subject not in known:
+            yield CheckedTopic(
+                topic.name, subject, declared, "", is_compatible=True, verdict="no such subject yet"
+            )
+            continue
+        newest = client.pin(subject).version
+        why = client.incompatible(subject, RegisteredSchema(KIND, form.text, form.references))
+        verdict = f"not compatible: {'; '.join(why)}" if why else "compatible"
+        if form.pin is not None and form.pin.version != newest:
+            verdict += f", and version {newest} is newer: kappa schemas pin {subject}"
+        yield CheckedTopic(
+            topic.name,
+            subject,
+            declared,
+            str(newest),
+            is_compatible=not why,
+            verdict=verdict,
+        )
