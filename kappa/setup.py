@@ -37,7 +37,11 @@ def set_up(console: Console, settings: JarsSettings) -> Jars:
                     soft_wrap=True,
                 )
     # Otherwise each worker of a catch-up waits for the compiler (kappa/base/compiled/loops.py).
-    for module in ("kappa.log.message_loops", "kappa.engine.decode.find_loops"):
+    for module in (
+        "kappa.log.message_loops",
+        "kappa.engine.decode.find_loops",
+        "kappa.formats.avro_loops",
+    ):
         importlib.import_module(module)
     console.print(
         f"ready: Java {java.version} ({java.home}), "

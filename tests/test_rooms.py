@@ -77,6 +77,7 @@ DOORS = {
     "numba": (
         "kappa/base/compiled/loops.py",
         "kappa/engine/decode/find_loops.py",
+        "kappa/formats/avro_loops.py",
         "kappa/log/message_loops.py",
     ),
     "llvmlite": ("kappa/base/compiled/loops.py", "kappa/log/message_loops.py"),
@@ -133,6 +134,7 @@ DOORS = {
     "pandas": ("kappa/engine/fold/step_loop.py", "demo/producer/events.py"),
     # Whole columns at a time.
     "numpy": (
+        "kappa/formats/avro_loops.py",
         "kappa/values/lengths.py",
         "kappa/engine/",
         "kappa/log/bulk.py",

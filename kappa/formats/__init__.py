@@ -9,7 +9,8 @@ here, with a name in `named.py`. Read in this order:
 - `csv_events.py`: one line of separated values.
 - `text_events.py`: one line of text by a regular expression, such as a web server's log.
 - `avro_events.py`: Avro's records, with or without a schema registry; `avro_schema.py` parses their
-  schemas, `avro_columns.py` makes columns of them, and `avro_values.py` writes values.
+  schemas, `avro_columns.py` makes columns of them, `avro_values.py` writes values, and
+  `avro_loops.py` has the compiled loops for many records at once.
 - `schema_source.py`: schemas by the ids of a registry, and the framing of records with an id.
 - `pinned.py`: subjects of a registry, as files of the project.
 - `named.py`: the formats that have a name.

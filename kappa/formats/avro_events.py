@@ -201,8 +201,7 @@ class AvroReader:
         writer = self._schema.bare
         if self._framed:
             schema_id, value = unframed(value)
-            known = self._writers.get(schema_id)
-            writer = self._writer(schema_id) if known is None else known
+            writer = self.writer(schema_id)
             if isinstance(writer, Rejected):
                 raise Rejected(writer.reason, writer.detail)
         left = BytesIO(value)
@@ -231,8 +230,21 @@ class AvroReader:
         """Returns the check that makes the row's value of a field."""
         return self._landings[column.name].land
 
-    def _writer(self, schema_id: int) -> Any:
-        """Returns the schema of an id, or why it reads no record, and remembers it."""
+    @property
+    def declared(self) -> Any:
+        """Returns the declared schema, without logical types."""
+        return self._schema.bare
+
+    @property
+    def whole(self) -> Any:
+        """Returns the declared schema, with them."""
+        return self._schema.whole
+
+    def writer(self, schema_id: int) -> Any:
+        """Returns the schema of an id, without logical types, or why it reads no record."""
+        known = self._writers.get(schema_id)
+        if known is not None:
+            return known
         try:
             found = written_by(schema_id)
             self._writers[schema_id] = self._opened(schema_id, found.text or "", found.references)

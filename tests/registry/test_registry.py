@@ -114,7 +114,7 @@ def read(topic: Topic, value: bytes, key: bytes = b"a") -> Any:
         return str(rejected.reason)
 
 
-def test_records_are_read_by_the_schema_they_were_written_with_and_without_the_registry(
+def test_records_are_read_by_their_schemas_also_while_the_registry_is_away(
     registry: RunningRegistry, project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """After five evolutions, live and in a replay; the reader's schema is in the middle."""

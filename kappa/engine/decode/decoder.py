@@ -37,7 +37,7 @@ from kappa.values.arrow import arrow_schema
 from kappa.values.reason import Rejected
 
 if TYPE_CHECKING:
-    from kappa.engine.decode.plain_events import PlainEvents
+    from kappa.engine.decode.plain_events import PlainReader
 
 # For fewer records than _MANY, reading them together costs more than it saves. From _VERY_MANY on,
 # decoding waits until the module for that is loaded.
@@ -78,7 +78,7 @@ class Decoder:
         self._clock = dict(clock)
         self._schema = arrow_schema(decoded_columns(topic))
         self._event = pa.schema(list(self._schema)[: len(topic.columns)])
-        self._plain: PlainEvents | None = None
+        self._plain: PlainReader | None = None
         self._may_read_together = True
         self._nothing = (None,) * len(topic.columns)
         self._key_place = (
@@ -207,7 +207,7 @@ class Decoder:
             events = loading_plain_events()
             if len(batch) < _VERY_MANY and not events.done():
                 return []
-            self._plain = events.result().PlainEvents.of(self._topic, self._left_out)
+            self._plain = events.result().plain_reader(self._topic, self._left_out)
         self._may_read_together = self._plain is not None and self._plain.pays
         return (
             self._plain.read(batch.column("key"), batch.column("value"))

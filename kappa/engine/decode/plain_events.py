@@ -10,7 +10,7 @@ texts of their text. Every other record, valid or not, is left to the reader of 
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from kappa.engine.decode.find_loops import Spelling
 from kappa.engine.decode.find_values import Found, Texts, find, strings, texts_of
 from kappa.engine.decode.layout import Layout, expected_value, layout_of
 from kappa.engine.decode.typed_texts import typed_columns
+from kappa.formats.avro_events import Avro
 from kappa.formats.json_events import Json
 from kappa.values.arrow import arrow_schema
 from kappa.values.columns import INTEGERS, Column, Decimal, Scalar, Type
@@ -36,6 +37,25 @@ _LAYOUTS = 8
 # unsuccessful looks are enough.
 _STRANGE = 50
 _LOOKS = 50
+
+
+def plain_reader(topic: Topic, left_out: frozenset[str] = frozenset()) -> PlainReader | None:
+    """Makes the reader of many records at once; None if the declaration asks for more."""
+    if isinstance(topic.format, Avro):
+        # Its compiled code is loaded for such topics alone.
+        from kappa.engine.decode.plain_avro import PlainAvro  # noqa: PLC0415
+
+        return PlainAvro.of(topic)
+    return PlainEvents.of(topic, left_out)
+
+
+class PlainReader(Protocol):
+    """A reader of those records of a topic that are plain."""
+
+    @property
+    def pays(self) -> bool: ...  # noqa: D102  # as in PlainEvents
+
+    def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]: ...  # noqa: D102  # as in PlainEvents
 
 
 class PlainEvents:
