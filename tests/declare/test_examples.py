@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,6 +64,11 @@ def test_every_example_runs(spark: SparkSession, tmp_path: Path) -> None:
 
     (tmp_path / "kappa.toml").touch()
     (tmp_path / "rates.csv").write_text("currency,rate\nEUR,1\n", encoding="utf-8")
+    fields = [{"name": "id", "type": "string"}]
+    (tmp_path / "schemas").mkdir()
+    (tmp_path / "schemas" / "order.avsc").write_text(
+        json.dumps({"type": "record", "name": "Order", "fields": fields}), encoding="utf-8"
+    )
     file = tmp_path / "examples.py"
     parts = (with_what_is_made(generate.example_of(ENTRIES[name])) for name in ORDER)
     file.write_text(HEAD + "\n\n".join(parts), encoding="utf-8")
