@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kappa import Csv, Table, Topic, count, pipeline, sum_
+from kappa import Avro, Csv, Table, Topic, count, pipeline, sum_
 from kappa.testing import Event, law_of_slices, some_events, tables_of
 
 if TYPE_CHECKING:
@@ -32,22 +32,27 @@ HITS = Topic(
     was={"size": "bytes"},
 )
 
+ORDERS = Topic("orders", format=Avro("tests/data/order.avsc"), key="id")
 GOOD = 'h{} - - [10/Oct/2000:13:55:{:02d} +0200] "GET /{} HTTP/1.1" 200 {}'
 
 
 @pipeline(
-    reads={"sales": SALES, "hits": HITS},
+    reads={"sales": SALES, "hits": HITS, "orders": ORDERS},
     writes=[
         Table("shops", keys=("shop",), fold={"n": count(), "amount": sum_("amount")}),
         Table("sold"),
         Table("hits"),
+        Table("orders"),
+        Table("newest", keys=("id",), fold={"price": sum_("price"), "n": count()}),
     ],
 )
-def sold(sales: DataFrame, hits: DataFrame) -> dict[str, DataFrame]:
+def sold(sales: DataFrame, hits: DataFrame, orders: DataFrame) -> dict[str, DataFrame]:
     return {
         "shops": sales,
         "sold": sales.select("id", "shop", "amount", "at", "note"),
         "hits": hits.select("host", "at", "path", "status", "size"),
+        "orders": orders.select("id", "at", "price", "lines"),
+        "newest": orders,
     }
 
 
