@@ -64,9 +64,20 @@ def _logical(logical: str, schema: Mapping[str, Any], value: Any, path: str) -> 
         if logical == "date":
             return check_of(Scalar("date"))(value, path)
         if logical == "decimal":
-            whole = int(Number(str(value)).scaleb(schema.get("scale", 0)))
+            whole = _whole(Number(str(value)), schema.get("scale", 0), path)
             size = schema.get("size", whole.bit_length() // 8 + 1)
             return whole.to_bytes(size, signed=True)
     except Rejected as rejected:
         raise UsageError(rejected.detail) from None
     return value
+
+
+def _whole(value: Number, scale: int, path: str) -> int:
+    """Returns a decimal as a number of its last digits. No arithmetic of decimals may round it."""
+    sign, digits, exponent = value.as_tuple()
+    number, behind = int("".join(map(str, digits))), int(exponent) + scale
+    unit = int(10 ** abs(behind))
+    whole, rest = divmod(number, unit) if behind < 0 else (number * unit, 0)
+    if rest:
+        raise UsageError(f"{path} has more than {scale} digits behind the point")
+    return -whole if sign else whole

@@ -1,4 +1,4 @@
-"""Whole batches of Avro give the rows of the reader of records, and are sure of valid ones only."""
+"""Whole batches of Avro give the rows of the reader of records, and no invalid one."""
 
 from __future__ import annotations
 
