@@ -1,7 +1,7 @@
 """Loops that go through Avro's records field by field, compiled by Numba.
 
 All compiled code for them, and every constant in it, is in this one file: what is kept of it is
-known by this file's digest alone (kappa/base/compiled.py).
+known by this file's digest alone (kappa/base/compiled/loops.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from kappa.base.compiled import compiled
+from kappa.base.compiled.loops import compiled
 from kappa.values.lengths import Bytes, Ends, Numbers
 
 
