@@ -1,4 +1,4 @@
-"""The objects that routes share: store, sandbox, snapshots, the line of wrong tokens, and looks."""
+"""The objects that routes share: store, sandbox, snapshots, wrong tokens, and looks."""
 
 from __future__ import annotations
 
