@@ -15,6 +15,7 @@ from kappa.base.errors import KappaError, UsageError
 from kappa.code.project import load_pipelines
 from kappa.code.static.sources import Sources
 from kappa.declare.topic import Topic
+from kappa.formats.avro_events import Avro
 from kappa.log.headers import Headers
 from kappa.log.producer import ProducedRecord
 from kappa.records.identity import identity_of
@@ -102,6 +103,11 @@ class DeclaredTopics:
                     hint=f"did you mean {near[0]}?"
                     if near
                     else f"it declares {', '.join(declared) or 'none'}",
+                )
+            if isinstance(declared[name].format, Avro):
+                raise UsageError(
+                    f"collect.topics names {name}, whose events are Avro, and none is collected yet",
+                    hint="collect them into a topic of JSON, CSV or text",
                 )
         return {name: CollectedTopic(declared[name]) for name in self._names}
 
