@@ -6,15 +6,14 @@ copied with the project, into images and histories.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import field
 
 from kappa.base.errors import SettingsError
-from kappa.base.section.section import SECRET, Section, Size, is_secret
+from kappa.base.section.section import SECRET, Section, Size
 
 
 class Protocol(StrEnum):
@@ -142,18 +141,4 @@ class KafkaSettings(Section, frozen=True):
                 "kafka.auth is for a cluster, and none is named: Kappa's own broker is open, to "
                 "this machine alone",
                 hint="name it in kafka.bootstrap_servers, or leave [kafka.auth] out",
-            )
-
-
-def refuse_secrets(in_file: Mapping[str, Any], file: Path) -> None:
-    """Raises SettingsError if kappa.toml has a secret of `[kafka.auth]` in it."""
-    kafka = in_file.get("kafka")
-    auth = kafka.get("auth") if isinstance(kafka, dict) else None
-    for name, kind in KafkaAuth.kinds().items():
-        if isinstance(auth, dict) and name in auth and is_secret(kind):
-            raise SettingsError(
-                f"kafka.auth.{name} is in {file}, which is copied with the project and is no place "
-                "for it",
-                hint=f"give it in the variable KAPPA__KAFKA__AUTH__{name.upper()}, or name a file "
-                f"that only you may read: {name}_file; and change it, if others had the file",
             )

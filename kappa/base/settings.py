@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
@@ -17,7 +18,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from kappa.base.errors import SettingsError
-from kappa.base.kafka_settings import KafkaSettings, refuse_secrets
+from kappa.base.kafka_settings import KafkaAuth, KafkaSettings
 from kappa.base.section.collect import CollectSettings
 from kappa.base.section.section import SECRET, Seconds, Section, Size, description, is_secret
 from kappa.base.sections import (
@@ -45,14 +46,23 @@ class RegistrySettings(Section, frozen=True):
     url: Annotated[str | None, "of its API in Confluent's dialect; none: there is no registry"] = (
         None
     )
-    user: Annotated[str, "its user, for basic authentication", SECRET] = ""
-    password: Annotated[str, "and its password", SECRET] = ""
-    token: Annotated[str, "a bearer token, in place of both", SECRET] = ""
+    user: Annotated[str, "its user, for basic authentication"] = ""
+    password: Annotated[str, "and its password; from the environment alone", SECRET] = ""
+    token: Annotated[
+        str, "a bearer token, in place of both; from the environment alone", SECRET
+    ] = ""
     ca: Annotated[
         Path | None,
         "an absolute path: certificates in PEM that its own is checked by, if not public",
     ] = None
     timeout_seconds: Annotated[Seconds, "how long one request may take"] = 10.0
+
+
+# kappa.toml is copied with the project, into images and histories.
+_WITHOUT_SECRETS: Mapping[tuple[str, ...], type[Section]] = {
+    ("kafka", "auth"): KafkaAuth,
+    ("registry",): RegistrySettings,
+}
 
 
 class Settings(Section, frozen=True):
@@ -136,10 +146,31 @@ def load_settings(start: Path, **flags: Any) -> Settings:
         raise SettingsError(
             f"{project / FILE}: project is no setting: it is the folder of the file"
         )
-    refuse_secrets(in_file, project / FILE)
+    for path, section in _WITHOUT_SECRETS.items():
+        _refuse_secrets(in_file, path, section, project / FILE)
     settings: Settings = _read(Settings, _beaten(in_file, _in_environment()), [], project)
     given = {flag: value for flag, value in flags.items() if value is not None}
     return replace(settings, project=project, **given)
+
+
+def _refuse_secrets(
+    in_file: Mapping[str, Any], path: tuple[str, ...], section: type[Section], file: Path
+) -> None:
+    """Raises SettingsError if a section of kappa.toml has a secret in it."""
+    given: Any = in_file
+    for part in path:
+        given = given.get(part) if isinstance(given, dict) else None
+    for name, kind in section.kinds().items():
+        if isinstance(given, dict) and name in given and is_secret(kind):
+            variable = f"{_PREFIX}{'__'.join((*path, name)).upper()}"
+            own = f", or name a file that only you may read: {name}_file"
+            raise SettingsError(
+                f"{'.'.join((*path, name))} is in {file}, which is copied with the project and is "
+                "no place for it",
+                hint=f"give it in the variable {variable}"
+                f"{own if f'{name}_file' in section.kinds() else ''}; and change it, if others had "
+                "the file",
+            )
 
 
 def _in_environment() -> dict[str, Any]:

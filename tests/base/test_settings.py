@@ -221,3 +221,18 @@ def test_settings_that_are_printed_show_no_secret(project: Path) -> None:
     assert "748159263" not in shown
     assert "listen='127.0.0.1:8717'" in shown
     assert "heap='512m'" in shown
+
+
+def test_a_secret_of_the_registry_is_refused_in_the_file(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "kappa.toml").write_text('[registry]\nuser = "kappa"\npassword = "canary"\n')
+    with pytest.raises(SettingsError, match=r"registry\.password is in") as refused:
+        load_settings(project)
+    assert "KAPPA__REGISTRY__PASSWORD" in refused.value.hint
+    assert "canary" not in f"{refused.value}{refused.value.hint}"
+    (project / "kappa.toml").write_text('[registry]\nuser = "kappa"\n')
+    monkeypatch.setenv("KAPPA__REGISTRY__PASSWORD", "canary")
+    settings = load_settings(project)
+    assert settings.registry.password == "canary"
+    assert "canary" not in repr(settings)

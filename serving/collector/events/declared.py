@@ -106,7 +106,7 @@ class DeclaredTopics:
                 )
             if isinstance(declared[name].format, Avro):
                 raise UsageError(
-                    f"collect.topics names {name}, whose events are Avro, and none is collected yet",
+                    f"collect.topics names {name}, whose events are Avro, which is not collected",
                     hint="collect them into a topic of JSON, CSV or text",
                 )
         return {name: CollectedTopic(declared[name]) for name in self._names}
