@@ -29,12 +29,12 @@ prepares the machine.
 
 from kappa.declare.alert import Alert
 from kappa.declare.ordered import Ordered, ordered
+from kappa.declare.parts.windows import hop, session, tumble
 from kappa.declare.pipeline import Pipeline, pipeline
 from kappa.declare.sink import Sink
 from kappa.declare.table import Table
 from kappa.declare.topic import Topic
 from kappa.declare.view import View
-from kappa.declare.windows import hop, session, tumble
 from kappa.folds.fold import Fold
 from kappa.folds.kinds.average import avg_
 from kappa.folds.kinds.booleans import and_, or_

@@ -113,6 +113,8 @@ def _outlet(outlet: Sink | Alert) -> Iterator[str]:
     yield f"of {outlet.of}"
     if isinstance(outlet, Sink):
         yield f"partitions {outlet.partitions}"
+        if outlet.format.text is not None:
+            yield f"format {outlet.format.text}"
     else:
         yield f"to {outlet.to}"
         if outlet.on != OPS:

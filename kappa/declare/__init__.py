@@ -6,9 +6,8 @@ at once, with the user's file and line (kappa/base/source.py). Read it in this o
     parts          what these are made of: kinds, files, words of errors
     topic          a topic; `log_time`: its lateness and identity; `topic_settings`: the broker's
     table, view    a table and its folds, and a view; `options`: what declarations have in common
-    sink, alert    the ways out of a table
+    sink, alert    the ways out of a table; `sink_format`: how a sink's rows are written
     pipeline       the function that writes tables from topics; `agreement`: what these are to it
-    windows        columns for windows of event time
     ordered        a fold by a step of the user's, in the order of the log
     breaker        how many records a candidate may reject
 """

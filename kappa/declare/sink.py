@@ -11,6 +11,7 @@ from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
 from kappa.declare.options import wanted_part
 from kappa.declare.parts.described import described, shown
+from kappa.declare.sink_format import SinkFormat
 from kappa.declare.topic import TOPIC_NAME
 
 
@@ -22,6 +23,8 @@ class SinkBirth(Struct, frozen=True):
     partitions: int = 1
     columns: tuple[str, ...] | None = None
     where: str | None = None
+    # As sink_format.py writes it; none: JSON.
+    format: str | None = None
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -35,8 +38,10 @@ class Sink:
     change that readers see at once is one transaction, a promote or an undo too.
 
     `columns` names the columns that go out, beside the keys; all do otherwise. `where` is a
-    condition for rows, in DuckDB's SQL: a row that ceases to meet it is deleted. A sink decides no
-    rows: a version that differs in sinks alone replays nothing.
+    condition for rows, in DuckDB's SQL: a row that ceases to meet it is deleted. Values are written
+    in a `format` as topics have it: JSON, `"csv"`, `Csv(...)` or `Avro(...)`.
+
+    A sink decides no rows: a version that differs in sinks alone replays nothing.
 
     Example:
         Sink("page-visits", of="page_visits")
@@ -48,6 +53,7 @@ class Sink:
     partitions: int
     columns: tuple[str, ...] | None
     where: str | None
+    format: SinkFormat
     source: Source = field(compare=False)
 
     def __init__(
@@ -58,6 +64,7 @@ class Sink:
         partitions: int = 1,
         columns: Sequence[str] | None = None,
         where: str | None = None,
+        format: object = "json",  # noqa: A002  # its name in a topic
     ) -> None:
         source = Source.of_caller()
         if not isinstance(name, str) or not TOPIC_NAME.fullmatch(name) or name in {".", ".."}:
@@ -72,12 +79,19 @@ class Sink:
                 hint="partitions is a whole number from 1",
             )
         part = wanted_part(f"{source}: sink {name}", of, columns, where)
+        try:
+            form = SinkFormat.of(format)
+        except DeclarationError as error:
+            raise DeclarationError(
+                f"{source}: sink {name}: {error.message}", hint=error.hint
+            ) from None
         set_field = object.__setattr__
         set_field(self, "name", name)
         set_field(self, "of", part.of)
         set_field(self, "partitions", partitions)
         set_field(self, "columns", part.columns)
         set_field(self, "where", part.where)
+        set_field(self, "format", form)
         set_field(self, "source", source)
 
     @property
@@ -88,4 +102,6 @@ class Sink:
     @property
     def birth(self) -> SinkBirth:
         """Returns it as a birth certificate has it."""
-        return SinkBirth(self.name, self.of, self.partitions, self.columns, self.where)
+        return SinkBirth(
+            self.name, self.of, self.partitions, self.columns, self.where, self.format.text
+        )

@@ -134,26 +134,33 @@ class Avro:
 
     def encode(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
         """Returns the record of fields, as JSON has them, written with the declared schema."""
-        from fastavro import schemaless_writer  # noqa: PLC0415  # see avro_schema.py
-
         del columns
-        schema = self._parsed()
         if self.framed and self.pin is None:
             raise UsageError(
                 "an event of a schema in a file has no id to be framed with",
                 hint='declare the subject: Avro(Subject("orders-value")); or give the bytes',
             )
-        into = BytesIO()
-        try:
-            schemaless_writer(
-                into, schema.bare, avro_value(schema.whole, schema.named, fields, "the event")
-            )
-        except (ValueError, TypeError, OverflowError, KeyError, AttributeError) as error:
-            raise UsageError(f"the event cannot be written as Avro: {error}") from None
-        return into.getvalue() if self.pin is None else framed(self.pin.id, into.getvalue())
+        return written_record(self._parsed(), None if self.pin is None else self.pin.id, fields)
 
     def _parsed(self) -> AvroSchema:
         return parsed(self.text, self.references)
+
+
+def written_record(schema: AvroSchema, number: int | None, fields: Mapping[str, Any]) -> bytes:
+    """Returns the record of fields, as JSON has them; framed by the id of the schema, if given.
+
+    Raises UsageError if they cannot be written by the schema.
+    """
+    from fastavro import schemaless_writer  # noqa: PLC0415  # see avro_schema.py
+
+    into = BytesIO()
+    try:
+        schemaless_writer(
+            into, schema.bare, avro_value(schema.whole, schema.named, fields, "the event")
+        )
+    except (ValueError, TypeError, OverflowError, KeyError, AttributeError) as error:
+        raise UsageError(f"the event cannot be written as Avro: {error}") from None
+    return into.getvalue() if number is None else framed(number, into.getvalue())
 
 
 def landings_of(schema: AvroSchema) -> dict[str, Landing]:

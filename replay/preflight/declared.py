@@ -10,7 +10,7 @@ import functools
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from kappa.base.errors import DeclarationError, UsageError
+from kappa.base.errors import DeclarationError, KappaError
 from kappa.base.settings import Settings
 from kappa.code.artifact import snapshot_files
 from kappa.code.fingerprint import fingerprint
@@ -19,6 +19,7 @@ from kappa.code.project import Place, load_project
 from kappa.code.rows_version import declared_rows_version
 from kappa.code.static.sources import Find
 from kappa.declare.pipeline import Pipeline
+from kappa.declare.sink import Sink
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.shape import table_births
@@ -162,17 +163,29 @@ def _refuse_unreadable(declared: Declared) -> None:
 
 
 def _refuse_unfit(declared: Declared) -> None:
-    """Raises DeclarationError for a sink or alert with columns or a condition unlike its table."""
-    outlets = declared.pipeline.outlets
-    if all(each.columns is None and each.where is None for each in outlets):
+    """Raises DeclarationError for a sink or alert that asks of its table what that has not.
+
+    Those are columns, a condition, and a format that its values have no place in.
+    """
+    outlets = [
+        each
+        for each in declared.pipeline.outlets
+        if each.columns is not None
+        or each.where is not None
+        or (isinstance(each, Sink) and each.format.text is not None)
+    ]
+    if not outlets:
         return
     from serving.changes.filter import Filter, ensure_fits  # noqa: PLC0415  # it takes DuckDB
 
     tables = {table.name: table for table in declared.tables}
     for each in outlets:
+        chosen, table = Filter(each.columns, each.where), tables[each.of]
         try:
-            ensure_fits(Filter(each.columns, each.where), tables[each.of])
-        except UsageError as error:
+            ensure_fits(chosen, table)
+            if isinstance(each, Sink):
+                each.format.ensure_fits(chosen.shown(table.served, table.keys))
+        except KappaError as error:
             raise DeclarationError(
                 f"{each.source}: {each.part}: {error.message}", hint=error.hint
             ) from None

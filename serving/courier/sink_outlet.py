@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from kappa.base.clock import now
 from kappa.base.errors import KappaError
 from kappa.declare.sink import SinkBirth
+from kappa.declare.sink_format import row_writer
 from kappa.log.client import Log
 from kappa.log.transactions import Fenced, TooLarge, Transactions
 from kappa.state.build import Birth, is_born, read_birth
@@ -194,8 +195,9 @@ class SinkOutlet:
         if is_compared and not head.starts_over:
             raise _StartAnew
         chosen = Filter(sink.columns, sink.where)
+        written = row_writer(sink.format, chosen.shown(head.columns, head.keys))
         rows: Iterable[Message] = (
-            (key.encode(), None if value is None else value.encode())
+            (key.encode(), None if value is None else written(value))
             for key, value in change_set.messages(chosen)
         )
         if is_compared:
@@ -204,11 +206,8 @@ class SinkOutlet:
             )
         messages = iter(rows)
         first = next(messages, None)
-        is_due = (
-            is_compared
-            or head.kind in _SWITCHES
-            or time.monotonic() - self._sent_at > _POSITION_SECONDS
-        )
+        waited = time.monotonic() - self._sent_at
+        is_due = is_compared or head.kind in _SWITCHES or waited > _POSITION_SECONDS
         if first is None and not is_due:
             return
         self._lease.keep(head.cursor)

@@ -40,5 +40,7 @@ class SinkPosition:
 
 def part_of(sink: SinkBirth, keys: tuple[str, ...]) -> str:
     """Returns a hash of what decides the records of a row, beside the row."""
-    decides = json.dumps([sink.of, sink.columns, sink.where, keys])
+    # A position of JSON is that of a Kappa that knew no other format.
+    form = [] if sink.format is None else [sink.format]
+    decides = json.dumps([sink.of, sink.columns, sink.where, keys, *form])
     return hashlib.sha256(decides.encode()).hexdigest()[:_PART_DIGITS]

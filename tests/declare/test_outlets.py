@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kappa import Alert, Pipeline, Sink, Table, Topic, View, count, pipeline
+from kappa import Alert, Avro, Csv, Pipeline, Sink, Table, Topic, View, count, pipeline
 from kappa.base.errors import DeclarationError
 from kappa.code.project import load_pipelines
 from kappa.declare.alert import OPS
@@ -48,6 +48,15 @@ def test_an_alert_is_of_any_table_or_maintained_view(of: str) -> None:
     assert Alert("a", of=of, to="page").on == OPS
 
 
+def test_sinks_of_one_format_are_equal_and_json_is_the_first_one() -> None:
+    one, other = (Sink("out", of="pages", format=Csv(separator=";")) for _ in range(2))
+
+    assert one == other
+    assert one.birth == other.birth
+    assert one != Sink("out", of="pages", format="csv")
+    assert Sink("out", of="pages").birth.format is None
+
+
 def test_a_sink_or_an_alert_may_be_called_as_its_table_is() -> None:
     sink, alert = Sink("pages", of="pages"), Alert("pages", of="pages", to="command:call-me")
 
@@ -81,6 +90,13 @@ REFUSED: list[tuple[Callable[[], Any], str, str]] = [
     ),
     (lambda: Sink("x", of="pages", where=3), "an int for its where", "leave where out"),  # type: ignore[arg-type]
     (lambda: Sink("x", of="pages", where=" "), "sink x has no condition", "leave where out"),
+    (lambda: Sink("x", of="pages", format="xml"), "sink x: format is", "a format is"),
+    (lambda: Sink("x", of="pages", format="access-log"), "by a pattern of texts", "Csv(...)"),
+    (
+        lambda: Sink("x", of="pages", format=Avro("tests/data/order.avsc", framed=True)),
+        "sink x: a schema of a file has no id",
+        "declare the subject",
+    ),
     (lambda: Sink("x", of="pages", columns="rows"), "columns='rows'", "columns=('rows',)"),
     (lambda: Sink("x", of="pages", columns=["a", "a"]), "a column twice", ""),
     (lambda: Alert("X", of="pages", to="page"), "'X' is no name of an alert", "lower case"),

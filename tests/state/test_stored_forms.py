@@ -64,7 +64,14 @@ def test_a_birth_keeps_its_sinks_and_alerts() -> None:
     plain = json.loads(encoded(Documents(Birth).plain(birth)))
 
     assert plain["sinks"] == [
-        {"columns": ["n"], "of": "hits", "partitions": 2, "topic": "pages", "where": "n > 1"}
+        {
+            "columns": ["n"],
+            "format": None,
+            "of": "hits",
+            "partitions": 2,
+            "topic": "pages",
+            "where": "n > 1",
+        }
     ]
     assert plain["alerts"] == [
         {
@@ -76,6 +83,9 @@ def test_a_birth_keeps_its_sinks_and_alerts() -> None:
             "where": None,
         }
     ]
+    assert read(Birth, plain) == birth
+    # The first sinks had no format.
+    del plain["sinks"][0]["format"]
     assert read(Birth, plain) == birth
 
 

@@ -6,4 +6,5 @@
 - event.py: the event of a topic, by DDL or by a JSON Schema
 - seed.py: the rows of a table that are those of a file
 - expiry.py: when rows of a table are gone
+- windows.py: columns for windows of event time
 """

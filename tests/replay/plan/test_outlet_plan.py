@@ -11,7 +11,7 @@ from msgspec import structs
 from overlays import born, declared
 from plans import log, observed
 
-from kappa import Alert, Sink
+from kappa import Alert, Avro, Sink
 from kappa.base.errors import DeclarationError
 from kappa.declare.sink import SinkBirth
 from kappa.journal.events import CaughtUp
@@ -136,6 +136,7 @@ def test_a_sink_of_another_pipeline_is_refused() -> None:
     ("outlet", "said"),
     [
         (Sink("out", of="delays", columns=["nope"]), "sink out: table delays has no column nope"),
+        (Sink("out", of="delays", format=Avro("tests/data/order.avsc")), "is no field of the sche"),
         (Sink("out", of="delays", where="nope > 1"), "names nope, which is no column"),
         (Alert("a", of="delays", to="page", where="rows >"), "alert a: the condition"),
         (Alert("a", of="delays", to="page", where="rows like 'x'"), "alert a: "),
