@@ -88,7 +88,12 @@ DOORS = {
     ),
     "delta": ("kappa/engine/write/spark_commit.py", "kappa/engine/spark/recording.py"),
     # A user's code is Spark's; types of a step's state are written as Spark's DDL.
-    "pyspark": ("kappa/engine/", "kappa/code/ddl.py", "kappa/declare/parts/windows.py", "pipelines/"),
+    "pyspark": (
+        "kappa/engine/",
+        "kappa/code/ddl.py",
+        "kappa/declare/parts/windows.py",
+        "pipelines/",
+    ),
     "py4j": ("kappa/engine/",),
     # The demo's oracle is an independent computation: it must not go through our door.
     "duckdb": ("kappa/base/duck.py", "demo/judgement/oracle.py"),

@@ -209,7 +209,7 @@ def intent(
                 headers=_generation(state),
             )
         return (
-            {"would": explain(state, wanted)}
+            {"would": explain(here, state, wanted)}
             if wanted.dry_run
             else record_intent(here, state, wanted)
         )

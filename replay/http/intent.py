@@ -22,6 +22,7 @@ from replay.intents.intents import (
 )
 from replay.intents.pausing import ask_pause, ask_resume, may_pause, may_resume
 from replay.intents.retiring import ask_retire, may_retire
+from replay.look.sending import sending
 from replay.rollout.numbered import numbered, serving_pipeline
 from replay.rollout.rollout import Rollout
 from replay.rollout.state import State
@@ -57,14 +58,14 @@ class Intent(BaseModel):
     dry_run: bool = Field(default=False, description="only tell what would be done, or why not")
 
 
-def explain(state: State, wanted: Intent) -> str:
+def explain(here: Here, state: State, wanted: Intent) -> str:
     """Returns what would be done, in a sentence. Raises what the intent itself would raise."""
     match wanted.intent:
         case "promote":
             ready = _ready(state, wanted)
             return "; ".join(
                 f"build {each.build} (version {each.version}) of pipeline {each.pipeline} will "
-                f"serve{_instead(state, each.pipeline)}"
+                f"serve{_instead(state, each.pipeline)}{_sends(here, state, each)}"
                 for each in ready
             )
         case "undo":
@@ -127,7 +128,7 @@ def record_intent(here: Here, state: State, wanted: Intent) -> dict[str, Any]:
     """
     record = _recorded(here, state, wanted)
     if record is None:
-        return {"already": explain(here.state(), wanted)}
+        return {"already": explain(here, here.state(), wanted)}
     id_ = rollout_id(record)
     number = None if id_ is None else here.state().rollout(id_).number
     return {"rollout": number, **as_document(record)}
@@ -177,6 +178,11 @@ def _ready(state: State, wanted: Intent) -> tuple[Rollout, ...]:
         if wanted.rollout is None
         else (seen_rollout(state, numbered(state, wanted.rollout).id, ready=True),)
     )
+
+
+def _sends(here: Here, state: State, rollout: Rollout) -> str:
+    lines = sending(here.store, state, rollout, most=here.settings.alerts.most)
+    return f", and send {', '.join(lines)}" if lines else ""
 
 
 def _instead(state: State, pipeline: str) -> str:

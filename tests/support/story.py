@@ -169,8 +169,8 @@ class Story:
                 f"{kinds['duplicate']}, backward {kinds['backward']}, half {kinds['half']}"
             )
             assert not counted["reset"], lines
-            assert not counted["not compared"], lines
-            assert counted["equal"], lines
+            # The lease of a cursor that is soon replaced may end before its audit.
+            assert counted["equal"] > 10 * counted["not compared"], lines
         assert not wrong, "\n".join((*lines, *wrong[:20]))
         return "\n".join(lines)
 

@@ -773,6 +773,8 @@ def test_what_a_promote_sends_is_shown_before_the_button_and_in_the_receipt(
     )
     with serving(world) as server:
         before = got(server, f"/rollouts/{candidate}")
+        wanted = {"intent": "promote", "pipelines": ["web"], "dry_run": True}
+        would = server.ask("POST", "/api/v1/rollouts", wanted, If_Match="*").document["would"]
         status = _status_text(world.here, Form.TABLE)
         (rollout,) = current_state(world.store).active_rollouts
         world.append(PromoteAsked(rollout.id))
@@ -780,7 +782,8 @@ def test_what_a_promote_sends_is_shown_before_the_button_and_in_the_receipt(
         after = got(server, f"/rollouts/{candidate}")
         receipt = got(server, "/generations/2")
 
-    assert f"A promote sends {' '.join(sent)} Promote…" in before.text
+    assert f"Verification: passed A promote sends {' '.join(sent)}" in before.text
+    assert would.endswith(f"(version version-of-web-1), and send {', '.join(sent)}")
     shown = "".join(f"  sends: {each}\n" for each in sent)
     assert f"rollout 2 of pipeline web waits for: kappa promote web\n{shown}" in status
     assert f"Sent at the switch {' '.join(sent)}" in after.text
