@@ -56,13 +56,16 @@ NEVER_ENDS = ("--timeout", "0")
 class Log:
     """A broker's client that knows one topic."""
 
-    facts: TopicFacts = field(default_factory=lambda: TopicFacts("web.hits", "id-1", 1))
+    known: TopicFacts = field(default_factory=lambda: TopicFacts("web.hits", "id-1", 1))
     begins: int = 0
     ends: int = 7
     settings: dict[str, str] = field(default_factory=dict)
 
     def topics(self) -> dict[str, TopicFacts]:
-        return {self.facts.name: self.facts}
+        return {self.known.name: self.known}
+
+    def facts(self, name: str) -> TopicFacts | None:
+        return self.topics().get(name)
 
     def beginning(self, topics: Iterable[str]) -> Offsets:
         return self._everywhere(topics, self.begins)
@@ -81,7 +84,7 @@ class Log:
 
     def _everywhere(self, topics: Iterable[str], offset: int) -> Offsets:
         return Offsets(
-            {name: dict.fromkeys(range(self.facts.partitions), offset) for name in topics}
+            {name: dict.fromkeys(range(self.known.partitions), offset) for name in topics}
         )
 
 
@@ -401,7 +404,7 @@ def test_a_plan_whose_code_moved_is_refused(web: Project) -> None:
 
 def test_a_plan_whose_topic_moved_is_refused(web: Project) -> None:
     assert web.kappa("plan", "--out", "plan.json").code == 0
-    web.log.facts = replace(web.log.facts, id="id-2")
+    web.log.known = replace(web.log.known, id="id-2")
 
     refused = web.kappa("deploy", "--plan", "plan.json")
 

@@ -1,4 +1,4 @@
-"""A sink's rows in other formats than JSON: what a topic of that format reads is what is served."""
+"""A sink's rows in other formats than JSON: a topic of that format reads what is served."""
 
 from __future__ import annotations
 
