@@ -39,7 +39,8 @@ kappa/engine/views     serving/changes
 kappa/engine/job        replay/rollout       serving/http         serving/alerts
 kappa/engine/children   replay/changes       replay/intents       replay/retire
 serving/http/streams    replay/boards        serving/courier         serving/collector/events
-kappa/engine/spare      serving/collector
+kappa/engine/spare      serving/collector/pulled
+serving/collector
 kappa                   replay/preflight     replay/status        replay/verify
 replay/topics
 replay/plan             replay/prove         replay/doctor
@@ -125,7 +126,8 @@ DOORS = {
         "serving/collector/collector.py",
         "serving/http/patience.py",
     ),
-    "h11": ("serving/http/patience.py",),
+    "h11": ("serving/http/patience.py", "serving/collector/pulled/"),
+    "websockets": ("serving/collector/pulled/",),
     "typer": ("commands/",),
     "rich": (
         "commands/",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from kappa.base.errors import SettingsError
 from kappa.base.kafka_settings import KafkaAuth, KafkaSettings
-from kappa.base.section.collect import CollectSettings
+from kappa.base.section.collect import CollectSettings, PullSettings
 from kappa.base.section.section import SECRET, Seconds, Section, Size, description, is_secret
 from kappa.base.sections import (
     AlertSettings,
@@ -62,6 +62,8 @@ class RegistrySettings(Section, frozen=True):
 _WITHOUT_SECRETS: Mapping[tuple[str, ...], type[Section]] = {
     ("kafka", "auth"): KafkaAuth,
     ("registry",): RegistrySettings,
+    # Of any name.
+    ("collect", "pull", "*"): PullSettings,
 }
 
 
@@ -147,21 +149,32 @@ def load_settings(start: Path, **flags: Any) -> Settings:
             f"{project / FILE}: project is no setting: it is the folder of the file"
         )
     for path, section in _WITHOUT_SECRETS.items():
-        _refuse_secrets(in_file, path, section, project / FILE)
+        for named, given in _sections_at(in_file, path):
+            _refuse_secrets(given, named, section, project / FILE)
     settings: Settings = _read(Settings, _beaten(in_file, _in_environment()), [], project)
     given = {flag: value for flag, value in flags.items() if value is not None}
     return replace(settings, project=project, **given)
 
 
+def _sections_at(
+    given: Any, path: tuple[str, ...], named: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
+    """Yields what is given at a path, with its name; `*` is a part of any name."""
+    if not isinstance(given, dict):
+        return
+    if not path:
+        yield named, given
+        return
+    for part in given if path[0] == "*" else [path[0]]:
+        yield from _sections_at(given.get(part), path[1:], (*named, part))
+
+
 def _refuse_secrets(
-    in_file: Mapping[str, Any], path: tuple[str, ...], section: type[Section], file: Path
+    given: Mapping[str, Any], path: tuple[str, ...], section: type[Section], file: Path
 ) -> None:
     """Raises SettingsError if a section of kappa.toml has a secret in it."""
-    given: Any = in_file
-    for part in path:
-        given = given.get(part) if isinstance(given, dict) else None
     for name, kind in section.kinds().items():
-        if isinstance(given, dict) and name in given and is_secret(kind):
+        if name in given and is_secret(kind):
             variable = f"{_PREFIX}{'__'.join((*path, name)).upper()}"
             own = f", or name a file that only you may read: {name}_file"
             raise SettingsError(

@@ -5,6 +5,7 @@ The room runs no user's code but declarations, and reaches Kafka by kappa/log al
 order:
 
 - events/: an event's caller, its validity, its way to the broker, and what became of it
+- pulled/: sources whose events the collector fetches itself
 - collector.py: the program: its address, its lock, its end
 - app.py: the addresses, and the way of one request
 - stream.py: events by a websocket

@@ -3,6 +3,7 @@
     POST /collect/TOPIC            one event as JSON, or one a line as application/x-ndjson
     GET  /collect/TOPIC            as a websocket: an event a message (stream.py)
     GET  /collect/TOPIC/pixel.gif  ?event=JSON: an event of a page, which gets no answer
+    GET  /collect/pulls            how the sources are that are pulled
     GET  /collect/requests/ID      what became of a request that was answered 202
     GET  /healthz, /readyz         the process runs; events are acknowledged
     GET  /metrics                  its counts
@@ -52,6 +53,7 @@ _PIXEL = "/pixel.gif"
 _GIF = bytes.fromhex(
     "47494638396101000100800000000000ffffff21f90401000000002c00000000010001000002024401003b"
 )
+_PULLS = "/collect/pulls"
 _REQUESTS = "/collect/requests/"
 # Source: RFC 7240, 4.1.
 _LATER = "respond-async"
@@ -118,6 +120,8 @@ class CollectorApp:
             return HttpReply(200, self._stand.metrics().encode(), METRICS)
         if method == "GET" and path.startswith(_REQUESTS):
             return self._stand.requests.reply(path.removeprefix(_REQUESTS))
+        if method == "GET" and path == _PULLS:
+            return HttpReply(200, msgspec.json.encode(self._stand.pulls.states(caller.topics)))
         name = unquote(path.removeprefix(_PREFIX))
         if not path.startswith(_PREFIX) or not name:
             raise HttpError(404, f"there is nothing at {path}", hint="POST /collect/TOPIC")

@@ -32,6 +32,7 @@ from serving.collector.app import CollectorApp
 from serving.collector.datagrams import datagrams_at
 from serving.collector.events.callers import Callers
 from serving.collector.events.declared import DeclaredTopics
+from serving.collector.pulled.source import sources_of
 from serving.collector.spool import Spool
 from serving.collector.stand import CollectorMeans, CollectorStand
 from serving.http.address import guarded_address, listening_at
@@ -41,6 +42,7 @@ from serving.http.token import WaitingLine
 
 LOCK = "run/collector.lock"
 SPOOL = "collector/spool"
+POSITIONS = "collector/pull"
 _GRACE_SECONDS = 5
 _ANY_TOKEN = "-" * 16
 
@@ -56,8 +58,8 @@ def collect(
     """Takes events until this process is asked to end.
 
     Raises UsageError if no topic is to be collected or one is not declared, SettingsError if other
-    machines could send without a token, and Conflict if the port is taken or another collector of
-    this root runs.
+    machines could send without a token or a source cannot be pulled, and Conflict if the port is
+    taken or another collector of this root runs.
     """
     chosen = settings.collect
     if not chosen.topics:
@@ -71,6 +73,7 @@ def collect(
     callers = Callers(chosen, address.host, WaitingLine(bounds.wrong_seconds))
     declared = DeclaredTopics(settings.project, chosen.topics, say=say)
     log = Log(bootstrap_servers, client_options(settings))
+    sources = sources_of(chosen, min(log.largest_record, parse_memory(chosen.queue_bytes)))
     with (
         Lock(store.path(LOCK), what="the collector"),
         listening_at(address, command="kappa collect") as listening,
@@ -79,7 +82,12 @@ def collect(
         address = replace(address, port=listening.getsockname()[1])
         datagrams = _datagrams(chosen.udp, resources)
         spool = _spool(store.path(SPOOL), parse_memory(chosen.spool))
-        stand = CollectorStand(CollectorMeans(chosen, log, declared, callers, spool, say))
+        positions = store.path(POSITIONS)
+        stand = CollectorStand(
+            CollectorMeans(
+                *(chosen, log, declared, callers, spool, sources, positions, settings.syncs, say)
+            )
+        )
         config = uvicorn.Config(
             CollectorApp(stand, bounds, datagrams),
             lifespan="on",
@@ -97,7 +105,7 @@ def collect(
         PatientServer(config).run(sockets=[listening])
         if stand.failure:
             raise KappaError(
-                f"the producer can send nothing any more: {stand.failure}",
+                f"the collector could not go on: {stand.failure}",
                 hint="kappa up starts the collector again; or: kappa collect",
             )
 

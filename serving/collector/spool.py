@@ -20,18 +20,11 @@ import msgspec
 from msgspec import Struct
 
 from kappa.base.disk import put_file
+from serving.collector.events.until_acknowledged import ArrivedEvent
 
 _HEAD = struct.Struct(">II")
 _FILE_BYTES = 4 << 20
 _POSITION = "position"
-
-
-class SpooledEvent(Struct, frozen=True, array_like=True):
-    """An event as it arrived; its time is in milliseconds since 1970."""
-
-    topic: str
-    event: bytes
-    arrived_ms: int
 
 
 class _Position(Struct, frozen=True):
@@ -60,7 +53,7 @@ class Spool:
         """Returns the bytes on the disk, of events that were sent among them."""
         return sum(self._sizes.values())
 
-    def append(self, events: Sequence[SpooledEvent]) -> int:
+    def append(self, events: Sequence[ArrivedEvent]) -> int:
         """Appends events while there is room, and returns how many. Raises OSError if none was."""
         frames, size = [], 0
         for event in events:
@@ -87,7 +80,7 @@ class Spool:
             self._close()
         return len(frames)
 
-    def read(self, most_events: int, most_bytes: int) -> list[SpooledEvent]:
+    def read(self, most_events: int, most_bytes: int) -> list[ArrivedEvent]:
         """Returns the next events behind those that were read last; none if there are none yet."""
         while True:
             found = self._read_file(most_events, most_bytes)
@@ -106,7 +99,7 @@ class Spool:
         """Closes the file that is appended to."""
         self._close()
 
-    def _read_file(self, most_events: int, most_bytes: int) -> list[SpooledEvent]:
+    def _read_file(self, most_events: int, most_bytes: int) -> list[ArrivedEvent]:
         number, offset = self._next.file, self._next.offset
         if number not in self._sizes:
             return []
@@ -117,14 +110,14 @@ class Spool:
                 # One event is read whole, however large it is.
                 length, _ = _HEAD.unpack_from(content)
                 content += file.read(max(0, _HEAD.size + length - len(content)))
-        found: list[SpooledEvent] = []
+        found: list[ArrivedEvent] = []
         at = 0
         while len(found) < most_events and at + _HEAD.size <= len(content):
             length, crc = _HEAD.unpack_from(content, at)
             payload = content[at + _HEAD.size : at + _HEAD.size + length]
             if len(payload) < length or zlib.crc32(payload) != crc:
                 break
-            found.append(msgspec.msgpack.decode(payload, type=SpooledEvent))
+            found.append(msgspec.msgpack.decode(payload, type=ArrivedEvent))
             at += _HEAD.size + length
         self._next = _Position(number, offset + at)
         return found

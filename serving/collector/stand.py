@@ -6,8 +6,9 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from kappa.base.errors import KappaError, Unreachable
 from kappa.base.section.collect import CollectSettings
@@ -19,7 +20,10 @@ from serving.collector.events.declared import CollectedTopic, DeclaredTopics
 from serving.collector.events.intake import Intake
 from serving.collector.events.later import LaterRequests
 from serving.collector.events.remembered import Remembered
+from serving.collector.events.until_acknowledged import UntilAcknowledged
 from serving.collector.one_way import OneWay
+from serving.collector.pulled.pull import PullMeans, Pulls
+from serving.collector.pulled.source import PulledSource
 from serving.collector.spool import Spool
 from serving.http.problem import HttpError
 
@@ -38,6 +42,10 @@ class CollectorMeans:
     declared: DeclaredTopics
     callers: Callers
     spool: Spool
+    sources: Sequence[PulledSource]
+    # The folder of sources' positions, and whether these survive a power loss.
+    positions: Path
+    syncs: bool
     say: Callable[[str], None]
 
 
@@ -46,6 +54,7 @@ class CollectorStand:
 
     intake: Intake
     one_way: OneWay
+    pulls: Pulls
 
     def __init__(self, means: CollectorMeans) -> None:
         self._means = means
@@ -63,17 +72,26 @@ class CollectorStand:
         self._asked_at = 0.0
 
     def open(self) -> None:
-        """Opens the queue to the broker, and begins to look after topics."""
-        self.intake = Intake(self.settings, self._means.log.options)
-        self.one_way = OneWay(
-            self._means.spool,
-            self.intake,
-            self.counts,
-            self._topic_now,
-            most=self.largest_record,
-            say=self._means.say,
+        """Opens the queue to the broker, and begins to look after topics and sources."""
+        means, most = self._means, self.largest_record
+        self.intake = Intake(self.settings, means.log.options)
+        delivery = UntilAcknowledged(self.intake, self.counts, self._topic_now, most=most)
+        self.one_way = OneWay(means.spool, delivery, self.counts, most=most, say=means.say)
+        shared = PullMeans(
+            means.positions, means.syncs, self._topic_now, self._invalid, delivery, means.say
         )
-        self._beside.append(asyncio.create_task(self._look_after()))
+        try:
+            self.pulls = Pulls(means.sources, shared)
+        except OSError as error:
+            raise KappaError(
+                f"a source's position in {means.positions} cannot be read: "
+                f"{error.strerror or error}",
+                hint="see whether the folder may be read",
+            ) from error
+        self._beside += [
+            asyncio.create_task(self._look_after()),
+            *self.pulls.begin(self._pull_ended),
+        ]
 
     async def close(self) -> None:
         """Waits for what is on its way, for some seconds, and ends."""
@@ -110,6 +128,18 @@ class CollectorStand:
     def _topic_now(self, name: str) -> CollectedTopic | None:
         return self._means.declared.topics.get(name)
 
+    def _invalid(self, topic: str) -> None:
+        self.counts.events(topic, "pull", {"invalid": 1})
+
+    def _pull_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(f"{type(error).__name__}: {error}")
+
+    def _fail(self, why: str) -> None:
+        """Ends this process, so that another one begins anew."""
+        self.failure = why
+        os.kill(os.getpid(), signal.SIGTERM)
+
     def missing(self) -> list[str]:
         """Returns what keeps events from being acknowledged at the moment."""
         found = [
@@ -125,7 +155,7 @@ class CollectorStand:
 
     def metrics(self) -> str:
         """Returns all metrics as text."""
-        return self.counts.text(self._gauges())
+        return "".join((self.counts.text(self._gauges()), *self.pulls.metrics()))
 
     def _gauges(self) -> Iterable[tuple[str, str, float]]:
         yield (
@@ -148,9 +178,7 @@ class CollectorStand:
         while True:
             await asyncio.to_thread(self._look)
             if self.intake.fatal:
-                self.failure = self.intake.fatal
-                # Another process begins anew: this one's producer can send nothing any more.
-                os.kill(os.getpid(), signal.SIGTERM)
+                self._fail(f"the producer can send nothing any more: {self.intake.fatal}")
                 return
             await asyncio.sleep(_LOOK_SECONDS)
 

@@ -223,6 +223,25 @@ def test_settings_that_are_printed_show_no_secret(project: Path) -> None:
     assert "heap='512m'" in shown
 
 
+@pytest.mark.parametrize("secret", ['token = "canary"', 'headers = {"X-Key" = "canary"}'])
+def test_a_secret_of_a_pulled_source_is_refused_in_the_file(
+    project: Path, monkeypatch: pytest.MonkeyPatch, secret: str
+) -> None:
+    declared = '[collect.pull.shop]\nurl = "https://x/"\n'
+    (project / "kappa.toml").write_text(declared + secret)
+    with pytest.raises(SettingsError, match=r"collect\.pull\.shop\.\w+ is in") as refused:
+        load_settings(project)
+    assert "KAPPA__COLLECT__PULL__SHOP__" in refused.value.hint
+    assert "canary" not in f"{refused.value}{refused.value.hint}"
+    (project / "kappa.toml").write_text(declared)
+    monkeypatch.setenv("KAPPA__COLLECT__PULL__SHOP__TOKEN", "canary")
+    monkeypatch.setenv("KAPPA__COLLECT__PULL__SHOP__HEADERS", '{"X-Key": "canary"}')
+    settings = load_settings(project)
+    pull = settings.collect.pull["shop"]
+    assert (pull.url, pull.token, pull.headers) == ("https://x/", "canary", {"X-Key": "canary"})
+    assert "canary" not in f"{settings}{pull}"
+
+
 def test_a_secret_of_the_registry_is_refused_in_the_file(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 from msgspec import field
 
-from kappa.base.section.section import SECRET, Count, Positive, Seconds, Section, Size
+from kappa.base.section.section import SECRET, Count, Duration, Positive, Seconds, Section, Size
 
 Topics = Annotated[list[str], "the topics that it may send to; none: all that are collected"]
 
@@ -17,6 +18,36 @@ class SourceSettings(Section, frozen=True):
     token: Annotated[str, "what it sends with each request", SECRET] = ""
     topics: Topics = field(default_factory=list)
     rate: Annotated[Count, "most events a second; 0: any number"] = 0
+
+
+class PullKind(StrEnum):
+    """The ways in which a source gives its events."""
+
+    SSE = "sse"
+    WEBSOCKET = "websocket"
+    POLL = "poll"
+
+
+class PullSettings(Section, frozen=True):
+    """`[collect.pull.NAME]`: a source whose events the collector fetches itself."""
+
+    url: Annotated[str, "its address: https:// or http://, of a websocket wss:// or ws://"] = ""
+    topic: Annotated[str, "the topic of its events, one of `collect.topics`"] = ""
+    kind: Annotated[
+        PullKind,
+        "sse: server-sent events; websocket: an event a message; poll: a document that is "
+        "fetched again and again",
+    ] = PullKind.SSE
+    every: Annotated[Duration, "how often a document is fetched"] = "30s"
+    silence: Annotated[
+        Duration, "a stream in which nothing comes for so long is connected to again"
+    ] = "5m"
+    token: Annotated[
+        str, "sent as Authorization: Bearer TOKEN; from the environment alone", SECRET
+    ] = ""
+    headers: Annotated[
+        dict[str, str], "sent with each request; from the environment alone", SECRET
+    ] = field(default_factory=dict)
 
 
 class CollectSettings(Section, frozen=True):
@@ -34,6 +65,12 @@ class CollectSettings(Section, frozen=True):
         dict[str, SourceSettings],
         "by name: who may send events, by its token, which topics and how many a second; none: "
         "every program of this machine",
+        # Tokens are among them.
+        SECRET,
+    ] = field(default_factory=dict)
+    pull: Annotated[
+        dict[str, PullSettings],
+        "by name: the sources whose events the collector fetches itself",
         # Tokens are among them.
         SECRET,
     ] = field(default_factory=dict)

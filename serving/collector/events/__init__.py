@@ -8,5 +8,6 @@ The room knows nothing of how they arrive. In reading order:
 - remembered.py: what is answered again by its Idempotency-Key
 - later.py: what became of requests that did not wait
 - intake.py: the bounded queue to the broker
+- until_acknowledged.py: events that are sent until the broker has them
 - counts.py: what is counted, for metrics
 """

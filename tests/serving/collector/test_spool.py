@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from serving.collector import spool as module
-from serving.collector.spool import Spool, SpooledEvent
+from serving.collector.events.until_acknowledged import ArrivedEvent
+from serving.collector.spool import Spool
 
 if TYPE_CHECKING:
     from ext4 import Ext4
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 MANY = 10**9
 
 
-def event(number: int, size: int = 0) -> SpooledEvent:
-    return SpooledEvent("visits", f"{number}".encode() + b"x" * size, number)
+def event(number: int, size: int = 0) -> ArrivedEvent:
+    return ArrivedEvent("visits", f"{number}".encode() + b"x" * size, number)
 
 
 def read(spool: Spool, most: int = MANY) -> list[int]:
