@@ -85,6 +85,30 @@ def test_a_stream_goes_on_after_kills_of_the_collector_and_of_its_source(
 
 
 @pytest.mark.jvm
+@pytest.mark.fault
+@pytest.mark.parametrize("kind", ["sse", "poll"])
+def test_what_was_read_and_not_acknowledged_at_a_kill_is_read_again(
+    log: Log, tmp_path: Path, topic_name: str, kind: str
+) -> None:
+    events = [event(number) for number in range(1, 101)]
+    document, stream = DocumentSource(), SseSource()
+    document.put(f"[{', '.join(events)}]".encode(), '"1"')
+    stream.add(*events)
+    with running(document), running(stream):
+        port = (stream if kind == "sse" else document).port
+        project = project_of(tmp_path, topic_name, kind, port)
+        with collecting(project, log.bootstrap_servers) as collector:
+            # Its topic is not there, so none can be acknowledged.
+            until(lambda: collector.metric("kappa_collect_queue_events") > 0, "some to be read")
+            collector.process.kill()
+        log.create(Topic(topic_name, event="id string, page string not null, ms int"))
+        with collecting(project, log.bootstrap_servers):
+            until(lambda: len(ids(log, topic_name)) >= 100, "all events")
+    assert sorted(ids(log, topic_name)) == list(range(1, 101))
+    log.delete(topic_name)
+
+
+@pytest.mark.jvm
 def test_a_changed_document_is_sent_and_an_unchanged_one_is_not(
     log: Log, tmp_path: Path, topic: str
 ) -> None:
