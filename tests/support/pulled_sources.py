@@ -35,7 +35,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.source.answer(self)
 
     def log_message(self, *_: Any) -> None:
-        """Says nothing."""
+        pass
 
 
 class Source:

@@ -1,4 +1,4 @@
-"""One GET over HTTP/1.1, whose answer is read as it comes, and no further than it is asked for.
+"""One GET over HTTP/1.1, whose answer is read as it comes, and no further than asked for.
 
 Redirects are not followed: a token would go with them. Neither is a proxy's setting looked at.
 """

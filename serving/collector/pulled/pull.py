@@ -34,7 +34,7 @@ _FAILED = OSError, EOFError, UnicodeError, h11.ProtocolError, WebSocketException
 
 @dataclass(frozen=True, slots=True)
 class PullMeans:
-    """What all sources share. `synced`: a position survives a power loss."""
+    """The objects that all sources share. `synced`: a position survives a power loss."""
 
     folder: Path
     synced: bool

@@ -136,7 +136,7 @@ def test_a_killed_collector_keeps_what_it_acknowledged_and_repeats_fold_once(
     found = records(log, "kept")
     by_place = {(each.partition, each.offset): each for each in found}
     acknowledged = {name: at for each in clients for name, at in each.acknowledged.items()}
-    assert len(acknowledged) > 1_000
+    assert len(acknowledged) > 600
     assert {
         name
         for name, at in acknowledged.items()
