@@ -49,6 +49,7 @@ from kappa.folds.kinds.sum import sum_
 from kappa.folds.kinds.top import top_k
 from kappa.formats.avro_events import Avro
 from kappa.formats.csv_events import Csv
+from kappa.formats.json_events import Json
 from kappa.formats.pinned import Subject
 from kappa.formats.text_events import Text
 
@@ -57,6 +58,7 @@ __all__ = [
     "Avro",
     "Csv",
     "Fold",
+    "Json",
     "Ordered",
     "Pipeline",
     "Sink",

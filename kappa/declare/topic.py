@@ -24,6 +24,7 @@ from kappa.declare.parts.described import described, shown
 from kappa.declare.parts.event import check_defaults, renamed, schema_of_event
 from kappa.declare.parts.topic_kind import TopicKind
 from kappa.formats.format import RecordFormat
+from kappa.formats.json_events import Json
 from kappa.formats.named import format_of
 from kappa.values.columns import INTEGERS, Column, Scalar, parse_columns
 from kappa.values.schema_place import SchemaPlace
@@ -55,8 +56,8 @@ class Topic:
     the record has no field of the column's own name.
 
     `format` is how a record's value is written: "json", which is meant if left out, "csv",
-    "access-log", or a value such as `Csv(separator=";")` and `Avro(Subject("orders-value"))`. With
-    Avro the `event` may be left out: the columns are the fields of the schema.
+    "access-log", or a value such as `Csv(separator=";")` and `Avro(Subject("orders-value"))`. If
+    the format has a schema, the `event` may be left out: the columns are the schema's fields.
 
     `key` names the column that the Kafka key repeats, as text. It is enforced: a record without a
     key, with a key that is no UTF-8, or with another key than the column is rejected. A compacted
@@ -138,8 +139,9 @@ class Topic:
             )
         try:
             written = format_of(format)
-            schema = None if event is None else schema_of_event(event, source)
-            columns = renamed(_columns(event, schema, written), was or {})
+            found = _event(event, written, source)
+            schema = found if isinstance(found, SchemaPlace) else None
+            columns = renamed(found.columns if isinstance(found, SchemaPlace) else found, was or {})
             written.check_event(columns, by_schema=schema is not None)
         except DeclarationError as error:
             raise DeclarationError(
@@ -201,18 +203,23 @@ class Topic:
         return self.lateness_ms is not None or bool(self.identity)
 
 
-def _columns(
-    event: str | Mapping[str, Any] | Path | None, schema: SchemaPlace | None, form: RecordFormat
-) -> tuple[Column, ...]:
-    if event is not None:
-        return parse_columns(str(event)) if schema is None else schema.columns
-    columns = form.columns()
-    if columns is None:
+def _event(
+    event: str | Mapping[str, Any] | Path | None, form: RecordFormat, source: Source
+) -> tuple[Column, ...] | SchemaPlace:
+    if event is None:
+        found = form.event()
+        if found is None:
+            raise DeclarationError(
+                "no event is declared, and the format knows no columns",
+                hint='declare it: event="id string not null, at timestamp"',
+            )
+        return found
+    if isinstance(form, Json) and form.pin is not None:
         raise DeclarationError(
-            "no event is declared, and the format knows no columns",
-            hint='declare it: event="id string not null, at timestamp"',
+            f"the event is declared twice, and subject {form.pin.subject} declares it too",
+            hint="leave out event; or read it by yours: format=Json(framed=True)",
         )
-    return columns
+    return schema_of_event(event, source) or parse_columns(str(event))
 
 
 def _check_key(source: Source, topic: str, key: object, columns: tuple[Column, ...]) -> None:

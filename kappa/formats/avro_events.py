@@ -96,7 +96,7 @@ class Avro:
         yield f"format avro{', framed by a registry' if self.framed else ''}"
         yield from (f"schema {each}" for each in (*self.references, self.text))
 
-    def columns(self) -> tuple[Column, ...]:
+    def event(self) -> tuple[Column, ...]:
         """Returns the schema's fields as columns. Raises DeclarationError if one can be none."""
         return columns_of(landings_of(self._parsed()))
 

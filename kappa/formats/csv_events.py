@@ -68,7 +68,7 @@ class Csv:
         if self.fields is not None:
             yield f"fields {', '.join(map(repr, self.fields))}"
 
-    def columns(self) -> None:
+    def event(self) -> None:
         """Returns None: the topic declares its events."""
 
     def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from kappa.values.columns import Column
+from kappa.values.schema_place import SchemaPlace
 from kappa.values.value import Check
 
 
@@ -31,8 +32,8 @@ class RecordFormat(Protocol):
         They are part of the version, of the archive's fingerprint and of the birth certificate.
         """
 
-    def columns(self) -> tuple[Column, ...] | None:
-        """Returns the columns of an event that the topic does not declare.
+    def event(self) -> tuple[Column, ...] | SchemaPlace | None:
+        """Returns the event that the topic does not declare, as columns or by a JSON Schema.
 
         Returns None if it must. Raises DeclarationError if they can be none.
         """

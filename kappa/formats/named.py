@@ -8,6 +8,7 @@ from kappa.formats.avro_events import Avro
 from kappa.formats.csv_events import Csv
 from kappa.formats.format import RecordFormat
 from kappa.formats.json_events import Json
+from kappa.formats.pinned import PinnedSchema
 from kappa.formats.text_events import ACCESS_PATTERN, ACCESS_TIMES, Text
 
 NAMED: dict[str, RecordFormat] = {
@@ -16,6 +17,16 @@ NAMED: dict[str, RecordFormat] = {
     "access-log": Text(ACCESS_PATTERN, times=ACCESS_TIMES, null="-"),
 }
 _KINDS = (Json, Csv, Text, Avro)
+
+
+def pin_of(form: RecordFormat) -> PinnedSchema | None:
+    """Returns the pinned version of a subject that a format reads by, or None."""
+    return form.pin if isinstance(form, Avro | Json) else None
+
+
+def is_framed(form: RecordFormat) -> bool:
+    """Returns True if records begin with the id of a registry's schema."""
+    return isinstance(form, Avro | Json) and form.framed
 
 
 def format_of(given: object) -> RecordFormat:

@@ -101,7 +101,7 @@ class Text:
         if self.null is not None:
             yield f"null is {self.null!r}"
 
-    def columns(self) -> None:
+    def event(self) -> None:
         """Returns None: the topic declares its events."""
 
     def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:

@@ -65,7 +65,19 @@ class RegistryClient:
             raise UsageError(
                 f"the registry at {self._shown} has no {which}", hint="see kappa schemas list"
             )
-        return PinnedSchema(subject, found["version"], found["id"], self._registered(found))
+        schema = self._registered(found)
+        if not isinstance(found.get("version"), int) or not isinstance(found.get("id"), int):
+            raise self._odd()
+        return PinnedSchema(subject, found["version"], found["id"], schema)
+
+    def newest(self, subject: str) -> int | None:
+        """Returns the newest version of a subject; None if the registry has no such subject."""
+        found = self._get(f"/subjects/{quote(subject, safe='')}/versions")
+        if found is None:
+            return None
+        if not isinstance(found, list) or not all(type(each) is int for each in found):
+            raise self._odd()
+        return max(found, default=None)
 
     def schema(self, schema_id: int) -> RegisteredSchema:
         """Returns the schema of an id; without a text if the registry does not know it."""
@@ -86,6 +98,8 @@ class RegistryClient:
         return tuple(map(str, found.get("messages") or ())) or ("it gives no reason",)
 
     def _registered(self, found: Any) -> RegisteredSchema:
+        if not isinstance(found, dict) or not isinstance(found.get("schema"), str):
+            raise self._odd()
         texts: dict[tuple[str, int], str] = {}
         self._collect(found.get("references") or (), texts, 0)
         return RegisteredSchema(
@@ -150,6 +164,9 @@ class RegistryClient:
         if status != http.client.OK or found is None:
             raise Unreachable(f"the schema registry at {self._shown} answered {status}", hint=_AWAY)
         return found
+
+    def _odd(self) -> Unreachable:
+        return Unreachable(f"the answer of {self._shown} is no schema", hint=_AWAY)
 
     def _connection(self) -> http.client.HTTPConnection:
         seconds = self._settings.timeout_seconds

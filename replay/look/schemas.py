@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kappa.declare.topic import Topic
 from kappa.formats.avro_events import KIND, Avro
+from kappa.formats.named import is_framed, pin_of
 from kappa.formats.schema_source import RegisteredSchema
 from kappa.registry.client import RegistryClient
 
@@ -26,24 +27,31 @@ class CheckedTopic:
 def checked_topics(client: RegistryClient, topics: Iterable[Topic]) -> Iterator[CheckedTopic]:
     """Yields what the registry says of each topic that is framed by it.
 
-    Without a declared subject it is that of the topic's values, as serializers name it.
+    Without a declared subject it is that of the topic's values, as serializers name it. An event
+    that is no schema of the registry is compatible with each.
     """
     known = {*client.subjects()}
     for topic in topics:
-        form = topic.format
-        if not isinstance(form, Avro) or not form.framed:
+        form, pin = topic.format, pin_of(topic.format)
+        if isinstance(form, Avro):
+            schema, declared = RegisteredSchema(KIND, form.text, form.references), str(form.schema)
+        elif pin is not None:
+            schema, declared = pin.schema, ""
+        else:
             continue
-        subject = f"{topic.name}-value" if form.pin is None else form.pin.subject
-        declared = str(form.schema) if form.pin is None else str(form.pin.version)
+        if not is_framed(form):
+            continue
+        subject = f"{topic.name}-value" if pin is None else pin.subject
+        declared = declared if pin is None else str(pin.version)
         if subject not in known:
             yield CheckedTopic(
                 topic.name, subject, declared, "", is_compatible=True, verdict="no such subject yet"
             )
             continue
         newest = client.pin(subject).version
-        why = client.incompatible(subject, RegisteredSchema(KIND, form.text, form.references))
+        why = client.incompatible(subject, schema)
         verdict = f"not compatible: {'; '.join(why)}" if why else "compatible"
-        if form.pin is not None and form.pin.version != newest:
+        if pin is not None and pin.version != newest:
             verdict += f", and version {newest} is newer: kappa schemas pin {subject}"
         yield CheckedTopic(
             topic.name,

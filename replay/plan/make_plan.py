@@ -25,6 +25,7 @@ from replay.plan.notes import (
     kept_notes,
     library_notes,
     reject_notes,
+    subject_notes,
     view_notes,
 )
 from replay.plan.outlet_notes import with_outlets
@@ -74,9 +75,12 @@ def make_plan(
             _gone_step(observed, name)
             for name in sorted(observed.state.serving.keys() - observed.names)
         ]
-    notes = tuple(
-        f"nothing named {name} blocks the plan: --allow lets nothing through"
-        for name in sorted(accepting.allowed.keys() - named)
+    notes = (
+        *subject_notes(observed),
+        *(
+            f"nothing named {name} blocks the plan: --allow lets nothing through"
+            for name in sorted(accepting.allowed.keys() - named)
+        ),
     )
     if not observed.names:
         notes = (*notes, "no pipeline is declared: each is a file in pipelines/, beside kappa.toml")

@@ -57,6 +57,18 @@ def archive_notes(
             )
 
 
+def subject_notes(observed: Observed) -> Iterator[str]:
+    """Yields which subjects of the schema registry have moved on from their pins."""
+    for subject, (pinned, newest) in sorted(observed.subjects.items()):
+        if newest is None:
+            yield f"subject {subject} is pinned at version {pinned}, and its newest one is unknown"
+        elif newest != pinned:
+            yield (
+                f"subject {subject} is at version {newest}, and version {pinned} is pinned: "
+                f"kappa schemas pin {subject}"
+            )
+
+
 def library_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
     """Returns a note of the libraries that are other versions than at a birth, if any."""
     changed = changed_libraries(born.libraries, observed.libraries)

@@ -33,6 +33,7 @@ from replay.preflight.cost import last_replays
 from replay.preflight.declared import declared_pipelines
 from replay.preflight.observed import Declared, DiskFacts, LogFacts, Observed
 from replay.preflight.readable import read_samples
+from replay.preflight.subjects import pinned_subjects
 from replay.rollout.fold import fold
 from replay.rollout.libraries import installed_libraries
 from replay.rollout.state import State
@@ -97,6 +98,7 @@ def observe(settings: Settings, store: Store, log: Log, *, only: Collection[str]
             if sink.name not in {each.topic for each in births[build].sinks}
             and (count := _rows(store, sink)) is not None
         },
+        subjects=pinned_subjects(settings.registry, (each.pipeline for each in declared.values())),
     )
 
 

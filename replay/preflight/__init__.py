@@ -7,6 +7,7 @@ observed.py       the facts of a plan
 declared.py       the pipelines that the files declare, without a broker
 finding.py        a finding, and what lets one through
 sinks.py          the topics that sinks go to
+subjects.py       the subjects that are pinned, and their newest versions
 preflight.py      what the log can no longer give, or not in time
 cost.py           records, bytes, disk and time of a replay
 sample.py         a sample of a log

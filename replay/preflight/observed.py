@@ -93,7 +93,8 @@ class Observed:
     `libraries` the packages installed now. `samples` are of the topics that would be replayed; of
     one, at most the share `max_unreadable` may be rejected. `rejected` is how many records each
     serving build has rejected. `shown` are its frontiers that still exist, the newest last.
-    `rows` is how many rows that are served now each sink's topic would have.
+    `rows` is how many rows that are served now each sink's topic would have. `subjects` are those
+    that are pinned, each with its pinned and its newest version; None if the registry has not said.
     """
 
     names: frozenset[str]
@@ -110,3 +111,4 @@ class Observed:
     rejected: Mapping[str, int] = field(default_factory=dict)
     shown: Mapping[str, tuple[Frontier, ...]] = field(default_factory=dict)
     rows: Mapping[str, int] = field(default_factory=dict)
+    subjects: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from registries import RunningRegistry, free_port, running_registry
 
@@ -27,6 +28,7 @@ from kappa.records.record import RecordReader
 from kappa.registry.client import RegistryClient
 from kappa.registry.stored_schemas import StoredSchemas
 from kappa.values.reason import Rejected
+from replay.preflight.subjects import pinned_subjects
 
 pytestmark = pytest.mark.jvm
 
@@ -205,6 +207,48 @@ def test_commands_list_show_pin_and_check(
     assert "has no subject no-such-subject" in capsys.readouterr().err
 
 
+def test_records_of_the_official_json_serializer_are_read_by_the_pinned_schema(
+    registry: RunningRegistry, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before and after an evolution, and the plan says that the subject has moved on."""
+    more = {"type": "integer", "minimum": 0}
+    schemas = [
+        {"title": "Bid", "type": "object", "properties": fields, "required": ["id"]}
+        for fields in ({"id": {"type": "string"}}, {"id": {"type": "string"}, "n": more})
+    ]
+    values = []
+    for schema in schemas:
+        with official(registry) as client:
+            write = JSONSerializer(json.dumps(schema), client)
+            value = write({"id": "ä", "n": 3}, SerializationContext("bids", MessageField.VALUE))
+        values.append(value)
+    file = project / "pipelines" / "shop.py"
+    file.write_text(PIPELINE.replace("orders", "bids").replace("Avro", "Json"))
+    settings = RegistrySettings(url=registry.url)
+
+    assert kappa(project, "schemas", "pin", "bids-value", "--version", "1") == 0
+    old = load_pipelines(project)
+    assert pinned_subjects(settings, old.values()) == {"bids-value": (1, 2)}
+    assert kappa(project, "schemas", "check", "--output", "json") == 0
+    assert "version 2 is newer" in capsys.readouterr().out
+    assert kappa(project, "schemas", "pin", "bids-value") == 0
+    new = load_pipelines(project)
+    assert pinned_subjects(settings, new.values()) == {"bids-value": (2, 2)}
+
+    key = "ä".encode()
+    assert [read(old["shop"].topics[0], value, key) for value in values] == [("ä",)] * 2
+    assert [read(new["shop"].topics[0], value, key) for value in values] == [("ä", 3)] * 2
+    assert read(new["shop"].topics[0], framed(1, b'{"id": "\xc3\xa4", "n": -1}'), key) == (
+        "against_schema"
+    )
+    # A plan says what it can, and refuses nothing.
+    away = RegistrySettings(url=f"http://127.0.0.1:{free_port()}")
+    assert pinned_subjects(away, new.values()) == {"bids-value": (2, None)}
+    wrong = RegistrySettings(url="registry:8081")
+    assert pinned_subjects(wrong, new.values()) == {"bids-value": (2, None)}
+    assert pinned_subjects(RegistrySettings(), new.values()) == {}
+
+
 class _Odd(BaseHTTPRequestHandler):
     """Answers as the path of its registry says."""
 
@@ -236,7 +280,7 @@ def odd() -> Iterator[str]:
     server.server_close()
 
 
-@pytest.mark.parametrize("kind", ["500", "401", "302", "html", "slow"])
+@pytest.mark.parametrize("kind", ["500", "401", "302", "html", "other", "slow"])
 def test_a_registry_that_answers_oddly_is_waited_for_and_rejects_nothing(
     odd: str, tmp_path: Path, kind: str
 ) -> None:

@@ -16,6 +16,7 @@ from kappa.code.project import load_pipelines
 from kappa.code.static.sources import Sources
 from kappa.declare.topic import Topic
 from kappa.formats.avro_events import Avro
+from kappa.formats.named import is_framed
 from kappa.log.headers import Headers
 from kappa.log.producer import ProducedRecord
 from kappa.records.identity import identity_of
@@ -104,9 +105,11 @@ class DeclaredTopics:
                     if near
                     else f"it declares {', '.join(declared) or 'none'}",
                 )
-            if isinstance(declared[name].format, Avro):
+            form = declared[name].format
+            if isinstance(form, Avro) or is_framed(form):
+                what = "are Avro" if isinstance(form, Avro) else "begin with a registry's id"
                 raise UsageError(
-                    f"collect.topics names {name}, whose events are Avro, which is not collected",
+                    f"collect.topics names {name}, whose events {what}, which is not collected",
                     hint="collect them into a topic of JSON, CSV or text",
                 )
         return {name: CollectedTopic(declared[name]) for name in self._names}

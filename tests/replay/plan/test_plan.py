@@ -53,6 +53,17 @@ def refused(plan: Plan) -> str:
     return refusal.message
 
 
+def test_a_plan_says_which_subjects_have_moved_on_and_refuses_nothing() -> None:
+    subjects = {"bids-value": (5, 7), "orders-value": (5, 5), "shops-value": (2, None)}
+    plan = make_plan(replace(observed(V1), subjects=subjects))
+
+    assert plan.notes == (
+        "subject bids-value is at version 7, and version 5 is pinned: kappa schemas pin bids-value",
+        "subject shops-value is pinned at version 2, and its newest one is unknown",
+    )
+    assert not plan.refusals
+
+
 def test_a_pipeline_that_nothing_serves_is_new_and_replays_the_whole_log() -> None:
     step = only_step(observed(V1))
 
