@@ -51,6 +51,7 @@ from kappa.formats.avro_events import Avro
 from kappa.formats.csv_events import Csv
 from kappa.formats.json_events import Json
 from kappa.formats.pinned import Subject
+from kappa.formats.protobuf.protobuf_events import Protobuf
 from kappa.formats.text_events import Text
 
 __all__ = [
@@ -61,6 +62,7 @@ __all__ = [
     "Json",
     "Ordered",
     "Pipeline",
+    "Protobuf",
     "Sink",
     "Subject",
     "Table",

@@ -5,6 +5,7 @@ at once, with the user's file and line (kappa/base/source.py). Read it in this o
 
     parts          what these are made of: kinds, files, words of errors
     topic          a topic; `log_time`: its lateness and identity; `topic_settings`: the broker's
+    formats        the formats that a topic may declare
     table, view    a table and its folds, and a view; `options`: what declarations have in common
     sink, alert    the ways out of a table; `sink_format`: how a sink's rows are written
     pipeline       the function that writes tables from topics; `agreement`: what these are to it

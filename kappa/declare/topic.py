@@ -14,6 +14,7 @@ from typing import Any
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
+from kappa.declare.formats.named import format_of
 from kappa.declare.log_time import (
     check_brokers_time,
     identity_columns,
@@ -25,7 +26,6 @@ from kappa.declare.parts.event import check_defaults, renamed, schema_of_event
 from kappa.declare.parts.topic_kind import TopicKind
 from kappa.formats.format import RecordFormat
 from kappa.formats.json_events import Json
-from kappa.formats.named import format_of
 from kappa.values.columns import INTEGERS, Column, Scalar, parse_columns
 from kappa.values.schema_place import SchemaPlace
 

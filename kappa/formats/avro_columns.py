@@ -7,13 +7,12 @@ https://avro.apache.org/docs/1.12.0/specification/.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from decimal import Decimal as Number
 from typing import Any
 
 from kappa.base.errors import DeclarationError
+from kappa.formats.landing import EVENT_HINT, Landing, finite, refusing
 from kappa.values.columns import Array, Column, Decimal, Scalar, Struct, Type
 from kappa.values.reason import Reason, Rejected, shown
 from kappa.values.value import FIRST_MICROS, LAST_MICROS, Check, check_of
@@ -36,15 +35,6 @@ _MOST_DIGITS = 38
 _KEY, _VALUE = "key", "value"
 
 
-@dataclass(frozen=True, slots=True)
-class Landing:
-    """The outcome of a part of an event: type and null of a column, and its values."""
-
-    type: Type
-    nullable: bool
-    land: Check
-
-
 def landings(schema: Any, named: Mapping[str, Any]) -> dict[str, Landing]:
     """Returns the landing of each field of an event; the error is raised by the field's use.
 
@@ -64,45 +54,8 @@ def landings(schema: Any, named: Mapping[str, Any]) -> dict[str, Landing]:
         try:
             found[field["name"]] = reader.landing(field["type"], field["name"], (schema["name"],))
         except DeclarationError as error:
-            found[field["name"]] = _refusing(error)
+            found[field["name"]] = refusing(error)
     return found
-
-
-def columns_of(found: Mapping[str, Landing]) -> tuple[Column, ...]:
-    """Returns the columns of an event. Raises DeclarationError if a field can be none."""
-    columns = []
-    for name, landing in found.items():
-        if name.startswith("_"):
-            raise DeclarationError(
-                f"the schema has the field {name}, and an underscore marks the platform's columns",
-                hint=f"declare the columns that you need, without it: {_EVENT_HINT}",
-            )
-        columns.append(column_of(name, landing))
-    return tuple(columns)
-
-
-def column_of(name: str, landing: Landing) -> Column:
-    """Returns the column of one field. Raises DeclarationError if it can be none."""
-    if isinstance(landing.land, _Refusal):
-        raise landing.land.error
-    return Column(name, landing.type, landing.nullable)
-
-
-_EVENT_HINT = 'event="id string not null, amount double"'
-
-
-class _Refusal:
-    """The landing of a field that can be no column."""
-
-    def __init__(self, error: DeclarationError) -> None:
-        self.error = error
-
-    def __call__(self, *_: Any) -> Any:
-        raise self.error
-
-
-def _refusing(error: DeclarationError) -> Landing:
-    return Landing(Scalar("string"), nullable=True, land=_Refusal(error))
 
 
 class _SchemaLander:
@@ -187,25 +140,14 @@ def _plain(kind: Type, land: Check | None = None) -> Landing:
     return Landing(kind, nullable=False, land=land or _LANDS.get(str(kind)) or check_of(kind))
 
 
-def _finite(kind: str) -> Check:
-    check = check_of(Scalar(kind))
-
-    def land(found: Any, name: str) -> Any:
-        if math.isnan(found):
-            raise Rejected(Reason.OUT_OF_RANGE, f"{name} is NaN, which is no number")
-        return check(found, name)
-
-    return land
-
-
 def _text(found: Any, name: str) -> Any:
     del name
     return found
 
 
 _LANDS: dict[str, Check] = {
-    "double": _finite("double"),
-    "float": _finite("float"),
+    "double": finite("double"),
+    "float": finite("float"),
     "string": _text,
 }
 
@@ -273,7 +215,7 @@ def _record(parts: Mapping[str, Landing]) -> Check:
 def _refused(path: str, what: str) -> DeclarationError:
     return DeclarationError(
         f"the schema has {what} at {path}, which makes no column",
-        hint=f"declare the columns that you need, without it: {_EVENT_HINT}",
+        hint=f"declare the columns that you need, without it: {EVENT_HINT}",
     )
 
 

@@ -14,7 +14,7 @@ from kappa.base.errors import DeclarationError, UsageError
 from kappa.base.source import Source
 from kappa.declare.parts.described import described, shown
 from kappa.declare.parts.named_files import read_schema_file
-from kappa.formats.avro_columns import Landing, column_of, columns_of, landings
+from kappa.formats.avro_columns import landings
 from kappa.formats.avro_schema import (
     AvroSchema,
     differing_times,
@@ -23,6 +23,7 @@ from kappa.formats.avro_schema import (
     why_unreadable,
 )
 from kappa.formats.avro_values import avro_value
+from kappa.formats.landing import Landing, check_declared, columns_of
 from kappa.formats.pinned import PinnedSchema, Subject, read_pin
 from kappa.formats.schema_source import RegisteredSchema, framed, unframed, written_by
 from kappa.values.columns import Column
@@ -102,30 +103,7 @@ class Avro:
 
     def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:
         """Refuses columns that are not what the schema's fields are."""
-        if by_schema:
-            raise DeclarationError(
-                "a JSON Schema is about JSON's values, and this topic has Avro's",
-                hint="leave out event: the columns are the schema's fields",
-            )
-        known = landings_of(self._parsed())
-        for column in columns:
-            if column.was or column.default is not None:
-                raise DeclarationError(
-                    f"column {column.name} has {'an old name' if column.was else 'a default'}, "
-                    "and Avro's schemas declare those themselves",
-                    hint='give the field in the schema "aliases", or a "default"',
-                )
-            if column.name not in known:
-                raise DeclarationError(
-                    f"column {column.name} is no field of the schema",
-                    hint=f"its fields are {', '.join(known)}",
-                )
-            found = column_of(column.name, known[column.name])
-            if str(found.type) != str(column.type):
-                raise DeclarationError(
-                    f"column {column.name} is {column.type}, and the schema has {found.type} there",
-                    hint=f"declare it as it is: {found}",
-                )
+        check_declared(columns, landings_of(self._parsed()), "Avro", by_schema=by_schema)
 
     def reader(self, columns: Sequence[Column]) -> AvroReader:
         """Returns a reader of records."""

@@ -21,6 +21,7 @@ class Reason(StrEnum):
     MALFORMED_CSV = "malformed_csv"
     NO_MATCH = "no_match"
     MALFORMED_AVRO = "malformed_avro"
+    MALFORMED_PROTOBUF = "malformed_protobuf"
     # Of a schema registry: a value without an id, an id that it does not know, and a schema by
     # which the declared one cannot be read.
     NO_SCHEMA_ID = "no_schema_id"

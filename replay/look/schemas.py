@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from kappa.declare.formats.named import is_framed, pin_of
 from kappa.declare.topic import Topic
 from kappa.formats.avro_events import KIND, Avro
-from kappa.formats.named import is_framed, pin_of
 from kappa.formats.schema_source import RegisteredSchema
 from kappa.registry.client import RegistryClient
 

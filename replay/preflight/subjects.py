@@ -8,8 +8,8 @@ from msgspec import structs
 
 from kappa.base.errors import KappaError
 from kappa.base.settings import RegistrySettings
+from kappa.declare.formats.named import pin_of
 from kappa.declare.pipeline import Pipeline
-from kappa.formats.named import pin_of
 
 # A plan waits no longer for one answer, since it can do without.
 _MOST_SECONDS = 2.0

@@ -69,6 +69,9 @@ def test_every_example_runs(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "schemas" / "order.avsc").write_text(
         json.dumps({"type": "record", "name": "Order", "fields": fields}), encoding="utf-8"
     )
+    (tmp_path / "schemas" / "order.proto").write_text(
+        'syntax = "proto3"; package shop; message Order { string id = 1; }', encoding="utf-8"
+    )
     file = tmp_path / "examples.py"
     parts = (with_what_is_made(generate.example_of(ENTRIES[name])) for name in ORDER)
     file.write_text(HEAD + "\n\n".join(parts), encoding="utf-8")

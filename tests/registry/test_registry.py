@@ -15,7 +15,9 @@ import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf import message_factory
 from registries import RunningRegistry, free_port, running_registry
 
 from commands.app import run_command
@@ -23,6 +25,7 @@ from kappa.base.errors import SettingsError, Unreachable, UsageError
 from kappa.base.settings import RegistrySettings
 from kappa.code.project import load_pipelines
 from kappa.declare.topic import Topic
+from kappa.formats.protobuf.proto_schema import message_named, message_types
 from kappa.formats.schema_source import RegisteredSchema, framed, open_schemas
 from kappa.records.record import RecordReader
 from kappa.registry.client import RegistryClient
@@ -247,6 +250,61 @@ def test_records_of_the_official_json_serializer_are_read_by_the_pinned_schema(
     wrong = RegistrySettings(url="registry:8081")
     assert pinned_subjects(wrong, new.values()) == {"bids-value": (2, None)}
     assert pinned_subjects(RegistrySettings(), new.values()) == {}
+
+
+PROTO = """syntax = "proto3";
+package pay;
+import "google/protobuf/timestamp.proto";
+message Other { string id = 1; }
+message Paid {
+  enum Way { CARD = 0; CASH = 1; }
+  string id = 1;
+  optional int64 n = 2;
+  google.protobuf.Timestamp at = 3;
+  Way way = 4;
+  map<string, double> parts = 5;%s
+}
+"""
+
+
+def test_records_of_the_official_protobuf_serializer_are_read_by_the_pinned_schema(
+    registry: RunningRegistry, project: Path
+) -> None:
+    """Before and after an evolution; Python registers descriptions, others texts."""
+    values = []
+    for more in ("", "\n  string more = 6;"):
+        # A description has the name of a file, which is new to the library with each.
+        described = message_named(message_types(PROTO % more), "pay.Paid")
+        made = message_factory.GetMessageClass(described)(id="ä", n=-3, way=1, parts={"x": 0.5})
+        made.at.seconds = 5
+        with official(registry) as client:
+            write = ProtobufSerializer(type(made), client, {"use.deprecated.format": False})
+            context = SerializationContext("paid", MessageField.VALUE)
+            values.append(write(made, context))
+            other = message_factory.GetMessageClass(described.file.message_types_by_name["Other"])
+            values.append(
+                ProtobufSerializer(other, client, {"use.deprecated.format": False})(
+                    other(id="ä"), context
+                )
+            )
+    registered_text = Schema(PROTO % "", "PROTOBUF")
+    with official(registry) as client:
+        client.register_schema("texts-value", registered_text)
+    file = project / "pipelines" / "shop.py"
+    row = ("ä", -3, 5_000_000, "CASH", [{"key": "x", "value": 0.5}])
+    for name in ("paid", "texts"):
+        file.write_text(
+            PIPELINE.replace("orders", name)
+            .replace("Avro", "Protobuf")
+            .replace('-value"))', '-value"), message="pay.Paid")')
+        )
+        assert kappa(project, "schemas", "pin", f"{name}-value", "--version", "1") == 0
+        topic = load_pipelines(project)["shop"].topics[0]
+        open_schemas(source(project, registry.url))
+
+        found = [read(topic, value, "ä".encode()) for value in values]
+        assert found == [row, "schema_mismatch"] * 2
+        assert kappa(project, "schemas", "check") == 0
 
 
 class _Odd(BaseHTTPRequestHandler):

@@ -42,20 +42,9 @@ def read_schema_file(path: Path, declared_in: str) -> Mapping[str, Any]:
 
     Raises DeclarationError if it cannot be read, or would be missing from a snapshot.
     """
-    folder = _folder_of(declared_in)
-    name = Path(os.path.normpath(path)).as_posix()
-    if path.is_absolute() or name.startswith("../"):
-        raise DeclarationError(
-            f"{path} is not named from within the project, whose snapshot a build runs from",
-            hint='name it from the folder of kappa.toml: event=Path("schemas/visit.json")',
-        )
+    folder, name, content = _content(path, declared_in)
     try:
-        content = (folder / name).read_bytes()
         schema = json.loads(content.decode(), object_pairs_hook=_object)
-    except OSError as error:
-        raise DeclarationError(
-            f"{name} cannot be read: {error.strerror}", hint=f"schema files are named from {folder}"
-        ) from None
     except (ValueError, RecursionError) as error:
         raise DeclarationError(f"{name} is no JSON: {error}") from None
     if not isinstance(schema, dict):
@@ -65,6 +54,36 @@ def read_schema_file(path: Path, declared_in: str) -> Mapping[str, Any]:
         )
     _remember(folder, declared_in, name, content)
     return schema
+
+
+def read_text_file(path: Path, declared_in: str) -> str:
+    """Reads the text file that a declaration names from the project's folder.
+
+    Raises DeclarationError as `read_schema_file` does.
+    """
+    folder, name, content = _content(path, declared_in)
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        raise DeclarationError(f"{name} is no text in UTF-8") from None
+    _remember(folder, declared_in, name, content)
+    return text
+
+
+def _content(path: Path, declared_in: str) -> tuple[Path, str, bytes]:
+    folder = _folder_of(declared_in)
+    name = Path(os.path.normpath(path)).as_posix()
+    if path.is_absolute() or name.startswith("../"):
+        raise DeclarationError(
+            f"{path} is not named from within the project, whose snapshot a build runs from",
+            hint='name it from the folder of kappa.toml: event=Path("schemas/visit.json")',
+        )
+    try:
+        return folder, name, (folder / name).read_bytes()
+    except OSError as error:
+        raise DeclarationError(
+            f"{name} cannot be read: {error.strerror}", hint=f"schema files are named from {folder}"
+        ) from None
 
 
 def read_file_beside(path: str, declared_in: str) -> tuple[str, bytes]:

@@ -14,9 +14,10 @@ from pathlib import Path
 from kappa.base.errors import KappaError, UsageError
 from kappa.code.project import load_pipelines
 from kappa.code.static.sources import Sources
+from kappa.declare.formats.named import is_framed
 from kappa.declare.topic import Topic
 from kappa.formats.avro_events import Avro
-from kappa.formats.named import is_framed
+from kappa.formats.protobuf.protobuf_events import Protobuf
 from kappa.log.headers import Headers
 from kappa.log.producer import ProducedRecord
 from kappa.records.identity import identity_of
@@ -106,8 +107,9 @@ class DeclaredTopics:
                     else f"it declares {', '.join(declared) or 'none'}",
                 )
             form = declared[name].format
-            if isinstance(form, Avro) or is_framed(form):
-                what = "are Avro" if isinstance(form, Avro) else "begin with a registry's id"
+            is_binary = isinstance(form, Avro | Protobuf)
+            if is_binary or is_framed(form):
+                what = f"are {type(form).__name__}" if is_binary else "begin with a registry's id"
                 raise UsageError(
                     f"collect.topics names {name}, whose events {what}, which is not collected",
                     hint="collect them into a topic of JSON, CSV or text",

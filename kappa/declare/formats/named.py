@@ -1,4 +1,4 @@
-"""The formats that have a name. A new format is a file beside this one, and a line here."""
+"""The formats that a topic may declare; a new one has a line here."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from kappa.formats.csv_events import Csv
 from kappa.formats.format import RecordFormat
 from kappa.formats.json_events import Json
 from kappa.formats.pinned import PinnedSchema
+from kappa.formats.protobuf.protobuf_events import Protobuf
 from kappa.formats.text_events import ACCESS_PATTERN, ACCESS_TIMES, Text
 
 NAMED: dict[str, RecordFormat] = {
@@ -16,17 +17,18 @@ NAMED: dict[str, RecordFormat] = {
     "csv": Csv(),
     "access-log": Text(ACCESS_PATTERN, times=ACCESS_TIMES, null="-"),
 }
-_KINDS = (Json, Csv, Text, Avro)
+_REGISTERED = Avro | Json | Protobuf
+_KINDS = (Json, Csv, Text, Avro, Protobuf)
 
 
 def pin_of(form: RecordFormat) -> PinnedSchema | None:
     """Returns the pinned version of a subject that a format reads by, or None."""
-    return form.pin if isinstance(form, Avro | Json) else None
+    return form.pin if isinstance(form, _REGISTERED) else None
 
 
 def is_framed(form: RecordFormat) -> bool:
     """Returns True if records begin with the id of a registry's schema."""
-    return isinstance(form, Avro | Json) and form.framed
+    return isinstance(form, _REGISTERED) and form.framed
 
 
 def format_of(given: object) -> RecordFormat:
