@@ -1,4 +1,4 @@
-"""What the fields of a format with a schema of its own land as: columns and their values. Pure."""
+"""The columns and values that fields of a schema land as, whatever the format is. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kappa.base.errors import DeclarationError
-from kappa.values.columns import Column, Scalar, Type
+from kappa.values.columns import Column, Scalar, Type, refuse_repeated
 from kappa.values.reason import Reason, Rejected
 from kappa.values.value import Check, check_of
 
@@ -34,6 +34,7 @@ def columns_of(found: Mapping[str, Landing]) -> tuple[Column, ...]:
                 hint=f"declare the columns that you need, without it: {EVENT_HINT}",
             )
         columns.append(column_of(name, landing))
+    refuse_repeated(columns, "the schema")
     return tuple(columns)
 
 

@@ -364,6 +364,13 @@ def message(*fields: str, head: str = 'syntax = "proto3";') -> str:
         (message("message B {} B odd = 2;"), "", "", "a message without fields at odd"),
         (message("B odd = 2;"), "", "", "the schema is no Protobuf"),
         (message("string id = 2;"), "", "", "the schema is no Protobuf"),
+        (message("string ID = 2;"), "", "", "column ID is declared twice in: the schema"),
+        (
+            message("message B { int32 n = 1; int32 N = 2; } B odd = 2;"),
+            "",
+            "",
+            "declared twice in",
+        ),
         ("message A {}", "", "", "the message has no fields"),
         ("message A { string id = 1;", "", "", "it ends too early"),
         ("message A { string id = x; }", "", "", "x is no number"),

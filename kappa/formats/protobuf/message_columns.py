@@ -7,7 +7,7 @@ from typing import Any
 
 from kappa.base.errors import DeclarationError
 from kappa.formats.landing import EVENT_HINT, Landing, finite, refusing
-from kappa.values.columns import Array, Column, Decimal, Scalar, Struct, Type
+from kappa.values.columns import Array, Column, Decimal, Scalar, Struct, Type, refuse_repeated
 from kappa.values.reason import Reason, Rejected
 from kappa.values.value import FIRST_MICROS, LAST_MICROS, Check, check_of
 
@@ -109,6 +109,7 @@ def _message(message: Any, path: str, within: tuple[str, ...]) -> Landing:
     if not parts:
         raise _refused(path, "a message without fields")
     kind = Struct(tuple(Column(name, part.type, part.nullable) for name, part, _ in parts))
+    refuse_repeated(kind.fields, path)
 
     def land(found: Any, name: str) -> dict[str, Any]:
         return {
