@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from google.protobuf import message_factory
+from google.protobuf import message_factory, timestamp_pb2
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from hypothesis import given
 from hypothesis import strategies as st
@@ -323,6 +323,21 @@ def test_a_text_and_its_description_are_one_schema(event: dict[str, Any]) -> Non
     assert put(made(), event).SerializeToString(deterministic=True) == put(
         MESSAGE(), event
     ).SerializeToString(deterministic=True)
+
+
+def test_a_schema_of_several_is_read_whole() -> None:
+    times = base64.b64encode(timestamp_pb2.DESCRIPTOR.serialized_pb).decode()
+    address = 'syntax = "proto3"; package shop; message Address { string city = 1; }'
+    order = """syntax = "proto3"; package shop; import "google/protobuf/timestamp.proto";
+    import "any/path.proto"; message Order { Address to = 1; google.protobuf.Timestamp at = 2; }"""
+    found = message_named(message_types(order, [times, address]), "shop.Order")
+
+    assert [each.message_type.full_name for each in found.fields] == [
+        "shop.Address",
+        "google.protobuf.Timestamp",
+    ]
+    with pytest.raises(DeclarationError, match=r"imports any/path\.proto, which is not given"):
+        message_types(order)
 
 
 def test_events_of_a_test_are_written_by_the_schema(project: Path) -> None:

@@ -27,7 +27,11 @@ def message_types(text: str, references: Sequence[str] = ()) -> Any:
     from google.protobuf import descriptor_pool  # noqa: PLC0415
 
     pool = descriptor_pool.DescriptorPool()
-    given = [_file(each) for each in (*references, text)]
+    # Some clients register Google's own types, too.
+    given = [
+        *(file for each in references if (file := _file(each)).package != "google.protobuf"),
+        _file(text),
+    ]
     names: list[str] = []
     for name in _KNOWN:
         known = _known_file(name)
