@@ -9,12 +9,14 @@ from functools import partial
 from typing import Any, Self
 
 from kappa.base.errors import DeclarationError, UsageError
+from kappa.declare.formats.named import format_of
 from kappa.formats.avro_events import Avro, written_record
 from kappa.formats.avro_schema import parsed
 from kappa.formats.csv_events import Csv
 from kappa.formats.format import RecordFormat
 from kappa.formats.json_events import Json
-from kappa.formats.named import format_of
+from kappa.formats.pinned import PinnedSchema
+from kappa.formats.schema_source import framed
 from kappa.values.columns import Column, parse_type
 
 # Returns the value of a record for a row that is given as JSON. Raises UsageError if there is none.
@@ -48,6 +50,8 @@ def row_writer(text: str | None, columns: Sequence[tuple[str, str]]) -> RowWrite
         case {"csv": {"fields": fields, "separator": separator}}:
             form = Csv(fields=fields, separator=separator)
             return partial(_csv_row, form, _columns(columns))
+        case {"json": {"id": number}}:
+            return lambda row: framed(number, row.encode())
         case {"avro": {"schema": schema, "references": references, "id": number}}:
             known = parsed(schema, tuple(references))
             return lambda row: written_record(known, number, json.loads(row))
@@ -63,15 +67,17 @@ def _csv_row(form: Csv, columns: Sequence[Column], row: str) -> bytes:
 def _stored(form: object) -> str | None:
     stored: Mapping[str, Any]
     match form:
-        case Json():
+        case Json(framed=False):
             return None
+        case Json(framed=True, pin=None) | Avro(framed=True, pin=None):
+            raise DeclarationError(
+                "there is no id of a schema that records could be framed with",
+                hint='declare the subject: Subject("orders-value"); or leave framed out',
+            )
+        case Json(pin=PinnedSchema(id=pinned)):
+            stored = {"json": {"id": pinned}}
         case Csv():
             stored = {"csv": {"fields": form.fields, "separator": form.separator}}
-        case Avro(framed=True, pin=None):
-            raise DeclarationError(
-                "a schema of a file has no id that records could be framed with",
-                hint='declare the subject: Avro(Subject("orders-value")); or leave framed out',
-            )
         case Avro():
             number = None if form.pin is None or not form.framed else form.pin.id
             stored = {
@@ -79,8 +85,8 @@ def _stored(form: object) -> str | None:
             }
         case _:
             raise DeclarationError(
-                "rows are not written by a pattern of texts",
-                hint='a sink\'s format is "json", "csv", Csv(...) or Avro(...)',
+                f"rows are not written as {type(form).__name__}",
+                hint='a sink\'s format is "json", Json(Subject(...)), "csv", Csv(...) or Avro(...)',
             )
     return json.dumps(stored, sort_keys=True)
 

@@ -91,10 +91,10 @@ REFUSED: list[tuple[Callable[[], Any], str, str]] = [
     (lambda: Sink("x", of="pages", where=3), "an int for its where", "leave where out"),  # type: ignore[arg-type]
     (lambda: Sink("x", of="pages", where=" "), "sink x has no condition", "leave where out"),
     (lambda: Sink("x", of="pages", format="xml"), "sink x: format is", "a format is"),
-    (lambda: Sink("x", of="pages", format="access-log"), "by a pattern of texts", "Csv(...)"),
+    (lambda: Sink("x", of="pages", format="access-log"), "not written as Text", "Csv(...)"),
     (
         lambda: Sink("x", of="pages", format=Avro("tests/data/order.avsc", framed=True)),
-        "sink x: a schema of a file has no id",
+        "sink x: there is no id of a schema",
         "declare the subject",
     ),
     (lambda: Sink("x", of="pages", columns="rows"), "columns='rows'", "columns=('rows',)"),
