@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from kappa.base.errors import UsageError
+from kappa.base.errors import KappaError, UsageError
 from kappa.journal.begun import rollout_id
 from kappa.journal.journal import JournalRecord, as_document
 from replay.intents.intents import (
@@ -181,8 +182,11 @@ def _ready(state: State, wanted: Intent) -> tuple[Rollout, ...]:
 
 
 def _sends(here: Here, state: State, rollout: Rollout) -> str:
-    lines = sending(here.store, state, rollout, most=here.settings.alerts.most)
-    return f", and send {', '.join(lines)}" if lines else ""
+    # A birth that cannot be read is reported where it matters.
+    with suppress(KappaError):
+        lines = sending(here.store, state, rollout, most=here.settings.alerts.most)
+        return f", and send {', '.join(lines)}" if lines else ""
+    return ""
 
 
 def _instead(state: State, pipeline: str) -> str:

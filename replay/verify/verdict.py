@@ -16,14 +16,22 @@ from kappa.state.table import TableBirth
 from replay.changes.readers import called_of
 
 
-def judged(seen: Verified, tables: Iterable[TableBirth], beyond: str = "") -> Verified:
+def judged(
+    seen: Verified,
+    tables: Iterable[TableBirth],
+    beyond: str = "",
+    *,
+    checked: Iterable[TableBirth] = (),
+) -> Verified:
     """Returns what was found with its verdict.
+
+    `tables` were compared, and `checked` are those with checks beside them.
 
     A check that fails, a threshold that is exceeded or too many rejects (`beyond`) beat what could
     not be measured, and that beats a pass.
     """
     tables = tuple(tables)
-    called = {table.name: called_of(table) for table in tables}
+    called = {table.name: called_of(table) for table in (*checked, *tables)}
     failed = [
         *(
             f"{check.failing} of {check.rows} rows of {called[check.table]} do not satisfy: "

@@ -75,9 +75,10 @@ def verify(store: Store, rollout: Rollout, live: str | None, means: Means) -> Ve
             beyond = _beyond(store, pinned.snapshot, rollout.build)
             pinned.confirm()
         incomparable = () if live is None or shared else tuple(sorted(birth.topic_ids))
-        return judged(
-            replace(checked, live_build=live, incomparable_topics=incomparable), (), beyond
-        )
+        # An overlay has no tables of its own.
+        tables = read_birth(store, birth.folded_by).tables
+        found = replace(checked, live_build=live, incomparable_topics=incomparable)
+        return judged(found, (), beyond, checked=tables)
     pair = aligned_pair(store, live, rollout.build)
     if pair is None:
         return _never_compared(
