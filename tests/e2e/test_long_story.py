@@ -47,6 +47,8 @@ def play(folder: Path, switches: int, victims: tuple[str, ...]) -> None:
         print(told.end(), flush=True)
 
 
+# It takes what a third of all other end-to-end tests do.
+@pytest.mark.sweep
 @pytest.mark.timeout(900)
 def test_each_consumer_has_what_is_served_while_each_process_is_killed(tmp_path: Path) -> None:
     play(tmp_path, 1 + len(EACH), EACH)
