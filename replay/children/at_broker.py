@@ -75,8 +75,7 @@ class CourierProcess:
 
         Once it runs it stays: it ends each sink and alert by itself.
         """
-        if (code := self._child.ended()) is not None:
-            self._child.has_died(code)
+        self._child.reap()
         if not self._is_wanted and self._clock() >= self._look_at:
             self._look_at = self._clock() + _LOOK_SECONDS
             self._is_wanted = bool(served_outlets(self._store))
@@ -111,8 +110,7 @@ class CollectorProcess:
 
     def ensure_running(self, bootstrap_servers: str) -> None:
         """Starts it unless it runs, is not wanted, or has died just now."""
-        if (code := self._child.ended()) is not None:
-            self._child.has_died(code)
+        self._child.reap()
         self._at_broker.ensure_running(bootstrap_servers, wanted=self._is_wanted)
 
     def end(self) -> None:

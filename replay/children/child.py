@@ -119,6 +119,11 @@ class ChildProcess:
         self._process = None
         return code
 
+    def reap(self) -> None:
+        """Reaps it if it has ended, which is a death whatever its exit code."""
+        if (code := self.ended()) is not None:
+            self.has_died(code)
+
     def has_died(self, code: int) -> None:
         """Takes an exit code as a death: its next start waits, each time longer."""
         self._back_off = self._back_off.after_death(ran_seconds=self.ran_seconds, now=self._clock())

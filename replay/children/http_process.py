@@ -61,8 +61,7 @@ class HttpProcess:
 
         Ends an earlier supervisor's first: its settings and its code may be old.
         """
-        if (code := self._child.ended()) is not None:
-            self._child.has_died(code)
+        self._child.reap()
         if self._child.pid is not None:
             return
         if ensure_no_keeper(self._store):

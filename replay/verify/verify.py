@@ -77,8 +77,8 @@ def verify(store: Store, rollout: Rollout, live: str | None, means: Means) -> Ve
         incomparable = () if live is None or shared else tuple(sorted(birth.topic_ids))
         # An overlay has no tables of its own.
         tables = read_birth(store, birth.folded_by).tables
-        found = replace(checked, live_build=live, incomparable_topics=incomparable)
-        return judged(found, (), beyond, checked=tables)
+        alone = replace(checked, live_build=live, incomparable_topics=incomparable)
+        return judged(alone, (), beyond, checked=tables)
     pair = aligned_pair(store, live, rollout.build)
     if pair is None:
         return _never_compared(
