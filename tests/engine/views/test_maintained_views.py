@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kappa import Pipeline, Table, Topic, View, count, max_, pipeline
-from kappa.base.duck import DuckError, open_connection
+from kappa.base.duck import DuckError, open_for_few_rows
 from kappa.base.errors import Broken
 from kappa.base.sql import quoted
 from kappa.state.offsets import Offsets
@@ -94,7 +94,7 @@ def ensure_views_hold(built: Rehearsal, made: Pipeline = market) -> None:
 
     served = tables_of(built.birth, built.publisher.newest, built.store, listed=files)
     views = {view.name: view.sql for view in made.views}
-    with open_connection() as duck:
+    with open_for_few_rows() as duck:
         duck.execute("create schema stored")
         for name, table in served.items():
             schema = "stored" if name in views else "main"
