@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,13 @@ from secured import SecuredBroker
 
 from kappa.base.errors import AccessRefused, AclMissing, KappaError
 from kappa.declare.topic import Topic
+from kappa.log import cluster
+from kappa.log.access import answers
 from kappa.log.client import Log
 from kappa.log.producer import ProducedRecord
 
-# librdkafka itself would try for minutes.
-PROMPT_SECONDS = 15.0
+# Longer than pytest lets a test run: whoever waits for the end of its patience never gets there.
+WITHOUT_END_SECONDS = 3_000.0
 USER, PASSWORD = "reader", "reader-pw"
 Rule = tuple[str, str, str]
 
@@ -33,6 +34,17 @@ def _rules(secured: SecuredBroker) -> Iterator[None]:
     """Takes the rules of a test's user away."""
     yield
     secured.forbid(USER)
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gives clients a patience without end, so that only what they notice before can end a wait.
+
+    They give the same reasons when their usual patience of 20 seconds ends. No duration is
+    measured: a machine without time to spare notices later, and that is no failure.
+    """
+    for module in (answers, cluster):
+        monkeypatch.setattr(module, "PATIENCE_SECONDS", WITHOUT_END_SECONDS)
 
 
 @pytest.fixture
@@ -126,10 +138,8 @@ def test_a_missing_rule_is_named_with_what_to_type(
     secured.allow(USER, rules)
     log = Log(secured.at("sasl"), secured.options(USER, PASSWORD))
 
-    began = time.monotonic()
     with pytest.raises(AclMissing) as missed:
         use(log, topic)
-    assert time.monotonic() - began < 3 * PROMPT_SECONDS
     assert missed.value.message == (
         f"the cluster at {secured.at('sasl')} does not allow User:{USER} the operation {spelled} "
         f"on {kind} {name}"
@@ -155,30 +165,31 @@ def test_a_topic_that_may_not_be_seen_made_or_deleted(
 
 
 def refused(servers: str, options: dict[str, Any]) -> str:
-    """Returns the sentence of a client that does not get in, which has to arrive soon."""
+    """Returns the sentence of a client that does not get in."""
     for ask in (lambda log: log.topics(), lambda log: log.facts("t")):
-        began = time.monotonic()
         with pytest.raises(AccessRefused) as error:
             ask(Log(servers, options))
-        assert time.monotonic() - began < PROMPT_SECONDS
     assert servers in error.value.message
     assert "secured-kafka.md" in error.value.hint
     assert "wrong-5ecret" not in str(error.value)
     return error.value.message
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_wrong_password(secured: SecuredBroker) -> None:
     sentence = refused(secured.at("sasl"), secured.options(USER, "wrong-5ecret"))
     assert f"user {USER} is not let in: " in sentence
     assert "invalid credentials with SASL mechanism SCRAM-SHA-512" in sentence
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_wrong_secret_for_tokens(secured: SecuredBroker) -> None:
     assert "the client is not let in: " in refused(
         secured.at("sasl"), tokens(secured, "wrong-5ecret")
     )
 
 
+@pytest.mark.usefixtures("patient")
 def test_an_authority_that_is_not_trusted(secured: SecuredBroker, tmp_path: Path) -> None:
     other = Authority(tmp_path / "other").ca
     options = {**secured.options(USER, PASSWORD), "ssl.ca.location": str(other)}
@@ -187,11 +198,13 @@ def test_an_authority_that_is_not_trusted(secured: SecuredBroker, tmp_path: Path
     assert "kafka.auth.ca" in refused(secured.at("sasl"), options)
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_certificate_that_has_expired(secured: SecuredBroker) -> None:
     sentence = refused(secured.at("expired"), secured.options(USER, PASSWORD))
     assert f"the certificate of {secured.at('expired')} has expired" in sentence
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_listener_of_another_protocol(secured: SecuredBroker) -> None:
     options = secured.options(USER, PASSWORD)
     assert "speaks TLS alone" in refused(secured.at("sasl"), {})
@@ -201,6 +214,7 @@ def test_a_listener_of_another_protocol(secured: SecuredBroker) -> None:
     assert "speaks no TLS" in refused(secured.at("plain"), options)
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_client_without_the_certificate_that_is_wanted(
     secured: SecuredBroker, tmp_path: Path
 ) -> None:
