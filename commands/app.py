@@ -27,14 +27,14 @@ from commands import (
 )
 from commands.following import alerts, changes, outlets
 from commands.terminal.output import say, show_failure
-from commands.topics import topics
+from commands.topics import produce, topics
 from kappa.base.errors import ExitCode, KappaError
 from replay.look.here import Here
 
 _COMMANDS = {
     each.__name__: each
     for each in (
-        *(run.up, run.down, run.serve, run.collect, topics.produce),
+        *(run.up, run.down, run.serve, run.collect, produce.produce),
         *(
             deploy.validate,
             deploy.plan,

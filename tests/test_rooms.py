@@ -107,6 +107,7 @@ DOORS = {
         "kappa/engine/",
         "kappa/log/bulk.py",
         "kappa/lines/parquet.py",
+        "kappa/lines/parquet_rows.py",
         "serving/sandbox/pieces.py",
         "demo/",
     ),

@@ -1,5 +1,6 @@
 """Commands on topics.
 
-topics   create, list, describe, alter, delete, lag; produce
+topics   create, list, describe, alter, delete, lag
+produce  produce
 records  tail, export, import
 """

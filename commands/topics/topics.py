@@ -1,4 +1,4 @@
-"""Topics: create and list them, and produce records to them."""
+"""Topics: create, list, describe, change and delete them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from commands.terminal.lines import open_lines
-from commands.terminal.moving import moving
-from commands.terminal.options import As, WaitSeconds, Yes, here_of
+from commands.terminal.options import As, Yes, here_of
 from commands.terminal.output import ask_consent, print_listing, say
-from commands.terminal.written import ensure_some_reads, ensure_written_shown
 from commands.topics import records
 from kappa.base.errors import UsageError
 from serving.query.render import Form, Listing
@@ -191,69 +188,6 @@ def lag(
     if status.broker_error:
         say(status.broker_error)
     print_listing(output, lag_listing(status, topics or ()))
-
-
-def produce(
-    context: typer.Context,
-    topic: Annotated[str, typer.Argument(help="the topic", show_default=False)],
-    file: Annotated[
-        str, typer.Argument(help="a file with a record a line, or - for stdin", show_default=False)
-    ],
-    envelope: Annotated[
-        bool,
-        typer.Option(
-            "--envelope",
-            help='a line is {"key", "value", "timestamp", "headers", "partition"}; "value": '
-            "null is a tombstone",
-        ),
-    ] = False,
-    wait: Annotated[
-        bool,
-        typer.Option(
-            "--wait", help="wait also until what serves and reads the topic shows all of them"
-        ),
-    ] = False,
-    timeout: WaitSeconds = None,
-    output: As = Form.TABLE,
-) -> None:
-    """Send records to a topic, one a line, and wait until all are acknowledged.
-
-    Prints a write token, with which a query waits for them: kappa query --after TOKEN.
-    """
-    from kappa.lines.envelope import envelope_record
-    from kappa.lines.produce import event_records, produce_lines
-    from serving.pin.at_log import written_offsets
-
-    here = here_of(context)
-    if timeout is not None and not wait:
-        raise UsageError("--timeout is for --wait", hint="leave it out, or give --wait")
-    log = here.log()
-    if wait:
-        ensure_some_reads(here, topic)
-    declared = None if envelope else here.topics.get(topic)
-    with open_lines(file) as lines, moving("producing") as show:
-        acknowledged = produce_lines(
-            log,
-            topic,
-            lines,
-            envelope_record if envelope else event_records(declared),
-            on_progress=lambda count: show(f"{count:,} acknowledged"),
-        )
-    token = written_offsets(acknowledged.offsets) if acknowledged.count else None
-    say(f"{acknowledged.count} records acknowledged")
-    if token is not None:
-        say(f"token {token}: kappa query --after {token} waits for them")
-    print_listing(
-        output,
-        Listing(("topic", "partition", "next_offset"), tuple(acknowledged.offsets.items())),
-        document={
-            "acknowledged": acknowledged.count,
-            "offsets": acknowledged.offsets.plain(),
-            "token": token,
-        },
-    )
-    if wait and token is not None:
-        ensure_written_shown(here, acknowledged, timeout)
 
 
 def _described(here: Here, topic: str) -> TopicDescription:

@@ -1,9 +1,13 @@
 """Records of Kafka as lines of text, for `kappa produce` and for exported rejects.
 
-This room decides nothing about events: a line is sent whether or not its event is valid.
-Read it in this order:
+A line that is a record already is sent whether or not its event is valid. An event that is made
+here, of JSON or of a row, is valid. Read it in this order:
 
-- produce.py: sends lines, each an event or an envelope.
+- produce.py: sends records, each of a line, of an envelope or of an event.
+- form.py: the forms of a file of events, by name.
+- given.py: the events of a file of JSON, CSV or Parquet.
+- events.py: makes an event as its topic's format has it.
+- parquet_rows.py: the rows of a Parquet file.
 - envelope.py: reads a line as a whole record.
 - written.py: writes a record as a line.
 - parquet.py: records as a Parquet file, and back.

@@ -1,18 +1,21 @@
-"""The lines that `kappa produce` sends: each is an event, or an envelope.
+"""The records that `kappa produce` sends: lines, envelopes, or events that are made.
 
-An event's line is in the topic's format. It is sent byte for byte, valid or not: the job decides
-that, and shows its rejects. Blank lines are passed over.
+A line in the topic's format is sent byte for byte, valid or not: the job decides that, and shows
+its rejects. Blank lines are passed over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from kappa.base.errors import UsageError
 from kappa.declare.parts.topic_kind import TopicKind
 from kappa.declare.topic import Topic
+from kappa.formats.csv_events import Csv
 from kappa.lines.envelope import EXAMPLE
+from kappa.lines.given import Placed, placed_lines
 from kappa.log.client import Log
 from kappa.log.producer import Acknowledged, ProducedRecord
 from kappa.values.reason import Rejected
@@ -26,24 +29,32 @@ def produce_lines(
     *,
     on_progress: Callable[[int], None] | None = None,
 ) -> Acknowledged:
-    """Produces a record for every line, in order, and waits until all are acknowledged.
+    """Produces a record for every line, as `produce_placed` does."""
+    return produce_placed(log, topic, placed_lines(lines, record_of), on_progress=on_progress)
 
-    A line that is no record, or too large for one, ends it: the lines before it are sent and
-    acknowledged, none after it. The UsageError names the line and how many were acknowledged.
+
+def produce_placed(
+    log: Log,
+    topic: str,
+    records: Iterable[Placed],
+    *,
+    on_progress: Callable[[int], None] | None = None,
+) -> Acknowledged:
+    """Produces records in order, and waits until all are acknowledged.
+
+    The first one that `records` refuses by a UsageError, or that is too large, ends it: those
+    before it are sent and acknowledged, none after it. The UsageError names its place and how many
+    were acknowledged.
     """
     refused: list[UsageError] = []
 
     def until_refused() -> Iterator[ProducedRecord]:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                record = record_of(line.rstrip(b"\r\n"))
-                _refuse_too_large(record, log.largest_record)
-            except UsageError as error:
-                refused.append(UsageError(f"line {number} {error.message}", hint=error.hint))
-                return
-            yield record
+        try:
+            for place, record in records:
+                _refuse_too_large(place, record, log.largest_record)
+                yield record
+        except UsageError as error:
+            refused.append(error)
 
     acknowledged = log.produce(until_refused(), topic, on_progress=on_progress)
     if refused:
@@ -55,14 +66,35 @@ def produce_lines(
     return acknowledged
 
 
-def _refuse_too_large(record: ProducedRecord, most: int) -> None:
+def _refuse_too_large(place: str, record: ProducedRecord, most: int) -> None:
     size = len(record.value or b"") + len(record.key or b"")
     if size > most:
         raise UsageError(
-            f"is a record of {size:,} bytes, and one has at most {most:,}",
+            f"{place} is a record of {size:,} bytes, and one has at most {most:,}",
             hint="for more, set message.max.bytes among kafka.options in kappa.toml, and the "
             "topic's max.message.bytes at the broker",
         )
+
+
+def line_records(topic: Topic | None) -> Callable[[bytes], ProducedRecord]:
+    """Returns what makes a record of a line as `event_records` does, but refuses a CSV header."""
+    record_of = event_records(topic)
+    if topic is None or not isinstance(topic.format, Csv):
+        return record_of
+    fields_of, is_first = topic.format.reader(topic.columns).fields, [True]
+
+    def record(line: bytes) -> ProducedRecord:
+        if is_first:
+            is_first.clear()
+            with suppress(Rejected):
+                if all(name == value for name, value in fields_of(line).items()):
+                    raise UsageError(
+                        f"names the fields of topic {topic.name}, and is no event",
+                        hint="a file with a header is read by: --from csv",
+                    )
+        return record_of(line)
+
+    return record
 
 
 def event_records(topic: Topic | None) -> Callable[[bytes], ProducedRecord]:

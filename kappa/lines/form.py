@@ -1,0 +1,14 @@
+"""The forms of a file of events, which commands name."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Given(StrEnum):
+    """The form of a file of events."""
+
+    LINES = "lines"
+    JSONL = "jsonl"
+    CSV = "csv"
+    PARQUET = "parquet"

@@ -1,0 +1,132 @@
+"""`kappa produce` of files of events, through a real broker: what comes out is what went in."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+from test_cli import Ended
+
+from commands.app import run_command
+from commands.terminal.bar import bar
+from kappa.log.client import Log
+
+PIPELINE = """
+from kappa import Avro, Csv, Protobuf, Topic
+
+ORDERS = Topic("orders", key="id", format=Avro("order.avsc"), partitions=2)
+SHIPPED = Topic("shipped", key="id", format=Protobuf("shipped.proto"))
+SALES = Topic("sales", key="id", format=Csv(separator=";"), event="id string not null, n int")
+"""
+AVRO = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "id", "type": "string"}, {"name": "n", "type": ["null", "int"]}],
+}
+PROTO = 'syntax = "proto3"; message Shipped { string id = 1; optional int32 n = 2; }'
+EVENTS = [{"id": "a", "n": 1}, {"id": "b", "n": None}, {"id": "c", "n": -3}]
+TOPICS = ("orders", "shipped", "sales")
+Type = Callable[..., Ended]
+
+
+@pytest.fixture
+def kappa(
+    tmp_path: Path,
+    lent: str,
+    log: Log,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Type:
+    """Types a command in a project whose topics are on a real broker."""
+    (tmp_path / "kappa.toml").write_text(lent)
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "pipelines" / "shop.py").write_text(PIPELINE)
+    (tmp_path / "order.avsc").write_text(json.dumps(AVRO))
+    (tmp_path / "shipped.proto").write_text(PROTO)
+    monkeypatch.chdir(tmp_path)
+
+    def type_in(*arguments: str) -> Ended:
+        code = run_command(list(arguments))
+        said = capsys.readouterr()
+        assert "Traceback" not in said.err
+        return Ended(code, said.out, said.err)
+
+    for name in TOPICS:
+        log.delete(name)
+    assert type_in("topics", "create").code == 0
+    return type_in
+
+
+def write(folder: Path) -> None:
+    (folder / "events.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in EVENTS))
+    (folder / "events.csv").write_text("id,n\na,1\nb,\nc,-3\n")
+    schema = pa.schema([("id", pa.string()), ("n", pa.int32())])
+    pq.write_table(pa.Table.from_pylist(EVENTS, schema=schema), folder / "events.parquet")
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize("topic", TOPICS)
+def test_events_of_each_kind_of_file_arrive_as_they_are_declared(
+    kappa: Type, tmp_path: Path, topic: str
+) -> None:
+    write(tmp_path)
+    for file in ("events.jsonl", "events.csv", "events.parquet"):
+        form = file.rpartition(".")[2]
+        sent = kappa("produce", topic, file, "--from", form, "-o", "json")
+        assert (sent.code, sent.json()["acknowledged"]) == (0, 3), sent.err
+
+    tail = kappa("topics", "tail", topic, "--from", "beginning", "-o", "jsonl")
+    seen = [json.loads(line) for line in tail.out.splitlines()]
+    found = sorted((each["event"] for each in seen), key=lambda event: event["id"])
+    assert found == [each for each in EVENTS for _ in range(3)]
+    assert all(each["key"] == each["event"]["id"] for each in seen)
+
+
+@pytest.mark.jvm
+def test_what_does_not_fit_ends_it_with_its_place_and_the_number_before(
+    kappa: Type, tmp_path: Path, log: Log
+) -> None:
+    (tmp_path / "bad.csv").write_text("id,n\na,1\nb,many\nc,3\n")
+
+    refused = kappa("produce", "orders", "bad.csv")
+
+    assert refused.code == 2
+    assert 'error: bad.csv line 3 is no event: n is the text "many"' in refused.err
+    assert "; 1 records before it were acknowledged, nothing after it was sent" in refused.err
+    assert sum(offset for *_, offset in log.end(["orders"]).items()) == 1
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("free", "x.parquet"), "the project declares no topic free"),
+        (("orders", "-", "--from", "parquet"), "Parquet cannot be read from stdin"),
+        (("orders", "nope.parquet"), "nope.parquet cannot be read"),
+        (("orders", "nope.csv"), "nope.csv cannot be read"),
+        (("orders", "-", "--from", "jsonl", "--envelope"), "--envelope and --from jsonl were"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    kappa: Type, arguments: tuple[str, ...], sentence: str
+) -> None:
+    ended = kappa("produce", *arguments)
+    assert ended.code == 2
+    assert sentence in ended.err
+
+
+def test_a_bar_with_a_rate_is_on_a_terminal_and_nowhere_else() -> None:
+    for terminal in (True, False):
+        said = io.StringIO()
+        console = Console(file=said, force_terminal=terminal, width=100)
+        with bar("producing", 20, console=console) as show:
+            show(5_000, 10)
+        assert ("producing: 5,000 acknowledged, " in said.getvalue()) is terminal
+        assert (" a second" in said.getvalue()) is terminal
+        assert (" 50%" in said.getvalue()) is terminal
