@@ -2,5 +2,6 @@
 
 topics   create, list, describe, alter, delete, lag
 produce  produce
+join     join
 records  tail, export, import
 """

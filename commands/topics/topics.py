@@ -10,6 +10,7 @@ import typer
 from commands.terminal.options import As, Yes, here_of
 from commands.terminal.output import ask_consent, print_listing, say
 from commands.topics import records
+from commands.topics.join import join_topics
 from kappa.base.errors import UsageError
 from serving.query.render import Form, Listing
 
@@ -28,6 +29,7 @@ app = typer.Typer(
 app.command("tail")(records.tail)
 app.command("export")(records.export)
 app.command("import")(records.import_)
+app.command("join")(join_topics)
 
 
 @app.command("create")

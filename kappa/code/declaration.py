@@ -68,9 +68,7 @@ def _topic(topic: Topic, pipeline: Pipeline) -> Iterator[str]:
             f"{_IDENTITY}{', '.join(topic.identity)} "
             f"within {exact_duration(topic.identity_horizon_ms)}"
         )
-    for parameter in sorted(
-        name for name, bound in pipeline.inputs.items() if bound.name == topic.name
-    ):
+    for parameter in pipeline.parameters_of(topic):
         yield f"given to the function as {parameter}"
 
 

@@ -106,7 +106,7 @@ def part_name(part: str) -> str:
 def _topic(topic: Topic, pipeline: Pipeline) -> str:
     # The topic's config is left out: it decides how Kafka keeps records, not what they mean.
     # The parameters are in it: they decide which argument gets its rows.
-    parameters = sorted(name for name, bound in pipeline.inputs.items() if bound.name == topic.name)
+    parameters = pipeline.parameters_of(topic)
     decided: list[object] = [
         topic.kind,
         topic.partitions,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import re
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,7 @@ from kappa.base.errors import DeclarationError
 from kappa.code.importer import open_sources
 from kappa.code.static.sources import PIPELINES, Sources
 from kappa.declare.alert import Alert
+from kappa.declare.parts.joined import is_joining
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.sink import Sink
 from kappa.declare.table import Table
@@ -56,7 +58,7 @@ def load_project(project: Path) -> Project:
 
     Raises DeclarationError, beginning with the user's file and line, if a file cannot be run. It
     does so, too, if two declarations contradict one another: two pipelines of one name, a table or
-    a sink's topic written twice, a topic declared in two ways.
+    a sink's topic written twice, a topic declared in two ways, or by its name and a pattern.
     """
     sources = Sources(project)
     open_sources(sources)
@@ -82,6 +84,7 @@ def load_project(project: Path) -> Project:
     _refuse_shared_tables(pipelines)
     _refuse_shared_outlets(pipelines)
     _refuse_differing_topics(pipelines)
+    _refuse_overlaps(pipelines)
     return Project(sources, pipelines, {name: found[name][1] for name in pipelines})
 
 
@@ -203,4 +206,33 @@ def _refuse_differing_topics(pipelines: Mapping[str, Pipeline]) -> None:
                 raise DeclarationError(
                     f"{topic.source}: topic {topic.name} is declared differently at {other.source}",
                     hint="declare it once, and import it where it is read",
+                )
+
+
+def _refuse_overlaps(pipelines: Mapping[str, Pipeline]) -> None:
+    """Raises DeclarationError if a pattern matches what is declared by name, or reads a sink."""
+    declared = list(pipelines.values())
+    sinks = {sink.name: sink for pipeline in declared for sink in pipeline.sinks}
+    named = {topic.name: topic for pipeline in declared for topic in pipeline.topics}
+    for pattern in (each for pipeline in declared for each in pipeline.patterns):
+        for topic in named.values():
+            if topic.of_pattern is None and re.fullmatch(pattern.name, topic.name):
+                raise DeclarationError(
+                    f"{pattern.source}: the pattern {pattern.pattern} matches topic {topic.name},"
+                    f" which is declared by its name at {topic.source}",
+                    hint="give a narrower pattern, or read both topics by it",
+                )
+        for joined in () if is_joining() else pattern.joined:
+            other = named[joined.name].of_pattern
+            if joined.name in sinks:
+                raise DeclarationError(
+                    f"{pattern.source}: topic {joined.name} has joined the pattern "
+                    f"{pattern.pattern}, and the sink at {sinks[joined.name].source} writes it",
+                    hint=f"kappa topics join '{pattern.pattern}' --leave {joined.name}",
+                )
+            if other != pattern.pattern:
+                raise DeclarationError(
+                    f"{pattern.source}: topic {joined.name} has joined the pattern "
+                    f"{pattern.pattern}, and the pattern {other}, too",
+                    hint="give narrower patterns",
                 )

@@ -17,6 +17,17 @@ from kappa.declare.view import View
 Outlets = tuple[Sink | Alert, ...]
 
 
+def check_patterns(tables: Iterable[Table]) -> None:
+    """Raises DeclarationError if a table is the latest of a pattern's topics."""
+    for table in tables:
+        if table.latest is not None and table.latest.pattern is not None:
+            raise DeclarationError(
+                f"{table.source}: table {table.name} is the latest of the pattern "
+                f"{table.latest.pattern}, whose topics have no order between them",
+                hint="make it of one topic, declared by its name",
+            )
+
+
 def check_outlets(
     pipeline: str,
     outlets: Outlets,

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.agreement import check_expiries, check_outlets
+from kappa.declare.agreement import check_expiries, check_outlets, check_patterns
 from kappa.declare.alert import Alert
 from kappa.declare.breaker import MaxRejects, check_max_rejects
 from kappa.declare.parts.described import described, shown
+from kappa.declare.parts.shapes import check_shapes
 from kappa.declare.parts.topic_kind import TopicKind
 from kappa.declare.sink import Sink
 from kappa.declare.table import Table, check_emitted
@@ -48,13 +49,14 @@ class OnError(StrEnum):
 class Pipeline:
     """A declared pipeline. `inputs` are the topics bound to the function's parameters, by name.
 
+    They are one topic each, or all those that have joined one of its `patterns`.
     `max_rejects` is the number or share of records that a candidate may reject
     (kappa/declare/breaker.py); it is no part of the version.
     """
 
     name: str
     function: Callable[..., Mapping[str, Any]] = field(compare=False)
-    inputs: Mapping[str, Topic]
+    inputs: Mapping[str, tuple[Topic, ...]]
     topics: tuple[Topic, ...]
     tables: tuple[Table, ...]
     views: tuple[View, ...]
@@ -64,6 +66,18 @@ class Pipeline:
     max_rejects: MaxRejects = field(default=None, compare=False)
     sinks: tuple[Sink, ...] = ()
     alerts: tuple[Alert, ...] = ()
+    patterns: tuple[Topic, ...] = field(default=(), compare=False)
+
+    @property
+    def input_topics(self) -> tuple[Topic, ...]:
+        """Returns the topics that the function gets, each once."""
+        return tuple(
+            {topic.name: topic for each in self.inputs.values() for topic in each}.values()
+        )
+
+    def parameters_of(self, topic: Topic) -> list[str]:
+        """Lists the function's parameters that get a topic's rows."""
+        return sorted(name for name, topics in self.inputs.items() if topic in topics)
 
     @property
     def function_tables(self) -> tuple[Table, ...]:
@@ -166,25 +180,12 @@ def pipeline(
     def declare(function: Callable[..., Mapping[str, Any]]) -> Pipeline:
         source = Source(function.__code__.co_filename, function.__code__.co_firstlineno)
         called = name or function.__name__
-        _check_shapes(source, called, reads, writes)
+        check_shapes(source, called, reads, writes)
         declared = _declared(function, called, dict(reads), tuple(writes), source, on_error)
         check_max_rejects(source, declared.name, max_rejects)
         return replace(declared, max_rejects=max_rejects)
 
     return declare
-
-
-def _check_shapes(source: Source, name: str, reads: object, writes: object) -> None:
-    if not isinstance(reads, Mapping) or not all(isinstance(each, str) for each in reads):
-        raise DeclarationError(
-            f"{source}: pipeline {name} reads {described(reads)}, which has no parameter's name",
-            hint='name the parameter that gets it: reads={"events": TOPIC}',
-        )
-    if isinstance(writes, str) or not isinstance(writes, Iterable):
-        raise DeclarationError(
-            f"{source}: pipeline {name} writes {described(writes)}, which is not in a list",
-            hint="put it into a list: writes=[TABLE]",
-        )
 
 
 def _declared(
@@ -212,8 +213,9 @@ def _declared(
                 f"which is {described(topic)} and no Topic",
                 hint=f'give the topic: reads={{"{bound}": TOPIC}}',
             )
-    names = [topic.name for topic in reads.values()]
-    if not names:
+    topics = tuple(each for topic in reads.values() for each in topic.each())
+    names = [topic.name for topic in topics]
+    if not reads:
         raise DeclarationError(
             f"{source}: pipeline {name} reads no topic", hint='write reads={"events": TOPIC}'
         )
@@ -245,23 +247,24 @@ def _declared(
                 f"which pipeline {name} does not read",
                 hint=f"add it to reads of {name}",
             )
-    used = {topic.name for topic in inputs.values()} | {
+    used = {topic.name for each in inputs.values() for topic in each} | {
         table.latest.name for table in tables if table.latest is not None
     }
-    idle = [topic.name for topic in reads.values() if topic.name not in used]
+    idle = [topic.name for topic in topics if topic.name not in used]
     if idle:
         raise DeclarationError(
             f"{source}: pipeline {name} reads topic {idle[0]} and does nothing with it",
             hint="make it a parameter of the function, or a table's latest",
         )
     check_emitted(name, tables)
-    check_outlets(name, outlets, tables, views, reads.values())
-    check_expiries(name, tables, reads.values())
+    check_outlets(name, outlets, tables, views, topics)
+    check_patterns(tables)
+    check_expiries(name, tables, topics)
     return Pipeline(
         name,
         function,
         inputs,
-        tuple(reads.values()),
+        topics,
         tables,
         views,
         source,
@@ -269,13 +272,14 @@ def _declared(
         OnError(on_error),
         sinks=tuple(each for each in outlets if isinstance(each, Sink)),
         alerts=tuple(each for each in outlets if isinstance(each, Alert)),
+        patterns=tuple(topic for topic in reads.values() if topic.pattern is not None),
     )
 
 
 def _inputs(
     function: Callable[..., Mapping[str, Any]], name: str, reads: dict[str, Topic], source: Source
-) -> dict[str, Topic]:
-    inputs: dict[str, Topic] = {}
+) -> dict[str, tuple[Topic, ...]]:
+    inputs: dict[str, tuple[Topic, ...]] = {}
     for parameter in inspect.signature(function).parameters.values():
         if parameter.name not in reads:
             raise DeclarationError(
@@ -291,5 +295,5 @@ def _inputs(
                 hint=f"use it in a table: Table(..., latest={topic.name}), joined in a View; "
                 "or make the topic retained",
             )
-        inputs[parameter.name] = topic
+        inputs[parameter.name] = topic.each()
     return inputs

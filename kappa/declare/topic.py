@@ -5,6 +5,7 @@ How the event is declared is in parts/event.py, lateness and identity are in log
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from kappa.declare.log_time import (
 )
 from kappa.declare.parts.described import described, shown
 from kappa.declare.parts.event import check_defaults, renamed, schema_of_event
+from kappa.declare.parts.joined import JoinedTopic, topics_of_pattern
 from kappa.declare.parts.topic_kind import TopicKind
 from kappa.formats.format import RecordFormat
 from kappa.formats.json_events import Json
@@ -45,6 +47,10 @@ class Archive(StrEnum):
 @dataclass(frozen=True, slots=True, init=False)
 class Topic:
     """A Kafka topic, by its `name` in Kafka; `partitions` is how many it has.
+
+    With a `pattern` in place of a name it is all topics whose names match that regular expression,
+    and have joined it by `kappa topics join`. A function gets their rows as one DataFrame, where
+    `_topic` is the name of each.
 
     Its `kind` is "retained", a history of events, or "compacted", the latest value per key. In a
     compacted topic a record whose value is null is a tombstone, which deletes its key.
@@ -102,12 +108,17 @@ class Topic:
     identity: tuple[str, ...]
     identity_horizon_ms: int
     archive: Archive
+    # The pattern in place of a name; and of a topic that has joined one, that pattern.
+    pattern: str | None
+    of_pattern: str | None = field(compare=False)
+    joined: tuple[JoinedTopic, ...] = field(compare=False)
     source: Source = field(compare=False)
 
     def __init__(
         self,
-        name: str,
+        name: str | None = None,
         *,
+        pattern: str | None = None,
         event: str | Mapping[str, Any] | Path | None = None,
         format: str | RecordFormat = "json",  # noqa: A002  # the word for it
         kind: str = TopicKind.RETAINED,
@@ -122,7 +133,11 @@ class Topic:
         archive: bool | str = False,
     ) -> None:
         source = Source.of_caller()
-        if not isinstance(name, str) or not TOPIC_NAME.fullmatch(name) or name in {".", ".."}:
+        joined: tuple[JoinedTopic, ...] = ()
+        if pattern is not None:
+            joined = topics_of_pattern(source, name, pattern, kind, partitions)
+            name = pattern
+        elif not isinstance(name, str) or not TOPIC_NAME.fullmatch(name) or name in {".", ".."}:
             raise DeclarationError(
                 f"{source}: {described(name)} is no name of a Kafka topic",
                 hint="use up to 249 letters, digits, dots, dashes and underscores",
@@ -182,8 +197,23 @@ class Topic:
         set_field(self, "lateness_ms", lateness_ms)
         set_field(self, "identity", identities)
         set_field(self, "identity_horizon_ms", horizon_ms)
-        set_field(self, "archive", kept)
-        set_field(self, "source", source)
+        joining = {"pattern": pattern, "of_pattern": None, "joined": joined}
+        for field_name, value in {**joining, "archive": kept, "source": source}.items():
+            set_field(self, field_name, value)
+
+    def each(self) -> tuple[Topic, ...]:
+        """Returns the topics that are read: itself, or those that have joined its pattern."""
+        return (self,) if self.pattern is None else tuple(map(self._as, self.joined))
+
+    def _as(self, joined: JoinedTopic) -> Topic:
+        made = copy.copy(self)
+        set_field = object.__setattr__
+        set_field(made, "name", joined.name)
+        set_field(made, "partitions", joined.partitions)
+        set_field(made, "pattern", None)
+        set_field(made, "of_pattern", self.pattern)
+        set_field(made, "joined", ())
+        return made
 
     def column(self, name: str) -> Column:
         """Returns the column of that name. Raises KeyError if there is none."""

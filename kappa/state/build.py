@@ -27,8 +27,8 @@ from kappa.state.store import Store
 from kappa.state.table import TableBirth
 
 
-class TopicBirth(Struct, frozen=True):
-    """A topic as it was when the build was born.
+class TopicBirth(Struct, frozen=True, omit_defaults=True):
+    """A topic as it was when the build was born; `pattern` is one that it had joined.
 
     A topic that is re-created under the same name has another id.
     """
@@ -37,6 +37,7 @@ class TopicBirth(Struct, frozen=True):
     id: str
     kind: str
     partitions: int
+    pattern: str | None = None
 
 
 class Base(Struct, frozen=True):
@@ -55,10 +56,8 @@ class Base(Struct, frozen=True):
     start: Mapping[str, Mapping[str, int]] | None = None
 
     def __str__(self) -> str:
-        return (
-            f"a branch of build {self.build} (version {self.version}) "
-            f"at {Offsets.parse(self.offsets)}"
-        )
+        at = Offsets.parse(self.offsets)
+        return f"a branch of build {self.build} (version {self.version}) at {at}"
 
 
 class Birth(Struct, frozen=True):

@@ -79,7 +79,7 @@ def _born(
             table,
             table.ordered,
             outputs[table.name],
-            {topic.key for topic in pipeline.inputs.values()},
+            {topic.key for topic in pipeline.input_topics},
         )
     return _filled(table, outputs[table.name])
 

@@ -22,6 +22,7 @@ from replay.plan.circles import circle_refusals
 from replay.plan.judge import conflicts_of, findings_of, judged, refusals_of
 from replay.plan.notes import (
     archive_notes,
+    joining_notes,
     kept_notes,
     library_notes,
     reject_notes,
@@ -77,6 +78,7 @@ def make_plan(
         ]
     notes = (
         *subject_notes(observed),
+        *joining_notes(observed),
         *(
             f"nothing named {name} blocks the plan: --allow lets nothing through"
             for name in sorted(accepting.allowed.keys() - named)
@@ -230,9 +232,9 @@ def _replayed(
         rollout=rollout,
         declared=declared,
         topics=tuple(
-            TopicBirth(topic.name, log.ids[topic.name], topic.kind, log.partitions[topic.name])
+            TopicBirth(of, log.ids[of], topic.kind, log.partitions[of], topic.of_pattern)
             for topic in topics
-            if topic.name in there
+            if (of := topic.name) in there
         ),
         origin=origin,
         diffs=() if born is None else _diffs(observed, born, declared),

@@ -69,6 +69,16 @@ def subject_notes(observed: Observed) -> Iterator[str]:
             )
 
 
+def joining_notes(observed: Observed) -> Iterator[str]:
+    """Yields which topics match a pattern and have not joined it, so that nothing reads them."""
+    for pattern, names in sorted(observed.log.waiting.items()):
+        for name in names:
+            yield (
+                f"topic {name} matches the pattern {pattern} and has not joined it, so it is not "
+                f"read: kappa topics join '{pattern}'"
+            )
+
+
 def library_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
     """Returns a note of the libraries that are other versions than at a birth, if any."""
     changed = changed_libraries(born.libraries, observed.libraries)

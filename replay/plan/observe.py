@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import shutil
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from kappa.base.errors import KappaError, Unreachable
@@ -18,8 +18,10 @@ from kappa.base.sql import quoted
 from kappa.broker.sizes import partition_bytes
 from kappa.code.artifact import read_snapshot
 from kappa.declare.breaker import rejected_of
+from kappa.declare.parts.joined import matching
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.sink import Sink
+from kappa.declare.topic import Topic
 from kappa.journal.view import JournalView
 from kappa.log.cluster import TopicFacts
 from kappa.state.build import Birth, read_birth, tables_folder
@@ -57,7 +59,11 @@ def observe(settings: Settings, store: Store, log: Log, *, only: Collection[str]
     names, declared = declared_pipelines(settings, store, only)
     serving = {name: build for name, build in state.serving.items() if name in declared}
     facts = _log_facts(
-        settings, store, log, {name: each.pipeline for name, each in declared.items()}
+        settings,
+        store,
+        log,
+        {name: each.pipeline for name, each in declared.items()},
+        frozenset(sink.topic for birth in births.values() for sink in birth.sinks),
     )
     replayed = {
         topic.name: topic
@@ -115,7 +121,11 @@ def _is_new(declared: Declared, name: str, state: State, births: Mapping[str, Bi
 
 
 def _log_facts(
-    settings: Settings, store: Store, log: Log, wanted: Mapping[str, Pipeline]
+    settings: Settings,
+    store: Store,
+    log: Log,
+    wanted: Mapping[str, Pipeline],
+    served_sinks: frozenset[str],
 ) -> LogFacts:
     there = log.topics() if wanted else {}
     names = sorted(
@@ -145,7 +155,18 @@ def _log_facts(
         archived=archived,
         topics_beginning=beginning,
         others=frozenset(name for name in sinks if _has_others(store, log, name)),
+        waiting={
+            each.name: left
+            for pipeline in wanted.values()
+            for each in pipeline.patterns
+            if (left := _waiting(each, there, sinks | served_sinks))
+        },
     )
+
+
+def _waiting(pattern: Topic, there: Iterable[str], sinks: Collection[str]) -> tuple[str, ...]:
+    known = {each.name for each in pattern.joined}
+    return tuple(name for name in matching(pattern.name, there, sinks) if name not in known)
 
 
 def _ensure_seen(log: Log, wanted: Mapping[str, Pipeline], there: Mapping[str, TopicFacts]) -> None:

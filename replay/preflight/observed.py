@@ -54,7 +54,8 @@ class LogFacts:
     `beginning` is that of the log that topics and their archives form together. `archived` are the
     marks of those archives. `topics_beginning` is what the broker still has. `hour_ago` is where
     each partition ended an hour ago. `configs` are the settings in force. `bytes` is what a
-    partition takes on the broker's disk.
+    partition takes on the broker's disk. `waiting` are the topics that match a pattern and have not
+    joined it.
     """
 
     ids: Mapping[str, str]
@@ -67,6 +68,7 @@ class LogFacts:
     archived: tuple[ArchiveMark, ...] = ()
     topics_beginning: Offsets = field(default_factory=Offsets)
     others: frozenset[str] = frozenset()
+    waiting: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ itself. Read in this order:
 running      supervisor and HTTP server of a root, as they write themselves down
 underway     the supervisor's report: waits, rates and deaths
 space        the space of the disk: why jobs rest
+held_back    what open transactions keep from readers
+unread       topics that match a pattern and are not read
 status       builds: how far each is, and how far behind the log
 status_text  the status for people and machines
 metrics      the text for Prometheus

@@ -6,6 +6,7 @@ build being the group: Spark commits no offsets, so no tool that asks the broker
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -51,6 +52,17 @@ def _families(
         "gauge",
         "Number of the serving map that readers see; a promote and an undo both make a higher one.",
         [({}, float(seen.state.generation))],
+    )
+    yield (
+        "kappa_topics_unread",
+        "gauge",
+        "Topics that match a pattern of a pipeline and have not joined it.",
+        [
+            ({"pipeline": pipeline, "pattern": pattern}, float(count))
+            for (pipeline, pattern), count in sorted(
+                Counter((each.pipeline, each.pattern) for each in seen.status.unread).items()
+            )
+        ],
     )
     yield (
         "kappa_build_info",

@@ -22,8 +22,10 @@ from replay.rollout.current import current_state
 from replay.rollout.libraries import changed_libraries, installed_libraries
 from replay.rollout.rollout import Phase, Rollout
 from replay.rollout.state import State, soak_end
+from replay.status.held_back import HeldBack, held_back
 from replay.status.space import why_jobs_rest
 from replay.status.underway import Underway, Waiting
+from replay.status.unread import Unread, unread_topics
 
 
 class Ends(Protocol):
@@ -33,15 +35,7 @@ class Ends(Protocol):
 
     def high_watermark(self, topics: Iterable[str]) -> Offsets: ...  # noqa: D102  # as in Log
 
-
-@dataclass(frozen=True, slots=True)
-class HeldBack:
-    """Offsets of a partition that an open transaction, begun at the first, keeps from readers."""
-
-    topic: str
-    partition: int
-    offset: int
-    count: int
+    def topics(self) -> Mapping[str, object]: ...  # noqa: D102  # as in Log
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +127,8 @@ class Status:
     """The generation that is served, and the builds that are wanted, by pipeline and role.
 
     `broker_error` is why lags are not known; `end` is the log's end, if the broker was asked.
-    `disk` is why jobs rest, if the disk is full.
+    `disk` is why jobs rest, if the disk is full. `unread` are the topics that match a pattern which
+    a build reads by, and have not joined it.
     """
 
     generation: int
@@ -141,6 +136,7 @@ class Status:
     broker_error: str = ""
     end: Offsets | None = None
     disk: str = ""
+    unread: tuple[Unread, ...] = ()
 
 
 def observe_status(
@@ -161,12 +157,14 @@ def observe_status(
     topics = frozenset(topic.name for birth in births.values() for topic in birth.topics)
     end, broker_error = None, ""
     held: tuple[HeldBack, ...] = ()
+    unread: tuple[Unread, ...] = ()
     try:
         if log is not None and topics:
             # In this order: what is appended between the two questions is not held back.
             high = log.high_watermark(topics)
             committed = log.end(topics)
             end, held = committed.highest(high), held_back(committed, high)
+            unread = unread_topics(births.values(), log)
     except KappaError as error:
         broker_error = error.message
     seen = (_build_status(store, *each, births[each[2]], end, held) for each in _roles(state))
@@ -184,6 +182,7 @@ def observe_status(
         broker_error,
         end,
         why_jobs_rest(store, reserve),
+        unread,
     )
 
 
@@ -198,18 +197,6 @@ def _broken(store: Store, state: State, births: Mapping[str, Birth]) -> dict[str
     for each in broken_relations(store):
         found[each.pipeline] = (*found.get(each.pipeline, ()), each.refusal().message)
     return found
-
-
-def held_back(end: Offsets, high_watermark: Offsets) -> tuple[HeldBack, ...]:
-    """Lists what open transactions hold back. Pure.
-
-    That is what is between the end for readers of committed records and the log's own end.
-    """
-    return tuple(
-        HeldBack(topic, partition, end.at(topic, partition), high - end.at(topic, partition))
-        for topic, partition, high in high_watermark.items()
-        if high > end.at(topic, partition)
-    )
 
 
 def _with_state(

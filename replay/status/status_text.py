@@ -69,6 +69,7 @@ def status_document(
         "broker": {"bootstrap_servers": broker, "error": status.broker_error or None},
         "http": http,
         "disk": status.disk or None,
+        "unread_topics": to_builtins(status.unread),
         "builds": status_listing(status, now).objects(),
     }
 
@@ -103,6 +104,11 @@ def status_heading(
         f"WARNING: {why}: all else is served; mend it and deploy again\n"
         for each in status.builds
         for why in each.broken
+    )
+    loud += "".join(
+        f"WARNING: topic {each.topic} matches the pattern {each.pattern} of pipeline "
+        f"{each.pipeline}, and is not read: kappa topics join '{each.pattern}'\n"
+        for each in status.unread
     )
     if status.disk:
         loud = f"WARNING: {status.disk}; tables are served as they are\n{loud}"

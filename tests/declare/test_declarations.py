@@ -566,7 +566,7 @@ def test_a_declared_pipeline_is_a_value() -> None:
     )
 
     assert made.name == "function"
-    assert made.inputs == {"hits": HITS}
+    assert made.inputs == {"hits": (HITS,)}
     assert [table.name for table in made.function_tables] == ["t"]
     assert [table.name for table in made.latest_tables] == ["p"]
     assert made.views[0].sql == "select 1"

@@ -158,7 +158,7 @@ class Project:
 def _returned(pipeline: Pipeline, columns: str) -> Mapping[str, Type]:
     if not columns.startswith("*"):
         return {column.name: column.type for column in parse_columns(columns)}
-    given = pipeline.columns_of(pipeline.inputs[columns[1:]])
+    given = pipeline.columns_of(pipeline.inputs[columns[1:]][0])
     return {name: parse_type(kind) for name, kind in given}
 
 

@@ -71,11 +71,11 @@ class Description:
 def describe(spark: SparkSession, pipeline: Pipeline, watch: Watch) -> Description:
     """Describes a pipeline's function. Raises DeclarationError, with the line."""
     frames = {
-        parameter: spark.createDataFrame([], spark_ddl(pipeline.columns_of(topic)))
-        for parameter, topic in pipeline.inputs.items()
+        parameter: spark.createDataFrame([], spark_ddl(pipeline.columns_of(topics[0])))
+        for parameter, topics in pipeline.inputs.items()
     }
-    topic_of = {
-        _leaves(frames[parameter])[0]: topic.name for parameter, topic in pipeline.inputs.items()
+    topics_of = {
+        _leaves(frames[parameter])[0]: topics for parameter, topics in pipeline.inputs.items()
     }
     with watch:
         returned = _called(pipeline, frames, watch.folder)
@@ -83,7 +83,7 @@ def describe(spark: SparkSession, pipeline: Pipeline, watch: Watch) -> Descripti
     plans = {table: _plan(frame) for table, frame in rows.items()}
     for table, frame in rows.items():
         refused = not_row_local(
-            plans[table], [leaf is not None and leaf in topic_of for leaf in _leaves(frame)]
+            plans[table], [leaf is not None and leaf in topics_of for leaf in _leaves(frame)]
         )
         if refused is not None:
             where = next(
@@ -96,7 +96,17 @@ def describe(spark: SparkSession, pipeline: Pipeline, watch: Watch) -> Descripti
                 hint=refused.hint,
             )
     for ordered in (table for table in pipeline.function_tables if table.ordered is not None):
-        _check_one_order(ordered, {topic_of[leaf] for leaf in _leaves(rows[ordered.name])})
+        _check_one_order(
+            ordered,
+            {
+                name
+                for leaf in _leaves(rows[ordered.name])
+                for topic in topics_of[leaf]
+                # What joins a pattern later is another topic, too.
+                for name in (topic.name, topic.of_pattern)
+                if name is not None
+            },
+        )
     tables = {
         table.name: list(columns_of(table, rows[table.name])) for table in pipeline.function_tables
     }

@@ -132,7 +132,7 @@ class Culprits:
             raise Together
 
     def _chunks(self, at_most: int) -> Iterator[tuple[Topic, pa.Table]]:
-        for topic in self._pipeline.inputs.values():
+        for topic in self._pipeline.input_topics:
             for rows in self._decoded.chunks(topic, self._pipeline.columns_of(topic), at_most):
                 yield topic, rows
 

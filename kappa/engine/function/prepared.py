@@ -21,7 +21,7 @@ from kappa.base.errors import Broken
 from kappa.base.sql import spark_quote
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.fold.leaf import Leaf, session_of_leaves
-from kappa.engine.function.contribution import Function
+from kappa.engine.function.contribution import Function, united
 from kappa.engine.function.expired import EXPIRED, EXPIRED_COLUMNS
 from kappa.engine.spark.rowlocal import changing
 from kappa.state.table import TableBirth
@@ -58,7 +58,7 @@ class Prepared:
             self._columns[EXPIRED] = EXPIRED_COLUMNS
         self._leaves = {
             topic.name: Leaf(folder / f"{topic.name}.parquet", pipeline.columns_of(topic))
-            for topic in pipeline.inputs.values()
+            for topic in pipeline.input_topics
         }
         self._session = session_of_leaves(spark)
         self._plan = self._planned()
@@ -91,8 +91,8 @@ class Prepared:
 
     def _planned(self) -> DataFrame:
         inputs = {
-            parameter: self._leaves[topic.name].frame(self._session)
-            for parameter, topic in self._pipeline.inputs.items()
+            parameter: united(self._leaves[topic.name].frame(self._session) for topic in topics)
+            for parameter, topics in self._pipeline.inputs.items()
         }
         # In one partition each, an aggregation needs no exchange.
         self._frames = self._function.contributions(inputs, one_partition=True)

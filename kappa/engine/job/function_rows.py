@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kappa.declare.pipeline import OnError, Pipeline
 from kappa.engine.decode.fate import decoded_columns
-from kappa.engine.function.contribution import Function, columns_used
+from kappa.engine.function.contribution import Function, columns_used, united
 from kappa.engine.function.culprits import Culprits, refused_culprits
 from kappa.engine.function.decoded_at_spark import DecodedAtSpark
 from kappa.engine.function.decoded_here import DecodedHere
@@ -108,7 +108,7 @@ class FunctionRows:
         seen = decoded.counts()
         fed = any(
             one.decoded
-            for topic in self._pipeline.inputs.values()
+            for topic in self._pipeline.input_topics
             for one in seen.get(topic.name, {}).values()
         )
         return self._contributed(decoded, spark) if fed else {}
@@ -143,8 +143,11 @@ class FunctionRows:
             with self._planning:
                 rows = self._function.contributions(
                     {
-                        name: decoded.accepted(topic, self._pipeline.columns_of(topic))
-                        for name, topic in self._pipeline.inputs.items()
+                        name: united(
+                            decoded.accepted(topic, self._pipeline.columns_of(topic))
+                            for topic in topics
+                        )
+                        for name, topics in self._pipeline.inputs.items()
                     }
                 )
             self._note_unused(decoded, rows.values())
@@ -152,7 +155,7 @@ class FunctionRows:
         return self._plan(spark).run(
             {
                 topic.name: decoded.accepted(topic, self._pipeline.columns_of(topic))
-                for topic in self._pipeline.inputs.values()
+                for topic in self._pipeline.input_topics
             }
         )
 
@@ -160,7 +163,7 @@ class FunctionRows:
         """Notes, once for each topic, the columns that later large slices can do without."""
         topics = [
             topic
-            for topic in self._pipeline.inputs.values()
+            for topic in self._pipeline.input_topics
             if topic.name in decoded.counts() and topic.name not in self._unused
         ]
         if not topics:

@@ -16,7 +16,8 @@ from kappa.state.job.stopped import Stopped
 from kappa.state.offsets import Offsets
 from replay.look.desk import Desk, beat_of
 from replay.look.here import Here
-from replay.status.status import BuildStatus, HeldBack
+from replay.status.held_back import HeldBack
+from replay.status.status import BuildStatus
 
 
 class Clock:

@@ -20,7 +20,8 @@ from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store
 from replay.look.desk import beat_of
-from replay.status.status import HeldBack, held_back, observe_status
+from replay.status.held_back import HeldBack, held_back
+from replay.status.status import observe_status
 from replay.status.status_text import status_listing
 from replay.status.underway import Underway
 
