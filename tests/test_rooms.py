@@ -127,9 +127,10 @@ DOORS = {
     "uvicorn": (
         "replay/run/serve.py",
         "serving/collector/collector.py",
+        "serving/collector/single.py",
         "serving/http/patience.py",
     ),
-    "h11": ("serving/http/patience.py", "serving/collector/pulled/"),
+    "h11": ("serving/collector/pulled/",),
     "websockets": ("serving/collector/pulled/",),
     "typer": ("commands/",),
     "rich": (

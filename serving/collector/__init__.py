@@ -8,6 +8,7 @@ order:
 - pulled/: sources whose events the collector fetches itself
 - collector.py: the program: its address, its lock, its end
 - app.py: the addresses, and the way of one request
+- single.py: single events that arrive whole, without a task each
 - stream.py: events by a websocket
 - spool.py: events on the disk, in their order
 - one_way.py: events whose sender gets no answer, through the spool

@@ -30,9 +30,9 @@ from serving.collector.datagrams import Datagrams
 from serving.collector.events.callers import Caller
 from serving.collector.events.declared import CollectedTopic
 from serving.collector.events.lines import (
-    JSON,
     HttpReply,
     Lines,
+    is_batch,
     problem_reply,
     read_lines,
     read_one,
@@ -57,7 +57,6 @@ _PULLS = "/collect/pulls"
 _REQUESTS = "/collect/requests/"
 # Source: RFC 7240, 4.1.
 _LATER = "respond-async"
-_LINES = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl"})
 # A page's browser may keep the answer to its question that long.
 _ASKED_SECONDS = "600"
 
@@ -163,9 +162,8 @@ class CollectorApp:
         if body is None:
             return None
         held.is_whole = True
-        media_type = headers.get("content-type", JSON).partition(";")[0].strip().lower()
-        is_batch = media_type in _LINES
-        events = 1 + body.count(b"\n") if is_batch else 1
+        has_lines = is_batch(headers.get("content-type"))
+        events = 1 + body.count(b"\n") if has_lines else 1
         self._stand.intake.ensure_room(events)
         caller.ensure_rate(events, time.monotonic())
 
@@ -173,7 +171,7 @@ class CollectorApp:
             most = self._stand.largest_record
             lines = (
                 await read_lines(topic, body, key, most)
-                if is_batch
+                if has_lines
                 else read_one(topic, body, key, most)
             )
             go_on(lines, before)

@@ -33,6 +33,7 @@ from serving.collector.datagrams import datagrams_at
 from serving.collector.events.callers import Callers
 from serving.collector.events.declared import DeclaredTopics
 from serving.collector.pulled.source import sources_of
+from serving.collector.single import EventProtocol, SingleEvents
 from serving.collector.spool import Spool
 from serving.collector.stand import CollectorMeans, CollectorStand
 from serving.http.address import guarded_address, listening_at
@@ -88,12 +89,19 @@ def collect(
                 *(chosen, log, declared, callers, spool, sources, positions, settings.syncs, say)
             )
         )
+        single = SingleEvents(stand, parse_memory(chosen.body_bytes))
         config = uvicorn.Config(
             CollectorApp(stand, bounds, datagrams),
             lifespan="on",
             timeout_graceful_shutdown=_GRACE_SECONDS,
             # A message of a websocket is one event.
-            **{**uvicorn_settings(bounds), "ws_max_size": log.largest_record},
+            **{
+                **uvicorn_settings(bounds, type("Taking", (EventProtocol,), {"single": single})),
+                "ws_max_size": log.largest_record,
+                "loop": "uvloop",
+                # Nobody is admitted by an address.
+                "proxy_headers": False,
+            },
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             # Uvicorn ends by them, and then raises them again for the earlier handler: this one.

@@ -17,9 +17,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
 
-import h11
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from serving.http.address import WAITING
 from serving.http.bounds import CONNECTION, Bounds, Connection
@@ -28,15 +27,16 @@ from serving.http.bounds import CONNECTION, Bounds, Connection
 _ACCEPTED_AT_ONCE = 32
 # Files that the server has open beside connections, at most: queries, their processes, the store.
 _OTHER_FILES = 256
-# h11 reports a head that is too long without a reason, so ours is the first limit to be reached.
-_FAR_BEYOND_BYTES = 1 << 20
 
 
-def uvicorn_settings(bounds: Bounds) -> dict[str, Any]:
-    """Returns the settings of uvicorn that keep a server within its bounds."""
+def uvicorn_settings(
+    bounds: Bounds, protocol: type[PatientProtocol] | None = None
+) -> dict[str, Any]:
+    """Returns the settings of uvicorn that keep a server, of a protocol, within its bounds."""
     return {
-        "http": type("Patient", (PatientProtocol,), {"bounds": bounds, "strangers": {}}),
-        "h11_max_incomplete_event_size": _FAR_BEYOND_BYTES,
+        "http": type(
+            "Patient", (protocol or PatientProtocol,), {"bounds": bounds, "strangers": {}}
+        ),
         "backlog": _ACCEPTED_AT_ONCE,
         "timeout_keep_alive": 10,
         "loop": "asyncio",
@@ -91,13 +91,16 @@ class PatientServer(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-class PatientProtocol(H11Protocol):
+class PatientProtocol(HttpToolsProtocol):
     """uvicorn's HTTP/1.1 with limits of a request's head, and of strangers' connections."""
 
     bounds: ClassVar[Bounds]
     # In the order in which they came.
     strangers: ClassVar[dict[PatientProtocol, None]]
     _head_due: Any = None
+    # The bytes of a head that is not complete, but for those that came with the end of another.
+    _head_bytes = 0
+    _is_in_body = False
 
     def connection_made(self, transport: Any) -> None:
         """Starts the timer: a client that connects must send a request."""
@@ -112,10 +115,24 @@ class PatientProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Keeps the timer running until the head is complete."""
+        self._head_bytes += 0 if self._is_in_body else len(data)
         super().data_received(data)
-        if self._waits() and len(self.conn.trailing_data[0]) > self.bounds.head_bytes:
+        if not self._is_in_body and self._head_bytes > self.bounds.head_bytes:
             self._leave(b"431 Request Header Fields Too Large")
         self._look()
+
+    def on_headers_complete(self) -> None:
+        """Ends the head, and begins to answer."""
+        self._head_bytes, self._is_in_body = 0, True
+        self._begin_request()
+
+    def _begin_request(self) -> None:
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """Ends the body."""
+        self._is_in_body = False
+        super().on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stops the timer."""
@@ -123,11 +140,13 @@ class PatientProtocol(H11Protocol):
         self.strangers.pop(self, None)
         super().connection_lost(exc)
 
-    def handle_websocket_upgrade(self, event: Any) -> None:
+    def handle_websocket_upgrade(self) -> None:
         """Gives the connection to the protocol of websockets: the gate decides there."""
+        # No further head is waited for here.
+        self._is_in_body = True
         self._stop()
         self.strangers.pop(self, None)
-        super().handle_websocket_upgrade(event)
+        super().handle_websocket_upgrade()
 
     def _welcome(self) -> None:
         self.strangers.pop(self, None)
@@ -140,7 +159,12 @@ class PatientProtocol(H11Protocol):
         self.transport.abort()
 
     def _waits(self) -> bool:
-        return self.conn.their_state is h11.IDLE and not self.transport.is_closing()
+        """Returns True if it waits for a head: none is being read further, or answered."""
+        return (
+            not self._is_in_body
+            and (self.cycle is None or self.cycle.response_complete)
+            and not self.transport.is_closing()
+        )
 
     def _look(self) -> None:
         if not self._waits():
@@ -159,6 +183,10 @@ class PatientProtocol(H11Protocol):
             self._leave(b"408 Request Timeout")
 
     def _leave(self, status: bytes) -> None:
+        if not self._waits():
+            # An answer is on its way, which no other may follow into.
+            self.transport.abort()
+            return
         self.transport.write(
             b"HTTP/1.1 " + status + b"\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
         )

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import change
 import changes
+import collect
 import day
 import freshness
 import queries
@@ -57,6 +58,7 @@ _MARGIN_SECONDS = 600.0
 _OWN: Mapping[str, tuple[Callable[[Path, int], Report | None], str, int]] = {
     "queries": (queries.main, "rounds", 9),
     "change": (change.main, "rounds", 2),
+    "collect": (collect.main, "rounds", 3),
     "changes": (changes.main, "events", 2_000_000),
     "startup": (startup.main, "rounds", startup.CELL.rounds),
     "freshness": (freshness.main, "events", 5_000_000),

@@ -18,6 +18,8 @@ from bids import Input
 from cells import CONSUMED, TASKS, Cell
 from confluent_kafka import Consumer, TopicPartition
 
+from kappa.state.offsets import Offsets
+
 _RAW = pa.schema(
     [
         ("partition", pa.int32()),
@@ -62,7 +64,7 @@ class Oracle:
         raw = self._folder / "raw.parquet"
         if not raw.exists():
             begun = time.monotonic()
-            _consume(bootstrap_servers, given, raw)
+            consume(bootstrap_servers, given.topic, given.offsets, raw)
             say(f"the log was consumed for the oracle in {time.monotonic() - begun:.0f} s")
         self._wanted = {
             table: self._kept(raw, cell.fill(sql))
@@ -122,9 +124,9 @@ def _difference(
     )
 
 
-def _consume(bootstrap_servers: str, given: Input, into: Path) -> None:
-    """Writes every record up to the input's offsets, as it lies in the log."""
-    ends = {partition: end for _, partition, end in given.offsets.items() if end}
+def consume(bootstrap_servers: str, topic: str, offsets: Offsets, into: Path) -> None:
+    """Writes every record up to these offsets, as it lies in the log."""
+    ends = {partition: end for _, partition, end in offsets.items() if end}
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -137,20 +139,20 @@ def _consume(bootstrap_servers: str, given: Input, into: Path) -> None:
     )
     written, left = into.with_suffix(".new"), sum(ends.values())
     try:
-        consumer.assign([TopicPartition(given.topic, partition, 0) for partition in ends])
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in ends])
         with pq.ParquetWriter(written, _RAW, compression="zstd") as file:
             deadline = time.monotonic() + _PATIENCE_SECONDS
             while left:
                 messages = consumer.consume(min(_BATCH, left), 1.0)
                 if not messages and time.monotonic() > deadline:
                     raise SystemExit(
-                        f"nothing came of {given.topic} for {_PATIENCE_SECONDS:.0f} seconds, "
+                        f"nothing came of {topic} for {_PATIENCE_SECONDS:.0f} seconds, "
                         f"{left} records before its end"
                     )
                 rows = []
                 for message in messages:
                     if message.error() is not None:
-                        raise SystemExit(f"{given.topic} could not be consumed: {message.error()}")
+                        raise SystemExit(f"{topic} could not be consumed: {message.error()}")
                     if message.offset() < ends[message.partition()]:
                         rows.append(
                             (

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import changes
+import collect
 import day
 import freshness
 import pytest
@@ -78,6 +79,22 @@ def test_a_day_is_told_by_the_medians_of_its_first_and_its_last_quarter() -> Non
     assert "7 slices of live events" in told.line
 
 
+def test_what_is_collected_is_told_by_the_events_of_a_core() -> None:
+    def took(connections: int, batch: int, cpu: float) -> collect.Stretched:
+        return collect.Stretched(connections, batch, 1_000 * max(1, batch), 1.0, cpu, 0.01, 0.02)
+
+    found = [took(*each, cpu) for each in collect.STRETCHES for cpu in (0.1, 0.2, 0.4)]
+
+    told = collect._report(found, 3, 0.1)
+
+    assert "1: 5,000 (2,500-10,000)/s of a core" in told.line
+    assert "100: 500,000 (250,000-1,000,000)/s of a core" in told.line
+    assert "| 1 | 64 | 5,000 (2,500-10,000) | 200.0 (100.0-400.0) | 1,000 | 10.0 | 20.0 |" in (
+        told.page
+    )
+    assert "A single event costs 1.00 times the CPU of" in told.page
+
+
 def test_a_start_is_told_in_seconds_and_in_empty_machines() -> None:
     told = startup._report([4.0, 6.0, 5.0], [0.5, 0.5, 0.5], {"imports": 0.25}, 0.1)
 
@@ -114,6 +131,7 @@ def test_the_probe_writes_what_its_answers_have_folded(tmp_path: Path) -> None:
         "archive",
         "startup",
         "freshness",
+        "collect",
         "changes",
         "day",
         "queries",

@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from house import HOUSE
 
@@ -124,6 +125,44 @@ class Collector:
             ):
                 return float(line.rpartition(" ")[2])
         return 0.0
+
+
+def request(topic: str, body: str, *headers: str) -> bytes:
+    """Returns a request as bytes."""
+    lines = [f"POST /collect/{topic} HTTP/1.1", "Host: 127.0.0.1", *headers]
+    return "\r\n".join([*lines, f"Content-Length: {len(body)}", "", body]).encode()
+
+
+class Connected:
+    """One connection, on which requests are sent as bytes."""
+
+    def __init__(self, collector: Collector) -> None:
+        self._socket = socket.create_connection((collector.host, collector.port), timeout=60)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._file = self._socket.makefile("rb")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        self._socket.close()
+
+    def send(self, content: bytes) -> None:
+        self._socket.sendall(content)
+
+    def answer(self) -> tuple[int, dict[str, str], str]:
+        """Reads the next answer: its status, headers and body."""
+        status = int(self._file.readline().split()[1])
+        headers: dict[str, str] = {}
+        while line := self._file.readline().decode().strip():
+            name, _, value = line.partition(":")
+            headers[name.lower()] = value.strip()
+        return status, headers, self._file.read(int(headers["content-length"])).decode()
+
+    def answers(self, count: int) -> list[tuple[int, str]]:
+        found = (self.answer() for _ in range(count))
+        return [(status, body) for status, _, body in found]
 
 
 def collector_command(project: Path, bootstrap_servers: str) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kappa.base.section.collect import CollectSettings
 from kappa.base.units import parse_memory
@@ -31,8 +31,8 @@ class Intake:
         self.events = 0
         self.bytes = 0
         self._freed = asyncio.Event()
-        self._waiting: dict[SentRecords, tuple[asyncio.Future[SentRecords], float]] = {}
-        loop = asyncio.get_running_loop()
+        self._waiting: dict[SentRecords, tuple[Callable[[SentRecords], None], float]] = {}
+        self._loop = loop = asyncio.get_running_loop()
 
         def report(finished: Sequence[SentRecords]) -> None:
             loop.call_soon_threadsafe(self._settle, finished)
@@ -114,10 +114,21 @@ class Intake:
 
     def post(self, topic: str, records: Sequence[ProducedRecord]) -> asyncio.Future[SentRecords]:
         """Sends records, for which there is room, and does not wait."""
-        self.events += len(records)
-        done: asyncio.Future[SentRecords] = asyncio.get_running_loop().create_future()
-        self._waiting[self._producer.send(topic, records)] = done, time.monotonic()
+        done: asyncio.Future[SentRecords] = self._loop.create_future()
+
+        def settled(sent: SentRecords) -> None:
+            if not done.done():
+                done.set_result(sent)
+
+        self.begin(topic, records, settled)
         return done
+
+    def begin(
+        self, topic: str, records: Sequence[ProducedRecord], settled: Callable[[SentRecords], None]
+    ) -> None:
+        """Sends records, for which there is room. `settled` gets what became of them."""
+        self.events += len(records)
+        self._waiting[self._producer.send(topic, records)] = settled, time.monotonic()
 
     async def close(self, patience_seconds: float) -> None:
         """Waits for what is on its way, as long as that."""
@@ -125,11 +136,11 @@ class Intake:
 
     def _settle(self, finished: Sequence[SentRecords]) -> None:
         for sent in finished:
-            done, _ = self._waiting.pop(sent)
+            settled, _ = self._waiting.pop(sent)
             self.events -= len(sent.outcomes)
             self._freed.set()
-            if not done.done():
-                done.set_result(sent)
+            # One that fails leaves the others as they are.
+            self._loop.call_soon(settled, sent)
 
     def _full(self) -> HttpError:
         return HttpError(

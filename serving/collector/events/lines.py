@@ -25,6 +25,7 @@ from serving.pin.at_log import written_offsets
 # The header of a record that has the key of its request, and behind a colon the line's number.
 KEY_HEADER = "kappa-idempotency-key"
 JSON = "application/json"
+_LINES = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl"})
 # Lines that are read before other requests have their turn.
 _AT_ONCE = 200
 TOO_LARGE = "too_large"
@@ -76,6 +77,11 @@ class Lines:
             "invalid": invalid,
             "failed": len(self.outcomes) - placed - invalid,
         }
+
+
+def is_batch(content_type: str | None) -> bool:
+    """Returns True if a body of a type has an event a line."""
+    return (content_type or JSON).partition(";")[0].strip().lower() in _LINES
 
 
 async def read_lines(topic: CollectedTopic, body: bytes, key: str, most: int) -> Lines:

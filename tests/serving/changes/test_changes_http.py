@@ -278,6 +278,18 @@ def test_a_websocket_has_the_same_messages(world: ChangingWorld, server: Server)
             consumer.take(message["event"], message["data"])
 
 
+def test_the_time_of_a_head_ends_no_websocket(world: ChangingWorld, hub: ChangeHub) -> None:
+    bounds = Bounds(head_seconds=0.2)
+    serving = Server(
+        world.store, Allowance(at_once=1), bounds=bounds, router=changes.router, changes=hub
+    )
+    address = "ws://127.0.0.1:{}/api/v1/tables/newest/changes"
+    with serving as server, connect(address.format(server.port)) as websocket:
+        time.sleep(3 * bounds.head_seconds)
+
+        assert websocket.ping().wait(20)
+
+
 def test_open_streams_end_with_the_server_and_nothing_alarms(
     world: ChangingWorld, hub: ChangeHub, capsys: pytest.CaptureFixture[str]
 ) -> None:

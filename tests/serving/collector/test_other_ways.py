@@ -6,10 +6,11 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from collecting import Collector, collecting, until, write_project
+from collecting import Collector, Connected, collecting, request, until, write_project
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
@@ -120,3 +121,25 @@ def test_a_websocket_for_no_topic_is_refused(collector: Collector) -> None:
         pass
 
     assert refused.value.response.status_code == 404
+
+
+def test_what_is_on_its_way_is_answered_before_the_collector_ends(
+    kafka: Restarted, away: str, tmp_path: Path
+) -> None:
+    before = len(values(kafka.log, away))
+    project = write_project(tmp_path, away)
+    sent = b"".join(request(away, f'{{"page": "/last-{number}"}}') for number in range(200))
+    with (
+        collecting(project, kafka.broker.bootstrap_servers) as ending,
+        Connected(ending) as connected,
+    ):
+        os.kill(kafka.broker.pid, signal.SIGSTOP)
+        connected.send(sent)
+        until(lambda: ending.metric("kappa_collect_queue_events") == 200, "all to be on their way")
+        ending.process.terminate()
+        os.kill(kafka.broker.pid, signal.SIGCONT)
+
+        assert [status for status, _ in connected.answers(200)] == [200] * 200
+        assert ending.process.wait(60) == 130
+
+    assert len(values(kafka.log, away)) == before + 200
