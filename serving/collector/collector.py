@@ -33,6 +33,7 @@ from serving.collector.datagrams import datagrams_at
 from serving.collector.events.callers import Callers
 from serving.collector.events.declared import DeclaredTopics
 from serving.collector.pulled.source import sources_of
+from serving.collector.pulled.tls import ensure_readable
 from serving.collector.single import EventProtocol, SingleEvents
 from serving.collector.spool import Spool
 from serving.collector.stand import CollectorMeans, CollectorStand
@@ -74,6 +75,9 @@ def collect(
     callers = Callers(chosen, address.host, WaitingLine(bounds.wrong_seconds))
     declared = DeclaredTopics(settings.project, chosen.topics, say=say)
     log = Log(bootstrap_servers, client_options(settings))
+    for name, pull in chosen.pull.items():
+        if pull.ca is not None:
+            ensure_readable(pull.ca, f"collect.pull.{name}.ca")
     sources = sources_of(chosen, min(log.largest_record, parse_memory(chosen.queue_bytes)))
     with (
         Lock(store.path(LOCK), what="the collector"),

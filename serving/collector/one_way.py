@@ -46,7 +46,7 @@ class OneWay:
         self._counts = counts
         self._most = most
         self._say = say
-        self._said = ""
+        self._said = self._refused = ""
         self._unwritten: deque[tuple[str, ArrivedEvent]] = deque()
         self._unwritten_bytes = 0
         self._arrived = asyncio.Event()
@@ -116,7 +116,8 @@ class OneWay:
             if not batch:
                 await self._written.wait()
                 continue
-            await self._delivery.deliver(batch, "spool")
+            await self._delivery.deliver(batch, "spool", self._report_refusal)
+            self._refused = ""
             await self._in_turn(self._keep_position)
 
     async def _in_turn(self, do: Callable[[], _Found]) -> _Found:
@@ -139,6 +140,11 @@ class OneWay:
         except OSError as error:
             # What follows it is sent again after a kill.
             self._report(f"the spool's position cannot be written: {error.strerror or error}")
+
+    def _report_refusal(self, why: str) -> None:
+        if why != self._refused:
+            self._refused = why
+            self._say(f"the broker refuses events of the spool, which wait: {why}")
 
     def _report(self, line: str) -> None:
         if line != self._said:

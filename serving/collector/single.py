@@ -1,4 +1,4 @@
-"""Single events whose requests arrive whole: each is taken without a task, answered by one write.
+"""Single events whose requests arrive whole: each is taken without a task of the loop.
 
 A request is taken here only if its event is sure to be sent. All others go the way of app.py, which
 also answers what is invalid or refused, so both ways answer alike. Of one connection several may be

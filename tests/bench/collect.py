@@ -1,4 +1,4 @@
-"""What the collector takes: events a second of one core, one a request and in batches.
+"""The collector's rate: events a second of one core, one a request and in batches.
 
     python tests/bench --cell collect
 

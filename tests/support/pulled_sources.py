@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -45,6 +46,7 @@ class Source:
         self.port = free_port()
         self.asked: list[dict[str, str]] = []
         self.changed = threading.Condition()
+        self.tls: ssl.SSLContext | None = None
         self._server: ThreadingHTTPServer | None = None
         self._sockets: list[socket.socket] = []
 
@@ -54,6 +56,8 @@ class Source:
     def come(self) -> None:
         handler = type("Handler", (_Handler,), {"source": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", self.port), handler)
+        if self.tls is not None:
+            self._server.socket = self.tls.wrap_socket(self._server.socket, server_side=True)
         self._server.daemon_threads = True
         self._server.block_on_close = False
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
@@ -141,11 +145,12 @@ class WebsocketSource:
     def __init__(self) -> None:
         self.port = free_port()
         self.asked: list[str | None] = []
+        self.tls: ssl.SSLContext | None = None
         self._server: Server | None = None
         self._open: list[ServerConnection] = []
 
     def come(self) -> None:
-        self._server = serve(self._connected, "127.0.0.1", self.port)
+        self._server = serve(self._connected, "127.0.0.1", self.port, ssl=self.tls)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def go(self) -> None:

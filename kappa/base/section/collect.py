@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 from msgspec import field
@@ -42,6 +43,10 @@ class PullSettings(Section, frozen=True):
     silence: Annotated[
         Duration, "a stream in which nothing comes for so long is connected to again"
     ] = "5m"
+    ca: Annotated[
+        Path | None,
+        "an absolute path: certificates in PEM that its own is checked by, if not public",
+    ] = None
     token: Annotated[
         str, "sent as Authorization: Bearer TOKEN; from the environment alone", SECRET
     ] = ""

@@ -24,6 +24,15 @@ _POLL_SECONDS = 0.1
 _LINGER_MS = "2"
 # Beyond the sender's own bounds, which are the first to be reached.
 _SLACK = 2
+_OF_RECORD = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError._INVALID_ARG,
+    }
+)
 _RETRIED = AWAY | NOT_YET | {KafkaError._MSG_TIMED_OUT, KafkaError._QUEUE_FULL}
 
 
@@ -37,10 +46,14 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Undelivered:
-    """The end of a record that was not acknowledged. `is_passing`: it may be sent again."""
+    """The end of a record that was not acknowledged. `is_passing`: it may be sent again.
+
+    `is_of_record`: the record itself is refused, and would be whatever changes around it.
+    """
 
     why: str
     is_passing: bool
+    is_of_record: bool = False
 
 
 class SentRecords:
@@ -163,5 +176,7 @@ class LiveProducer:
 
 def _undelivered(error: KafkaError) -> Undelivered:
     return Undelivered(
-        error.str().removeprefix("Local: "), error.code() in _RETRIED or error.retriable()
+        error.str().removeprefix("Local: "),
+        error.code() in _RETRIED or error.retriable(),
+        error.code() in _OF_RECORD,
     )

@@ -2,6 +2,7 @@
 
 The room knows nothing of how they arrive. In reading order:
 
+- named.py: the names of sources
 - callers.py: the programs and pages that may send, by token and rate
 - declared.py: the topics as they are declared now
 - lines.py: the events of a request, what became of each, and the answer

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from kappa.base.errors import SettingsError
 from kappa.base.section.collect import CollectSettings
+from serving.collector.events.named import ensure_name
 from serving.http.address import ensure_guarded
 from serving.http.headers import place_of
 from serving.http.problem import HttpError
@@ -96,6 +97,7 @@ class Callers:
         if not settings.sources:
             _ensure_guarded(host, None, "NAME")
         for name, source in settings.sources.items():
+            ensure_name("collect.sources", name)
             _ensure_guarded(host, source.token, name)
             unknown = sorted({*source.topics} - {*settings.topics})
             if unknown:

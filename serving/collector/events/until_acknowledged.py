@@ -1,4 +1,7 @@
-"""Events that are sent until the broker has acknowledged each, or has refused it for good."""
+"""Events that are sent until the broker has acknowledged each, or refuses the event itself.
+
+A refusal that could end, such as that of a rule that is missing, is waited for: nothing is lost.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from serving.collector.events.intake import Intake
 from serving.collector.events.lines import read_event
 
 _BATCH_EVENTS, _BATCH_BYTES = 1_000, 1 << 20
-_AGAIN_SECONDS = 0.5
+_AGAIN_SECONDS, _REFUSED_SECONDS = 0.5, 2.0
 
 
 class ArrivedEvent(Struct, frozen=True, array_like=True):
@@ -49,8 +52,13 @@ class UntilAcknowledged:
         self.batch_events = max(1, min(_BATCH_EVENTS, intake.most_events // 2))
         self.batch_bytes = min(_BATCH_BYTES, intake.most_bytes // 2)
 
-    async def deliver(self, batch: Sequence[ArrivedEvent], way: str) -> Mapping[str, int]:
-        """Sends a batch, as long as it takes. Returns what became of its events, in numbers."""
+    async def deliver(
+        self, batch: Sequence[ArrivedEvent], way: str, refused: Callable[[str], None]
+    ) -> Mapping[str, int]:
+        """Sends a batch, as long as it takes. Returns what became of its events, in numbers.
+
+        `refused` gets the reason whenever the broker has refused some of them.
+        """
         tally: Counter[str] = Counter()
         left = list(batch)
         while left:
@@ -67,11 +75,15 @@ class UntilAcknowledged:
                     # The declaration has changed meanwhile, or the topic is no longer collected.
                     self._counts.events(each.topic, way, {"invalid": 1})
                     tally["invalid"] += 1
-            left = []
+            left, why = [], ""
             for name, found_events in by_topic.items():
-                left += await self._sent(name, found_events, way, tally)
+                again, reason = await self._sent(name, found_events, way, tally)
+                left += again
+                why = why or reason
+            if why:
+                refused(why)
             if left:
-                await asyncio.sleep(_AGAIN_SECONDS)
+                await asyncio.sleep(_REFUSED_SECONDS if why else _AGAIN_SECONDS)
         return tally
 
     async def _sent(
@@ -80,8 +92,11 @@ class UntilAcknowledged:
         found: Sequence[tuple[ArrivedEvent, ProducedRecord]],
         way: str,
         tally: Counter[str],
-    ) -> list[ArrivedEvent]:
-        """Sends events of one topic, and returns those that are to be sent again."""
+    ) -> tuple[list[ArrivedEvent], str]:
+        """Sends events of one topic. Returns those to send again, and why the broker refuses some.
+
+        That is empty if it only could not be reached.
+        """
         size = sum(len(each.event) for each, _ in found)
         await self._intake.until_room(size, len(found))
         self._intake.hold(size)
@@ -89,18 +104,19 @@ class UntilAcknowledged:
             sent = await self._intake.post(topic, [_at(record, each) for each, record in found])
         finally:
             self._intake.release(size)
-        again = []
+        again, why = [], ""
         became: Counter[str] = Counter()
         for (each, _), outcome in zip(found, sent.outcomes, strict=True):
             if isinstance(outcome, Placed):
                 became["acknowledged"] += 1
-            elif isinstance(outcome, Undelivered) and outcome.is_passing:
+            elif isinstance(outcome, Undelivered) and not outcome.is_of_record:
                 again.append(each)
+                why = why or ("" if outcome.is_passing else outcome.why)
             else:
                 became["failed"] += 1
         self._counts.events(topic, way, became)
         tally.update(became)
-        return again
+        return again, why
 
 
 def _at(record: ProducedRecord, event: ArrivedEvent) -> ProducedRecord:

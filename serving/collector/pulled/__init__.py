@@ -5,6 +5,7 @@ collector that goes on there leaves nothing out. In reading order:
 
 - source.py: a source as it is declared, and why it may not be so
 - position.py: the place up to which its events are acknowledged, on the disk
+- tls.py: the trust in its certificate
 - http_get.py: one GET over HTTP, read as it comes
 - sse_lines.py: the events of a stream of server-sent events
 - document.py: the events of a polled document

@@ -6,13 +6,13 @@ Redirects are not followed: a token would go with them. Neither is a proxy's set
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import h11
 
 from serving.collector.pulled.source import PulledSource, SourceAway
+from serving.collector.pulled.tls import tls_of
 
 _OPEN_SECONDS = 20.0
 _READ_BYTES = 1 << 16
@@ -68,7 +68,7 @@ async def http_get(source: PulledSource, headers: Mapping[str, str]) -> AsyncIte
             reader, writer = await asyncio.open_connection(
                 source.host,
                 source.port,
-                ssl=ssl.create_default_context() if source.is_secure else None,
+                ssl=await tls_of(source),
                 limit=_READ_BYTES,
             )
             connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES)

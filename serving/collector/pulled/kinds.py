@@ -19,6 +19,7 @@ from serving.collector.pulled.http_get import PulledAnswer, http_get
 from serving.collector.pulled.position import PullPosition
 from serving.collector.pulled.source import PulledSource, SourceAway
 from serving.collector.pulled.sse_lines import SseLines
+from serving.collector.pulled.tls import tls_of
 
 _DOCUMENT_SECONDS = 60.0
 _OPEN_SECONDS = 20.0
@@ -97,6 +98,7 @@ class _Direct(connect):
 async def _visit_websocket(source: PulledSource, visitor: Visitor) -> None:
     async with _Direct(
         source.url,
+        ssl=await tls_of(source),
         additional_headers=source.headers,
         user_agent_header="kappa",
         proxy=None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import ssl
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from serving.collector.events.until_acknowledged import ArrivedEvent, UntilAckno
 from serving.collector.pulled.kinds import visit
 from serving.collector.pulled.position import PullPosition, put_position, read_position
 from serving.collector.pulled.source import PulledSource, SourceAway
+from serving.collector.pulled.tls import why_no_tls
 from serving.metrics.exposition import family
 
 _FIRST_SECONDS, _LONGEST_SECONDS = 1.0, 60.0
@@ -63,6 +65,8 @@ class Pull:
         self._failed_in_turn = 0
         self._said = False
         self._disk_said = ""
+        # Why its events wait, though the broker answers.
+        self._refused = ""
 
     async def run(self) -> None:
         """Visits the source until it is cancelled."""
@@ -127,7 +131,7 @@ class Pull:
             "kind": self.source.kind,
             "url": self.source.shown,
             "state": "there" if self.is_there else "away",
-            "why": self.away,
+            "why": self.away or self._refused,
             "events": dict(self.counted),
             "last_invalid": None
             if invalid is None
@@ -155,7 +159,15 @@ class Pull:
 
     async def _deliver(self, batch: Sequence[ArrivedEvent]) -> None:
         if batch:
-            self.counted.update(await self._means.delivery.deliver(batch, _WAY))
+            tally = await self._means.delivery.deliver(batch, _WAY, self._report_refusal)
+            self.counted.update(tally)
+            self._refused = ""
+
+    def _report_refusal(self, why: str) -> None:
+        shown = f"the broker refuses its events, which wait: {why}"
+        if shown != self._refused:
+            self._refused = shown
+            self._means.say(f"collect.pull.{self.source.name}: {shown}")
 
     def _keep(self, position: PullPosition) -> None:
         self.position = position
@@ -244,6 +256,8 @@ def _why(error: Exception) -> str:
         return "it does not answer in time"
     if isinstance(error, ConnectionRefusedError):
         return "nothing listens there: the connection is refused"
+    if isinstance(error, ssl.SSLError):
+        return why_no_tls(error)
     if isinstance(error, InvalidStatus):
         return f"it answers {error.response.status_code}"
     strerror = error.strerror if isinstance(error, OSError) else None

@@ -7,14 +7,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from kappa.base.errors import SettingsError
 from kappa.base.section.collect import CollectSettings, PullKind, PullSettings
 from kappa.base.units import parse_duration, parse_memory
+from serving.collector.events.named import ensure_name
 
-# What a variable of the environment can name, too.
-_NAME = re.compile(r"[a-z0-9_]{1,64}")
 _SCHEMES = {
     PullKind.SSE: ("https", "http"),
     PullKind.POLL: ("https", "http"),
@@ -52,6 +52,8 @@ class PulledSource:
     host: str
     port: int
     is_secure: bool
+    # What its certificate is checked by; None: the system's authorities.
+    ca: Path | None
     shown: str
     target: str
     headers: Mapping[str, str]
@@ -75,11 +77,7 @@ def _source(
     name: str, pull: PullSettings, settings: CollectSettings, largest_event: int
 ) -> PulledSource:
     here = f"collect.pull.{name}"
-    if _NAME.fullmatch(name) is None:
-        raise SettingsError(
-            f"{here} is no name of a source",
-            hint="a name has 1 to 64 small letters, digits and _",
-        )
+    ensure_name("collect.pull", name)
     if pull.topic not in settings.topics:
         raise SettingsError(
             f"{here}.topic is {pull.topic!r}, which is not collected",
@@ -112,6 +110,11 @@ def _source(
             f"{here} has a token or headers, and its url is not encrypted",
             hint=f"let the url begin with {schemes[0]}://",
         )
+    if pull.ca is not None and not is_secure:
+        raise SettingsError(
+            f"{here} has a ca, and its url is not encrypted",
+            hint=f"let the url begin with {schemes[0]}://",
+        )
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return PulledSource(
         name=name,
@@ -121,6 +124,7 @@ def _source(
         host=parts.hostname,
         port=port,
         is_secure=is_secure,
+        ca=pull.ca,
         shown=f"{parts.scheme}://{host}:{port}{parts.path}",
         target=(parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
         headers=headers,

@@ -38,7 +38,7 @@ EVENT = (
 
 
 class Load:
-    """What all connections share."""
+    """The state of all connections."""
 
     def __init__(self, topic: str, name: str, events: int) -> None:
         self.topic, self.name, self.events = topic, name, events

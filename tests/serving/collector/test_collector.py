@@ -211,6 +211,7 @@ token = "{TOKEN[::-1]}2"
         ('[collect.sources.web]\ntoken = "short"', "can be guessed"),
         ('[collect.sources.web]\ntokn = "x"', "did you mean collect.sources.web.token"),
         ("[collect.sources.web]\nrate = 3", "can be guessed"),
+        ("[collect.sources.Web-1]\nrate = 3", "[collect.sources.web_1]"),
         ('[collect.sources.web]\ntoken = "0123456789abcdefg"\ntopics = ["x"]', "not collected"),
         ("queue_events = 0", "collect.queue_events"),
     ],

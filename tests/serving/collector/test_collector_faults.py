@@ -88,9 +88,11 @@ class Client(threading.Thread):
 
     def _sent(self, ids: list[str]) -> bool:
         body = "\n".join(json.dumps({"id": each, "page": f"/{each}"}) for each in ids)
+        # A single event goes the short way, and is repeated by its id alone.
+        headers = {"content_type": "application/x-ndjson", "idempotency_key": ids[0]}
         try:
             replied = Collector(None, "127.0.0.1", self._port[0], "").post(  # type: ignore[arg-type]  # asked only
-                self._topic, body, content_type="application/x-ndjson", idempotency_key=ids[0]
+                self._topic, body, **(headers if len(ids) > 1 else {})
             )
             found = replied.json()
         except (OSError, ValueError, HTTPException):
@@ -99,7 +101,7 @@ class Client(threading.Thread):
         if replied.status != 200:
             assert replied.status == 503, replied
             return False
-        for each, name in zip(found["events"], ids, strict=True):
+        for each, name in zip(found.get("events", [found]), ids, strict=True):
             self.acknowledged[name] = each["partition"], each["offset"]
         return True
 
@@ -124,7 +126,7 @@ def test_a_killed_collector_keeps_what_it_acknowledged_and_repeats_fold_once(
                     client.start()
             had = sum(len(client.acknowledged) for client in clients)
             until(
-                lambda had=had: sum(len(each.acknowledged) for each in clients) > had + 200,
+                lambda had=had: sum(len(each.acknowledged) for each in clients) > had + 1_000,
                 "events to be acknowledged",
             )
             time.sleep(draw.random() / 5)
@@ -136,7 +138,7 @@ def test_a_killed_collector_keeps_what_it_acknowledged_and_repeats_fold_once(
     found = records(log, "kept")
     by_place = {(each.partition, each.offset): each for each in found}
     acknowledged = {name: at for each in clients for name, at in each.acknowledged.items()}
-    assert len(acknowledged) > 600
+    assert len(acknowledged) > 3_000
     assert {
         name
         for name, at in acknowledged.items()

@@ -198,6 +198,10 @@ def test_a_source_that_does_not_answer_well_is_shown_and_reported_once(
     ("name", "pull", "part"),
     [
         ("a b", PullSettings(url="http://x/", topic="visits"), "no name of a source"),
+        ("Shop", PullSettings(url="http://x/", topic="visits"), "no name of a source"),
+        ("a__b", PullSettings(url="http://x/", topic="visits"), "no name of a source"),
+        ("a_", PullSettings(url="http://x/", topic="visits"), "no name of a source"),
+        ("a", PullSettings(url="http://x/", topic="visits", ca=Path("/ca")), "not encrypted"),
         ("a", PullSettings(url="http://x/", topic="orders"), "not collected"),
         ("a", PullSettings(url="", topic="visits"), "a.url is no address"),
         ("a", PullSettings(url="http://x:99999/", topic="visits"), "a.url is no address"),

@@ -1,0 +1,26 @@
+"""The names of sources, which a variable of the environment has to be able to name, too."""
+
+from __future__ import annotations
+
+import re
+
+from kappa.base.errors import SettingsError
+
+# A variable has them in capitals, with two _ between its parts.
+_NAME = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
+_LONGEST = 64
+
+
+def ensure_name(section: str, name: str) -> None:
+    """Raises SettingsError if the secrets of a section could not be given by its name."""
+    if _NAME.fullmatch(name) is None or len(name) > _LONGEST:
+        raise SettingsError(
+            f"{section}.{name[:_LONGEST]} is no name of a source, since no variable of the "
+            "environment could give it a token",
+            hint=f"name it with 1 to {_LONGEST} small letters, digits and single _: "
+            f"[{section}.{_near(name)}]",
+        )
+
+
+def _near(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")[:_LONGEST] or "shop"
