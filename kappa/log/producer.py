@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as KafkaProducer
+from msgspec import Struct
 
 from kappa.base.errors import KappaError, Unreachable
 from kappa.log.access.acl import missing_of
@@ -37,11 +38,10 @@ _FAST = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ProducedRecord:
+class ProducedRecord(Struct, frozen=True):
     """A record to produce; a value of None is a tombstone, and a time of None is now.
 
-    A partition of None is the key's.
+    A partition of None is the key's. (A Struct is made in a tenth of a dataclass's time.)
     """
 
     value: bytes | None

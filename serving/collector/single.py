@@ -144,7 +144,16 @@ class EventProtocol(PatientProtocol):
             super().on_message_complete()
             return
         waiting = _Open()
-        if self.single.take(topic, self.headers, self._body, partial(self._answer, waiting)):
+        try:
+            taken = self.single.take(
+                topic, self.headers, self._body, partial(self._answer, waiting)
+            )
+        except Exception as error:
+            # Else uvicorn would take the request to be at fault.
+            self.logger.exception("a request has failed", exc_info=error)
+            self.transport.abort()
+            return
+        if taken:
             self._topic, self._body, self._is_in_body = None, b"", False
             self._open.append(waiting)
             self.app_state[CONNECTION].welcome()

@@ -9,7 +9,9 @@ sent. The form of a line is in kappa/lines/envelope.py.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from kappa.base.errors import Conflict, UsageError
 from kappa.declare.parts.topic_kind import TopicKind

@@ -15,6 +15,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as KafkaProducer
+from msgspec import Struct
 
 from kappa.log.access.answers import AWAY, NOT_YET, Options, making
 from kappa.log.producer import EXACT, ProducedRecord
@@ -36,8 +37,7 @@ _OF_RECORD = frozenset(
 _RETRIED = AWAY | NOT_YET | {KafkaError._MSG_TIMED_OUT, KafkaError._QUEUE_FULL}
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(Struct, frozen=True):
     """The place of an acknowledged record in its topic."""
 
     partition: int
@@ -115,17 +115,18 @@ class LiveProducer:
     def send(self, topic: str, records: Sequence[ProducedRecord]) -> SentRecords:
         """Queues records, at once. `report` gets the result when nothing of it is open."""
         sent = SentRecords(len(records))
+        produce = self._kafka.produce
         for place, record in enumerate(records):
+            more: dict[str, Any] = {}
+            if record.timestamp_ms:
+                more["timestamp"] = record.timestamp_ms
+            if record.headers:
+                more["headers"] = list(record.headers)
+            partition = -1 if record.partition is None else record.partition
+            delivered = partial(self._delivered, sent, place)
             try:
-                self._kafka.produce(
-                    topic,
-                    value=record.value,
-                    key=record.key,
-                    partition=-1 if record.partition is None else record.partition,
-                    timestamp=record.timestamp_ms or 0,
-                    headers=list(record.headers) or None,
-                    on_delivery=partial(self._delivered, sent, place),
-                )
+                # By position, which takes half of the time.
+                produce(topic, record.value, record.key, partition, delivered, **more)
             except BufferError:
                 self._refused.append(
                     (sent, place, _undelivered(KafkaError(KafkaError._QUEUE_FULL)))

@@ -152,7 +152,7 @@ def document_of(lines: Lines, tally: Mapping[str, int]) -> Mapping[str, Any]:
         **tally,
         "token": token_of(lines),
         "events": [
-            {"line": number, **_part(outcome)}
+            _part(number, outcome)
             for number, outcome in zip(lines.numbers, lines.outcomes, strict=True)
         ],
     }
@@ -167,15 +167,15 @@ def token_of(lines: Lines) -> str | None:
     return written_offsets(Offsets({lines.topic: ends})) if ends else None
 
 
-def _part(outcome: Outcome) -> Mapping[str, Any]:
+def _part(line: int, outcome: Outcome) -> Mapping[str, Any]:
     match outcome:
         case Placed():
-            return {"partition": outcome.partition, "offset": outcome.offset}
+            return {"line": line, "partition": outcome.partition, "offset": outcome.offset}
         case Invalid():
-            return {"reason": outcome.reason, "detail": outcome.detail}
+            return {"line": line, "reason": outcome.reason, "detail": outcome.detail}
         case Undelivered():
-            return {"error": outcome.why}
-    return {"error": "it was not sent"}
+            return {"line": line, "error": outcome.why}
+    return {"line": line, "error": "it was not sent"}
 
 
 def _is_passing(outcomes: Sequence[Outcome]) -> bool:
