@@ -39,8 +39,9 @@ def set_up(console: Console, settings: JarsSettings) -> Jars:
     # Otherwise each worker of a catch-up waits for the compiler (kappa/base/compiled/loops.py).
     for module in (
         "kappa.log.message_loops",
-        "kappa.engine.decode.find_loops",
+        "kappa.engine.decode.plain.find_loops",
         "kappa.formats.avro_loops",
+        "kappa.formats.protobuf.message_loops",
     ):
         importlib.import_module(module)
     console.print(

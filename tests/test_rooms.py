@@ -32,6 +32,7 @@ kappa/records           kappa/state          kappa/code/static
 kappa/sums              kappa/parsed         kappa/log/access      kappa/registry
 kappa/code              kappa/journal        kappa/log            kappa/tables
 kappa/state/job         kappa/views          kappa/tables/archived    kappa/log/live
+kappa/engine/decode/plain
 kappa/engine/decode     kappa/lines          kappa/broker         kappa/log/config
 kappa/engine/spark      kappa/engine/read    kappa/engine/legs    serving/pin
 kappa/engine/archive    kappa/engine/fold    serving/reader
@@ -79,8 +80,9 @@ DOORS = {
     # Loops over each record of a replay.
     "numba": (
         "kappa/base/compiled/loops.py",
-        "kappa/engine/decode/find_loops.py",
+        "kappa/engine/decode/plain/find_loops.py",
         "kappa/formats/avro_loops.py",
+        "kappa/formats/protobuf/message_loops.py",
         "kappa/log/message_loops.py",
     ),
     "llvmlite": ("kappa/base/compiled/loops.py", "kappa/log/message_loops.py"),
@@ -146,6 +148,7 @@ DOORS = {
     # Whole columns at a time.
     "numpy": (
         "kappa/formats/avro_loops.py",
+        "kappa/formats/protobuf/message_loops.py",
         "kappa/values/lengths.py",
         "kappa/engine/",
         "kappa/log/bulk.py",

@@ -12,6 +12,8 @@ import pyarrow as pa
 Numbers = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 Ends = npt.NDArray[np.int32]
+# Where records are in their batch.
+Places = npt.NDArray[np.int64]
 
 
 def ends_of(lengths: Numbers) -> Ends:

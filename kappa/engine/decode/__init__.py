@@ -10,9 +10,5 @@ That definition is kappa/records. The room reads no log and knows no slice. Read
 - `decode.py`: decoding in this process.
 - `to_files.py`: decoding in Spark's workers, into Parquet files.
 - `remembered.py`: a partition's memory of identities as a file.
-- `plain_events.py`: whole batches of plain events, decoded by compiled code.
-- `plain_avro.py`: the same for Avro's records; its loops are in kappa/formats.
-- `layout.py`: how plain events of one kind are written.
-- `find_values.py`, `find_loops.py`: where the values of a layout are, and the compiled loops.
-- `typed_texts.py`: values that DuckDB makes of their texts.
+- `plain`: whole batches of plain records, decoded by compiled code.
 """

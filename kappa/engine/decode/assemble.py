@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from kappa.values.arrow import HEADERS_TYPE
+from kappa.values.lengths import Places
 from kappa.values.reason import Rejected
-
-Places = npt.NDArray[np.int64]
 
 
 def in_order(parts: Sequence[tuple[Places, pa.RecordBatch]], schema: pa.Schema) -> list[pa.Array]:

@@ -21,7 +21,6 @@ import pyarrow as pa
 
 from kappa.declare.topic import Topic
 from kappa.engine.decode.assemble import (
-    Places,
     array_of_type,
     in_order,
     key_texts,
@@ -34,10 +33,11 @@ from kappa.records.lateness import lateness_of
 from kappa.records.record import RecordReader, Tombstone
 from kappa.records.redrive import Original
 from kappa.values.arrow import arrow_schema
+from kappa.values.lengths import Places
 from kappa.values.reason import Rejected
 
 if TYPE_CHECKING:
-    from kappa.engine.decode.plain_events import PlainReader
+    from kappa.engine.decode.plain.plain_events import PlainReader
 
 # For fewer records than _MANY, reading them together costs more than it saves. From _VERY_MANY on,
 # decoding waits until the module for that is loaded.
@@ -248,5 +248,5 @@ def loading_plain_events() -> Future[Any]:
     It imports a compiler. A job with small slices does without; a large slice waits the second.
     """
     return ThreadPoolExecutor(1, thread_name_prefix="plain-events").submit(
-        import_module, "kappa.engine.decode.plain_events"
+        import_module, "kappa.engine.decode.plain.plain_events"
     )

@@ -6,4 +6,5 @@ Read in this order:
 - `proto_schema.py`: messages by their descriptions, and by the indexes of a frame.
 - `message_columns.py`: what each field of a message lands as.
 - `protobuf_events.py`: the format, and its reader.
+- `message_loops.py`: the compiled loops for many messages at once.
 """

@@ -22,8 +22,8 @@ _SCALARS: dict[int, Type] = {
     8: Scalar("boolean"),
     9: Scalar("string"),
 }
-_TIMESTAMP = "google.protobuf.Timestamp"
-_WRAPPERS = {
+TIMESTAMP = "google.protobuf.Timestamp"
+WRAPPERS = {
     f"google.protobuf.{name}Value"
     for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String")
 }
@@ -88,9 +88,9 @@ def _value(field: Any, path: str, within: tuple[str, ...]) -> Landing:
         raise _refused(path, "bytes" if kind == _BYTES else "a group")
     message = field.message_type
     name = message.full_name
-    if name == _TIMESTAMP:
+    if name == TIMESTAMP:
         return Landing(Scalar("timestamp"), nullable=False, land=_time)
-    if name in _WRAPPERS:
+    if name in WRAPPERS:
         inner = _value(message.fields_by_name[_VALUE], path, within)
         land = inner.land
         return Landing(inner.type, False, lambda found, called: land(found.value, called))  # noqa: FBT003

@@ -192,6 +192,23 @@ class ProtobufReader:
         """Returns the check that makes the row's value of a field."""
         return self._landings[column.name][0].land
 
+    @property
+    def message(self) -> Any:
+        """Returns the description of the declared message."""
+        return self._message.DESCRIPTOR
+
+    def frame(self, value: bytes) -> bytes | None:
+        """Returns the bytes before the message of a value; None if it is not the declared one."""
+        if not self._framed:
+            return b""
+        try:
+            schema_id, message = unframed(value)
+            indexes, message = _indexes(message)
+        except Rejected:
+            return None
+        known = self._other(schema_id, indexes) is None
+        return value[: len(value) - len(message)] if known else None
+
     def _other(self, schema_id: int, indexes: tuple[int, ...]) -> Rejected | None:
         asked = schema_id, indexes
         if asked not in self._others:

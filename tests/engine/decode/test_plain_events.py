@@ -14,13 +14,14 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kappa import Topic
-from kappa.engine.decode import plain_events
+from kappa import Json, Topic
 from kappa.engine.decode.decode import decode_table
 from kappa.engine.decode.decoder import loading_plain_events
 from kappa.engine.decode.fate import counts_in
-from kappa.engine.decode.plain_events import PlainEvents
+from kappa.engine.decode.plain import plain_events
+from kappa.engine.decode.plain.plain_events import PlainEvents
 from kappa.engine.decode.raw import raw_table
+from kappa.formats.schema_source import framed
 from kappa.records.record import RecordReader, Tombstone
 
 EVENT = (
@@ -29,6 +30,7 @@ EVENT = (
     " big decimal(38,0), part decimal(3,3)"
 )
 TOPIC = Topic("t", event=EVENT)
+FRAMED = Topic("t", event=EVENT, format=Json(framed=True))
 KEYED = Topic("t", event="id int not null, name string", key="id")
 NAMED = Topic("t", event="id string, x double", key="id", kind="compacted")
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
@@ -209,6 +211,18 @@ def test_a_plain_event_is_read(value: bytes) -> None:
 @pytest.mark.parametrize("value", LEFT)
 def test_what_is_not_plain_is_left_to_the_reader_of_records(value: bytes | None) -> None:
     assert check(TOPIC, [(None, value)]) == [False]
+    assert check(FRAMED, [(None, value and framed(7, value))]) == [False]
+
+
+def test_a_framed_event_is_read_whatever_its_id() -> None:
+    ids = [7, 2**32 - 1]
+    frames = [(framed(each, b""), True) for each in ids]
+    frames += [(b"\1\0\0\0\7", False), (b"\0\0\0", False), (b"", False)]
+
+    for value in SURE:
+        records: list[tuple[bytes | None, bytes | None]]
+        records = [(None, frame + value) for frame, _ in frames]
+        assert check(FRAMED, records) == [sure for _, sure in frames]
 
 
 @pytest.mark.parametrize(
@@ -373,6 +387,17 @@ def test_a_sure_row_is_that_of_the_reader_of_records_whatever_is_left_out(
     assert check(TOPIC, keyless, left_out) == check(TOPIC, keyless)
 
 
+@pytest.mark.law
+@examples(50)
+@given(batches(), st.data())
+def test_framed_events_are_those_of_the_reader_of_records(
+    records: list[bytes], data: st.DataObject
+) -> None:
+    frames = st.sampled_from([framed(7, b""), framed(2**32 - 1, b""), b"\1\0\0\0\7", b"\0\0", b""])
+
+    check(FRAMED, [(None, data.draw(frames) + value) for value in records])
+
+
 def test_a_wrong_byte_in_a_batch_of_plain_events_costs_the_records_around_it() -> None:
     """All others of the batch are read together."""
     records = [(None, event(n=str(number), t=f'"text {number}"')) for number in range(5_000)]
@@ -388,10 +413,12 @@ def test_a_wrong_byte_in_a_batch_of_plain_events_costs_the_records_around_it() -
     assert len(left) <= 1_000
 
 
+@pytest.mark.parametrize("topic", [TOPIC, FRAMED], ids=["plain", "framed"])
 @pytest.mark.parametrize("wrong", [0.0, 0.05, 0.6, 1.0])
-def test_a_large_batch_is_decoded_as_small_ones_are(wrong: float) -> None:
+def test_a_large_batch_is_decoded_as_small_ones_are(topic: Topic, wrong: float) -> None:
     draw = random.Random(wrong)
     others = [value for value in LEFT if value is not None]
+    frames = [framed(7, b""), framed(255, b""), b"\0"] if topic is FRAMED else [b""]
     plain = [
         event(
             n=str(number),
@@ -409,16 +436,16 @@ def test_a_large_batch_is_decoded_as_small_ones_are(wrong: float) -> None:
             number // 2,
             1_700_000_000_000_000 + 1_000 * number,
             draw.choice([None, b"k", b"\xff"]),
-            draw.choice(others) if draw.random() < wrong else value,
+            draw.choice(others) if draw.random() < wrong else draw.choice(frames) + value,
             (),
         )
         for number, value in enumerate(plain)
     )
 
     loading_plain_events().result()
-    together, clock = decode_table(raw, TOPIC, {}, {}), dict[int, int]()
+    together, clock = decode_table(raw, topic, {}, {}), dict[int, int]()
     for start in range(0, 4_000, 400):
-        piece = decode_table(raw.slice(start, 400), TOPIC, clock, {})
+        piece = decode_table(raw.slice(start, 400), topic, clock, {})
         clock |= {partition: seen.log_time for partition, seen in counts_in(piece).items()}
         assert together.slice(start, 400) == piece
 
@@ -441,6 +468,20 @@ def test_what_is_declared_beyond_plain_events_is_left_to_the_reader_of_records(
     topic: Topic,
 ) -> None:
     assert PlainEvents.of(topic) is None
+
+
+def test_a_json_schema_of_types_alone_is_read_together() -> None:
+    topic = Topic(
+        "t",
+        event={
+            "type": "object",
+            "properties": {"x": {"type": "string"}, "n": {"type": ["integer", "null"]}},
+            "required": ["x"],
+        },
+    )
+    values = [b'{"x":"a","n":1}', b'{"x":"a","n":null}', b'{"x":null,"n":1}', b'{"x":1,"n":1}']
+
+    assert check(topic, [(None, value) for value in values]) == [True, True, False, False]
 
 
 def test_it_gives_up_where_hardly_any_record_is_plain() -> None:

@@ -16,16 +16,20 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kappa.declare.formats.named import is_framed
 from kappa.declare.topic import Topic
-from kappa.engine.decode.assemble import Places
-from kappa.engine.decode.find_loops import Spelling
-from kappa.engine.decode.find_values import Found, Texts, find, strings, texts_of
-from kappa.engine.decode.layout import Layout, expected_value, layout_of
-from kappa.engine.decode.typed_texts import typed_columns
+from kappa.engine.decode.plain.find_loops import Spelling
+from kappa.engine.decode.plain.find_values import Found, Texts, find, strings, texts_of
+from kappa.engine.decode.plain.frames import messages_of
+from kappa.engine.decode.plain.layout import Layout, expected_value, layout_of
+from kappa.engine.decode.plain.typed_texts import typed_columns
 from kappa.formats.avro_events import Avro
 from kappa.formats.json_events import Json
+from kappa.formats.protobuf.protobuf_events import Protobuf
 from kappa.values.arrow import arrow_schema
 from kappa.values.columns import INTEGERS, Column, Decimal, Scalar, Type
+from kappa.values.lengths import Places
+from kappa.values.schema_rules import rule_of
 
 # After so many records it is decided whether it pays.
 _TRIES = 2_000
@@ -43,9 +47,13 @@ def plain_reader(topic: Topic, left_out: frozenset[str] = frozenset()) -> PlainR
     """Makes the reader of many records at once; None if the declaration asks for more."""
     if isinstance(topic.format, Avro):
         # Its compiled code is loaded for such topics alone.
-        from kappa.engine.decode.plain_avro import PlainAvro  # noqa: PLC0415
+        from kappa.engine.decode.plain.plain_avro import PlainAvro  # noqa: PLC0415
 
-        return PlainAvro.of(topic)
+        return PlainAvro.of(topic, left_out)
+    if isinstance(topic.format, Protobuf):
+        from kappa.engine.decode.plain.plain_protobuf import PlainProtobuf  # noqa: PLC0415
+
+        return PlainProtobuf.of(topic, left_out)
     return PlainEvents.of(topic, left_out)
 
 
@@ -64,6 +72,7 @@ class PlainEvents:
     def __init__(self, topic: Topic, left_out: frozenset[str]) -> None:
         """Takes a topic that `of` accepts."""
         self._topic = topic
+        self._framed = is_framed(topic.format)
         self._left_out = left_out
         self._schema = arrow_schema([(column.name, str(column.type)) for column in topic.columns])
         self._layouts: list[Layout] = []
@@ -83,8 +92,8 @@ class PlainEvents:
         keyed = key is None or str(key.type) in {"string", *INTEGERS}
         # With these, a record depends on earlier ones, or on the schema's rules.
         alone = (
-            topic.format == Json()
-            and topic.schema is None
+            isinstance(topic.format, Json)
+            and (topic.schema is None or rule_of(topic.schema) is None)
             and topic.lateness_ms is None
             and not topic.identity
         )
@@ -100,7 +109,7 @@ class PlainEvents:
 
         Returns parts: places in ascending order, and the rows of the records there.
         """
-        texts = _texts(values)
+        texts = _texts(messages_of(values) if self._framed else values)
         records, by_key = texts_of(texts), texts_of(keys)
         parts: list[tuple[Places, pa.RecordBatch]] = []
         left = np.arange(len(texts))

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 
 from kappa.declare.topic import Topic
-from kappa.engine.decode.find_loops import Spelling
-from kappa.engine.decode.find_values import Expected
+from kappa.engine.decode.plain.find_loops import Spelling
+from kappa.engine.decode.plain.find_values import Expected
 from kappa.values.columns import INTEGERS, Column, Decimal, Scalar
 from kappa.values.value import FIRST_MICROS, LAST_MICROS
 

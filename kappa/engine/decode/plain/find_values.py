@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kappa.engine.decode.find_loops import Spelling, find_all, gather
+from kappa.engine.decode.plain.find_loops import Spelling, find_all, gather
 from kappa.values.lengths import Bytes, Ends, Numbers, array_of, ends_of
 
 

@@ -6,31 +6,25 @@ the same type. Every other record, valid or not, is left to the reader of record
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kappa.declare.topic import Topic
-from kappa.engine.decode.assemble import Places
-from kappa.engine.decode.find_loops import gather
-from kappa.engine.decode.find_values import Texts, texts_of
+from kappa.engine.decode.plain.binary_columns import column_of, keep_fitting, keyed_rows
+from kappa.engine.decode.plain.find_values import Texts, texts_of
+from kappa.engine.decode.plain.frames import by_schema
 from kappa.formats.avro_events import Avro, AvroReader
 from kappa.formats.avro_loops import Coding, read_all
-from kappa.formats.schema_source import FRAME_BYTES, MAGIC
+from kappa.formats.schema_source import FRAME_BYTES
 from kappa.values.arrow import arrow_type
-from kappa.values.columns import Column, Scalar
-from kappa.values.lengths import Bytes, Numbers, array_of, ends_of
+from kappa.values.columns import Scalar
+from kappa.values.lengths import Places
 from kappa.values.reason import Rejected
-from kappa.values.value import FIRST_MICROS, LAST_MICROS
 
 # After so many records it is decided whether it pays.
 _TRIES = 2_000
-_DAY_MICROS = 86_400_000_000
-
 
 _CODINGS = {
     "string": Coding.TEXT,
@@ -53,9 +47,10 @@ class _Field(NamedTuple):
 class PlainAvro:
     """A reader of the plain records of a topic. It is not for several threads."""
 
-    def __init__(self, topic: Topic, form: Avro) -> None:
+    def __init__(self, topic: Topic, form: Avro, left_out: frozenset[str]) -> None:
         """Takes a topic that `of` accepts."""
         self._topic = topic
+        self._left_out = left_out - {topic.key}
         self._framed = form.framed
         self._reader = AvroReader(form)
         self._declared = {each.name: each for each in _flat(self._reader.declared) or ()}
@@ -71,12 +66,15 @@ class PlainAvro:
         self._tries = self._sure = 0
 
     @classmethod
-    def of(cls, topic: Topic) -> Self | None:
-        """Makes a reader of a topic's records; None if it declares more than this one knows."""
+    def of(cls, topic: Topic, left_out: frozenset[str] = frozenset()) -> Self | None:
+        """Makes a reader of a topic's records. Columns that are `left_out` may be null.
+
+        Returns None if the declaration asks for more than this reader knows.
+        """
         form = topic.format
         if not isinstance(form, Avro) or topic.lateness_ms is not None or topic.identity:
             return None
-        made = cls(topic, form)
+        made = cls(topic, form, left_out)
         names = {column.name for column in topic.columns}
         plain = all(isinstance(column.type, Scalar) for column in topic.columns)
         # A field that is no column decides all the same whether a record is valid.
@@ -91,7 +89,9 @@ class PlainAvro:
         """Reads the plain records among these (bytes, or null), as `PlainEvents.read` does."""
         records = texts_of(values)
         parts = []
-        for schema_id, places in self._by_id(records).items():
+        # Records that are not framed are of the declared schema: -1.
+        found = by_schema(records) if self._framed else {-1: np.flatnonzero(records.valid)}
+        for schema_id, places in found.items():
             if schema_id not in self._programs:
                 self._programs[schema_id] = self._program(schema_id)
             program = self._programs[schema_id]
@@ -100,17 +100,6 @@ class PlainAvro:
         self._tries += len(values)
         self._sure += sum(len(places) for places, _ in parts)
         return parts
-
-    def _by_id(self, records: Texts) -> Mapping[int, Places]:
-        """Returns the places of the records that were written with each schema; -1 without one."""
-        starts, lengths = records.ends[:-1].astype(np.int64), np.diff(records.ends)
-        if not self._framed:
-            return {-1: np.flatnonzero(records.valid)}
-        framed = np.flatnonzero(records.valid & (lengths >= FRAME_BYTES))
-        heads = records.data[starts[framed][:, None] + np.arange(FRAME_BYTES)].astype(np.int64)
-        ids = heads[:, 1] << 24 | heads[:, 2] << 16 | heads[:, 3] << 8 | heads[:, 4]
-        ids[heads[:, 0] != MAGIC] = -1
-        return {int(each): framed[ids == each] for each in np.unique(ids) if each >= 0}
 
     def _program(self, schema_id: int) -> list[_Field] | None:
         """Returns the fields of a writer's schema; None if they are not all as declared."""
@@ -134,62 +123,23 @@ class PlainAvro:
         skipped = FRAME_BYTES if self._framed else 0
         read_all(records.ends, records.data, places, skipped, spec, values, lengths, sure)
         at = {each.name: number for number, each in enumerate(program)}
-        for column in self._topic.columns:
-            place = at[column.name]
-            sure &= _fits(program[place].kind, column, values[place], lengths[place], self._scales)
-        kept = np.flatnonzero(sure)
-        arrays = [
-            self._array(column, records.data, values[place, kept], lengths[place, kept])
-            for column in self._topic.columns
-            for place in [at[column.name]]
+        found = [
+            (column, at[column.name], self._scales[column.name]) for column in self._topic.columns
         ]
-        try:
-            for array in arrays:
-                # A text that is not UTF-8 is for the other reader, and so are those beside it.
-                array.validate(full=True)
-            same = self._have_keys(arrays, keys.take(pa.array(places[kept])))
-        except pa.ArrowInvalid:
-            return []
-        rows = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        for column, place, scale in found:
+            keep_fitting(column, records.data, values[place], lengths[place], sure, scale=scale)
+        kept = np.flatnonzero(sure)
+        made = {
+            column.name: column_of(
+                column, records.data, values[place, kept], lengths[place, kept], scale=scale
+            )
+            for column, place, scale in found
+            if column.name not in self._left_out
+        }
+        rows, same = keyed_rows(self._topic, made, keys.take(pa.array(places[kept])), self._schema)
         if not same.all():
             kept, rows = kept[same], rows.filter(pa.array(same))
         return [(places[kept], rows)] if len(kept) else []
-
-    def _array(self, column: Column, data: Bytes, values: Numbers, lengths: Numbers) -> pa.Array:
-        null = lengths < 0
-        match column.type:
-            case Scalar("string"):
-                ends = ends_of(lengths)
-                texts = np.empty(ends[-1], np.uint8)
-                gather(data, values, ends, texts)
-                return array_of(pa.string(), lengths, ends, texts)
-            case Scalar("boolean"):
-                return pa.array(values == 1, mask=null)
-            case Scalar("double"):
-                return pa.array(values.view(np.float64), mask=null)
-            case Scalar("float"):
-                return pa.array(values.astype(np.int32).view(np.float32), mask=null)
-            case Scalar("timestamp"):
-                return pa.array(values * self._scales[column.name], mask=null).cast(
-                    arrow_type(column.type)
-                )
-            case _:
-                kind = arrow_type(column.type)
-                wide = pa.array(values, mask=null)
-                return (
-                    wide.cast(pa.int32()).cast(kind) if pa.types.is_date(kind) else wide.cast(kind)
-                )
-
-    def _have_keys(self, arrays: list[pa.Array], keys: pa.Array) -> npt.NDArray[np.bool_]:
-        """Marks the rows whose key, if one is declared, is that of their record."""
-        if self._topic.key is None:
-            return np.ones(len(keys), np.bool_)
-        place = self._schema.get_field_index(self._topic.key)
-        same = pc.equal(arrays[place].cast(pa.string()), keys.cast(pa.string()))
-        marks: npt.NDArray[np.bool_] = same.fill_null(fill_value=False).to_numpy(
-            zero_copy_only=False
-        )
-        return marks
 
 
 def _flat(schema: Any) -> list[_Field] | None:
@@ -208,24 +158,3 @@ def _flat(schema: Any) -> list[_Field] | None:
 
 def _plain_kind(kind: Any) -> Any:
     return kind["type"] if isinstance(kind, dict) and kind.keys() == {"type"} else kind
-
-
-def _fits(
-    kind: str, column: Column, values: Numbers, lengths: Numbers, scales: Mapping[str, int]
-) -> npt.NDArray[np.bool_]:
-    """Marks the values that the column may have."""
-    null = lengths < 0
-    fits: npt.NDArray[np.bool_] = np.ones(len(values), np.bool_)
-    match column.type:
-        case Scalar("double"):
-            fits = np.isfinite(values.view(np.float64))
-        case Scalar("float"):
-            fits = np.isfinite(values.astype(np.int32).view(np.float32))
-        case Scalar("timestamp"):
-            scale = scales[column.name]
-            fits = (values >= -(-FIRST_MICROS // scale)) & (values <= LAST_MICROS // scale)
-        case Scalar("date"):
-            fits = (values >= FIRST_MICROS // _DAY_MICROS) & (values <= LAST_MICROS // _DAY_MICROS)
-        case _ if kind == "int":
-            fits = (values >= -(1 << 31)) & (values < 1 << 31)
-    return (fits | null) if column.nullable else (fits & ~null)

@@ -1,4 +1,4 @@
-"""Loops that go through JSON objects byte by byte, compiled by Numba.
+"""Loops that go through JSON objects and texts byte by byte, compiled by Numba.
 
 All compiled code, and every constant in it, is in this one file. What is kept of it is known by
 this file's digest alone (kappa/base/compiled/loops.py).
@@ -48,6 +48,41 @@ def gather(data: Bytes, starts: Numbers, ends: Ends, into: Bytes) -> None:
         into[ends[place] : ends[place + 1]] = data[
             starts[place] : starts[place] + ends[place + 1] - ends[place]
         ]
+
+
+@compiled(types.boolean(_TEXTS[1], types.int64, types.int64))
+def _is_utf8(data: Bytes, at: int, end: int) -> bool:
+    """Returns True if the bytes between these places are UTF-8 (RFC 3629, section 4)."""
+    all_bits = np.uint8(0)
+    for place in range(at, end):
+        all_bits |= data[_index(place)]
+    if all_bits < 0x80:
+        return True
+    while at < end:
+        byte = data[_index(at)]
+        if byte < 0x80:
+            at += 1
+            continue
+        if byte < 0xC2 or byte > 0xF4:
+            return False
+        more = 1 if byte < 0xE0 else (2 if byte < 0xF0 else 3)
+        low = 0xA0 if byte == 0xE0 else (0x90 if byte == 0xF0 else 0x80)
+        high = 0x9F if byte == 0xED else (0x8F if byte == 0xF4 else 0xBF)
+        if more >= end - at or not low <= data[_index(at + 1)] <= high:
+            return False
+        for place in range(at + 2, at + more + 1):
+            if data[_index(place)] & 0xC0 != 0x80:
+                return False
+        at += more + 1
+    return True
+
+
+@compiled(types.void(_TEXTS[1], types.int64[::1], types.int64[::1], types.boolean[::1]))
+def mark_texts(data: Bytes, starts: Numbers, lengths: Numbers, sure: npt.NDArray[np.bool_]) -> None:
+    """Takes back what is sure where a piece of the data is not UTF-8; a length of -1 is null."""
+    for place in range(len(starts)):
+        if sure[place] and lengths[place] > 0:
+            sure[place] = _is_utf8(data, starts[place], starts[place] + lengths[place])
 
 
 @compiled(types.boolean(_TEXTS[1], types.int64, types.int64, _TEXTS[1], types.int64, types.int64))

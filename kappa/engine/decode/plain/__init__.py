@@ -1,0 +1,14 @@
+"""Whole batches of plain records, decoded by compiled code, many times as fast as one by one.
+
+Only what is proven valid is taken. All other records are left to the reader of records. Read in
+this order:
+
+- `plain_events.py`: plain events of JSON, and which reader a topic has.
+- `layout.py`: how plain events of one kind are written.
+- `find_values.py`, `find_loops.py`: where the values of a layout are, and the compiled loops.
+- `typed_texts.py`: values that DuckDB makes of their texts.
+- `frames.py`: what a schema registry's serializers put before messages.
+- `plain_avro.py`, `plain_protobuf.py`: the same for binary records; their loops are in
+  kappa/formats.
+- `binary_columns.py`: columns of the values that those loops find.
+"""
