@@ -54,6 +54,7 @@ def _topic(topic: Topic, pipeline: Pipeline) -> Iterator[str]:
     yield f"kind {topic.kind}"
     yield f"partitions {topic.partitions}"
     yield f"key {topic.key or '(none)'}"
+    yield from (f"key {line}" for line in topic.key_lines())
     yield from topic.format.lines()
     for column in topic.columns:
         yield f"column {column}"

@@ -117,6 +117,8 @@ def _topic(topic: Topic, pipeline: Pipeline) -> str:
     # Only if declared, so that topics older than these options keep their version.
     if declared := [*topic.format.lines()]:
         decided.append({"format": declared})
+    if keyed := topic.key_lines():
+        decided.append({"key_format": keyed})
     if topic.schema is not None:
         decided.append([*topic.schema.lines()])
     if topic.lateness_ms is not None:

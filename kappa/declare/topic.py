@@ -15,6 +15,7 @@ from typing import Any
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
+from kappa.declare.formats.key_formats import key_format_of
 from kappa.declare.formats.named import format_of
 from kappa.declare.log_time import (
     check_brokers_time,
@@ -67,7 +68,9 @@ class Topic:
 
     `key` names the column that the Kafka key repeats, as text. It is enforced: a record without a
     key, with a key that is no UTF-8, or with another key than the column is rejected. A compacted
-    topic must have one, and so must the topic of an ordered fold and of a latest table.
+    topic must have one, and so must the topic of an ordered fold and of a latest table. With a
+    `key_format` the Kafka key is written in that format and has one field, the column:
+    `key_format=Avro(Subject("orders-key"))`.
 
     `config` are Kafka's settings of the topic, which apply when `kappa topics create` makes it.
 
@@ -99,6 +102,7 @@ class Topic:
     kind: TopicKind
     partitions: int
     key: str | None
+    key_format: RecordFormat | None
     columns: tuple[Column, ...]
     format: RecordFormat
     schema: SchemaPlace | None
@@ -124,6 +128,7 @@ class Topic:
         kind: str = TopicKind.RETAINED,
         partitions: int = 1,
         key: str | None = None,
+        key_format: str | RecordFormat | None = None,
         was: Mapping[str, str | Sequence[str]] | None = None,
         config: Mapping[str, str] | None = None,
         event_time: str | None = None,
@@ -169,6 +174,7 @@ class Topic:
             )
         if key is not None:
             _check_key(source, name, key, columns)
+        keyed = _key_format(source, name, key, key_format, columns)
         if not isinstance(config, Mapping | None):
             raise DeclarationError(
                 f"{source}: topic {name} has {described(config)} for config, which sets nothing",
@@ -189,6 +195,7 @@ class Topic:
         set_field(self, "kind", TopicKind(kind))
         set_field(self, "partitions", partitions)
         set_field(self, "key", key)
+        set_field(self, "key_format", keyed)
         set_field(self, "columns", columns)
         set_field(self, "format", written)
         set_field(self, "schema", schema)
@@ -226,6 +233,17 @@ class Topic:
     def key_column(self) -> Column | None:
         """Returns the column that the Kafka key repeats, or None if no key is declared."""
         return None if self.key is None else self.column(self.key)
+
+    @property
+    def formats(self) -> tuple[RecordFormat, ...]:
+        """Returns the formats that its records are read by: that of values, then that of keys."""
+        return (self.format,) if self.key_format is None else (self.format, self.key_format)
+
+    def key_lines(self) -> tuple[str, ...]:
+        """Returns what is declared of how keys are written, as comparable lines; none for text."""
+        if self.key_format is None:
+            return ()
+        return (*self.key_format.lines(),) or ("format json",)
 
     @property
     def needs_brokers_time(self) -> bool:
@@ -266,6 +284,18 @@ def _check_key(source: Source, topic: str, key: object, columns: tuple[Column, .
             f"{source}: topic {topic} has a key of type {kind}",
             hint="a key is a string or a whole number, as text in Kafka",
         )
+
+
+def _key_format(
+    source: Source, topic: str, key: str | None, given: object, columns: tuple[Column, ...]
+) -> RecordFormat | None:
+    column = next((column for column in columns if column.name == key), None)
+    try:
+        return key_format_of(given, column)
+    except DeclarationError as error:
+        raise DeclarationError(
+            f"{source}: topic {topic}: key_format: {error.message}", hint=error.hint
+        ) from None
 
 
 def _archive(source: Source, topic: str, given: bool | str) -> Archive:

@@ -11,6 +11,8 @@ from kappa.base.errors import DeclarationError
 
 # They change nothing about a record.
 _PROSE = {"doc"}
+# The field of a schema that is no record.
+BARE_FIELD = "value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ def parsed(text: str, references: Sequence[str] = ()) -> AvroSchema:
         for each in references:
             parse_schema(json.loads(each), named_schemas=named)
             parse_schema(_bare(json.loads(each)), named_schemas=bare_named)
-        whole = json.loads(text)
+        whole = _as_record(json.loads(text), named)
         found = AvroSchema(
             parse_schema(whole, named_schemas=named),
             named,
@@ -44,6 +46,21 @@ def parsed(text: str, references: Sequence[str] = ()) -> AvroSchema:
     except (SchemaParseException, ValueError, TypeError, KeyError, RecursionError) as error:
         raise DeclarationError(f"the schema is no Avro: {error}") from None
     return found
+
+
+def _as_record(schema: Any, named: Mapping[str, Any]) -> Any:
+    """Returns a schema of a record as it is, and any other one as that of a record's only field.
+
+    The bytes of both are the same.
+    """
+    kind = schema.get("type") if isinstance(schema, dict) else schema
+    if kind in ("record", "error") or (isinstance(kind, str) and kind in named):
+        return schema
+    return {
+        "type": "record",
+        "name": "kappa.Bare",
+        "fields": [{"name": BARE_FIELD, "type": schema}],
+    }
 
 
 def plain_text(text: str) -> str:

@@ -18,6 +18,7 @@ from kappa.lines.envelope import EXAMPLE
 from kappa.lines.given import Placed, placed_lines
 from kappa.log.client import Log
 from kappa.log.producer import Acknowledged, ProducedRecord
+from kappa.records.keys import written_key
 from kappa.values.reason import Rejected
 
 
@@ -112,7 +113,7 @@ def event_records(topic: Topic | None) -> Callable[[bytes], ProducedRecord]:
     )
 
     def record(line: bytes) -> ProducedRecord:
-        found = _key_in(fields_of, line, key)
+        found = _key_in(fields_of, line, topic, key)
         if found is None and is_compacted:
             raise UsageError(
                 f"has no {key}, the key of the compacted topic {topic.name}",
@@ -124,7 +125,7 @@ def event_records(topic: Topic | None) -> Callable[[bytes], ProducedRecord]:
 
 
 def _key_in(
-    fields_of: Callable[[bytes], Mapping[str, Any]], line: bytes, field: str
+    fields_of: Callable[[bytes], Mapping[str, Any]], line: bytes, topic: Topic, field: str
 ) -> bytes | None:
     try:
         found = fields_of(line).get(field)
@@ -132,4 +133,4 @@ def _key_in(
         return None
     if isinstance(found, bool) or not isinstance(found, str | int):
         return None
-    return str(found).encode()
+    return written_key(topic, found)

@@ -3,6 +3,7 @@
 Read it in this order:
 
     record       the one definition of validity, for every path that decodes
+    keys         the Kafka key: the key column's value
     lateness     records that are too late
     identity     records that are duplicates
     redrive      records that stand for a rejected one

@@ -5,7 +5,8 @@ one JSON object in UTF-8 (kappa/values/json_text.py). Unknown fields are ignored
 rejected. Nothing is coerced (a string is no number, 1.0 no integer), and a value out of range is
 rejected (value.py). A missing field is its column's default, or null. If it
 is missing under its own name, the names it had are tried. The demands of a JSON Schema are checked
-last (schema_rules.py). The Kafka key, if one is declared, is the event's key field as text.
+last (schema_rules.py). The Kafka key, if one is declared, is the event's key field, as text or in
+a format of its own (keys.py).
 
 A change here, or in those files, that rejects or accepts other records must raise the number in
 `kappa.code.semantics`. kappa/engine/decode runs it.
@@ -13,18 +14,15 @@ A change here, or in those files, that rejects or accepts other records must rai
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
 from kappa.declare.parts.topic_kind import TopicKind
 from kappa.declare.topic import Topic
-from kappa.values.columns import INTEGERS, Scalar
-from kappa.values.reason import Reason, Rejected, shown
+from kappa.records.keys import KeyReader, written_key
+from kappa.values.reason import Reason, Rejected
 from kappa.values.schema_rules import rule_of
 from kappa.values.value import check_of, default_of
-
-_CANONICAL_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +59,8 @@ class RecordReader:
             if topic.key is None
             else [column.name for column in topic.columns].index(topic.key)
         )
-        self._key_column = topic.key_column
+        self._keys = KeyReader(topic)
+        self._topic = topic
 
     def read(self, key: bytes | None, value: bytes | None) -> Row | Tombstone:
         """Reads one record as a row or a tombstone. Raises Rejected if it is not valid."""
@@ -72,16 +71,10 @@ class RecordReader:
                     "the value is null, which deletes a key; "
                     "this topic is a history and deletes nothing",
                 )
-            return Tombstone(self._typed_key(self._key_text(key)))
+            return Tombstone(self._keys.value(key))
         row = self._row(self._fields(value))
         if self._key_place is not None:
-            text, field = self._key_text(key), row[self._key_place]
-            if field is None or text != str(field):
-                raise Rejected(
-                    Reason.KEY_MISMATCH,
-                    f"the key is {shown(text)} "
-                    f"and {self._columns[self._key_place][0]} is {shown(field)}",
-                )
+            self._keys.check_same(key, row[self._key_place])
         return row
 
     def read_unkeyed(self, value: bytes) -> tuple[Row, bytes | None]:
@@ -96,7 +89,7 @@ class RecordReader:
             raise Rejected(
                 Reason.NULL_KEY, f"{self._columns[self._key_place][0]} is null, and is the key"
             )
-        return row, str(row[self._key_place]).encode()
+        return row, written_key(self._topic, row[self._key_place])
 
     def _row(self, event: dict[str, Any]) -> Row:
         """Makes the row of an event's fields, whatever their format was."""
@@ -121,25 +114,3 @@ class RecordReader:
         if self._rule is not None:
             self._rule(event, "")
         return tuple(row)
-
-    def _key_text(self, key: bytes | None) -> str:
-        if key is None:
-            raise Rejected(Reason.NULL_KEY, "the key is null")
-        try:
-            return key.decode()
-        except UnicodeDecodeError as error:
-            raise Rejected(
-                Reason.KEY_NOT_UTF8, f"byte {error.start} of the key is not UTF-8"
-            ) from None
-
-    def _typed_key(self, text: str) -> str | int:
-        column = self._key_column
-        if (
-            column is None
-            or not isinstance(column.type, Scalar)
-            or column.type.name not in INTEGERS
-        ):
-            return text
-        if not _CANONICAL_INTEGER.fullmatch(text):
-            raise Rejected(Reason.BAD_KEY, f"the key is {shown(text)}, not a whole number as text")
-        return int(check_of(column.type)(int(text), "the key"))

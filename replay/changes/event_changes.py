@@ -25,6 +25,14 @@ def event_changes(topic: Topic, before: str) -> Iterator[str]:
             f"topic {topic.name} is read as {_spelled(new_format)}, and was read as "
             f"{_spelled(old_format)}"
         )
+    # The first of these lines names the key.
+    keyed = [line for line in before.splitlines() if line.startswith("key ")][1:]
+    old_keys, new_keys = [line.removeprefix("key ") for line in keyed], [*topic.key_lines()]
+    if old_keys != new_keys:
+        yield (
+            f"keys of topic {topic.name} are read as {_spelled(new_keys, 'text')}, and were read "
+            f"as {_spelled(old_keys, 'text')}"
+        )
     old = {
         column.name: column for column in map(_column, before.splitlines()) if column is not None
     }
@@ -52,8 +60,8 @@ def _format(lines: list[str]) -> list[str]:
     ]
 
 
-def _spelled(lines: list[str]) -> str:
-    return ", ".join(lines).removeprefix("format ") or "JSON"
+def _spelled(lines: list[str], otherwise: str = "JSON") -> str:
+    return ", ".join(lines).removeprefix("format ") or otherwise
 
 
 def _changes(old: Column, new: Column) -> Iterator[str]:

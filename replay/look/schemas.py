@@ -27,12 +27,17 @@ class CheckedTopic:
 def checked_topics(client: RegistryClient, topics: Iterable[Topic]) -> Iterator[CheckedTopic]:
     """Yields what the registry says of each topic that is framed by it.
 
-    Without a declared subject it is that of the topic's values, as serializers name it. An event
-    that is no schema of the registry is compatible with each.
+    Without a declared subject it is that of the topic's values or keys, as serializers name it. An
+    event that is no schema of the registry is compatible with each.
     """
     known = {*client.subjects()}
-    for topic in topics:
-        form, pin = topic.format, pin_of(topic.format)
+    parts = [
+        (topic, *of)
+        for topic in topics
+        for of in zip(topic.formats, ("value", "key"), strict=False)
+    ]
+    for topic, form, part in parts:
+        pin = pin_of(form)
         if isinstance(form, Avro):
             schema, declared = RegisteredSchema(KIND, form.text, form.references), str(form.schema)
         elif pin is not None:
@@ -41,7 +46,7 @@ def checked_topics(client: RegistryClient, topics: Iterable[Topic]) -> Iterator[
             continue
         if not is_framed(form):
             continue
-        subject = f"{topic.name}-value" if pin is None else pin.subject
+        subject = f"{topic.name}-{part}" if pin is None else pin.subject
         declared = declared if pin is None else str(pin.version)
         if subject not in known:
             yield CheckedTopic(

@@ -26,7 +26,8 @@ def pinned_subjects(
         pin.subject: pin.version
         for pipeline in pipelines
         for topic in pipeline.topics
-        if (pin := pin_of(topic.format)) is not None
+        for form in topic.formats
+        if (pin := pin_of(form)) is not None
     }
     if not pins or settings.url is None:
         return {}

@@ -375,7 +375,7 @@ def test_a_field_that_makes_no_column_is_refused_by_name_and_may_be_left_out(
 @pytest.mark.parametrize(
     ("schema", "event", "message"),
     [
-        ({"type": "string"}, "", "an event is one record"),
+        ({"type": "string"}, ", event='id string'", "id is no field of the schema"),
         ({"type": "record", "name": "A"}, "", "the schema has no fields"),
         ({"type": "enum", "name": "A"}, "", "the schema is no Avro"),
         (field_of("B"), "", "no type B"),

@@ -1,1 +1,5 @@
-"""The formats that a topic may declare: those of kappa/formats, all together, in `named.py`."""
+"""The formats that a topic may declare.
+
+- `named.py`: those of its values: all of kappa/formats.
+- `key_formats.py`: those of its keys.
+"""

@@ -11,9 +11,10 @@ from itertools import count as numbers
 from typing import Any
 
 from kappa.base.errors import UsageError
-from kappa.declare.parts.described import described
+from kappa.declare.parts.described import described, shown
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.topic import Topic
+from kappa.records.keys import written_key
 from kappa.values.columns import INTEGERS, Scalar, Type
 from kappa.values.some_value import some_of_schema, some_value
 
@@ -88,7 +89,7 @@ def event_of(topic: Topic, given: object) -> Event:
             f"topic {topic.name} is given {described(given)}, which is no event",
             hint='an event is a mapping of its fields, or an Event, as in Event(b"{")',
         )
-    key = None if topic.key is None else encoded(given.get(topic.key))
+    key = None if topic.key is None else _sent_key(topic, given.get(topic.key))
     return Event(given, key=key, partition=0 if key is None else _partition(key, topic))
 
 
@@ -111,6 +112,18 @@ def encoded(value: Any) -> bytes | None:
             return value.encode()
         case _:
             return json.dumps(value, ensure_ascii=False).encode()
+
+
+def _sent_key(topic: Topic, value: Any) -> bytes | None:
+    """Encodes a key as a producer of the topic does."""
+    if topic.key_format is None or value is None:
+        return encoded(value)
+    try:
+        return written_key(topic, value)
+    except UsageError as error:
+        raise UsageError(
+            f"topic {topic.name}: the key {shown(value)}: {error.message}", hint=error.hint
+        ) from None
 
 
 def _some_events(
@@ -164,7 +177,7 @@ def _appended(topic: Topic, draw: random.Random, number: int, began: int, event:
             )
     if topic.key is None or topic.key not in value:
         return replace(event, value=value, timestamp_ms=clock)
-    key = encoded(value[topic.key])
+    key = _sent_key(topic, value[topic.key])
     return replace(
         event, value=value, key=key, partition=_partition(key, topic), timestamp_ms=clock
     )
@@ -238,7 +251,7 @@ def _some_event(
         draw.choice([column.name, *column.was]) if column.was else column.name: values[column.name]
         for column in present
     }
-    key = None if topic.key is None else encoded(values[topic.key])
+    key = None if topic.key is None else _sent_key(topic, values[topic.key])
     partition = partition if key is None else _partition(key, topic)
     return Event(
         None if key is not None and draw.random() < 0.1 else value,

@@ -129,7 +129,7 @@ class Decoder:
             batch.column("partition"),
             batch.column("offset"),
             batch.column("timestamp"),
-            key_texts(batch.column("key")),
+            self._key_texts(batch.column("key"), columns),
             log_times,
         ]
         columns += [fates, *rejected_columns(batch, rejected)]
@@ -214,6 +214,12 @@ class Decoder:
             if self._plain is not None and self._may_read_together
             else []
         )
+
+    def _key_texts(self, keys: pa.Array, columns: list[Any]) -> pa.Array:
+        """Returns the keys as texts; those of a format are what they are decoded to."""
+        if self._topic.key_format is None or self._key_place is None:
+            return key_texts(keys)
+        return columns[self._key_place].cast(pa.string())
 
     def _log_times(
         self, partitions: npt.NDArray[np.int32], times: npt.NDArray[np.int64]

@@ -76,6 +76,7 @@ def archive_fingerprint(topic: Topic) -> str:
         decoded_columns(topic),
         # Only if declared, so that archives of older declarations keep their place.
         *topic.format.lines(),
+        *(f"key {line}" for line in topic.key_lines()),
     ]
     return hashlib.sha256(json.dumps(decided).encode("utf-8", "surrogatepass")).hexdigest()[
         :_DIGITS

@@ -114,6 +114,11 @@ class DeclaredTopics:
                     f"collect.topics names {name}, whose events {what}, which is not collected",
                     hint="collect them into a topic of JSON, CSV or text",
                 )
+            if declared[name].key_format is not None:
+                raise UsageError(
+                    f"collect.topics names {name}, whose keys have a format, which is not written",
+                    hint="collect into a topic whose key is text, or that has none",
+                )
         return {name: CollectedTopic(declared[name]) for name in self._names}
 
 

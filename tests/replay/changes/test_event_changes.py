@@ -25,6 +25,10 @@ def changes(old: str, new: str, was: Mapping[str, str | Sequence[str]] | None = 
     ]
 
 
+def lines_of(topic: Topic) -> str:
+    return declarations(declared(topic=topic).pipeline)["topic t"]
+
+
 def test_the_same_declaration_changes_nothing() -> None:
     ddl = (
         "id string not null default ' was ', n struct<default:int,was:string>, tags "
@@ -98,15 +102,24 @@ def test_a_plan_tells_it() -> None:
 
 
 def test_another_format_is_a_change_and_the_one_of_before_is_named() -> None:
-    def lines(topic: Topic) -> str:
-        return declarations(declared(topic=topic).pipeline)["topic t"]
-
     as_json, as_csv = Topic("t", event="a int"), Topic("t", event="a int", format="csv")
 
-    assert [*event_changes(as_csv, lines(as_csv))] == []
-    assert [*event_changes(as_csv, lines(as_json))] == [
+    assert [*event_changes(as_csv, lines_of(as_csv))] == []
+    assert [*event_changes(as_csv, lines_of(as_json))] == [
         "topic t is read as csv separated by ',', and was read as JSON"
     ]
-    assert [*event_changes(as_json, lines(as_csv))] == [
+    assert [*event_changes(as_json, lines_of(as_csv))] == [
         "topic t is read as JSON, and was read as csv separated by ','"
+    ]
+
+
+def test_another_format_of_keys_is_a_change() -> None:
+    text = Topic("t", event="id string not null", key="id")
+    as_json = Topic("t", event="id string not null", key="id", key_format="json")
+
+    assert [*event_changes(as_json, lines_of(text))] == [
+        "keys of topic t are read as json, and were read as text"
+    ]
+    assert [*event_changes(text, lines_of(as_json))] == [
+        "keys of topic t are read as text, and were read as json"
     ]

@@ -1,4 +1,4 @@
-"""Whole batches of plain records, decoded by compiled code, many times as fast as one by one.
+"""Whole batches of plain records, decoded by compiled code, many times as fast as singly.
 
 Only what is proven valid is taken. All other records are left to the reader of records. Read in
 this order:
@@ -10,5 +10,6 @@ this order:
 - `frames.py`: what a schema registry's serializers put before messages.
 - `plain_avro.py`, `plain_protobuf.py`: the same for binary records; their loops are in
   kappa/formats.
+- `formatted_keys.py`: keys in a format of their own.
 - `binary_columns.py`: columns of the values that those loops find.
 """

@@ -20,6 +20,7 @@ from kappa.declare.formats.named import is_framed
 from kappa.declare.topic import Topic
 from kappa.engine.decode.plain.find_loops import Spelling
 from kappa.engine.decode.plain.find_values import Found, Texts, find, strings, texts_of
+from kappa.engine.decode.plain.formatted_keys import FormattedKeys, topic_of_keys
 from kappa.engine.decode.plain.frames import messages_of
 from kappa.engine.decode.plain.layout import Layout, expected_value, layout_of
 from kappa.engine.decode.plain.typed_texts import typed_columns
@@ -45,6 +46,15 @@ _LOOKS = 50
 
 def plain_reader(topic: Topic, left_out: frozenset[str] = frozenset()) -> PlainReader | None:
     """Makes the reader of many records at once; None if the declaration asks for more."""
+    if topic.key_format is None:
+        return _reader_of(topic, left_out)
+    # The key column is compared, and so made.
+    records = _reader_of(topic, left_out - {topic.key})
+    keys = _reader_of(topic_of_keys(topic), frozenset())
+    return None if records is None or keys is None else FormattedKeys(records, keys)
+
+
+def _reader_of(topic: Topic, left_out: frozenset[str]) -> PlainReader | None:
     if isinstance(topic.format, Avro):
         # Its compiled code is loaded for such topics alone.
         from kappa.engine.decode.plain.plain_avro import PlainAvro  # noqa: PLC0415

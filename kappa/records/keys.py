@@ -1,0 +1,90 @@
+"""The Kafka keys of a topic, as text or in a format of their own. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from kappa.declare.formats.key_formats import key_columns
+from kappa.declare.topic import Topic
+from kappa.values.columns import INTEGERS, Scalar
+from kappa.values.reason import Reason, Rejected, shown
+from kappa.values.value import Check, check_of
+
+_CANONICAL_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
+
+
+class KeyReader:
+    """The reader of the keys of one topic."""
+
+    def __init__(self, topic: Topic) -> None:
+        self._column = topic.key_column
+        self._is_number = (
+            self._column is not None
+            and isinstance(self._column.type, Scalar)
+            and self._column.type.name in INTEGERS
+        )
+        self._reader = None
+        if topic.key_format is not None and self._column is not None:
+            (field,) = columns = key_columns(topic.key_format, self._column)
+            self._reader = topic.key_format.reader(columns)
+            self._field, self._check = field.name, self._reader.check(field)
+
+    def value(self, key: bytes | None) -> str | int:
+        """Returns the key column's value that a key alone has. Raises Rejected if it has none."""
+        if key is None:
+            raise Rejected(Reason.NULL_KEY, "the key is null")
+        if self._reader is not None:
+            found: str | int = self._formatted(key)
+            return found
+        text = _text(key)
+        if self._column is None or not self._is_number:
+            return text
+        if not _CANONICAL_INTEGER.fullmatch(text):
+            raise Rejected(Reason.BAD_KEY, f"the key is {shown(text)}, not a whole number as text")
+        return int(check_of(self._column.type)(int(text), "the key"))
+
+    def check_same(self, key: bytes | None, found: Any) -> None:
+        """Raises Rejected if a key is not that of its record, whose key column is `found`."""
+        if key is None:
+            raise Rejected(Reason.NULL_KEY, "the key is null")
+        # A number has one text as a key.
+        text = _text(key) if self._reader is None else self._formatted(key)
+        if found is None or text != (str(found) if self._reader is None else found):
+            name = "" if self._column is None else self._column.name
+            raise Rejected(
+                Reason.KEY_MISMATCH, f"the key is {shown(text)} and {name} is {shown(found)}"
+            )
+
+    def _formatted(self, key: bytes) -> Any:
+        assert self._reader is not None, "keys have a format"
+        check: Check = self._check
+        try:
+            found = self._reader.fields(key).get(self._field)
+            if found is not None:
+                return check(found, self._field)
+        except Rejected as rejected:
+            detail = rejected.detail.replace("the value", "it", 1)
+            raise Rejected(
+                Reason.BAD_KEY, f"the key cannot be read ({rejected.reason}): {detail}"
+            ) from None
+        raise Rejected(Reason.BAD_KEY, f"the key has no {self._field}")
+
+
+def written_key(topic: Topic, value: str | int) -> bytes:
+    """Returns the key of a record whose key column has this value, as a producer writes it.
+
+    Raises UsageError if its format cannot write it.
+    """
+    column = topic.key_column
+    if topic.key_format is None or column is None:
+        return str(value).encode()
+    columns = key_columns(topic.key_format, column)
+    return topic.key_format.encode({columns[0].name: value}, columns)
+
+
+def _text(key: bytes) -> str:
+    try:
+        return key.decode()
+    except UnicodeDecodeError as error:
+        raise Rejected(Reason.KEY_NOT_UTF8, f"byte {error.start} of the key is not UTF-8") from None
