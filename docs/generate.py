@@ -77,7 +77,7 @@ def entries() -> dict[str, dict[str, Any]]:
     """Returns what the page of declarations lists: for each title, names and what they name."""
     first = ["Topic", "Table", "View", "pipeline", "ordered", "Sink", "Alert"]
     windows = ["tumble", "hop", "session"]
-    formats = ["Json", "Csv", "Text", "Avro", "Protobuf", "Subject"]
+    formats = ["Json", "Csv", "Text", "Avro", "Protobuf", "Debezium", "Subject"]
     values = {*first, *windows, *formats, "Fold", "Ordered", "Pipeline"}
     folds = [name for name in kappa.__all__ if name not in values]
     named = {"Declarations": first, "Formats": formats, "Folds": folds, "Windows": windows}

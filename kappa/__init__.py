@@ -49,6 +49,7 @@ from kappa.folds.kinds.sum import sum_
 from kappa.folds.kinds.top import top_k
 from kappa.formats.avro_events import Avro
 from kappa.formats.csv_events import Csv
+from kappa.formats.debezium.changes import Debezium
 from kappa.formats.json_events import Json
 from kappa.formats.pinned import Subject
 from kappa.formats.protobuf.protobuf_events import Protobuf
@@ -58,6 +59,7 @@ __all__ = [
     "Alert",
     "Avro",
     "Csv",
+    "Debezium",
     "Fold",
     "Json",
     "Ordered",

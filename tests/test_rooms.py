@@ -25,7 +25,7 @@ kappa/values            kappa/java              serving/metrics        kappa/bas
 kappa/folds
 kappa/folds/kinds       kappa/declare/parts
 kappa/formats
-kappa/formats/protobuf
+kappa/formats/protobuf     kappa/formats/debezium
 kappa/declare/formats
 kappa/declare
 kappa/records           kappa/state          kappa/code/static

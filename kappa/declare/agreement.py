@@ -6,7 +6,10 @@ import difflib
 from collections.abc import Iterable
 
 from kappa.base.errors import DeclarationError
+from kappa.base.source import Source
 from kappa.declare.alert import Alert
+from kappa.declare.formats.changes import check_operation
+from kappa.declare.formats.named import changes_of
 from kappa.declare.options import REJECTS
 from kappa.declare.parts.topic_kind import TopicKind
 from kappa.declare.sink import Sink
@@ -97,3 +100,17 @@ def check_expiries(pipeline: str, tables: Iterable[Table], topics: Iterable[Topi
             f"pipeline {pipeline} reads compacted topics alone, of which compaction takes records",
             hint="leave expire and after out; or have the pipeline read a retained topic",
         )
+
+
+def check_input(source: Source, pipeline: str, topic: Topic) -> None:
+    """Raises DeclarationError if a pipeline's function cannot take the rows of a topic."""
+    if topic.kind is TopicKind.COMPACTED:
+        raise DeclarationError(
+            f"{source}: pipeline {pipeline} folds the compacted topic {topic.name}, "
+            "whose history cannot be replayed",
+            hint=f"use it in a table: Table(..., latest={topic.name}), joined in a View; "
+            "or make the topic retained",
+        )
+    if (form := changes_of(topic.format)) is not None:
+        columns = {column.name for column in topic.columns}
+        check_operation(source, pipeline, topic.name, form, columns)

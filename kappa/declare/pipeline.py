@@ -14,7 +14,7 @@ from typing import Any
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.agreement import check_expiries, check_outlets, check_patterns
+from kappa.declare.agreement import check_expiries, check_input, check_outlets, check_patterns
 from kappa.declare.alert import Alert
 from kappa.declare.breaker import MaxRejects, check_max_rejects
 from kappa.declare.parts.described import described, shown
@@ -288,12 +288,6 @@ def _inputs(
                 hint=f"reads binds {', '.join(reads)}",
             )
         topic = reads[parameter.name]
-        if topic.kind is TopicKind.COMPACTED:
-            raise DeclarationError(
-                f"{source}: pipeline {name} folds the compacted topic {topic.name}, "
-                "whose history cannot be replayed",
-                hint=f"use it in a table: Table(..., latest={topic.name}), joined in a View; "
-                "or make the topic retained",
-            )
+        check_input(source, name, topic)
         inputs[parameter.name] = topic.each()
     return inputs

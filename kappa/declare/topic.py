@@ -9,40 +9,32 @@ import copy
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.formats.key_formats import key_format_of
-from kappa.declare.formats.named import format_of
+from kappa.declare.formats.changes import check_changes
+from kappa.declare.formats.key_formats import keys_of
+from kappa.declare.formats.named import changes_of, format_of
 from kappa.declare.log_time import (
     check_brokers_time,
     identity_columns,
     identity_horizon_of,
     lateness_of_topic,
 )
+from kappa.declare.parts.archived import Archive, archive_of
 from kappa.declare.parts.described import described, shown
 from kappa.declare.parts.event import check_defaults, renamed, schema_of_event
 from kappa.declare.parts.joined import JoinedTopic, topics_of_pattern
 from kappa.declare.parts.topic_kind import TopicKind
 from kappa.formats.format import RecordFormat
 from kappa.formats.json_events import Json
-from kappa.values.columns import INTEGERS, Column, Scalar, parse_columns
+from kappa.values.columns import Column, parse_columns
 from kappa.values.schema_place import SchemaPlace
 
 # Kafka's rule: 249 characters of this alphabet, and neither "." nor "..".
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
-KEY_TYPES = frozenset({"string", *INTEGERS})
-
-
-class Archive(StrEnum):
-    """The contents of a topic's archive: nothing, decoded columns, or those and raw records."""
-
-    NONE = "none"
-    COLUMNS = "columns"
-    RAW = "raw"
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -63,8 +55,9 @@ class Topic:
     the record has no field of the column's own name.
 
     `format` is how a record's value is written: "json", which is meant if left out, "csv",
-    "access-log", or a value such as `Csv(separator=";")` and `Avro(Subject("orders-value"))`. If
-    the format has a schema, the `event` may be left out: the columns are the schema's fields.
+    "access-log", "debezium-json", or a value such as `Csv(separator=";")` and
+    `Avro(Subject("orders-value"))`. If the format has a schema, the `event` may be left out: the
+    columns are the schema's fields.
 
     `key` names the column that the Kafka key repeats, as text. It is enforced: a record without a
     key, with a key that is no UTF-8, or with another key than the column is rejected. A compacted
@@ -172,9 +165,7 @@ class Topic:
                 f"{source}: topic {name} is compacted and has no key",
                 hint="name the column that the Kafka key repeats: key=...",
             )
-        if key is not None:
-            _check_key(source, name, key, columns)
-        keyed = _key_format(source, name, key, key_format, columns)
+        keyed = keys_of(source, name, key, key_format, columns)
         if not isinstance(config, Mapping | None):
             raise DeclarationError(
                 f"{source}: topic {name} has {described(config)} for config, which sets nothing",
@@ -186,10 +177,14 @@ class Topic:
         horizon_ms = identity_horizon_of(source, name, identity_horizon, declared=bool(identities))
         if lateness_ms is not None or identities:
             check_brokers_time(source, name, kind, given)
-        kept = _archive(source, name, archive)
-        if kept is not Archive.NONE:
-            _check_archive(source, name, kind, identities)
+        kept = archive_of(source, name, archive, kind, identities)
         check_defaults(source, name, columns, schema)
+        if (changes := changes_of(written)) is not None:
+            check_changes(
+                *(source, name, changes, kind, identities, lateness_ms),
+                archive=kept,
+                keyed=keyed is not None,
+            )
         set_field = object.__setattr__
         set_field(self, "name", name)
         set_field(self, "kind", TopicKind(kind))
@@ -268,56 +263,3 @@ def _event(
             hint="leave out event; or read it by yours: format=Json(framed=True)",
         )
     return schema_of_event(event, source) or parse_columns(str(event))
-
-
-def _check_key(source: Source, topic: str, key: object, columns: tuple[Column, ...]) -> None:
-    types = {column.name: column.type for column in columns}
-    if not isinstance(key, str) or key not in types:
-        called = key if isinstance(key, str) else described(key)
-        raise DeclarationError(
-            f"{source}: topic {topic} has no column {called}, its key",
-            hint=f"its columns are {', '.join(types)}",
-        )
-    kind = types[key]
-    if not isinstance(kind, Scalar) or kind.name not in KEY_TYPES:
-        raise DeclarationError(
-            f"{source}: topic {topic} has a key of type {kind}",
-            hint="a key is a string or a whole number, as text in Kafka",
-        )
-
-
-def _key_format(
-    source: Source, topic: str, key: str | None, given: object, columns: tuple[Column, ...]
-) -> RecordFormat | None:
-    column = next((column for column in columns if column.name == key), None)
-    try:
-        return key_format_of(given, column)
-    except DeclarationError as error:
-        raise DeclarationError(
-            f"{source}: topic {topic}: key_format: {error.message}", hint=error.hint
-        ) from None
-
-
-def _archive(source: Source, topic: str, given: bool | str) -> Archive:
-    if given is False or given is True:
-        return Archive.COLUMNS if given else Archive.NONE
-    if given != Archive.RAW:
-        raise DeclarationError(
-            f"{source}: topic {topic} has archive={shown(given)}",
-            hint='archive is True, or "raw" to keep keys and values too, or False',
-        )
-    return Archive.RAW
-
-
-def _check_archive(source: Source, topic: str, kind: str, identity: tuple[str, ...]) -> None:
-    if kind == TopicKind.COMPACTED:
-        raise DeclarationError(
-            f"{source}: topic {topic} is compacted, and has no history to archive",
-            hint='archive=True is for kind="retained"',
-        )
-    if identity:
-        raise DeclarationError(
-            f"{source}: topic {topic} declares an identity, "
-            "and an archive does not remember what was accepted before",
-            hint="leave out archive=True, or identity",
-        )

@@ -16,4 +16,5 @@ here, with a line in
 - `schema_source.py`: schemas by the ids of a registry, and the framing of records with an id.
 - `pinned.py`: subjects of a registry, as files of the project.
 - `protobuf`: Protobuf's messages.
+- `debezium`: changes of a database's rows.
 """

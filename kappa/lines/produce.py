@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from kappa.base.errors import UsageError
+from kappa.declare.formats.named import changes_of
 from kappa.declare.parts.topic_kind import TopicKind
 from kappa.declare.topic import Topic
 from kappa.formats.csv_events import Csv
@@ -106,6 +107,11 @@ def event_records(topic: Topic | None) -> Callable[[bytes], ProducedRecord]:
     """
     if topic is None or topic.key is None:
         return ProducedRecord
+    if changes_of(topic.format) is not None:
+        raise UsageError(
+            f"topic {topic.name} has a database's changes, whose keys are beside them",
+            hint=f"give each its key with --envelope: {EXAMPLE}",
+        )
     fields_of, key, is_compacted = (
         topic.format.reader(topic.columns).fields,
         topic.key,

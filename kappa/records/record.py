@@ -8,6 +8,11 @@ is missing under its own name, the names it had are tried. The demands of a JSON
 last (schema_rules.py). The Kafka key, if one is declared, is the event's key field, as text or in
 a format of its own (keys.py).
 
+A record of a change (kappa/formats/debezium) writes or deletes a row, or truncates the table. Of a
+deletion only the key is certain: what its source no longer knew is null, whatever is declared. The
+null value that follows a deletion says nothing new, and it has no place in the source by which a
+repeat could be known. So in a retained topic it deletes no key.
+
 A change here, or in those files, that rejects or accepts other records must raise the number in
 `kappa.code.semantics`. kappa/engine/decode runs it.
 """
@@ -19,21 +24,30 @@ from typing import Any
 
 from kappa.declare.parts.topic_kind import TopicKind
 from kappa.declare.topic import Topic
+from kappa.formats.debezium.change import RowEffect, SourceChangeReader
 from kappa.records.keys import KeyReader, written_key
-from kappa.values.reason import Reason, Rejected
+from kappa.values.reason import Reason, Rejected, shown
 from kappa.values.schema_rules import rule_of
 from kappa.values.value import check_of, default_of
 
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """A null value in a compacted topic, which deletes its key."""
+    """A null value in a compacted topic, which deletes its key; None: it deletes nothing."""
 
-    key: str | int
+    key: str | int | None
 
 
 # A row's values in the order of the topic's columns, as value.py has them.
 Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A change that deletes a row, or truncates its table; `row` is what it tells."""
+
+    row: Row
+    truncates: bool
 
 
 class RecordReader:
@@ -43,6 +57,7 @@ class RecordReader:
         self._compacted = topic.kind is TopicKind.COMPACTED
         reader = topic.format.reader(topic.columns)
         self._fields = reader.fields
+        self._changes = reader if isinstance(reader, SourceChangeReader) else None
         self._columns = tuple(
             (
                 column.name,
@@ -60,10 +75,12 @@ class RecordReader:
             else [column.name for column in topic.columns].index(topic.key)
         )
         self._keys = KeyReader(topic)
-        self._topic = topic
+        self._topic, self._key_column = topic, topic.key_column
 
-    def read(self, key: bytes | None, value: bytes | None) -> Row | Tombstone:
-        """Reads one record as a row or a tombstone. Raises Rejected if it is not valid."""
+    def read(self, key: bytes | None, value: bytes | None) -> Row | Tombstone | Removal:
+        """Reads one record. Raises Rejected if it is not valid."""
+        if self._changes is not None:
+            return self._changed(self._changes, key, value)
         if value is None:
             if not self._compacted:
                 raise Rejected(
@@ -91,8 +108,37 @@ class RecordReader:
             )
         return row, written_key(self._topic, row[self._key_place])
 
-    def _row(self, event: dict[str, Any]) -> Row:
-        """Makes the row of an event's fields, whatever their format was."""
+    def _changed(
+        self, reader: SourceChangeReader, key: bytes | None, value: bytes | None
+    ) -> Row | Tombstone | Removal:
+        if value is None:
+            return Tombstone(self._changed_key(reader, key) if self._compacted else None)
+        change = reader.change(key, value)
+        row = self._row(change.fields, is_whole=change.effect is RowEffect.WRITES)
+        if self._key_place is not None and change.effect is not RowEffect.TRUNCATES:
+            told, field = self._changed_key(reader, key), row[self._key_place]
+            if told != field or field is None:
+                raise Rejected(
+                    Reason.KEY_MISMATCH,
+                    f"the key is {shown(told)} "
+                    f"and {self._columns[self._key_place][0]} is {shown(field)}",
+                )
+        if change.effect is RowEffect.WRITES:
+            return row
+        return Removal(row, truncates=change.effect is RowEffect.TRUNCATES)
+
+    def _changed_key(self, reader: SourceChangeReader, key: bytes | None) -> Any:
+        column = self._key_column
+        assert column is not None, "a topic that is compacted or has a key's place has a key"
+        if key is None:
+            raise Rejected(Reason.NULL_KEY, "the key is null")
+        return reader.key_value(key, column)
+
+    def _row(self, event: dict[str, Any], *, is_whole: bool = True) -> Row:
+        """Makes the row of an event's fields, whatever their format was.
+
+        One that is not `is_whole` has null where fields are missing.
+        """
         for name, old_names in self._was:
             # Presence decides, not the value: beside the new name an old one is an unknown field.
             values = [event.pop(old) for old in old_names if old in event]
@@ -103,9 +149,9 @@ class RecordReader:
             found = event.get(name)
             if found is not None:
                 row.append(check(found, name))
-            elif default is not None and name not in event:
+            elif default is not None and name not in event and is_whole:
                 row.append(default)
-            elif nullable:
+            elif nullable or not is_whole:
                 row.append(None)
             else:
                 raise Rejected(

@@ -22,6 +22,7 @@ class Reason(StrEnum):
     NO_MATCH = "no_match"
     MALFORMED_AVRO = "malformed_avro"
     MALFORMED_PROTOBUF = "malformed_protobuf"
+    MALFORMED_CHANGE = "malformed_change"
     # Of a schema registry: a value without an id, an id that it does not know, and a schema by
     # which the declared one cannot be read.
     NO_SCHEMA_ID = "no_schema_id"

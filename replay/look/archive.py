@@ -16,7 +16,8 @@ from kappa.base.errors import UsageError
 from kappa.base.scratch import ARCHIVE, make_folder
 from kappa.base.settings import Settings
 from kappa.broker.sizes import partition_bytes
-from kappa.declare.topic import Archive, Topic
+from kappa.declare.parts.archived import Archive
+from kappa.declare.topic import Topic
 from kappa.engine.archive.archive_check import PartitionCheck, check_archive
 from kappa.engine.archive.archiver import LOCK
 from kappa.engine.read.archived import archive_fingerprint

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 
 from kappa.base.units import duration, size
 from kappa.declare.log_time import BROKERS_TIME, SET_BROKERS_TIME, TIMESTAMP_TYPE
+from kappa.declare.parts.archived import Archive
 from kappa.declare.parts.topic_kind import TopicKind
 from kappa.declare.pipeline import Pipeline
-from kappa.declare.topic import Archive, Topic
+from kappa.declare.topic import Topic
 from kappa.state.build import Birth
 from kappa.tables.archive import ArchiveMark
 from replay.preflight.cost import Cost

@@ -12,7 +12,7 @@ from kappa.declare.topic import Topic
 from kappa.lines.written import envelope_line
 from kappa.log.producer import ProducedRecord
 from kappa.log.reader import Record
-from kappa.records.record import RecordReader, Tombstone
+from kappa.records.record import RecordReader, Removal, Tombstone
 from kappa.state.offsets import Offsets
 from kappa.values.columns import Array, Scalar, Struct, Type
 from kappa.values.reason import Rejected
@@ -65,6 +65,8 @@ def decoder_of(topic: Topic | None) -> Decode:
             return SeenRecord(record, reject=f"{error.reason}: {error.detail}")
         if isinstance(row, Tombstone):
             return SeenRecord(record)
+        if isinstance(row, Removal):
+            row = row.row
         return SeenRecord(
             record,
             {

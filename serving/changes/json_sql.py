@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from kappa.base.errors import DeclarationError
 from kappa.base.sql import quoted, text
-from kappa.declare.topic import KEY_TYPES
+from kappa.declare.formats.key_formats import KEY_TYPES
 from kappa.values.columns import Array, Decimal, Scalar, Struct, Type, parse_type
 
 

@@ -1,19 +1,37 @@
-"""The formats of topics' Kafka keys: any format of records, with one field."""
+"""The Kafka keys of topics: the column that they repeat, as text or in any format of records."""
 
 from __future__ import annotations
 
 from kappa.base.errors import DeclarationError
+from kappa.base.source import Source
 from kappa.declare.formats.named import format_of
+from kappa.declare.parts.described import described
 from kappa.formats.format import RecordFormat
-from kappa.values.columns import Column
+from kappa.values.columns import INTEGERS, Column, Scalar
 from kappa.values.schema_place import SchemaPlace
 
+KEY_TYPES = frozenset({"string", *INTEGERS})
 
-def key_format_of(given: object, key: Column | None) -> RecordFormat | None:
+
+def keys_of(
+    source: Source, topic: str, key: str | None, given: object, columns: tuple[Column, ...]
+) -> RecordFormat | None:
     """Returns the format that a topic declares for its keys; None if they are plain text.
 
-    Raises DeclarationError if it is none, or has another key than the column.
+    Raises DeclarationError if it is none, or a key of other columns.
     """
+    if key is not None:
+        _check_key(source, topic, key, columns)
+    column = next((column for column in columns if column.name == key), None)
+    try:
+        return _key_format(given, column)
+    except DeclarationError as error:
+        raise DeclarationError(
+            f"{source}: topic {topic}: key_format: {error.message}", hint=error.hint
+        ) from None
+
+
+def _key_format(given: object, key: Column | None) -> RecordFormat | None:
     if given is None:
         return None
     if key is None:
@@ -48,3 +66,19 @@ def key_columns(form: RecordFormat, key: Column) -> tuple[Column]:
             hint="if no table needs the key, leave out key and key_format: none is looked at then",
         )
     return (found[0],)
+
+
+def _check_key(source: Source, topic: str, key: object, columns: tuple[Column, ...]) -> None:
+    types = {column.name: column.type for column in columns}
+    if not isinstance(key, str) or key not in types:
+        called = key if isinstance(key, str) else described(key)
+        raise DeclarationError(
+            f"{source}: topic {topic} has no column {called}, its key",
+            hint=f"its columns are {', '.join(types)}",
+        )
+    kind = types[key]
+    if not isinstance(kind, Scalar) or kind.name not in KEY_TYPES:
+        raise DeclarationError(
+            f"{source}: topic {topic} has a key of type {kind}",
+            hint="a key is a string or a whole number, as text in Kafka",
+        )

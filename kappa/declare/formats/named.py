@@ -6,6 +6,7 @@ from kappa.base.errors import DeclarationError
 from kappa.declare.parts.described import described
 from kappa.formats.avro_events import Avro
 from kappa.formats.csv_events import Csv
+from kappa.formats.debezium.changes import Debezium
 from kappa.formats.format import RecordFormat
 from kappa.formats.json_events import Json
 from kappa.formats.pinned import PinnedSchema
@@ -15,10 +16,11 @@ from kappa.formats.text_events import ACCESS_PATTERN, ACCESS_TIMES, Text
 NAMED: dict[str, RecordFormat] = {
     "json": Json(),
     "csv": Csv(),
+    "debezium-json": Debezium(),
     "access-log": Text(ACCESS_PATTERN, times=ACCESS_TIMES, null="-"),
 }
 _REGISTERED = Avro | Json | Protobuf
-_KINDS = (Json, Csv, Text, Avro, Protobuf)
+_KINDS = (Json, Csv, Text, Avro, Protobuf, Debezium)
 
 
 def pin_of(form: RecordFormat) -> PinnedSchema | None:
@@ -29,6 +31,11 @@ def pin_of(form: RecordFormat) -> PinnedSchema | None:
 def is_framed(form: RecordFormat) -> bool:
     """Returns True if records begin with the id of a registry's schema."""
     return isinstance(form, _REGISTERED) and form.framed
+
+
+def changes_of(form: RecordFormat) -> Debezium | None:
+    """Returns the format if its records are changes at a source, else None."""
+    return form if isinstance(form, Debezium) else None
 
 
 def format_of(given: object) -> RecordFormat:

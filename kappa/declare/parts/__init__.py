@@ -2,6 +2,7 @@
 
 - described.py: how errors name what was given instead
 - topic_kind.py: retained or compacted
+- archived.py: what the archive of a topic keeps
 - named_files.py: the files that declarations name
 - joined.py: the topics that have joined a pattern
 - event.py: the event of a topic, by DDL or by a JSON Schema

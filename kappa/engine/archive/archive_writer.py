@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kappa.base.errors import Broken, KappaError
-from kappa.declare.topic import Archive, Topic
+from kappa.declare.parts.archived import Archive
+from kappa.declare.topic import Topic
 from kappa.engine.decode.decode import decoded_batches
 from kappa.engine.decode.fate import Counts, counts_in, decoded_columns
 from kappa.engine.read.archived import archive_fingerprint

@@ -11,6 +11,7 @@ from itertools import count as numbers
 from typing import Any
 
 from kappa.base.errors import UsageError
+from kappa.declare.formats.named import changes_of
 from kappa.declare.parts.described import described, shown
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.topic import Topic
@@ -116,6 +117,8 @@ def encoded(value: Any) -> bytes | None:
 
 def _sent_key(topic: Topic, value: Any) -> bytes | None:
     """Encodes a key as a producer of the topic does."""
+    if (changes := changes_of(topic.format)) is not None:
+        return changes.encoded_key(topic.key or "", value)
     if topic.key_format is None or value is None:
         return encoded(value)
     try:
@@ -251,6 +254,8 @@ def _some_event(
         draw.choice([column.name, *column.was]) if column.was else column.name: values[column.name]
         for column in present
     }
+    if (form := changes_of(topic.format)) is not None:
+        values |= {name: draw.choice("crudd") for name in form.tells_operation & values.keys()}
     key = None if topic.key is None else _sent_key(topic, values[topic.key])
     partition = partition if key is None else _partition(key, topic)
     return Event(

@@ -30,7 +30,7 @@ from kappa.engine.decode.fate import Fate, decoded_columns
 from kappa.engine.decode.originals import Originals, originals_in
 from kappa.records.identity import Memory, identity_of
 from kappa.records.lateness import lateness_of
-from kappa.records.record import RecordReader, Tombstone
+from kappa.records.record import RecordReader, Removal, Tombstone
 from kappa.records.redrive import Original
 from kappa.values.arrow import arrow_schema
 from kappa.values.lengths import Places
@@ -176,6 +176,9 @@ class Decoder:
                 if isinstance(original, Rejected):
                     raise original
                 found = read(key, value)
+                if isinstance(found, Removal):
+                    fates[place] = Fate.TRUNCATION if found.truncates else Fate.DELETION
+                    found = found.row
                 if refuse_late is not None and not isinstance(found, Tombstone):
                     # A redriven record is as late as its original.
                     refuse_late(

@@ -22,6 +22,14 @@ class Fate(IntEnum):
     TOMBSTONE = 1
     REJECTED = 2
     DUPLICATE = 3
+    # Of changes at a source (kappa/formats/debezium): rows for the function as decoded ones are.
+    # For a latest table the first deletes its key, and the second all keys.
+    DELETION = 4
+    TRUNCATION = 5
+
+
+# The fates of records that the function gets.
+VALID = frozenset({Fate.DECODED, Fate.DELETION, Fate.TRUNCATION})
 
 
 # The columns that only the platform reads. Only rejects keep the raw record; `_redrives` is the
@@ -44,7 +52,7 @@ class Counts:
 
     `late` counts the rejects that are late. `redriven` counts the records that name an earlier one,
     whatever their fate; duplicates among them are known once they are settled
-    (function/redriven.py).
+    (function/redriven.py). `truncations` counts those of the decoded ones that truncate a table.
     """
 
     decoded: int
@@ -54,6 +62,7 @@ class Counts:
     late: int
     log_time: int
     redriven: int = 0
+    truncations: int = 0
 
     def then(self, more: Counts) -> Counts:
         """Adds the counts of the records that follow."""
@@ -65,6 +74,7 @@ class Counts:
             self.late + more.late,
             more.log_time,
             self.redriven + more.redriven,
+            self.truncations + more.truncations,
         )
 
 
@@ -92,13 +102,14 @@ def counts_in(decoded: pa.Table | pa.RecordBatch) -> dict[int, Counts]:
     )
     return {
         p: Counts(
-            fates[p, Fate.DECODED],
+            sum(fates[p, fate] for fate in VALID),
             fates[p, Fate.TOMBSTONE],
             fates[p, Fate.REJECTED],
             fates[p, Fate.DUPLICATE],
             late[p,],
             log_time,
             redriven[p,],
+            fates[p, Fate.TRUNCATION],
         )
         for p, log_time in zip(clock["p"].to_pylist(), clock["t_max"].to_pylist(), strict=True)
     }

@@ -33,7 +33,10 @@ _REPEATED = [
 ]
 # So often a task puts how many records it has read, for people who watch.
 _COUNT_SECONDS = 0.5
-_COUNTS = ("decoded", "tombstone", "rejected", "duplicate", "late", "log_time", "redriven")
+_COUNTS = (
+    *("decoded", "tombstone", "rejected", "duplicate"),
+    *("late", "log_time", "redriven", "truncations"),
+)
 _SEEN_TYPES = (("partition", "int"), *((name, "bigint") for name in _COUNTS))
 _SEEN_COLUMNS = ", ".join(f"{name} {kind}" for name, kind in _SEEN_TYPES)
 

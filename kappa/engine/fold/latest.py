@@ -1,12 +1,17 @@
 """The rows of a latest table: the newest decoded record per key, here and in files.
 
 A tombstone leaves a hidden row, so that an older record that arrives later stays behind it (law 4).
-The table's columns are in kappa/tables/shape.py, the condition of its merge in merge.py.
+So does a change that deletes a row; what the row was is not kept. A change that truncates its
+source's table leaves a hidden row of every key that was there before. The table's columns are in
+kappa/tables/shape.py, the condition of its merge in merge.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kappa.base.sql import quoted
 from kappa.declare.options import DELETED
@@ -18,7 +23,8 @@ _ORDER = tuple(name for name, _ in ORDER_COLUMNS)
 # They name one record of a topic.
 _PLACE = ("_partition", "_offset")
 # The fates of records that become latest rows.
-_KEPT = frozenset({Fate.DECODED, Fate.TOMBSTONE})
+_KEPT = frozenset({Fate.DECODED, Fate.TOMBSTONE, Fate.DELETION})
+_DELETES = frozenset({Fate.TOMBSTONE, Fate.DELETION})
 
 
 def latest_table(decoded: pa.Table, table: TableBirth) -> pa.Table:
@@ -27,12 +33,15 @@ def latest_table(decoded: pa.Table, table: TableBirth) -> pa.Table:
     newest: dict[object, tuple[tuple[int, int, int], int]] = {}
     for place, (key, log_time, partition, offset, fate) in enumerate(zip(*columns, strict=True)):
         order = (log_time, partition, offset)
-        if fate in _KEPT and (key not in newest or newest[key][0] < order):
+        # A tombstone without a key deletes nothing (kappa/records/record.py).
+        if fate in _KEPT and key is not None and (key not in newest or newest[key][0] < order):
             newest[key] = order, place
     kept = decoded.take(pa.array([place for _, place in newest.values()], pa.int64()))
-    deleted = pa.array(
-        [fate == Fate.TOMBSTONE for fate in kept.column("_fate").to_pylist()], pa.bool_()
-    )
+    deleted = pa.array([fate in _DELETES for fate in kept.column("_fate").to_pylist()], pa.bool_())
+    for place, field in enumerate(kept.schema):
+        if field.name not in {table.keys[0], *_ORDER}:
+            left = pc.if_else(deleted, pa.scalar(None, field.type), kept.column(place))
+            kept = kept.set_column(place, field, left)
     return kept.append_column(DELETED, deleted).select([name for name, _ in table.columns])
 
 
@@ -43,10 +52,14 @@ def latest_sql(table: TableBirth, decoded: str) -> str:
     then the record by its place: so its other columns are read once, and of the newest alone.
     """
     key, deleted = quoted(table.keys[0]), quoted(DELETED)
-    fates = ", ".join(str(int(fate)) for fate in sorted(_KEPT))
-    kept = f"from ({decoded}) where _fate in ({fates})"
+    kept = f"from ({decoded}) where _fate in ({_listed(_KEPT)}) and {key} is not null"
+    is_deleted = f"_fate in ({_listed(_DELETES)})"
     columns = ", ".join(
-        f"_fate = {int(Fate.TOMBSTONE)} as {deleted}" if name == DELETED else quoted(name)
+        f"{is_deleted} as {deleted}"
+        if name == DELETED
+        else quoted(name)
+        if name in {table.keys[0], *_ORDER}
+        else f"case when {is_deleted} then null else {quoted(name)} end as {quoted(name)}"
         for name, _ in table.columns
     )
     newest = f"select max(struct_pack({', '.join(_ORDER)})) as _newest {kept} group by {key}"
@@ -54,6 +67,37 @@ def latest_sql(table: TableBirth, decoded: str) -> str:
         f"select {columns} from (select * {kept}) semi join (select unnest(_newest) from"
         f" ({newest})) using ({', '.join(_PLACE)})"
     )
+
+
+def emptied_sql(
+    table: TableBirth, latest: str, stored: str, truncated: tuple[int, int, int]
+) -> str:
+    """Returns the latest rows of a slice in which the source's table was truncated.
+
+    `latest` is the query for them as if it had not been, `stored` the query for the keys that the
+    table has, and `truncated` the truncation's log time, partition and offset.
+    """
+    key, place = quoted(table.keys[0]), ", ".join(map(str, truncated))
+    later = f"row({', '.join(_ORDER)}) > row({place})"
+    gone = ", ".join(
+        key
+        if name == table.keys[0]
+        else "true"
+        if name == DELETED
+        else str(truncated[_ORDER.index(name)])
+        if name in _ORDER
+        else "null"
+        for name, _ in table.columns
+    )
+    return (
+        f"with _latest as ({latest}), _kept as (select * from _latest where {later})"
+        f" select * from _kept union all select {gone} from (select {key} from ({stored}) union"
+        f" select {key} from _latest) anti join _kept using ({key})"
+    )
+
+
+def _listed(fates: Iterable[Fate]) -> str:
+    return ", ".join(str(int(fate)) for fate in sorted(fates))
 
 
 def latest_input(table: TableBirth) -> tuple[tuple[str, str], ...]:

@@ -64,6 +64,10 @@ class Decoded(Protocol):
         """Returns the newest record per key of a topic."""
         ...
 
+    def truncated(self, topic: Topic) -> tuple[int, int, int] | None:
+        """Returns log time, partition and offset of the newest truncation of a topic's source."""
+        ...
+
     def rejects(self, table: TableBirth) -> Rows:
         """Returns the rows of the rejects table.
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from kappa.base.sql import spark_quote
 from kappa.declare.topic import Topic
 from kappa.engine.decode.decoder import Clock
-from kappa.engine.decode.fate import Counts, Fate, decoded_columns
+from kappa.engine.decode.fate import VALID, Counts, Fate, decoded_columns
 from kappa.engine.decode.raw import RawRange
 from kappa.engine.decode.to_files import Remembering, decode_to_files
 from kappa.engine.fold.latest import latest_input, latest_sql
@@ -25,6 +25,7 @@ from kappa.engine.function.decoded_rows import (
     REJECT_COLUMNS,
     attempts_in,
     hidden_rows,
+    newest_truncation,
     rejects_at,
     topics_of,
     topics_with_attempts,
@@ -165,7 +166,7 @@ class DecodedAtSpark(Decoded):
         frame = self._frames.get(topic.name)
         if frame is None:
             return self._spark.createDataFrame(arrow_schema(columns).empty_table())
-        return frame.where(f"_fate = {int(Fate.DECODED)}").select(
+        return frame.where(f"_fate in ({', '.join(map(str, sorted(map(int, VALID))))})").select(
             *(spark_quote(name) for name, _ in columns)
         )
 
@@ -196,6 +197,14 @@ class DecodedAtSpark(Decoded):
             return None
         decoded = files.sql(latest_input(table), self._duplicates)
         return RowsInFiles(latest_sql(table, decoded), self._spark)
+
+    def truncated(self, topic: Topic) -> tuple[int, int, int] | None:
+        """Reads the truncations, by Arrow: they are few."""
+        if not any(seen.truncations for seen in self._seen.get(topic.name, {}).values()):
+            return None
+        return newest_truncation(
+            self._files[topic.name].places(pc.field("_fate") == int(Fate.TRUNCATION))
+        )
 
     def rejects(self, table: TableBirth) -> Rows:
         """Returns a frame of the topics that have rejects; None if no row exists at all."""

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from kappa.base.errors import KappaError
 from kappa.base.sql import spark_quote
-from kappa.engine.decode.fate import Fate
+from kappa.engine.decode.fate import VALID
 from kappa.engine.decode.to_files import decoded_file
 from kappa.engine.fold.fold import spark_ddl
 from kappa.engine.function.decoded import Columns
@@ -86,7 +86,7 @@ class DecodedFiles:
             with pq.ParquetFile(path) as file:
                 for batch in file.iter_batches(at_most, columns=list(wanted)):
                     rows = _with_null_columns(pa.Table.from_batches([batch]), columns)
-                    rows = with_fate(rows, Fate.DECODED)
+                    rows = with_fate(rows, *VALID)
                     yield rows if self.within is None else rows.filter(_rows_within(self.within))
 
     def reject(self, refused: Refused) -> None:

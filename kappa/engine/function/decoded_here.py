@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from kappa.declare.topic import Topic
 from kappa.engine.decode.decode import decode_table, of_topic
 from kappa.engine.decode.decoder import Clock, Memories
-from kappa.engine.decode.fate import Fate, counts_in
+from kappa.engine.decode.fate import VALID, Fate, counts_in
 from kappa.engine.fold.latest import latest_table
 from kappa.engine.function.decoded import Columns, CountsOf, Decoded
 from kappa.engine.function.decoded_rows import (
@@ -18,6 +18,7 @@ from kappa.engine.function.decoded_rows import (
     REJECT_COLUMNS,
     attempts_in,
     hidden_rows,
+    newest_truncation,
     rejects_at,
     topics_of,
     topics_with_attempts,
@@ -96,7 +97,7 @@ class DecodedHere(Decoded):
         return (
             arrow_schema(columns).empty_table()
             if table is None
-            else with_fate(table, Fate.DECODED).select([name for name, _ in columns])
+            else with_fate(table, *VALID).select([name for name, _ in columns])
         )
 
     def chunks(self, topic: Topic, columns: Columns, at_most: int) -> Iterator[pa.Table]:
@@ -116,6 +117,12 @@ class DecodedHere(Decoded):
         """Finds the newest record per key, by Arrow."""
         decoded = self._tables.get(topic.name)
         return None if decoded is None else latest_table(decoded, table)
+
+    def truncated(self, topic: Topic) -> tuple[int, int, int] | None:
+        """Finds the newest truncation, by Arrow."""
+        if not any(seen.truncations for seen in self._seen.get(topic.name, {}).values()):
+            return None
+        return newest_truncation(self._tables[topic.name])
 
     def rejects(self, table: TableBirth) -> Rows:
         """Returns the rejects of all topics as one Arrow table."""

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kappa.declare.options import DELETED
-from kappa.engine.decode.fate import Counts, Fate
+from kappa.engine.decode.fate import VALID, Counts, Fate
 from kappa.engine.function.decoded import CountsOf
 from kappa.engine.function.refused import Refused
+from kappa.folds.order import ORDER_COLUMNS
 from kappa.records.redrive import Attempt, Position
 from kappa.state.table import TableBirth
 from kappa.values.arrow import arrow_schema
@@ -31,12 +32,20 @@ REJECT_COLUMNS = {
     "detail": "_detail",
     "_redrives": "_redrives",
 }
-PLACE_AND_FATE = ("_partition", "_offset", "_fate", "_redrives")
+PLACE_AND_FATE = ("_partition", "_offset", "_fate", "_redrives", "_log_time")
 
 
-def with_fate(table: pa.Table, fate: Fate) -> pa.Table:
-    """Selects the records of one fate."""
-    return table.filter(pc.equal(table.column("_fate"), int(fate)))
+def with_fate(table: pa.Table, *fates: Fate) -> pa.Table:
+    """Selects the records of these fates."""
+    wanted = pa.array(sorted(map(int, fates)), pa.int8())
+    return table.filter(pc.is_in(table.column("_fate"), value_set=wanted))
+
+
+def newest_truncation(rows: pa.Table) -> tuple[int, int, int] | None:
+    """Returns log time, partition and offset of the newest truncation, or None."""
+    found = with_fate(rows, Fate.TRUNCATION)
+    places = (found.column(name).to_pylist() for name, _ in ORDER_COLUMNS)
+    return max(zip(*places, strict=True), default=None)
 
 
 def without_places(rows: pa.Table, topic: str, places: Collection[Position]) -> pa.Table:
@@ -67,7 +76,7 @@ def attempts_in(topic: str, rows: pa.Table) -> Iterable[Attempt]:
         Attempt(
             Position(topic, row["_partition"], row["_offset"]),
             row["_redrives"],
-            row["_fate"] == Fate.DECODED,
+            row["_fate"] in VALID,
         )
         for row in rows.to_pylist()
     )

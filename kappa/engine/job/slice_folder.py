@@ -39,6 +39,7 @@ from kappa.engine.views.opened import open_tables
 from kappa.engine.write.commit import AT_ONCE, Merging, TableWriter, ensure_follows
 from kappa.engine.write.commits import Commits
 from kappa.engine.write.publisher import Publisher
+from kappa.engine.write.truncated import latest_rows
 from kappa.log.client import Log
 from kappa.state.build import Birth, folder
 from kappa.state.frontier import Frontier
@@ -287,10 +288,12 @@ class SliceFolder:
     def _rows_of_topics(
         self, decoded: DecodedHere | DecodedAtSpark, writers: list[TableWriter]
     ) -> Mapping[str, Rows]:
-        tables = {writer.birth.name: writer.birth for writer in writers}
+        tables = {writer.birth.name: writer for writer in writers}
         rows = {
-            table.name: decoded.latest(table.latest, tables[table.name])
+            table.name: latest_rows(decoded, table.latest, tables[table.name])
             for table in self._pipeline.latest_tables
             if table.name in tables and table.latest is not None
         }
-        return {**rows, REJECTS: decoded.rejects(tables[REJECTS])} if REJECTS in tables else rows
+        if REJECTS in tables:
+            rows[REJECTS] = decoded.rejects(tables[REJECTS].birth)
+        return rows

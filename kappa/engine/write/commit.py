@@ -9,7 +9,7 @@ does not begin where the frontier ends stops the job.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -32,7 +32,9 @@ from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.delta import Guard
 from kappa.tables.merge import committed_columns, contribution_columns, is_mergeable, merge_for
+from kappa.tables.parquet import parquet_sql
 from kappa.tables.stored_table import StoredTable, ensure_table
+from kappa.tables.versions import files
 from kappa.values.arrow import arrow_schema
 
 
@@ -135,6 +137,15 @@ class TableWriter:
     def mark(self) -> Mark:
         """Returns the newest commit's mark: how far the table has folded."""
         return max((stored.mark() for _, stored in self._all_stored()), key=lambda mark: mark.place)
+
+    def stored_sql(self, columns: Sequence[str]) -> str:
+        """Returns DuckDB's query for these columns of all rows, once none waits beside the table.
+
+        Hidden rows are among them. It is for a slice that the table does not have yet (law 1).
+        """
+        self._drain()
+        wanted = tuple(column for column in self.birth.columns if column[0] in columns)
+        return parquet_sql(wanted, files(self.path, self.version))
 
     def at_rest(self) -> Iterator[tuple[str, StoredTable]]:
         """Yields the tables without a commit under way between slices, by name."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from kappa.base.errors import KappaError, UsageError
 from kappa.code.project import load_pipelines
 from kappa.code.static.sources import Sources
-from kappa.declare.formats.named import is_framed
+from kappa.declare.formats.named import changes_of, is_framed
 from kappa.declare.topic import Topic
 from kappa.formats.avro_events import Avro
 from kappa.formats.protobuf.protobuf_events import Protobuf
@@ -108,8 +108,14 @@ class DeclaredTopics:
                 )
             form = declared[name].format
             is_binary = isinstance(form, Avro | Protobuf)
-            if is_binary or is_framed(form):
-                what = f"are {type(form).__name__}" if is_binary else "begin with a registry's id"
+            if is_binary or is_framed(form) or changes_of(form) is not None:
+                what = (
+                    "are a database's changes"
+                    if changes_of(form) is not None
+                    else f"are {type(form).__name__}"
+                    if is_binary
+                    else "begin with a registry's id"
+                )
                 raise UsageError(
                     f"collect.topics names {name}, whose events {what}, which is not collected",
                     hint="collect them into a topic of JSON, CSV or text",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from examples import examples
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from kappa import Table, Topic
 from kappa.base.duck import open_connection
 from kappa.engine.decode.fate import Fate, decoded_columns
-from kappa.engine.fold.latest import latest_input, latest_sql, latest_table
+from kappa.engine.fold.latest import emptied_sql, latest_input, latest_sql, latest_table
 from kappa.engine.function.decoded_files import DecodedFiles
 from kappa.records.redrive import Position
 from kappa.tables.shape import latest_birth
@@ -38,7 +39,7 @@ def decoded(draw: random.Random, partition: int, rows: int) -> pa.Table:
     for offset in range(rows):
         clock += draw.choice([0, 0, 1])
         fate = draw.choice(list(Fate))
-        valid = fate is Fate.DECODED
+        valid = fate in {Fate.DECODED, Fate.DELETION}
         made.append(
             {
                 "k": draw.choice(["a", "ß", "", None, "it's"]),
@@ -95,3 +96,38 @@ def test_files_have_the_latest_rows_that_their_records_have(
     assert sorted(found.cast(wanted.schema).to_pylist(), key=repr) == sorted(
         wanted.to_pylist(), key=repr
     )
+
+
+@examples(30)
+@given(st.integers(0, 10_000), st.integers(0, 12), st.integers(0, 12))
+def test_a_truncation_hides_each_key_from_before_it(seed: int, rows: int, at: int) -> None:
+    records = decoded(random.Random(seed), 0, rows)
+    records = records.filter(pc.not_equal(records.column("_offset"), at))
+    log_time = max((r["_log_time"] for r in records.to_pylist() if r["_offset"] < at), default=0)
+    truncated = (log_time, 0, at)
+    whole = latest_table(records, TABLE)
+    stored = pa.table({"k": pa.array(["a", "of before"], pa.string())})
+
+    with open_connection() as duck:
+        duck.register("whole", whole)
+        duck.register("stored", stored)
+        sql = emptied_sql(TABLE, "select * from whole", "select * from stored", truncated)
+        found = duck.execute(sql).to_arrow_table().cast(whole.schema).to_pylist()
+
+    after = records.filter(pc.greater(records.column("_offset"), at))
+    wanted = {row["k"]: row for row in latest_table(after, TABLE).to_pylist()}
+    nothing = dict.fromkeys(whole.column_names)
+    for key in {"a", "of before", *whole.column("k").to_pylist()} - wanted.keys():
+        order = dict(zip(("_log_time", "_partition", "_offset"), truncated, strict=True))
+        wanted[key] = {**nothing, "k": key, **order, "_deleted": True}
+    assert {row["k"]: row for row in found} == wanted
+    assert len(found) == len({row["k"] for row in found})
+
+
+def test_what_a_deleted_row_was_is_not_kept() -> None:
+    record = {"k": "a", "n": 7, "_partition": 0, "_offset": 3, "_log_time": 5}
+    rows = pa.Table.from_pylist([{**record, "_fate": Fate.DELETION}], SCHEMA)
+
+    (hidden,) = latest_table(rows, TABLE).to_pylist()
+
+    assert (hidden["k"], hidden["n"], hidden["_offset"], hidden["_deleted"]) == ("a", None, 3, True)
