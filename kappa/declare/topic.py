@@ -55,7 +55,7 @@ class Topic:
     the record has no field of the column's own name.
 
     `format` is how a record's value is written: "json", which is meant if left out, "csv",
-    "access-log", "debezium-json", or a value such as `Csv(separator=";")` and
+    "access-log", "debezium-json", "debezium-avro", or a value such as `Csv(separator=";")` and
     `Avro(Subject("orders-value"))`. If the format has a schema, the `event` may be left out: the
     columns are the schema's fields.
 

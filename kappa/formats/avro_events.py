@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -20,6 +19,7 @@ from kappa.formats.avro_schema import (
     differing_times,
     parsed,
     plain_text,
+    read_record,
     why_unreadable,
 )
 from kappa.formats.avro_values import avro_value
@@ -156,23 +156,6 @@ class AvroReader:
     """The reader of Avro's records, each by the schema that it was written with."""
 
     def __init__(self, form: Avro) -> None:
-        from fastavro import schemaless_reader  # noqa: PLC0415  # see avro_schema.py
-        from fastavro.read import SchemaResolutionError  # noqa: PLC0415
-        from fastavro.schema import SchemaParseException  # noqa: PLC0415
-
-        self._read = schemaless_reader
-        self._unresolved = SchemaResolutionError
-        self._damage = (
-            EOFError,
-            IndexError,
-            KeyError,
-            ValueError,
-            TypeError,
-            OverflowError,
-            MemoryError,
-            struct.error,
-            SchemaParseException,
-        )
         self._schema = parsed(form.text, form.references)
         self._landings = landings_of(self._schema)
         self._framed = form.framed
@@ -189,27 +172,7 @@ class AvroReader:
             writer = self.writer(schema_id)
             if isinstance(writer, Rejected):
                 raise Rejected(writer.reason, writer.detail)
-        left = BytesIO(value)
-        try:
-            event = self._read(left, writer, self._schema.bare)
-        except UnicodeDecodeError:
-            raise Rejected(Reason.NOT_UTF8, "a text of the value is not UTF-8") from None
-        except self._unresolved as error:
-            raise Rejected(
-                Reason.SCHEMA_MISMATCH, f"the value does not fit the declared schema: {error}"
-            ) from None
-        except self._damage as error:
-            raise Rejected(
-                Reason.MALFORMED_AVRO,
-                f"the value is no record of its schema: {type(error).__name__} {error}".rstrip(),
-            ) from None
-        if left.tell() != len(value):
-            raise Rejected(
-                Reason.MALFORMED_AVRO,
-                f"{len(value) - left.tell()} bytes follow the record",
-            )
-        assert isinstance(event, dict), "the schema is a record"
-        return event
+        return read_record(value, writer, self._schema.bare)
 
     def check(self, column: Column) -> Check:
         """Returns the check that makes the row's value of a field."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from io import BytesIO
 from typing import Any
 
 from kappa.base.errors import DeclarationError
+from kappa.values.reason import Reason, Rejected
 
 # They change nothing about a record.
 _PROSE = {"doc"}
@@ -61,6 +65,46 @@ def _as_record(schema: Any, named: Mapping[str, Any]) -> Any:
         "name": "kappa.Bare",
         "fields": [{"name": BARE_FIELD, "type": schema}],
     }
+
+
+def read_record(value: bytes, writer: Any, reader: Any = None) -> dict[str, Any]:
+    """Reads one record by the schema of its writer, as that of a reader has it if it is given.
+
+    Both are without logical types. Raises Rejected if the bytes are not exactly one.
+    """
+    read, unresolved, damage = _fastavro()
+    left = BytesIO(value)
+    try:
+        event = read(left, writer, reader)
+    except UnicodeDecodeError:
+        raise Rejected(Reason.NOT_UTF8, "a text of the value is not UTF-8") from None
+    except unresolved as error:
+        raise Rejected(
+            Reason.SCHEMA_MISMATCH, f"the value does not fit the declared schema: {error}"
+        ) from None
+    except damage as error:
+        raise Rejected(
+            Reason.MALFORMED_AVRO,
+            f"the value is no record of its schema: {type(error).__name__} {error}".rstrip(),
+        ) from None
+    if left.tell() != len(value):
+        raise Rejected(Reason.MALFORMED_AVRO, f"{len(value) - left.tell()} bytes follow the record")
+    assert isinstance(event, dict), "the schema is a record"
+    return event
+
+
+@cache
+def _fastavro() -> tuple[Any, type[Exception], tuple[type[Exception], ...]]:
+    """Returns its reader, its error of two schemas, and its errors of damaged values."""
+    from fastavro import schemaless_reader  # noqa: PLC0415  # see `parsed`
+    from fastavro.read import SchemaResolutionError  # noqa: PLC0415
+    from fastavro.schema import SchemaParseException  # noqa: PLC0415
+
+    damage = (
+        *(EOFError, IndexError, KeyError, ValueError, TypeError, OverflowError, MemoryError),
+        *(struct.error, SchemaParseException),
+    )
+    return schemaless_reader, SchemaResolutionError, damage
 
 
 def plain_text(text: str) -> str:

@@ -17,6 +17,7 @@ NAMED: dict[str, RecordFormat] = {
     "json": Json(),
     "csv": Csv(),
     "debezium-json": Debezium(),
+    "debezium-avro": Debezium("avro"),
     "access-log": Text(ACCESS_PATTERN, times=ACCESS_TIMES, null="-"),
 }
 _REGISTERED = Avro | Json | Protobuf
@@ -30,6 +31,8 @@ def pin_of(form: RecordFormat) -> PinnedSchema | None:
 
 def is_framed(form: RecordFormat) -> bool:
     """Returns True if records begin with the id of a registry's schema."""
+    if isinstance(form, Debezium):
+        return form.encoding == "avro"
     return isinstance(form, _REGISTERED) and form.framed
 
 

@@ -7,6 +7,6 @@ Read in this order:
 - `row_values.py`: the values of rows, by how they were written and what the column declares.
 - `facts.py`: what a change tells beside the row: operation, place, time, identity.
 - `envelope.py`: one change, of an envelope and its key.
-- `json_parts.py`: values and keys in JSON, taken apart.
+- `json_parts.py`, `avro_parts.py`: values and keys in either encoding, taken apart.
 - `changes.py`: `Debezium`, the format; `change_sample.py` writes a change for tests.
 """

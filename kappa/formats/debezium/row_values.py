@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 import re
 from collections.abc import Mapping
 from decimal import Decimal as Number
@@ -33,6 +34,7 @@ _MOMENT_TEXTS = {f"{_TIME}ZonedTimestamp", f"{_TIME}IsoTimestamp"}
 _DAYS = {f"{_TIME}Date", f"{_CONNECT}Date"}
 _DECIMAL = f"{_CONNECT}Decimal"
 _OWN_SCALE = "io.debezium.data.VariableScaleDecimal"
+_FLOATS = {Scalar("double"), Scalar("float")}
 _DECIMALS = {_DECIMAL, _OWN_SCALE}
 _DIGITS = re.compile(r"[+-]?[0-9]{1,80}(?:\.[0-9]{1,80})?")
 # What Debezium writes for a value that the source did not send: in texts, and in bytes.
@@ -168,11 +170,22 @@ class RowValues:
 
 def _plain(kind: Type, written: Written | None) -> Check:
     check = check_of(kind)
+    if kind in _FLOATS:
+        return _finite(check)
     if written is None or written.name not in _DECIMALS:
         return check
 
     def land(found: Any, path: str) -> Any:
         raise _unlike(path, found, written.name, str(kind))
+
+    return land
+
+
+def _finite(check: Check) -> Check:
+    def land(found: Any, path: str) -> Any:
+        if type(found) is float and math.isnan(found):
+            raise Rejected(Reason.OUT_OF_RANGE, f"{path} is NaN, which is no number")
+        return check(found, path)
 
     return land
 
