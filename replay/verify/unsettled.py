@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kappa.base.errors import Conflict, Unreachable
 from kappa.declare.parts.topic_kind import TopicKind
+from kappa.formats.debezium.json_parts import texts_of_key
 from kappa.state.build import Birth
 from kappa.state.offsets import Offsets
 from kappa.state.table import TableBirth
@@ -67,3 +68,6 @@ def _texts(keys: Iterable[bytes]) -> Iterator[str]:
         except UnicodeDecodeError:
             # Its record is a reject, so no row has it.
             continue
+        # Of a change it is an object. If it is a plain event's, a row too many is set aside.
+        if key.startswith(b"{"):
+            yield from texts_of_key(key)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kappa import Debezium, Table, Topic, pipeline
 from kappa.base.errors import DeclarationError
 from kappa.formats.debezium.facts import identity
+from kappa.formats.debezium.json_parts import texts_of_key
 from kappa.formats.format import RecordFormat
 from kappa.records.record import RecordReader, Removal, Tombstone
 from kappa.values.reason import Rejected
@@ -405,6 +406,13 @@ def test_what_is_written_by_hand_is_read_again(row: dict[str, Any], operation: s
     assert (found["change_op"], found["change_lsn"]) == (operation, 7)
 
 
+def test_a_key_is_known_as_its_table_has_it() -> None:
+    assert [*texts_of_key(KEY)] == ['{"id":1}', "1"]
+    assert [*texts_of_key(sent({"schema": None, "payload": {"id": "ä"}}))] == ['{"id":"ä"}', "ä"]
+    assert [*texts_of_key(b'{"b": 2, "a": "x"}')] == ['{"a":"x","b":2}']
+    assert [*texts_of_key(b"{")] == []
+
+
 def test_identities_do_not_depend_on_the_order_of_fields() -> None:
     assert identity("c", {"lsn": 1, "txId": 2}, {"a": 1, "b": None}) == identity(
         "c", {"txId": 2, "lsn": 1}, {"b": None, "a": 1}
@@ -437,6 +445,7 @@ def test_the_format_is_part_of_the_version() -> None:
         (lambda: Debezium(facts={"a": "after.b"}), "'after.b', which no change has"),
         (lambda: Debezium(facts={1: "op"}), "which no change has"),
         (lambda: topic(f"id bigint, {FACTS}", identity=()), "no identity, and Debezium repeats"),
+        (lambda: topic(form="debezium-avro", kind="compacted", identity=()), "is compacted"),
         (lambda: topic(lateness="1 hour", event_time="at"), "a lateness"),
         (lambda: topic(archive=True, identity=(), form=Debezium(exactly_once=True)), "no archive"),
         (lambda: topic({"type": "object", "properties": {"id": {"type": "integer"}}}),

@@ -1,4 +1,4 @@
-"""Changes of Debezium in Avro: each is read by the schema it was written with, or is a reject."""
+"""Changes of Debezium in Avro: each is read by the schema that it was written with."""
 
 from __future__ import annotations
 
