@@ -297,11 +297,15 @@ def test_thresholds_are_the_candidates_own() -> None:
     assert folded().thresholds == Thresholds()
 
 
-def test_keys_written_since_the_alignment_are_set_aside_and_counted(store: Store) -> None:
+# A key as text; that of a change is an object.
+@pytest.mark.parametrize("key", [b"N2", b'{"tailnum": "N2"}'])
+def test_keys_written_since_the_alignment_are_set_aside_and_counted(
+    store: Store, key: bytes
+) -> None:
     def planes(**seats: int) -> list[dict[str, Any]]:
         return [{"tailnum": tail, "seats": count, **HIDDEN} for tail, count in seats.items()]
 
-    log = FakeLog(b"N2", b"N2", b"\xff")
+    log = FakeLog(key, key, b"\xff")
     seen = verdict_on(
         store,
         {latest(): planes(N1=1, N2=2)},
