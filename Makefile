@@ -57,13 +57,12 @@ demo: setup $(VENV)/.demo  ## the whole story on real data, in six to eight minu
 SELF := $(MAKE) --no-print-directory
 test: $(VENV)/.run  ## the tests, with a real broker, Spark, Delta and browser; long sweeps have their own target
 	@command -v chromium >/dev/null || echo "the page's tests in a browser: not run: no chromium (apt-get install chromium)"
-	@# Packages for tests come while jars are fetched and class archives made, and tests that need no JVM begin then. A JVM that starts leaves a core idle: files of tests that need one run three at a time, and the others two at a time behind them, which say it all at once (some wait for processes of theirs: with all of `nice` they would starve).
+	@# Packages for tests come while jars are fetched and class archives made, and tests that need no JVM begin then. Those that need one have the machine to themselves: beside others what is niced, as a proof is, would starve. A JVM that starts leaves a core idle, so files of tests run three at a time.
 	@$(BIN)/python -m kappa.setup & ready=$$!; \
 	$(SELF) $(VENV)/.demo $(VENV)/.dev || { kill $$ready; exit 1; }; \
-	(nice -n 5 $(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not (jvm or sweep or browser)" >$(VENV)/quick.log 2>&1; said=$$?; cat $(VENV)/quick.log; exit $$said) & quick=$$!; \
+	$(BIN)/python -m pytest -q -n 3 --dist loadfile -m "not (jvm or sweep or browser)"; quick=$$?; \
 	wait $$ready && $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "(jvm$$(command -v chromium >/dev/null && echo ' or browser')) and not sweep"; jvm=$$?; \
-	wait $$quick; quick=$$?; \
-	test $$quick = 0 || echo "tests without a JVM failed ($$quick): see above, or $(VENV)/quick.log"; \
+	test $$quick = 0 || echo "tests without a JVM failed ($$quick): see above"; \
 	test $$jvm = 0 -a $$quick = 0
 
 test-one: setup $(VENV)/.demo $(VENV)/.dev  ## the tests that T names: make test-one T=tests/replay/plan, or T="tests/state/test_lock.py -k held"

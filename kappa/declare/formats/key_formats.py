@@ -1,4 +1,4 @@
-"""The Kafka keys of topics: the column that they repeat, as text or in any format of records."""
+"""The Kafka keys of topics: a column of theirs, as text or in any format of records."""
 
 from __future__ import annotations
 

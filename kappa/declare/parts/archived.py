@@ -1,4 +1,4 @@
-"""What the archive of a topic keeps, and of which topics there is one."""
+"""The archives of topics: which columns one keeps, and of which topics there is one."""
 
 from __future__ import annotations
 

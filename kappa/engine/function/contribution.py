@@ -6,9 +6,8 @@ was born with, the job stops with the user's line. The same slice would fail aga
 
 from __future__ import annotations
 
-import functools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -24,11 +23,6 @@ from kappa.engine.spark.used import used_columns
 from kappa.state.table import TableBirth
 from kappa.tables.shape import table_births
 from kappa.values.columns import Type, parse_type
-
-
-def united(frames: Iterable[DataFrame]) -> DataFrame:
-    """Returns the rows of a parameter's topics as one frame; they have the same columns."""
-    return functools.reduce(lambda one, other: one.union(other), frames)
 
 
 class Function:

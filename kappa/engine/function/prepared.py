@@ -21,9 +21,10 @@ from kappa.base.errors import Broken
 from kappa.base.sql import spark_quote
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.fold.leaf import Leaf, session_of_leaves
-from kappa.engine.function.contribution import Function, united
+from kappa.engine.function.contribution import Function
 from kappa.engine.function.expired import EXPIRED, EXPIRED_COLUMNS
 from kappa.engine.spark.rowlocal import changing
+from kappa.engine.spark.united import united
 from kappa.state.table import TableBirth
 from kappa.tables.merge import contribution_columns
 from kappa.values.arrow import arrow_schema

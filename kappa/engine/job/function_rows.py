@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kappa.declare.pipeline import OnError, Pipeline
 from kappa.engine.decode.fate import decoded_columns
-from kappa.engine.function.contribution import Function, columns_used, united
+from kappa.engine.function.contribution import Function, columns_used
 from kappa.engine.function.culprits import Culprits, refused_culprits
 from kappa.engine.function.decoded_at_spark import DecodedAtSpark
 from kappa.engine.function.decoded_here import DecodedHere
@@ -30,6 +30,7 @@ from kappa.engine.function.trouble import SPARK_ERRORS
 from kappa.engine.read.rows import Rows
 from kappa.engine.read.source import LogSource
 from kappa.engine.spark.session import activate
+from kappa.engine.spark.united import united
 from kappa.state.table import TableBirth
 
 

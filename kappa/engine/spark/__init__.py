@@ -9,4 +9,5 @@ The room knows no slices and no tables. Read in this order:
 - `cds.py`: the class archives of a quick start; `recording.py` lists what they contain.
 - `rowlocal.py`: what in a plan looks beyond a row, or changes from run to run.
 - `used.py`: which columns of its topics a function uses.
+- `united.py`: the rows of several topics as one frame.
 """
