@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from replay.plan.plan import PlanStep, Refusal
-from replay.preflight.observed import Observed
+from replay.preflight.observed import Declared, Observed
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +29,35 @@ def topic_uses(observed: Observed) -> Mapping[str, TopicUse]:
             before.reads | {topic.name for topic in birth.topics},
             before.sends | {sink.topic for sink in birth.sinks},
         )
-    return found | {
+    return {**found, **declared_uses(observed.declared)}
+
+
+def declared_uses(declared: Mapping[str, Declared]) -> Mapping[str, TopicUse]:
+    """Returns the topics of each pipeline as it is declared."""
+    return {
         name: TopicUse(
             frozenset(topic.name for topic in each.pipeline.topics),
             frozenset(sink.name for sink in each.pipeline.sinks),
         )
-        for name, each in observed.declared.items()
+        for name, each in declared.items()
     }
 
 
 def circle_refusals(observed: Observed, step: PlanStep) -> Iterator[Refusal]:
     """Yields a refusal if what a pipeline sends comes back to it."""
-    found = circle_through(step.pipeline, topic_uses(observed)) if step.acts else ()
+    if step.acts:
+        hint = "; what serves counts until a deploy of {}"
+        yield from refused_circle(step.pipeline, topic_uses(observed), hint)
+
+
+def refused_circle(
+    pipeline: str, uses: Mapping[str, TopicUse], more: str = ""
+) -> Iterator[Refusal]:
+    """Yields a refusal if what a pipeline sends comes back to it.
+
+    `more` ends its hint, with the last pipeline of the circle in place of {}.
+    """
+    found = circle_through(pipeline, uses)
     if not found:
         return
     way = "; ".join(
@@ -49,11 +66,11 @@ def circle_refusals(observed: Observed, step: PlanStep) -> Iterator[Refusal]:
     )
     first, last = found[0], found[-1]
     yield Refusal(
-        step.pipeline,
-        f"pipeline {step.pipeline} reads what it changes itself: {way}. Each change would cause "
+        pipeline,
+        f"pipeline {pipeline} reads what it changes itself: {way}. Each change would cause "
         "another, without end",
-        f"let {first[0]} not read {last[1]}, or give the sink of {last[0]} another topic; what "
-        f"serves counts until a deploy of {last[0]}",
+        f"let {first[0]} not read {last[1]}, or give the sink of {last[0]} another topic"
+        f"{more.format(last[0])}",
     )
 
 

@@ -1,12 +1,13 @@
 """Validation: checks of the project's pipelines and boards, without broker and journal.
 
-It covers declarations, keys, folds, columns, the SQL of views and checks, determinism, and the
-files of boards. What only log or journal can refuse, a plan refuses.
+It covers declarations, keys, folds, columns, the SQL of views and checks, determinism, circles of
+pipelines through their sinks, and the files of boards. What only log or journal can refuse, a plan
+refuses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from kappa.base.settings import Settings
 from kappa.state.store import Store
 from replay.boards.board import Board
 from replay.boards.files import FOLDER, boards_in
+from replay.plan.circles import TopicUse, declared_uses, refused_circle
 from replay.plan.make_plan import refuse_unknown
 from replay.plan.plan import Refusal
 from replay.preflight.declared import declare_each
@@ -53,7 +55,10 @@ def validate(
     """
     names, found = declare_each(settings, store, only)
     refuse_unknown(only, names)
-    pipelines = (_validated(name, found[name], accepting or Accepting()) for name in sorted(found))
+    uses = declared_uses({n: each for n, each in found.items() if isinstance(each, Declared)})
+    pipelines = (
+        _validated(name, found[name], accepting or Accepting(), uses) for name in sorted(found)
+    )
     boards = {} if only else boards_in(settings.project)
     return (*pipelines, *(_validated_board(name, board) for name, board in boards.items()))
 
@@ -114,18 +119,29 @@ def validated_document(found: Collection[Validated]) -> list[dict[str, Any]]:
     ]
 
 
-def _validated(name: str, found: Declared | DeclarationError, accepting: Accepting) -> Validated:
+def _validated(
+    name: str,
+    found: Declared | DeclarationError,
+    accepting: Accepting,
+    uses: Mapping[str, TopicUse],
+) -> Validated:
     if isinstance(found, DeclarationError):
         return Validated(name, None, (Refusal(name, found.message, found.hint),))
     return Validated(
         name,
         found.version,
-        tuple(
-            Refusal(
-                name, each.message, f"{each.hint}; or let it through: {flag(each)}", name=each.name
-            )
-            for each in found.doubtful
-            if accepting.lets_through(each) is None
+        (
+            *refused_circle(name, uses),
+            *(
+                Refusal(
+                    name,
+                    each.message,
+                    f"{each.hint}; or let it through: {flag(each)}",
+                    name=each.name,
+                )
+                for each in found.doubtful
+                if accepting.lets_through(each) is None
+            ),
         ),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +16,15 @@ from plans import observed
 
 from kappa import Sink, Table, Topic, count, pipeline
 from kappa.base.errors import DeclarationError
+from kappa.base.settings import load_settings
 from kappa.declare.sink import SinkBirth
 from kappa.journal.events import CaughtUp
 from kappa.state.build import Birth, TopicBirth
+from kappa.state.store import Store
 from replay.plan.circles import TopicUse, circle_through
 from replay.plan.make_plan import make_plan
 from replay.plan.plan import Plan
+from replay.plan.validate import validate
 from replay.preflight.observed import Declared
 
 SERVES = (staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))
@@ -127,3 +131,30 @@ def test_a_pipeline_that_reads_its_own_sinks_topic_is_refused_where_it_is_declar
         declares("one", reads="orders", sends=ORDERS.name)
     own = TopicUse(frozenset({"a"}), frozenset({"a"}))
     assert circle_through("one", {"one": own}) == (("one", "a"),)
+
+
+CHAINED = """
+from kappa import Sink, Table, Topic, pipeline
+
+READ = Topic("{reads}", kind="compacted", key="id", event="id string not null")
+
+@pipeline(reads={{"read": READ}}, writes=[Table("of_{name}", latest=READ),
+          Sink("{sends}", of="of_{name}")])
+def {name}():
+    return {{}}
+"""
+
+
+def test_validation_finds_a_circle_without_a_broker(tmp_path: Path) -> None:
+    (tmp_path / "kappa.toml").touch()
+    (tmp_path / "pipelines").mkdir()
+    for name, reads, sends in (("one", "a", "b"), ("two", "b", "a"), ("three", "b", "c")):
+        text = CHAINED.format(name=name, reads=reads, sends=sends)
+        (tmp_path / "pipelines" / f"{name}.py").write_text(text)
+    settings = load_settings(tmp_path)
+
+    found = {each.name: each.refused for each in validate(settings, Store(settings.root_url))}
+
+    assert [name for name, refused in found.items() if refused] == ["one", "two"]
+    assert "one sends b, which two reads; two sends a, which one reads" in found["one"][0].message
+    assert found["one"][0].hint == "let one not read a, or give the sink of two another topic"
