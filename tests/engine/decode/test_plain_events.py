@@ -470,18 +470,53 @@ def test_what_is_declared_beyond_plain_events_is_left_to_the_reader_of_records(
     assert PlainEvents.of(topic) is None
 
 
-def test_a_json_schema_of_types_alone_is_read_together() -> None:
-    topic = Topic(
-        "t",
-        event={
-            "type": "object",
-            "properties": {"x": {"type": "string"}, "n": {"type": ["integer", "null"]}},
-            "required": ["x"],
-        },
-    )
-    values = [b'{"x":"a","n":1}', b'{"x":"a","n":null}', b'{"x":null,"n":1}', b'{"x":1,"n":1}']
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string"},
+        "t": {"type": ["string", "null"]},
+        "n": {"type": ["integer", "null"]},
+        "i": {"type": "integer"},
+        "x": {"type": ["number", "null"]},
+        "flag": {"type": "boolean"},
+        "day": {"type": "string", "format": "date"},
+        "at": {"type": ["string", "null"], "format": "date-time"},
+    },
+    "required": ["id", "t"],
+}
+BY_SCHEMA = Topic("t", event=SCHEMA)
+CLOSED = Topic("t", event={**SCHEMA, "additionalProperties": False}, format=Json(framed=True))
 
-    assert check(topic, [(None, value) for value in values]) == [True, True, False, False]
+
+@pytest.mark.law
+@examples(100)
+@given(batches(), st.sampled_from(["", '"t": null, ', '"t": "x", ']))
+def test_events_by_a_json_schema_are_those_of_the_reader_of_records(
+    records: list[bytes], before: str
+) -> None:
+    values = [value.replace(b"{", f"{{{before}".encode(), 1) for value in records]
+
+    check(BY_SCHEMA, [(None, value) for value in values])
+    check(CLOSED, [(None, framed(7, value)) for value in values])
+
+
+@pytest.mark.parametrize(
+    ("value", "sure", "closed"),
+    [
+        (b'{"id":"a","t":null}', True, True),
+        (b'{"id":"a","t":"x","n":null,"i":1,"flag":true,"at":"2024-01-01T00:00:00Z"}', True, True),
+        # More than the schema has; missing; null; a time as a number.
+        (b'{"id":"a","t":null,"more":1}', True, False),
+        (b'{"id":"a"}', False, False),
+        (b'{"id":"a","t":null,"i":null}', False, False),
+        (b'{"id":"a","t":null,"at":1}', False, False),
+    ],
+)
+def test_what_a_json_schema_demands_of_presence_is_demanded(
+    value: bytes, *, sure: bool, closed: bool
+) -> None:
+    assert check(BY_SCHEMA, [(None, value)]) == [sure]
+    assert check(CLOSED, [(None, framed(7, value))]) == [closed]
 
 
 def test_it_gives_up_where_hardly_any_record_is_plain() -> None:

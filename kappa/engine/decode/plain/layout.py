@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from kappa.declare.topic import Topic
 from kappa.engine.decode.plain.find_loops import Spelling
 from kappa.engine.decode.plain.find_values import Expected
 from kappa.values.columns import INTEGERS, Column, Decimal, Scalar
+from kappa.values.schema_place import SchemaPlace
 from kappa.values.value import FIRST_MICROS, LAST_MICROS
 
 _FIELDS = 100
@@ -53,7 +55,7 @@ def layout_of(text: str, topic: Topic) -> Layout | None:
     opening = _OPENING.match(text)
     if opening is None:
         return None
-    columns = {column.name: column for column in topic.columns}
+    columns, needed = _demands(topic)
     fields: list[LayoutField] = []
     before, at, last = opening[0], opening.end(), ","
     while last.endswith(","):
@@ -69,11 +71,46 @@ def layout_of(text: str, topic: Topic) -> Layout | None:
         before = last = found["after"]
         at = found.end()
     names = {field.name for field in fields}
-    # A record without the field that is its key is never valid.
-    needed = {name for name, column in columns.items() if not column.nullable or name == topic.key}
     if len(names) < len(fields) or not needed <= names:
         return None
+    if topic.schema is not None and not _fits_schema(topic.schema, fields):
+        return None
     return Layout(tuple(fields), last)
+
+
+def is_plain_schema(place: SchemaPlace) -> bool:
+    """Returns True if a schema demands no more of an event than its layout and columns decide."""
+    return not place.limits and all(
+        not (each.place.limits or each.place.fields or each.place.element or each.place.closed)
+        and (each.place.json_type != "integer" or str(each.place.column) in INTEGERS)
+        for each in place.fields
+    )
+
+
+def _demands(topic: Topic) -> tuple[dict[str, Column], set[str]]:
+    """Returns the columns by the nulls that a record may have, and the fields that it must have.
+
+    A record without the field that is its key is never valid.
+    """
+    columns = {column.name: column for column in topic.columns}
+    needed = {name for name, column in columns.items() if not column.nullable or name == topic.key}
+    if topic.schema is None:
+        return columns, needed
+    # A schema may allow that a field is missing, and not that it is null, or the other way round.
+    for each in topic.schema.fields:
+        columns[each.name] = replace(columns[each.name], nullable=each.place.nullable)
+    needed = {each.name for each in topic.schema.fields if each.required}
+    return columns, needed if topic.key is None else {*needed, topic.key}
+
+
+def _fits_schema(schema: SchemaPlace, fields: Sequence[LayoutField]) -> bool:
+    """Returns True if no field is one that a schema allows not, or not in this form."""
+    return all(
+        not schema.closed
+        if each.column is None
+        else each.column.type != Scalar("timestamp") or each.spelling is Spelling.TEXT
+        for each in fields
+    )
 
 
 def _spelling(column: Column | None, value: str) -> Spelling:

@@ -22,7 +22,7 @@ from kappa.engine.decode.plain.find_loops import Spelling
 from kappa.engine.decode.plain.find_values import Found, Texts, find, strings, texts_of
 from kappa.engine.decode.plain.formatted_keys import FormattedKeys, topic_of_keys
 from kappa.engine.decode.plain.frames import messages_of
-from kappa.engine.decode.plain.layout import Layout, expected_value, layout_of
+from kappa.engine.decode.plain.layout import Layout, expected_value, is_plain_schema, layout_of
 from kappa.engine.decode.plain.typed_texts import typed_columns
 from kappa.formats.avro_events import Avro
 from kappa.formats.json_events import Json
@@ -30,7 +30,6 @@ from kappa.formats.protobuf.protobuf_events import Protobuf
 from kappa.values.arrow import arrow_schema
 from kappa.values.columns import INTEGERS, Column, Decimal, Scalar, Type
 from kappa.values.lengths import Places
-from kappa.values.schema_rules import rule_of
 
 # After so many records it is decided whether it pays.
 _TRIES = 2_000
@@ -103,7 +102,7 @@ class PlainEvents:
         # With these, a record depends on earlier ones, or on the schema's rules.
         alone = (
             isinstance(topic.format, Json)
-            and (topic.schema is None or rule_of(topic.schema) is None)
+            and (topic.schema is None or is_plain_schema(topic.schema))
             and topic.lateness_ms is None
             and not topic.identity
         )
