@@ -12,6 +12,7 @@ from kappa.declare.topic import Topic
 from kappa.lines.written import envelope_line
 from kappa.log.producer import ProducedRecord
 from kappa.log.reader import Record
+from kappa.records.keys import KeyReader
 from kappa.records.record import RecordReader, Removal, Tombstone
 from kappa.state.offsets import Offsets
 from kappa.values.columns import Array, Scalar, Struct, Type
@@ -100,13 +101,14 @@ def filter_of(
 ) -> Callable[[SeenRecord], bool]:
     """Returns whether a record is wanted: by its key, and by `FIELD=VALUE` of its event.
 
-    Raises UsageError for a condition on no column of the declaration.
+    Keys that have a format are compared by their value. Raises UsageError for a condition on no
+    column of the declaration.
     """
     wanted = [_condition(each, topic) for each in conditions]
-    key_bytes = None if key is None else key.encode()
+    has_key = None if key is None else _key_filter(key, topic)
 
     def is_wanted(seen: SeenRecord) -> bool:
-        if key_bytes is not None and seen.record.key != key_bytes:
+        if has_key is not None and not has_key(seen.record.key):
             return False
         event = seen.event
         return not wanted or (
@@ -114,6 +116,21 @@ def filter_of(
         )
 
     return is_wanted
+
+
+def _key_filter(wanted: str, topic: Topic | None) -> Callable[[bytes | None], bool]:
+    if topic is None or topic.key_format is None:
+        text = wanted.encode()
+        return lambda key: key == text
+    value_of = KeyReader(topic).value
+
+    def has_key(key: bytes | None) -> bool:
+        try:
+            return str(value_of(key)) == wanted
+        except Rejected:
+            return False
+
+    return has_key
 
 
 def _text(value: Any) -> str:

@@ -35,8 +35,10 @@ from kappa.formats.pinned import PinnedSchema, pin_path
 from kappa.formats.protobuf.proto_schema import message_named, message_types
 from kappa.formats.schema_source import RegisteredSchema, framed, open_schemas
 from kappa.lines.produce import event_records
+from kappa.log.reader import Record
 from kappa.records.record import RecordReader, Tombstone
 from kappa.values.reason import Rejected
+from replay.topics.tail import SeenRecord, decoder_of, filter_of
 
 PROTO = 'syntax = "proto3"; message Key { string code = 1; }'
 RECORD = {"type": "record", "name": "Key", "fields": [{"name": "code", "type": "string"}]}
@@ -185,6 +187,19 @@ def test_a_damaged_key_is_a_reject_or_another_key(
         assert same == (key, None)
     else:
         assert same == ("bad_key" if found == "bad_key" else "key_mismatch")
+
+
+def test_records_are_looked_for_by_the_value_of_their_key(project: Path) -> None:
+    topic = declared(project, "record")
+    is_wanted = filter_of("ä", [], topic)
+
+    def seen(key: bytes | None) -> SeenRecord:
+        return decoder_of(topic)(Record("t", 0, 0, 0, key, b'{"id": "b"}', ()))
+
+    assert is_wanted(seen(serializer("record")("ä")))
+    assert not is_wanted(seen(serializer("record")("b")))
+    assert not is_wanted(seen("ä".encode()))
+    assert not is_wanted(seen(None))
 
 
 def test_why_a_key_is_bad_names_what_is_wrong_with_it(project: Path) -> None:

@@ -267,6 +267,34 @@ message Paid {
 """
 
 
+def test_keys_of_the_official_serializer_are_read_by_their_own_subject(
+    registry: RunningRegistry, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with official(registry) as client:
+        write = AvroSerializer(client, '{"type": "string"}')
+        key = write("ä", SerializationContext("members", MessageField.KEY))
+    declared = (
+        'Topic("members", event="id string not null", key_format=Avro(Subject("members-key"))'
+    )
+    file = project / "pipelines" / "shop.py"
+    file.write_text(
+        PIPELINE.replace("orders", "members").replace(
+            'Topic("members", format=Avro(Subject("members-value"))', declared
+        )
+    )
+
+    assert kappa(project, "schemas", "pin", "members-key") == 0
+    pipelines = load_pipelines(project)
+    reader = RecordReader(next(iter(pipelines.values())).topics[0])
+    assert reader.read(key, '{"id": "ä"}'.encode()) == ("ä",)
+    assert reader.read_unkeyed('{"id": "ä"}'.encode()) == (("ä",), key)
+    settings = RegistrySettings(url=registry.url)
+    assert pinned_subjects(settings, pipelines.values()) == {"members-key": (1, 1)}
+    capsys.readouterr()
+    assert kappa(project, "schemas", "check", "--output", "json") == 0
+    assert '"members-key"' in capsys.readouterr().out
+
+
 def test_records_of_the_official_protobuf_serializer_are_read_by_the_pinned_schema(
     registry: RunningRegistry, project: Path
 ) -> None:
