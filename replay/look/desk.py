@@ -204,6 +204,7 @@ class Desk:
             tuple(map(beat_of, status.builds)),
             status.broker_error,
             status.disk,
+            status.unread,
             status.generation,
             self.here.running is None,
             alerts_progress(self.here.store),

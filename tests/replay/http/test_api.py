@@ -37,6 +37,7 @@ from replay.rollout.fold import fold
 from replay.run.serve import serve
 from replay.status.metrics import Seen, metrics_text
 from replay.status.status import BuildStatus, Status
+from replay.status.unread import Unread
 from serving.courier.sink_state import SinkState
 from serving.courier.sink_status import SinkStatus
 from serving.sandbox.question import Allowance
@@ -366,7 +367,10 @@ def test_metrics_have_the_names_and_labels_that_boards_know() -> None:
     )
     rested = replace(live, role="idle", build="b0", lag=0, pause=Pause("then", "ada"))
     status = Status(
-        1, (live, rested, candidate), end=Offsets({"flights": {0: 50, 1: 10}, "other": {0: 9}})
+        1,
+        (live, rested, candidate),
+        end=Offsets({"flights": {0: 50, 1: 10}, "other": {0: 9}}),
+        unread=(Unread("web", "logs.*", "logs.a"), Unread("web", "logs.*", "logs.b")),
     )
     newest, before = (
         structs.replace(frontier("b1", 1), published_at=at)
@@ -412,6 +416,7 @@ def test_metrics_have_the_names_and_labels_that_boards_know() -> None:
     assert 'kappa_paused{pipeline="fli\\"ghts\\n",build="b0",role="idle"} 1\n' in told
     assert 'kappa_paused{pipeline="fli\\"ghts\\n",build="b1",role="live"} 0\n' in told
     assert "kappa_generation 1\n" in told
+    assert 'kappa_topics_unread{pipeline="web",pattern="logs.*"} 2\n' in told
     assert all(
         re.fullmatch(
             r'# (HELP|TYPE) \w+ .+|\w+(\{(\w+="([^"\\\n]|\\.)*",?)+\})? -?[0-9.e+-]+', line
