@@ -1,0 +1,110 @@
+"""`kappa topics join`, as it is typed, over a broker's list of topics."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from test_cli import Ended
+
+from commands.app import run_command
+from kappa.log.cluster import TopicFacts
+from replay.look.here import Here
+
+PIPELINE = r"""
+from kappa import Sink, Table, Topic, count, pipeline
+
+LOGS = Topic(pattern="logs\\..*", event="id string")
+
+@pipeline(reads={"logs": LOGS},
+          writes=[Table("seen", keys=("id",), fold={"n": count()}), Sink("logs.out", of="seen")])
+def web(logs):
+    return {"seen": logs}
+"""
+Type = Callable[..., Ended]
+
+
+class Topics:
+    """A broker's client that lists topics."""
+
+    def __init__(self) -> None:
+        self.partitions = {"logs.a": 2, "logs.out": 1, "other": 1, "_logs.x": 1}
+
+    def topics(self) -> dict[str, TopicFacts]:
+        return {name: TopicFacts(name, "id", count) for name, count in self.partitions.items()}
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Topics:
+    there = Topics()
+    monkeypatch.setattr(Here, "log", lambda _: there)
+    return there
+
+
+@pytest.fixture
+def kappa(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Type:
+    (tmp_path / "kappa.toml").touch()
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "pipelines" / "web.py").write_text(PIPELINE)
+    monkeypatch.chdir(tmp_path)
+
+    def type_in(*arguments: str) -> Ended:
+        code = run_command(list(arguments))
+        said = capsys.readouterr()
+        assert "Traceback" not in said.err
+        return Ended(code, said.out, said.err)
+
+    return type_in
+
+
+def test_topics_join_stay_and_leave_by_the_command_alone(
+    kappa: Type, broker: Topics, tmp_path: Path
+) -> None:
+    before = kappa("topics", "create")
+    assert before.code == 2
+    assert r"hint: kappa topics join 'logs\..*'" in before.err
+
+    joined = kappa("topics", "join", "-o", "json").json()
+    assert [tuple(each.values()) for each in joined] == [("logs\\..*", "logs.a", 2, "joins")]
+    listed = json.loads((tmp_path / "topics" / "joined" / "logs%5C..%2A.json").read_text())
+    assert listed["topics"] == [{"name": "logs.a", "partitions": 2}]
+
+    broker.partitions |= {"logs.b": 3}
+    del broker.partitions["logs.a"]
+    joined = kappa("topics", "join", r"logs\..*", "-o", "json").json()
+    assert [(each["topic"], each["state"]) for each in joined] == [
+        ("logs.a", "stays, and is not on the broker"),
+        ("logs.b", "joins"),
+    ]
+    left = kappa("topics", "join", "--leave", "logs.a", "-o", "json").json()
+    assert [(each["topic"], each["state"]) for each in left] == [
+        ("logs.a", "leaves"),
+        ("logs.b", "stays"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("logs.*",), r"the project declares no topics by the pattern logs.*"),
+        (("--leave", "nope"), r"topic nope is none of the pattern logs\..*"),
+        (("--leave", "logs.a"), r"the pattern logs\..* matches no topic of the broker"),
+    ],
+)
+def test_what_cannot_join_is_refused(
+    kappa: Type, broker: Topics, arguments: tuple[str, ...], sentence: str
+) -> None:
+    ended = kappa("topics", "join", *arguments)
+    assert ended.code == 2
+    assert f"error: {sentence}" in ended.err
+
+
+def test_without_a_pattern_nothing_can_join(kappa: Type, broker: Topics, tmp_path: Path) -> None:
+    text = PIPELINE.replace(r'pattern="logs\\..*"', '"logs"')
+    (tmp_path / "pipelines" / "web.py").write_text(text)
+    ended = kappa("topics", "join")
+    assert (ended.code, "declares no topics by a pattern" in ended.err) == (2, True)
