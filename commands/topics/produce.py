@@ -152,7 +152,7 @@ def _events(
         return
     if declared is None:
         raise UsageError(
-            f"the project declares no topic {topic}, so no event can be written as it has them",
+            f"the project declares no topic {topic} that a pipeline reads, so no event can be made",
             hint="declare it; or send lines that are records: --from lines",
         )
     if form is Given.PARQUET:
