@@ -151,6 +151,7 @@ class EventProtocol(PatientProtocol):
         except Exception as error:
             # Else uvicorn would take the request to be at fault.
             self.logger.exception("a request has failed", exc_info=error)
+            self._topic = None
             self.transport.abort()
             return
         if taken:

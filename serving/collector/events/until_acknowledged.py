@@ -104,18 +104,26 @@ class UntilAcknowledged:
             sent = await self._intake.post(topic, [_at(record, each) for each, record in found])
         finally:
             self._intake.release(size)
-        again, why = [], ""
+        again, why, alone = [], "", []
         became: Counter[str] = Counter()
-        for (each, _), outcome in zip(found, sent.outcomes, strict=True):
+        for pair, outcome in zip(found, sent.outcomes, strict=True):
             if isinstance(outcome, Placed):
                 became["acknowledged"] += 1
             elif isinstance(outcome, Undelivered) and not outcome.is_of_record:
-                again.append(each)
+                again.append(pair[0])
                 why = why or ("" if outcome.is_passing else outcome.why)
+            elif len(found) > 1:
+                alone.append(pair)
             else:
                 became["failed"] += 1
         self._counts.events(topic, way, became)
         tally.update(became)
+        # A broker refuses all records that were sent as one batch for one of them, or for all.
+        half = (len(alone) + 1) // 2
+        for part in filter(None, (alone[:half], alone[half:])):
+            more, reason = await self._sent(topic, part, way, tally)
+            again += more
+            why = why or reason
         return again, why
 
 

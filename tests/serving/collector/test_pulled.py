@@ -136,6 +136,31 @@ def test_a_changed_document_is_sent_and_an_unchanged_one_is_not(
 
 
 @pytest.mark.jvm
+def test_a_broker_that_refuses_a_batch_gets_its_events_in_smaller_ones(
+    log: Log, tmp_path: Path, topic_name: str
+) -> None:
+    # Of a batch, not of an event.
+    config = {"max.message.bytes": "2000"}
+    log.create(Topic(topic_name, event="id string, page string not null", config=config))
+    draw = random.Random(5)
+
+    def large(number: int, size: int) -> str:
+        return json.dumps({"id": str(number), "page": draw.randbytes(size).hex()})
+
+    sizes = dict.fromkeys(range(1, 201), 100) | {50: 2_000}
+    with running(DocumentSource()) as source:
+        source.put("\n".join(large(*each) for each in sizes.items()).encode(), '"1"', "text/plain")
+        project = project_of(tmp_path, topic_name, "poll", source.port)
+        with collecting(project, log.bootstrap_servers) as collector:
+            until(
+                lambda: state(collector)["events"] == {"acknowledged": 199, "failed": 1},
+                "all to be settled",
+            )
+    assert sorted(ids(log, topic_name)) == [each for each in sizes if each != 50]
+    log.delete(topic_name)
+
+
+@pytest.mark.jvm
 def test_a_websocket_is_connected_to_again_and_its_token_is_sent(
     log: Log, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,9 @@ def ids(secured: SecuredBroker, topic: str) -> list[int]:
 
 def project_of(folder: Path, secured: SecuredBroker, topic: str, settings: str) -> Path:
     auth = f"""
+[kafka]
+bootstrap_servers = "{secured.at("sasl")}"
+
 [kafka.auth]
 mechanism = "SCRAM-SHA-512"
 user = "{USER}"
