@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kappa import Avro, Csv, Table, Topic, count, pipeline, sum_
+from kappa import Avro, Csv, Json, Protobuf, Table, Topic, count, max_, pipeline, sum_
 from kappa.testing import Event, law_of_slices, some_events, tables_of
 
 if TYPE_CHECKING:
@@ -33,26 +33,56 @@ HITS = Topic(
 )
 
 ORDERS = Topic("orders", format=Avro("tests/data/order.avsc"), key="id")
+BIDS = Topic("bids", format=Protobuf("tests/data/bid.proto"), partitions=2, key="bidder")
+CLICKS = Topic(
+    "clicks",
+    event="id string not null, at timestamp, n int, tags array<string>",
+    format=Json(framed=True),
+    identity="id",
+)
+CUSTOMERS = Topic(
+    "customers",
+    event="id string not null, name string",
+    kind="compacted",
+    key="id",
+    key_format=Avro("tests/data/key.avsc"),
+)
 GOOD = 'h{} - - [10/Oct/2000:13:55:{:02d} +0200] "GET /{} HTTP/1.1" 200 {}'
 
 
 @pipeline(
-    reads={"sales": SALES, "hits": HITS, "orders": ORDERS},
+    reads={
+        "sales": SALES,
+        "hits": HITS,
+        "orders": ORDERS,
+        "bids": BIDS,
+        "clicks": CLICKS,
+        "customers": CUSTOMERS,
+    },
     writes=[
         Table("shops", keys=("shop",), fold={"n": count(), "amount": sum_("amount")}),
         Table("sold"),
         Table("hits"),
         Table("orders"),
         Table("newest", keys=("id",), fold={"price": sum_("price"), "n": count()}),
+        Table("bidders", keys=("bidder",), fold={"n": count(), "last": max_("at")}),
+        Table("bids"),
+        Table("clicks"),
+        Table("customers", latest=CUSTOMERS),
     ],
 )
-def sold(sales: DataFrame, hits: DataFrame, orders: DataFrame) -> dict[str, DataFrame]:
+def sold(
+    sales: DataFrame, hits: DataFrame, orders: DataFrame, bids: DataFrame, clicks: DataFrame
+) -> dict[str, DataFrame]:
     return {
         "shops": sales,
         "sold": sales.select("id", "shop", "amount", "at", "note"),
         "hits": hits.select("host", "at", "path", "status", "size"),
         "orders": orders.select("id", "at", "price", "lines"),
         "newest": orders,
+        "bidders": bids.select("bidder", "at"),
+        "bids": bids.select("auction", "price", "channel", "at", "first"),
+        "clicks": clicks.select("id", "at", "n", "tags"),
     }
 
 
@@ -91,6 +121,14 @@ def test_events_of_a_test_are_written_in_the_topics_format() -> None:
                 Event(f"x;1;2,5;{at};".encode(), key="1"),
             ],
             "hits": [Event(GOOD.format(1, 2, 3, "-").encode())],
+            "bids": [{"auction": 1, "bidder": 2, "at": at}, Event(b"\x08", key="2")],
+            "customers": [
+                {"id": "ä", "name": "Anna"},
+                {"id": "b", "name": "Ben"},
+                Event(b'{"id": "c"}', key=b"x"),
+                Event(None, key=b"\x02b"),
+            ],
+            "clicks": [{"id": "a", "n": 3}, Event(b'{"id": "b"}')],
         },
     )
 
@@ -99,6 +137,14 @@ def test_events_of_a_test_are_written_in_the_topics_format() -> None:
         (None, Decimal("1.00"), None),
     ]
     assert [(row["path"], row["size"]) for row in found["hits"]] == [("/3", None)]
-    assert [(row["value"], row["reason"]) for row in found["rejects"]] == [
-        (f"x;1;2,5;{at};".encode(), "wrong_type")
+    assert [(row["auction"], row["channel"], row["first"]) for row in found["bids"]] == [
+        (1, None, False)
+    ]
+    assert [(row["id"], row["n"]) for row in found["clicks"]] == [("a", 3)]
+    assert [(row["id"], row["name"]) for row in found["customers"]] == [("ä", "Anna")]
+    assert sorted((row["value"], row["reason"]) for row in found["rejects"]) == [
+        (b"\x08", "malformed_protobuf"),
+        (f"x;1;2,5;{at};".encode(), "wrong_type"),
+        (b'{"id": "b"}', "no_schema_id"),
+        (b'{"id": "c"}', "bad_key"),
     ]
