@@ -20,6 +20,7 @@ import change
 import changes
 import collect
 import day
+import formats
 import freshness
 import queries
 import startup
@@ -64,6 +65,7 @@ _OWN: Mapping[str, tuple[Callable[[Path, int], Report | None], str, int]] = {
     "freshness": (freshness.main, "events", 5_000_000),
     "day": (day.main, "rounds", 20),
     "tables": (tables.main, "rounds", 60),
+    "formats": (formats.main, "rounds", 2),
     "views": (views.main, "events", 5_000_000),
 }
 
