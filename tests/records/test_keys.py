@@ -303,6 +303,7 @@ def test_how_keys_are_written_is_part_of_the_version(project: Path) -> None:
         ("number", "id", "the key is column id, a string, and the schema of keys has bigint"),
         ("record", "n", "the key is column n, a bigint, and the schema of keys has string"),
         ("'avro'", "id", "format is 'avro', which is no format of records"),
+        ("'debezium-json'", "id", "a format of changes reads whole records, and no keys"),
         ("Csv(fields=['other'])", "id", "column id is no field of format csv"),
     ],
 )
@@ -319,3 +320,17 @@ def test_a_format_that_has_not_the_key_is_refused_with_the_users_line(
 def test_a_format_of_keys_without_a_key_is_refused() -> None:
     with pytest.raises(DeclarationError, match="no column is declared that they repeat"):
         Topic("t", event="id string", key_format="json")
+
+
+def test_a_format_of_changes_reads_its_keys_itself() -> None:
+    with pytest.raises(DeclarationError, match="changes of rows and a key_format"):
+        Topic(
+            "t",
+            event="id string not null, change_id string not null",
+            format="debezium-json",
+            key="id",
+            key_format="json",
+            identity="change_id",
+            identity_horizon="1 day",
+            config={"message.timestamp.type": "LogAppendTime"},
+        )

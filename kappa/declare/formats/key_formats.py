@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.formats.named import format_of
+from kappa.declare.formats.named import changes_of, format_of
 from kappa.declare.parts.described import described
 from kappa.formats.format import RecordFormat
 from kappa.values.columns import INTEGERS, Column, Scalar
@@ -40,6 +40,11 @@ def _key_format(given: object, key: Column | None) -> RecordFormat | None:
             hint='name it: key="id"',
         )
     form = format_of(given)
+    if changes_of(form) is not None:
+        raise DeclarationError(
+            "a format of changes reads whole records, and no keys",
+            hint="leave key_format out: such a format reads its records' keys itself",
+        )
     (found,) = columns = key_columns(form, key)
     if str(found.type) != str(key.type):
         raise DeclarationError(
