@@ -147,4 +147,4 @@ def test_the_description_says_who_may_come_in_and_nobody_else_does(
         wanted = described["paths"][path][method.lower()].get("security", described["security"])
 
         assert wanted == ([] if path in OPEN else [{"token": []}])
-        assert (server.ask(method, path).status == 401) == bool(wanted)
+        assert (server.ask(method.upper(), path).status == 401) == bool(wanted)
