@@ -21,6 +21,8 @@ from replay.children.back_off import BackOff
 
 _LOG_BYTES = 10_000_000
 _NAP_SECONDS = 0.02
+# A program ends with such a line (kappa/base/program.py), near the end of its log.
+_ERROR, _END_BYTES = "error: ", 64_000
 
 # Gives a task to a process that waits for one; None if there is none.
 HandOver = Callable[[Task], subprocess.Popen[bytes] | None]
@@ -63,6 +65,7 @@ class ChildProcess:
         self._hand_over = hand_over
         self._process: subprocess.Popen[bytes] | None = None
         self._begun_at = 0.0
+        self._log_begins = 0
         self._killed_at: float | None = None
         self._back_off = BackOff()
 
@@ -85,6 +88,7 @@ class ChildProcess:
         """Starts a module as its program; its output is appended to its log."""
         failpoint("child.before_start")
         log = open_log(self._log)
+        self._log_begins = log.stat().st_size if log.exists() else 0
         taken = self._hand_over and self._hand_over(Task(module, arguments, log=str(log)))
         self._process = taken or self._begun(command_of(module, *arguments), log)
         failpoint("child.after_start")
@@ -123,6 +127,17 @@ class ChildProcess:
         """Reaps it if it has ended, which is a death whatever its exit code."""
         if (code := self.ended()) is not None:
             self.has_died(code)
+
+    def last_error(self) -> str:
+        """Returns the sentence of the last error that it has written since its start, or ""."""
+        try:
+            with self._log.open("rb") as log:
+                log.seek(max(self._log_begins, log.seek(0, os.SEEK_END) - _END_BYTES))
+                lines = log.read().decode(errors="replace").splitlines()
+        except OSError:
+            return ""
+        found = (line.removeprefix(_ERROR) for line in reversed(lines) if line.startswith(_ERROR))
+        return next(found, "")
 
     def has_died(self, code: int) -> None:
         """Takes an exit code as a death: its next start waits, each time longer."""

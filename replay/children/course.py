@@ -29,13 +29,17 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """The end of one process of a job. `stopped` is what it wrote down itself, if it did."""
+    """The end of one process of a job.
+
+    `stopped` is what it wrote down itself, if it did; `error` is the last sentence in its log.
+    """
 
     code: int
     leg: LegKind
     asked_to_end: bool
     stopped: Stopped | None
     ran_seconds: float
+    error: str = ""
 
 
 def after_end(course: Course, end: JobEnd, *, now: float) -> Course:
@@ -53,7 +57,9 @@ def after_end(course: Course, end: JobEnd, *, now: float) -> Course:
             return replace(
                 course,
                 back_off=course.back_off.after_death(ran_seconds=end.ran_seconds, now=now),
-                died_of=signal.Signals(-code).name if code < 0 else f"exit code {code}",
+                died_of=signal.Signals(-code).name
+                if code < 0
+                else f"exit code {code}{f': {end.error}' if end.error else ''}",
             )
 
 

@@ -240,6 +240,7 @@ class Processes:
                 job.child.asked_to_end,
                 stopped if stopped != job.stopped_before else None,
                 job.child.ran_seconds,
+                job.child.last_error(),
             ),
             now=now,
         )

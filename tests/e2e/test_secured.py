@@ -68,17 +68,19 @@ def rules_of(bed: Testbed) -> list[tuple[str, str, str]]:
     ]
 
 
-def ensure_sent(bed: Testbed, broker: SecuredBroker) -> None:
+def ensure_sent(
+    bed: Testbed, broker: SecuredBroker, *, orders: str = "orders", sink: str = "customers"
+) -> None:
     """Waits until what is served is all of the log, and the sink's topic what is served."""
-    bed.wait_until_folded("shop", broker.log.end(["orders"]))
+    bed.wait_until_folded("shop", broker.log.end([orders]))
     bed.wait(
-        lambda: rows_of_topic(broker.log, "customers") == served_records(bed.store, "by_customer"),
+        lambda: rows_of_topic(broker.log, sink) == served_records(bed.store, "by_customer"),
         "the sink",
     )
 
 
-def produce(broker: SecuredBroker, start: int, end: int) -> None:
-    broker.log.produce((order(number) for number in range(start, end)), "orders")
+def produce(broker: SecuredBroker, start: int, end: int, *, orders: str = "orders") -> None:
+    broker.log.produce((order(number) for number in range(start, end)), orders)
 
 
 def found_in(folders: Sequence[Path]) -> list[str]:
@@ -191,3 +193,43 @@ def test_commands_name_the_rule_that_they_miss_and_a_wrong_password(
             assert f"--allow-principal User:{user} --operation {missed} --topic orders" in err
             secured.allow(user, gone)
             bed.must(*command, given=given)
+
+
+def test_a_running_platform_says_which_rule_is_gone_and_goes_on_once_it_is_back(
+    tmp_path: Path, secured: SecuredBroker
+) -> None:
+    user, orders, sink = "on-and-off", "purchases", "buyers"
+    secured.add_user(user, PASSWORD)
+    with secured_shop(tmp_path, secured, user, "") as bed:
+        # Topics of its own: the cluster is other tests', too.
+        bed.declare(
+            "shop", SHOP.replace('"orders", p', f'"{orders}", p').replace("customers", sink)
+        )
+        bed.environment["KAPPA__KAFKA__AUTH__PASSWORD"] = PASSWORD
+        rules = rules_of(bed)
+        secured.allow(user, rules)
+        bed.must("up", "-d")
+        bed.must("topics", "create")
+        produce(secured, 0, 50, orders=orders)
+        bed.must("deploy", "--yes")
+        ensure_sent(bed, secured, orders=orders, sink=sink)
+
+        count = "select count(*) as n from order_log"
+        for number, (command, gone) in enumerate(
+            (
+                (("status", "-o", "json"), ("topic", orders, "Read")),
+                (("sinks", "-o", "json"), ("topic", sink, "Write")),
+            ),
+            start=1,
+        ):
+            assert gone in rules
+            _, name, operation = gone
+            secured.forbid(user, [gone])
+            produce(secured, 50 * number, 50 * (number + 1), orders=orders)
+            sentence = f"does not allow User:{user} the operation {operation} on topic {name}"
+            bed.wait(lambda typed=command, said=sentence: said in bed.must(*typed).out, sentence)  # type: ignore[misc]
+            # What serves answers meanwhile.
+            assert bed.rows(count)[0]["n"] >= 50 * number
+            secured.allow(user, [gone])
+            ensure_sent(bed, secured, orders=orders, sink=sink)
+            assert bed.rows(count)[0]["n"] == 50 * (number + 1)

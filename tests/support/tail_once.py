@@ -1,4 +1,4 @@
-"""A program that reads a topic by the tail's stream, once for each access that its input names."""
+"""A program that reads a topic by the tail's stream, once for each given access."""
 
 from __future__ import annotations
 

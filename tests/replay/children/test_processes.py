@@ -100,6 +100,10 @@ BEFORE = Course(BackOff(2, 7.0), "SIGKILL", caught_up=True)
     ("end", "after"),
     [
         (DIED, Course(BackOff(3, 12.0), "exit code 1", caught_up=True)),
+        (
+            replace(DIED, error="no rule allows it"),
+            Course(BackOff(3, 12.0), "exit code 1: no rule allows it", caught_up=True),
+        ),
         (replace(DIED, code=-9), Course(BackOff(3, 12.0), "SIGKILL", caught_up=True)),
         (replace(DIED, asked_to_end=True), Course(BackOff(), "SIGKILL", caught_up=True)),
         (replace(DIED, code=0, leg=LegKind.CATCH_UP), Course(caught_up=True)),
