@@ -136,6 +136,9 @@ def serving(folder: Path) -> Iterator[tuple[int, str]]:
             assert time.monotonic() < deadline
             time.sleep(0.05)
         yield process.pid, found[0]
+    except BaseException:
+        print((folder / "serve.log").read_text(encoding="utf-8"))
+        raise
     finally:
         process.terminate()
         process.wait(60)
