@@ -1,0 +1,180 @@
+"""A real Kafka Connect with a real Debezium for tests, fetched once per user by Ivy.
+
+`connect_jars.lock` names each jar: `worker` ones are Connect's beside those of the broker, `plugin`
+ones are Debezium's.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import http.client
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from registries import free_port
+
+from kappa.base.process import start_tied
+from kappa.base.scratch import user_cache
+from kappa.broker.properties import java_text, log4j2_properties
+from kappa.java.jars import Jars, spark_home
+from kappa.java.java import find_java
+
+_LOCK = Path(__file__).with_name("connect_jars.lock")
+# Connect finds a plugin in a folder of its own.
+_FOLDERS = {"worker": "worker", "plugin": "plugins/debezium"}
+_READY_SECONDS = 120.0
+_NAME = "source"
+_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
+
+
+def ensure_connect() -> Path | None:
+    """Returns the folder of Connect's and Debezium's jars; None if they cannot be fetched here."""
+    text = _LOCK.read_text(encoding="utf-8")
+    jars = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
+    folder = user_cache("connect")
+    folder.mkdir(parents=True, exist_ok=True)
+    place = folder / hashlib.sha256(text.encode()).hexdigest()[:12]
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if place.is_dir():
+            return place
+        _fetch({module: use for use, _, module in jars}, folder / "ivy")
+        new = folder / "new"
+        shutil.rmtree(new, ignore_errors=True)
+        for use, digest, module in jars:
+            group, artifact, version = module.split(":")
+            name = f"{artifact}-{version}.jar"
+            found = next((folder / "ivy/cache").glob(f"{group}/{artifact}/*/{name}"), None)
+            if found is None or hashlib.sha256(found.read_bytes()).hexdigest() != digest:
+                return None
+            into = new / _FOLDERS[use] / name
+            into.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(found, into)
+        new.rename(place)
+        shutil.rmtree(folder / "ivy")
+    return place
+
+
+def _fetch(modules: Mapping[str, str], ivy: Path) -> None:
+    ivy.mkdir(exist_ok=True)
+    named = (module.split(":") for module in modules)
+    dependencies = "\n".join(
+        f'<dependency org="{group}" name="{artifact}" rev="{version}" transitive="false"'
+        ' conf="default->master"/>'
+        for group, artifact, version in named
+    )
+    (ivy / "ivy.xml").write_text(
+        '<ivy-module version="2.0"><info organisation="kappa" module="connect"/>'
+        '<configurations><conf name="default"/></configurations>'
+        f"<dependencies>{dependencies}</dependencies></ivy-module>",
+        encoding="utf-8",
+    )
+    program = next(spark_home().glob("jars/ivy-*.jar"))
+    command = [find_java().command, f"-Divy.default.ivy.user.dir={ivy / 'user'}", "-jar", program]
+    command += ["-ivy", ivy / "ivy.xml", "-cache", ivy / "cache"]
+    subprocess.run(command, check=False, capture_output=True, timeout=900)
+
+
+@dataclass
+class Connect:
+    """A standalone worker with one connector, which is started and ended again."""
+
+    program: Path
+    folder: Path
+    jars: Jars
+    bootstrap_servers: str
+    connector: Mapping[str, str]
+    process: subprocess.Popen[bytes] | None = None
+    worker: dict[str, str] = field(default_factory=dict)
+
+    def start(self, *, flush_ms: int) -> None:
+        """Starts it, and waits until its task runs. Positions are noted each `flush_ms`."""
+        port = free_port()
+        worker = {
+            "bootstrap.servers": self.bootstrap_servers,
+            "key.converter": _CONVERTER,
+            "value.converter": _CONVERTER,
+            "key.converter.schemas.enable": "false",
+            "value.converter.schemas.enable": "false",
+            "offset.storage.file.filename": str(self.offsets),
+            "offset.flush.interval.ms": str(flush_ms),
+            "plugin.path": str(self.program / "plugins"),
+            "plugin.discovery": "service_load",
+            "listeners": f"http://127.0.0.1:{port}",
+            "topic.creation.enable": "true",
+            **self.worker,
+        }
+        connector = {"name": _NAME, "tasks.max": "1", **self.connector}
+        for name, settings in (("worker", worker), ("connector", connector)):
+            text = "".join(f"{option}={value}\n" for option, value in settings.items())
+            (self.folder / f"{name}.properties").write_bytes(java_text(text))
+        logging = log4j2_properties(self.folder / "connect.log")
+        (self.folder / "log4j2.properties").write_bytes(java_text(logging))
+        path = [*self.jars.broker, *sorted((self.program / "worker").glob("*.jar"))]
+        with (self.folder / "connect.out").open("ab") as output:
+            self.process = start_tied(
+                [
+                    *(find_java().command, "-Xmx256m", "-XX:+UseSerialGC"),
+                    *("-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true"),
+                    f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}",
+                    *("-cp", ":".join(map(str, path))),
+                    "org.apache.kafka.connect.cli.ConnectStandalone",
+                    *(str(self.folder / f"{name}.properties") for name in ("worker", "connector")),
+                ],
+                output=output,
+            )
+        deadline = time.monotonic() + _READY_SECONDS
+        while not self._runs(port):
+            assert self.process.poll() is None, self.log()
+            assert time.monotonic() < deadline, self.log()
+            time.sleep(0.1)
+
+    @property
+    def offsets(self) -> Path:
+        """Returns the file in which it notes its positions."""
+        return self.folder / "offsets.dat"
+
+    def kill(self) -> None:
+        """Kills it where it is."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """Ends it in order: it notes its positions."""
+        self._end(signal.SIGTERM)
+
+    def log(self) -> str:
+        """Returns the end of what it wrote."""
+        files = (self.folder / name for name in ("connect.out", "connect.log"))
+        return "\n".join(
+            file.read_text(encoding="utf-8", errors="replace")[-3000:]
+            for file in files
+            if file.exists()
+        )
+
+    def _end(self, number: int) -> None:
+        if self.process is not None:
+            os.kill(self.process.pid, number)
+            self.process.wait(60)
+            self.process = None
+
+    def _runs(self, port: int) -> bool:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        try:
+            connection.request("GET", f"/connectors/{_NAME}/status")
+            answer = connection.getresponse()
+            found = json.loads(answer.read())
+            return answer.status == 200 and any(
+                task["state"] == "RUNNING" for task in found["tasks"]
+            )
+        except (OSError, ValueError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
