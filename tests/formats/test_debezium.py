@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Mapping
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa import Debezium, Table, Topic, pipeline
-from kappa.base.errors import DeclarationError
+from kappa.base.errors import DeclarationError, UsageError
 from kappa.formats.debezium.facts import identity
 from kappa.formats.debezium.json_parts import texts_of_key
 from kappa.formats.format import RecordFormat
+from kappa.lines.produce import event_records
 from kappa.records.record import RecordReader, Removal, Tombstone
 from kappa.values.reason import Rejected
+from serving.collector.events.declared import DeclaredTopics
 
 FACTS = "change_op string not null, change_id string not null"
 ROW = "id bigint not null, name string not null, amount decimal(10,2), at timestamp, day date"
@@ -462,6 +465,14 @@ def test_a_declaration_that_cannot_be_meant_is_refused(wrong: Any, message: str)
         wrong()
     assert "test_debezium.py" in str(refused.value)
     assert refused.value.hint
+
+
+def test_changes_come_with_their_keys_from_a_database_alone(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="keys are beside them") as refused:
+        event_records(topic())
+    assert "--envelope" in (refused.value.hint or "")
+    with pytest.raises(UsageError, match="events are a database's changes, which is not collected"):
+        DeclaredTopics(tmp_path, ["orders"], say=print, load=lambda _: {"orders": topic()})
 
 
 def test_a_function_has_to_know_which_changes_delete() -> None:
