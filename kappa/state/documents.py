@@ -45,6 +45,9 @@ class Documents(Generic[_Record]):
         may be lost or torn after a power loss, so it is derived.
         """
         assert synced or derived, f"{kind.__name__} would be lost for good"
+        # If threads are the first to convert to a class, and at once, msgspec 0.22 ends the process
+        # by a signal. A decoder learns the class, with all that it contains.
+        msgspec.json.Decoder(kind, dec_hook=value_of_plain)
         self._kind = kind
         self._derived = derived
         self._synced = synced

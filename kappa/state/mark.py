@@ -53,6 +53,9 @@ class Mark(Struct, frozen=True, rename={"start": "from", "end": "to"}):
         return replace(self, table=table)
 
 
+_MARKS = msgspec.json.Decoder(Mark, dec_hook=value_of_plain)
+
+
 def origin_mark(build: str, at: Offsets) -> Mark:
     """Returns the mark of a table at `at` in which no job of its build has folded anything yet."""
     return Mark(build=build, table="", leg=-1, slice=-1, start=at, end=at)
@@ -66,6 +69,6 @@ def parse_mark(text: Any, *, where: str) -> Mark:
             hint="another program has written to the table; kappa replay makes a new build of it",
         )
     try:
-        return msgspec.json.decode(text, type=Mark, dec_hook=value_of_plain)
+        return _MARKS.decode(text)
     except ValueError as error:
         raise Damaged(f"{where} carries a mark that cannot be read: {text[:200]}") from error

@@ -93,6 +93,9 @@ def _with(ranges: tuple[tuple[int, int], ...], start: int, end: int) -> tuple[tu
     )
 
 
+_MARKS = msgspec.json.Decoder(ArchiveMark)
+
+
 def folder(topic: str, fingerprint: str) -> str:
     """Returns the folder of an archive, below the root."""
     return f"{FOLDER}/{topic}/{fingerprint}"
@@ -101,7 +104,7 @@ def folder(topic: str, fingerprint: str) -> str:
 def parse_archive_mark(text: Any, *, where: str) -> ArchiveMark:
     """Reads a mark; `where` names the commit in errors. Raises Damaged if the text is no mark."""
     try:
-        return msgspec.json.decode(text, type=ArchiveMark)
+        return _MARKS.decode(text)
     except (TypeError, ValueError) as error:
         raise Damaged(
             f"{where} carries no mark of an archive: {str(text)[:200]}", hint=HINT

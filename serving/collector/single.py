@@ -130,10 +130,9 @@ class EventProtocol(PatientProtocol):
         """Begins a request; what the other way needs is made only if it goes there."""
         self.url, self.headers, self.expect_100_continue = b"", [], False
 
-    def on_body(self, body: bytes) -> None:
-        """Takes a piece of a body."""
+    def _take_body(self, body: bytes) -> None:
         if self._topic is None:
-            super().on_body(body)
+            super()._take_body(body)
         else:
             self._body += body
 
@@ -179,6 +178,9 @@ class EventProtocol(PatientProtocol):
             and (bool(self._open) or self.cycle is None or self.cycle.response_complete)
             and len(self._open) < _MOST_OPEN
             and not self.flow.write_paused
+            and not self.transport.is_closing()
+            # The server ends after the last of them.
+            and (not self._open or self._open[-1].keep_alive)
             and not self.app_state[CONNECTION].is_too_many
         )
 

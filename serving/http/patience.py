@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
 
+import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -91,6 +92,28 @@ class PatientServer(uvicorn.Server):
         await super().shutdown(sockets)
 
 
+class OfferParser(httptools.HttpRequestParser):
+    """httptools' parser, which also reads requests that offer to go on in another protocol.
+
+    httptools itself takes what follows such a head for the other protocol, so the body would be
+    lost. Clients offer HTTP/2 so: Java's by default, curl with `--http2`.
+    """
+
+    def __init__(self, protocol: PatientProtocol) -> None:
+        super().__init__(protocol)
+        self._protocol = protocol
+        self.set_dangerous_leniencies(lenient_data_after_close=True)
+
+    def feed_data(self, data: bytes) -> None:
+        """Parses what has arrived; a head that makes an offer is read again without it."""
+        try:
+            super().feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            if not self._protocol.is_offer():
+                raise
+            self._protocol.read_without_offer(data[upgrade.args[0] :])
+
+
 class PatientProtocol(HttpToolsProtocol):
     """uvicorn's HTTP/1.1 with limits of a request's head, and of strangers' connections."""
 
@@ -98,9 +121,13 @@ class PatientProtocol(HttpToolsProtocol):
     # In the order in which they came.
     strangers: ClassVar[dict[PatientProtocol, None]]
     _head_due: Any = None
-    # The bytes of a head that is not complete, but for those that came with the end of another.
+    # The bytes of what is no body and not complete, but for those that came with what was before.
     _head_bytes = 0
     _is_in_body = False
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.parser = OfferParser(self)
 
     def connection_made(self, transport: Any) -> None:
         """Starts the timer: a client that connects must send a request."""
@@ -115,24 +142,67 @@ class PatientProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Keeps the timer running until the head is complete."""
-        self._head_bytes += 0 if self._is_in_body else len(data)
+        self._head_bytes += len(data)
         super().data_received(data)
-        if not self._is_in_body and self._head_bytes > self.bounds.head_bytes:
+        if self._head_bytes > self.bounds.head_bytes:
             self._leave(b"431 Request Header Fields Too Large")
         self._look()
+
+    def is_offer(self) -> bool:
+        """Returns True if a request offers another protocol than websockets, which none takes."""
+        return (
+            self.parser.should_upgrade()
+            and self.parser.get_method() != b"CONNECT"
+            and not self._should_upgrade()
+        )
+
+    def read_without_offer(self, rest: bytes) -> None:
+        """Reads the head again as that of a request that makes no offer, and what follows it."""
+        lines = [b"%b %b HTTP/1.1" % (self.parser.get_method(), self.url)]
+        for name, value in self.headers:
+            if name == b"connection":
+                lines += [b"connection: close"] * (b"close" in value.lower())
+            elif name not in (b"upgrade", b"http2-settings"):
+                lines.append(b"%b: %b" % (name, value))
+        self.parser, self._is_in_body = OfferParser(self), False
+        self.parser.feed_data(b"\r\n".join([*lines, b"", b""]))
+        if rest:
+            self.parser.feed_data(rest)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Takes a header; what trails a body is none."""
+        if not self._is_in_body:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Ends the head, and begins to answer."""
         self._head_bytes, self._is_in_body = 0, True
-        self._begin_request()
+        if not self.is_offer():
+            self._begin_request()
 
     def _begin_request(self) -> None:
         super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        """Takes a piece of a body."""
+        self._head_bytes = 0
+        self._take_body(body)
+
+    def _take_body(self, body: bytes) -> None:
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
         """Ends the body."""
-        self._is_in_body = False
-        super().on_message_complete()
+        if not self.is_offer():
+            self._is_in_body = False
+            super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuses what is no HTTP; never in the middle of another request's answer."""
+        if self.cycle is None or self.cycle.response_complete:
+            super().send_400_response(msg)
+        else:
+            self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stops the timer."""
@@ -166,8 +236,12 @@ class PatientProtocol(HttpToolsProtocol):
             and not self.transport.is_closing()
         )
 
+    def _has_late_body(self) -> bool:
+        """Returns True if a request is answered already, and its body has not ended."""
+        return self._is_in_body and self.cycle is not None and self.cycle.response_complete
+
     def _look(self) -> None:
-        if not self._waits():
+        if not self._waits() and not self._has_late_body():
             self._stop()
         elif self._head_due is None:
             self._head_due = self.loop.call_later(self.bounds.head_seconds, self._leave_late)
@@ -179,7 +253,7 @@ class PatientProtocol(HttpToolsProtocol):
 
     def _leave_late(self) -> None:
         self._head_due = None
-        if self._waits():
+        if self._waits() or self._has_late_body():
             self._leave(b"408 Request Timeout")
 
     def _leave(self, status: bytes) -> None:

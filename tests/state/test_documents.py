@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from dataclasses import dataclass
 
 import pytest
+from house import HOUSE
 from power import Disk
 
 from kappa.base.disk import sync_files
@@ -152,3 +156,35 @@ def test_a_derived_document_that_cannot_be_read_is_moved_aside_and_told(store, c
         assert "it was moved to" in capsys.readouterr().err
     assert store.names("run") == ()
     assert len(store.names("damaged")) == 3
+
+
+IN_THREADS = """
+import dataclasses, sys, threading
+from concurrent.futures import ThreadPoolExecutor
+from kappa.state.documents import Documents
+
+def nested(depth):
+    field = ("inner", nested(depth - 1)) if depth else ("number", int)
+    return dataclasses.make_dataclass(f"Kind{depth}", [field], frozen=True)
+
+sys.setswitchinterval(1e-6)
+plain = {"number": 7}
+for _ in range(8):
+    plain = {"inner": plain}
+with ThreadPoolExecutor(4) as pool:
+    for _ in range(300):
+        documents, together = Documents(nested(8)), threading.Barrier(4)
+        def parse(_):
+            together.wait()
+            return documents.parse(plain, "a kind")
+        assert len({*pool.map(parse, range(4))}) == 1
+"""
+
+
+def test_threads_may_be_the_first_to_read_a_kind(store):
+    ended = subprocess.run(
+        [sys.executable, "-P", "-c", IN_THREADS],
+        env={**os.environ, "PYTHONPATH": str(HOUSE)},
+        check=False,
+    )
+    assert ended.returncode == 0

@@ -118,8 +118,12 @@ def _read(source: Source, pattern: str) -> tuple[JoinedTopic, ...]:
             f"{source}: no topic has joined the pattern {pattern}: {error.message}", hint=hint
         ) from None
     except msgspec.ValidationError as error:
+        if _joining:
+            return ()
         raise DeclarationError(f"{source}: {path} lists no topics: {error}", hint=hint) from None
     odd = [each.name for each in found.topics if not re.fullmatch(pattern, each.name)]
+    if (found.pattern != pattern or odd) and _joining:
+        return ()
     if found.pattern != pattern or odd:
         what = f"topic {odd[0]}" if odd else f"topics of the pattern {found.pattern}"
         raise DeclarationError(

@@ -29,7 +29,6 @@ _OF_RECORD = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
         KafkaError.INVALID_RECORD,
-        KafkaError.INVALID_TIMESTAMP,
         KafkaError.RECORD_LIST_TOO_LARGE,
         KafkaError._INVALID_ARG,
     }

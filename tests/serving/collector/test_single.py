@@ -125,3 +125,20 @@ def test_an_answer_is_the_same_at_once_and_in_pieces(
             found.append(shown(connected.answer()))
 
     assert found[0] == found[1]
+
+
+def test_an_event_that_offers_http_2_is_taken_whole(
+    collector: Collector, single: str, log: Log
+) -> None:
+    sent = request(
+        single,
+        '{"id": "offer-x", "page": "/"}',
+        "Connection: Upgrade, HTTP2-Settings",
+        "Upgrade: h2c",
+        "HTTP2-Settings: AAMAAABkAAQ",
+    )
+    with Connected(collector) as connected:
+        connected.send(sent * 3)
+        assert [status for status, _ in connected.answers(3)] == [200] * 3
+
+    assert ids(values(log, single), "offer") == ['"offer-x"'] * 3
