@@ -104,7 +104,7 @@ class OfferParser(httptools.HttpRequestParser):
         self._protocol = protocol
         self.set_dangerous_leniencies(lenient_data_after_close=True)
 
-    def feed_data(self, data: bytes) -> None:
+    def feed_data(self, data: Any) -> None:
         """Parses what has arrived; a head that makes an offer is read again without it."""
         try:
             super().feed_data(data)

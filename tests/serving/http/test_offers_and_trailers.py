@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from http.client import HTTPResponse
 from typing import Any
 
@@ -92,10 +92,10 @@ def test_what_trails_a_body_is_no_header(store: Store) -> None:
 
 
 def test_what_trails_a_body_has_a_bound(server: Server) -> None:
-    with closing(connected(server)) as client, pytest.raises(ConnectionError):
+    with closing(connected(server)) as client:
         client.sendall(CHUNKED)
-        for _ in range(Bounds().head_bytes):
-            client.sendall(b"a: b\r\n" * 1_000)
+        with pytest.raises(ConnectionError):
+            client.sendall(b"a: b\r\n" * (1 << 22))
 
 
 def test_a_body_in_many_small_pieces_has_no_bound_of_a_head(server: Server) -> None:
@@ -110,8 +110,6 @@ def test_a_body_that_stays_away_behind_its_answer_ends_the_connection(server: Se
     with closing(connected(server)) as client:
         client.sendall(b"POST /api/v1/query HTTP/1.1\r\nHost: elsewhere\r\n" + length(SQL))
         assert answer(client)[0] == 403
-        with pytest.raises(ConnectionError):
-            client.sendall(SQL[:1])
-            while client.recv(1):
-                pass
-            raise ConnectionResetError
+        client.sendall(SQL[:1])
+        with suppress(ConnectionError):
+            assert client.recv(1) == b""
