@@ -1,4 +1,4 @@
-"""Requests that are unusual and allowed, byte for byte: offers, trailers, bodies that stay away."""
+"""Requests that are allowed and unusual: offers, trailers, bodies that stay away."""
 
 from __future__ import annotations
 
