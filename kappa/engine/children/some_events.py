@@ -255,7 +255,7 @@ def _some_event(
         for column in present
     }
     if (form := changes_of(topic.format)) is not None:
-        values |= {name: draw.choice("crudd") for name in form.tells_operation & values.keys()}
+        value |= {name: draw.choice("crudd") for name in form.tells_operation & value.keys()}
     key = None if topic.key is None else _sent_key(topic, values[topic.key])
     partition = partition if key is None else _partition(key, topic)
     return Event(

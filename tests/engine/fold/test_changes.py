@@ -152,6 +152,9 @@ def test_a_compacted_topic_deletes_by_changes_and_by_tombstones(spark: SparkSess
 
 
 def test_random_events_of_changes_obey_the_law(spark: SparkSession) -> None:
-    from kappa.testing import law_of_slices, some_events
+    from kappa.testing import law_of_slices, some_events, tables_of
 
-    law_of_slices(shop, some_events(shop, 40, seed=3), cuts=2)
+    events = some_events(shop, 40, seed=3)
+
+    assert {"c", "d"} <= {row["change_op"] for row in tables_of(shop, events)["changes"]}
+    law_of_slices(shop, events, cuts=2)
