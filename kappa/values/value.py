@@ -153,7 +153,10 @@ def _decimal_check(kind: Decimal) -> Check:
     def check(found: Any, name: str) -> Number:
         if type(found) is not int and type(found) is not Number:
             raise _wrong(name, "a number", found)
-        sign, digits, exponent = Number(found).as_tuple()
+        number = Number(found)
+        if not number.is_finite():
+            raise Rejected(Reason.OUT_OF_RANGE, f"{name} is {shown(found)}, which is no number")
+        sign, digits, exponent = number.as_tuple()
         # By value, not by spelling: 1.10 fits one digit behind the point less than 1.11 does.
         whole = int("".join(map(str, digits)))
         while whole and whole % 10 == 0:

@@ -190,6 +190,22 @@ def test_what_is_no_change_is_a_reject(value: bytes, key: bytes | None, reason: 
     assert read(value, key) == reason
 
 
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
+def test_a_double_that_is_no_number_is_no_decimal(number: str) -> None:
+    of = Topic(
+        "shop.app.orders",
+        event="id bigint not null, ratio decimal(10,2), change_id string not null",
+        format="debezium-avro",
+        key="id",
+        identity="change_id",
+    )
+    value = change("c", {**ANN, "ratio": float(number)})
+
+    with pytest.raises(Rejected) as rejected:
+        RecordReader(of).read(sent(2, {"id": 1}), value)
+    assert rejected.value.reason == "out_of_range"
+
+
 @given(st.data())
 def test_any_damage_is_a_reject_with_a_reason_or_a_row(data: st.DataObject) -> None:
     value = bytearray(change(data.draw(st.sampled_from("cdt")), ANN))
