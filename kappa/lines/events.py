@@ -16,11 +16,12 @@ from typing import Any
 import msgspec
 
 from kappa.base.errors import DeclarationError, UsageError
-from kappa.declare.formats.named import is_framed, pin_of
+from kappa.declare.formats.named import changes_of, is_framed, pin_of
 from kappa.declare.topic import Topic
 from kappa.formats.json_events import Json
 from kappa.formats.schema_source import framed
 from kappa.formats.text_events import Text
+from kappa.lines.envelope import EXAMPLE
 from kappa.log.producer import ProducedRecord
 from kappa.records.record import RecordReader
 from kappa.values.columns import Array, Column, Decimal, Scalar, Struct, Type
@@ -46,6 +47,11 @@ class EventWriter:
             raise UsageError(
                 f"events of topic {topic.name} are lines of text, which nothing is made into",
                 hint="give the lines themselves, with --from lines",
+            )
+        if changes_of(form) is not None:
+            raise UsageError(
+                f"topic {topic.name} has a database's changes, whose keys are beside them",
+                hint=f"give each its key with --envelope: {EXAMPLE}",
             )
         if is_framed(form) and pin_of(form) is None:
             raise UsageError(

@@ -18,6 +18,7 @@ from kappa.base.errors import DeclarationError, UsageError
 from kappa.formats.debezium.facts import identity
 from kappa.formats.debezium.json_parts import texts_of_key
 from kappa.formats.format import RecordFormat
+from kappa.lines.events import EventWriter
 from kappa.lines.produce import event_records
 from kappa.records.record import RecordReader, Removal, Tombstone
 from kappa.values.reason import Rejected
@@ -470,6 +471,9 @@ def test_a_declaration_that_cannot_be_meant_is_refused(wrong: Any, message: str)
 def test_changes_come_with_their_keys_from_a_database_alone(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="keys are beside them") as refused:
         event_records(topic())
+    assert "--envelope" in (refused.value.hint or "")
+    with pytest.raises(UsageError, match="keys are beside them") as refused:
+        EventWriter(topic())
     assert "--envelope" in (refused.value.hint or "")
     with pytest.raises(UsageError, match="events are a database's changes, which is not collected"):
         DeclaredTopics(tmp_path, ["orders"], say=print, load=lambda _: {"orders": topic()})
