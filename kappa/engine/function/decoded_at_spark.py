@@ -202,9 +202,8 @@ class DecodedAtSpark(Decoded):
         """Reads the truncations, by Arrow: they are few."""
         if not any(seen.truncations for seen in self._seen.get(topic.name, {}).values()):
             return None
-        return newest_truncation(
-            self._files[topic.name].places(pc.field("_fate") == int(Fate.TRUNCATION))
-        )
+        found = self._files[topic.name].places(pc.field("_fate") == int(Fate.TRUNCATION))
+        return newest_truncation(without_places(found, topic.name, self._duplicates))
 
     def rejects(self, table: TableBirth) -> Rows:
         """Returns a frame of the topics that have rejects; None if no row exists at all."""
