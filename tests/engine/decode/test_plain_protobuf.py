@@ -154,6 +154,8 @@ def topics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Topic]:
             "framed": f"Topic('t', event={COLUMNS!r}, {form})",
             "keyed": f"Topic('t', event={COLUMNS!r}, {form}, key='n')",
             "bare": f"Topic('t', event={COLUMNS!r}, format=Protobuf('e.proto', message='shop.E'))",
+            "strict": "Topic('t', event='id string not null, state string not null', "
+            "format=Protobuf('e.proto', message='shop.E'))",
             "old": "Topic('t', format=Protobuf('old.proto'))",
             "nested": "Topic('t', event='id string not null, inner struct<city:string not null>', "
             "format=Protobuf('e.proto', message='shop.E'))",
@@ -264,6 +266,7 @@ def test_whole_batches_give_the_rows_of_the_reader_of_records(
     check(topics["framed"], records)
     check(topics["keyed"], records, frozenset({"n", "id", "f", "state"}))
     check(topics["bare"], [(key, value and value[7:]) for key, value in records])
+    check(topics["strict"], [(key, value and value[7:]) for key, value in records])
     check(topics["old"], [(key, value and value[7:]) for key, value in records])
 
 
@@ -286,6 +289,8 @@ def test_plain_records_are_all_read_together(topics: dict[str, Topic]) -> None:
     assert check(topics["keyed"], [(b"7", records[0][1])]) == [False]
     assert check(topics["bare"], [(None, value + b"\xa2\x1f\x01b"), (None, b"")]) == [True, True]
     assert check(topics["old"], [(None, b"\x0a\x01a\x10\x05\x18\x03")]) == [True]
+    # A declaration may want what the schema does not.
+    assert check(topics["strict"], [(None, value), (None, written({"id": "a"}))]) == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,8 @@ class PlainProtobuf:
             # An enum's texts are its schema's.
             if self._parts[place].kind != _ENUM:
                 keep_fitting(column, records.data, values[place], lengths[place], sure)
+            elif not column.nullable:
+                sure &= lengths[place] >= 0
         kept = np.flatnonzero(sure)
         made = {
             column.name: _texts(self._parts[place], values[place, kept], lengths[place, kept])
