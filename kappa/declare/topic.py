@@ -183,6 +183,7 @@ class Topic:
             check_changes(
                 *(source, name, changes, kind, identities, lateness_ms),
                 archive=kept,
+                key=key,
                 keyed=keyed is not None,
             )
         set_field = object.__setattr__
@@ -239,6 +240,11 @@ class Topic:
         if self.key_format is None:
             return ()
         return (*self.key_format.lines(),) or ("format json",)
+
+    @property
+    def has_changes(self) -> bool:
+        """Returns True if its records are changes of a database."""
+        return changes_of(self.format) is not None
 
     @property
     def needs_brokers_time(self) -> bool:

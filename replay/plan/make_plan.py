@@ -232,7 +232,9 @@ def _replayed(
         rollout=rollout,
         declared=declared,
         topics=tuple(
-            TopicBirth(of, log.ids[of], topic.kind, log.partitions[of], topic.of_pattern)
+            TopicBirth(
+                of, log.ids[of], topic.kind, log.partitions[of], topic.of_pattern, topic.has_changes
+            )
             for topic in topics
             if (of := topic.name) in there
         ),

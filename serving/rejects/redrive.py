@@ -234,6 +234,13 @@ def _check_topic(line: Line, birth: Birth, facts: TopicFacts | None) -> None:
             hint="if it should still be the key's value: "
             f"kappa produce {topic.name} FILE --envelope",
         )
+    if topic.changes:
+        raise UsageError(
+            f"line {line.number} names {line.names}, and topic {topic.name} has a database's "
+            "changes: a mended old one would be its row's newest; nothing was sent",
+            hint="write the row anew at its source (update ... set id = id), so that its change "
+            "comes again",
+        )
     if facts is None or facts.id != topic.id:
         raise Conflict(
             f"topic {topic.name} {'is gone' if facts is None else 'was made anew'} "

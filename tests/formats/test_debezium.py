@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from kappa import Debezium, Table, Topic, pipeline
 from kappa.base.errors import DeclarationError, UsageError
+from kappa.engine.decode.originals import originals_in
+from kappa.engine.decode.raw import raw_table
 from kappa.formats.debezium.facts import identity
 from kappa.formats.debezium.json_parts import texts_of_key
 from kappa.formats.format import RecordFormat
@@ -449,6 +451,9 @@ def test_the_format_is_part_of_the_version() -> None:
         (lambda: Debezium(facts={"a": "after.b"}), "'after.b', which no change has"),
         (lambda: Debezium(facts={1: "op"}), "which no change has"),
         (lambda: topic(f"id bigint, {FACTS}", identity=()), "no identity, and Debezium repeats"),
+        (lambda: topic(identity=("id", "change_id")), "the identity id, change_id: a change is"),
+        (lambda: topic(identity="id"), "a truncation has no row"),
+        (lambda: topic(key="change_id"), "the key change_id, which is a fact of the change"),
         (lambda: topic(form="debezium-avro", kind="compacted", identity=()), "is compacted"),
         (lambda: topic(lateness="1 hour", event_time="at"), "a lateness"),
         (lambda: topic(archive=True, identity=(), form=Debezium(exactly_once=True)), "no archive"),
@@ -477,6 +482,14 @@ def test_changes_come_with_their_keys_from_a_database_alone(tmp_path: Path) -> N
     assert "--envelope" in (refused.value.hint or "")
     with pytest.raises(UsageError, match="events are a database's changes, which is not collected"):
         DeclaredTopics(tmp_path, ["orders"], say=print, load=lambda _: {"orders": topic()})
+
+
+def test_a_change_that_names_a_reject_is_a_change_like_any_other() -> None:
+    raw = raw_table([("t", 0, 5, 0, KEY, b"{}", (("kappa-redrive", b"t:0:1@1"),))])
+    (batch,) = raw.to_batches()
+
+    assert originals_in(batch, Topic("t", event="id bigint")) != {}
+    assert originals_in(batch, topic()) == {}
 
 
 def test_a_function_has_to_know_which_changes_delete() -> None:

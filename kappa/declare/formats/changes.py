@@ -8,6 +8,7 @@ from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
 from kappa.declare.parts.topic_kind import TopicKind
 from kappa.formats.debezium.changes import Debezium
+from kappa.formats.debezium.facts import IDENTITY, KEY
 
 
 def check_changes(
@@ -19,6 +20,7 @@ def check_changes(
     lateness_ms: int | None,
     *,
     archive: str,
+    key: str | None,
     keyed: bool,
 ) -> None:
     """Raises DeclarationError if changes of rows cannot be read so."""
@@ -44,6 +46,19 @@ def check_changes(
             f"{source}: topic {topic} is compacted and has changes in {form.encoding}, whose keys "
             "cannot be compared yet while candidates are verified",
             hint="keep them in a retained topic, or send them in JSON",
+        )
+    facts = dict(form.facts)
+    if facts.get(key or "", KEY) != KEY:
+        raise DeclarationError(
+            f"{source}: topic {topic} has the key {key}, which is a fact of the change, and no "
+            "column of the row",
+            hint="name the row's key column; one of several columns is change_key",
+        )
+    if identity and (len(identity) > 1 or facts.get(identity[0]) != IDENTITY):
+        raise DeclarationError(
+            f"{source}: topic {topic} has changes of rows and the identity {', '.join(identity)}: "
+            "a change is known by its own identity alone, for a truncation has no row",
+            hint='add a column change_id string not null to event, and say identity="change_id"',
         )
     if kind == TopicKind.RETAINED and not identity and not form.exactly_once:
         raise DeclarationError(

@@ -26,6 +26,7 @@ def originals_in(batch: pa.RecordBatch, topic: Topic) -> dict[int, Original | Re
     names = pc.struct_field(headers.flatten(), "key")
     if (
         topic.kind is TopicKind.COMPACTED
+        or topic.has_changes
         or not len(names)
         or not pc.any(pc.equal(names, HEADER)).as_py()
     ):

@@ -95,6 +95,7 @@ def serve(
     pipeline: str = "web",
     table: TableBirth = REJECTS_BIRTH,
     kind: str = "retained",
+    changes: bool = False,
     beside: tuple[TableBirth, ...] = (),
 ) -> Birth:
     """Makes a build serve that has these rows in its rejects table."""
@@ -112,7 +113,7 @@ def serve(
         1,
         {},
         "",
-        (TopicBirth("visits", "id", kind, 2),),
+        (TopicBirth("visits", "id", kind, 2, changes=changes),),
         (table, *beside),
         {},
         {},
@@ -418,6 +419,14 @@ def test_nothing_is_sent_where_it_would_not_be_folded_once(
 
     with pytest.raises(error, match=message):
         planned(store, line(3), facts=facts)
+
+
+def test_a_databases_changes_are_not_redriven(store: Store) -> None:
+    serve(store, [reject(3)], changes=True)
+
+    with pytest.raises(UsageError, match="a mended old one would be its row's newest") as refused:
+        planned(store, line(3))
+    assert "at its source" in (refused.value.hint or "")
 
 
 def test_a_pipeline_that_does_not_serve_has_no_rejects_to_ask_for(store: Store) -> None:
