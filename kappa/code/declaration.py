@@ -45,6 +45,11 @@ def has_identity(lines: str) -> bool:
     return any(line.startswith(_IDENTITY) for line in lines.splitlines())
 
 
+def has_key_format(lines: str) -> bool:
+    """Returns True if a topic's lines declare a format of its keys."""
+    return any(line.startswith("key format ") for line in lines.splitlines())
+
+
 def without_checks(lines: str, checks: Sequence[str]) -> str:
     """Returns a table's lines without those of its checks, which decide no row."""
     return lines.removesuffix("\n".join(_checks(checks))).rstrip("\n")

@@ -20,8 +20,9 @@ from kappa.journal.verification import Difference
 from kappa.state.build import Birth
 from kappa.state.table import TableBirth
 from replay.prove.row_hash import hash_of_all, hash_sql, left_out_of, table_hash
-from replay.verify.diff import Unsettled, settled
+from replay.verify.diff import TextsOf, Unsettled, settled
 from replay.verify.rows import Relations, RowSample, compare_appended, compare_keyed
+from replay.verify.unsettled import plain_texts
 from replay.verify.verification_progress import table_step
 from serving.query.pair import AFTER, BEFORE
 from serving.reader.reader import Reader
@@ -50,6 +51,7 @@ def compare_tables(
     birth: Birth,
     *,
     unsettled: Unsettled,
+    texts_of: TextsOf = lambda _table: plain_texts,
     samples: int,
     on_progress: Callable[[str], None] = lambda _text: None,
 ) -> tuple[Compared, ...]:
@@ -60,7 +62,7 @@ def compare_tables(
     found = []
     for number, table in enumerate(birth.tables, 1):
         on_progress(table_step("comparing", table.name, number, len(birth.tables)))
-        found.append(_compared(reader, birth, table, unsettled, samples))
+        found.append(_compared(reader, birth, table, unsettled, texts_of, samples))
     return tuple(found)
 
 
@@ -72,7 +74,12 @@ def hash_before(tables: Iterable[Compared]) -> str:
 
 
 def _compared(
-    reader: Reader, birth: Birth, table: TableBirth, unsettled: Unsettled, samples: int
+    reader: Reader,
+    birth: Birth,
+    table: TableBirth,
+    unsettled: Unsettled,
+    texts_of: TextsOf,
+    samples: int,
 ) -> Compared:
     found, common, left_out = (
         Difference(table.name, None, None),
@@ -80,7 +87,7 @@ def _compared(
         left_out_of(table),
     )
     if table.keys:
-        sources, aside = settled(reader, table, unsettled)
+        sources, aside = settled(reader, table, unsettled, texts_of)
         difference, shown = compare_keyed(
             reader,
             found,

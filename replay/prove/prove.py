@@ -32,7 +32,7 @@ from replay.rollout.numbered import serving_pipeline
 from replay.rollout.state import State
 from replay.verify.diff import tallied
 from replay.verify.diff_listing import differing
-from replay.verify.unsettled import unsettled_keys
+from replay.verify.unsettled import texts_for, unsettled_keys
 from serving.pin.catalog import pin_build
 from serving.pin.snapshot import PinnedSnapshot
 from serving.query.pair import connect_pair
@@ -154,6 +154,7 @@ def _compared(
     on_progress: Callable[[str], None],
 ) -> tuple[tuple[Compared, ...], tuple[OutcomeCount, ...]]:
     birth, frontier = pinned.snapshot.births[again.build], pinned.snapshot.frontiers[again.build]
+    texts_of = texts_for(store, birth)
     with connect_pair(
         store,
         (birth, frontier),
@@ -164,7 +165,8 @@ def _compared(
         tables = compare_tables(
             reader,
             birth,
-            unsettled=lambda table: unsettled_keys(log, birth, table, frontier.offsets),
+            unsettled=lambda table: unsettled_keys(log, birth, table, frontier.offsets, texts_of),
+            texts_of=texts_of,
             samples=_SAMPLES,
             on_progress=on_progress,
         )

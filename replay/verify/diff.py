@@ -22,11 +22,12 @@ from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
 from kappa.state.table import TableBirth
 from replay.verify.rows import Relations, RowSample, compare_appended, compare_keyed, count_rows
+from replay.verify.unsettled import KeyTexts, plain_texts
 from replay.verify.verification_progress import table_step
 from serving.query.pair import AFTER, BEFORE, put_keys
 from serving.reader.reader import Reader
 
-_UNSETTLED = "unsettled"
+_UNSETTLED, _REJECTED = "unsettled", "rejected_twice"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,8 @@ class Comparison:
 
 # The keys of a table to set aside; None if all of them are settled.
 Unsettled = Callable[[TableBirth], Iterable[str] | None]
+# The reader of the keys of a table's topic.
+TextsOf = Callable[[TableBirth], KeyTexts]
 
 
 def compare(
@@ -58,6 +61,7 @@ def compare(
     *,
     comparable: frozenset[str],
     unsettled: Unsettled,
+    texts_of: TextsOf = lambda _table: plain_texts,
     samples: int = 0,
     only: Collection[str] | None = None,
     on_progress: Callable[[str], None] = lambda _text: None,
@@ -82,7 +86,7 @@ def compare(
     for number, name in enumerate(wanted, start=1):
         on_progress(table_step("comparing", name, number, len(wanted)))
         found[name] = _compared(
-            reader, name, old.get(name), new.get(name), comparable, unsettled, samples
+            reader, name, old.get(name), new.get(name), comparable, unsettled, texts_of, samples
         )
     apart = sorted({*before.birth.topic_ids, *after.birth.topic_ids} - comparable)
     return Comparison(
@@ -100,6 +104,7 @@ def _compared(
     new: TableBirth | None,
     comparable: frozenset[str],
     unsettled: Unsettled,
+    texts_of: TextsOf,
     samples: int,
 ) -> tuple[Difference, tuple[RowSample, ...]]:
     if old is None or new is None:
@@ -133,7 +138,7 @@ def _compared(
         return compare_appended(
             reader, found, common, samples, sources=(_table(BEFORE, name), _table(AFTER, name))
         )
-    sources, aside = settled(reader, new, unsettled)
+    sources, aside = settled(reader, new, unsettled, texts_of)
     # If a column is folded otherwise than before, nothing says how far apart its values may be.
     likeness = {
         column: new.exactness(column)
@@ -151,7 +156,9 @@ def _compared(
     )
 
 
-def settled(reader: Reader, table: TableBirth, unsettled: Unsettled) -> tuple[Relations, int]:
+def settled(
+    reader: Reader, table: TableBirth, unsettled: Unsettled, texts_of: TextsOf
+) -> tuple[Relations, int]:
     """Returns a table's rows before and after, but for unsettled keys, and how many those are."""
     whole = (_table(BEFORE, table.name), _table(AFTER, table.name))
     keys = unsettled(table)
@@ -160,7 +167,7 @@ def settled(reader: Reader, table: TableBirth, unsettled: Unsettled) -> tuple[Re
     (key,) = table.keys
     own = f"cast(t.{quoted(key)} as varchar)"
     put_keys(reader, _UNSETTLED, keys)
-    if not _put_rejected(reader, table, own, whole):
+    if not _put_rejected(reader, table, own, whole, texts_of(table)):
         return whole, 0
     written = f"{_UNSETTLED} u on {own} = u.key"
     aside = " union ".join(
@@ -170,7 +177,9 @@ def settled(reader: Reader, table: TableBirth, unsettled: Unsettled) -> tuple[Re
     return (before, after), count_rows(reader, f"({aside})")
 
 
-def _put_rejected(reader: Reader, table: TableBirth, own: str, whole: Relations) -> int:
+def _put_rejected(
+    reader: Reader, table: TableBirth, own: str, whole: Relations, texts: KeyTexts
+) -> int:
     """Adds keys of which one side alone has a row, and whose record both sides rejected.
 
     A reject changes no row, and yet compaction takes what was before it: a build that reads the
@@ -181,10 +190,15 @@ def _put_rejected(reader: Reader, table: TableBirth, own: str, whole: Relations)
         f"{_table(BEFORE, REJECTS)} semi join {_table(AFTER, REJECTS)} using (topic, "
         'partition, "offset")'
     )
-    rejected = (
-        f"select distinct try(decode(key)) as key from {both} where topic = "
-        f"{text(table.latest or '')}"
-    )
+    theirs = f"{both} where topic = {text(table.latest or '')} and key is not null"
+    plain = texts is plain_texts
+    # Plain keys stay in DuckDB, which spills; only objects have more texts than their own.
+    read = f"{theirs} and starts_with(try(decode(key)), '{{')" if plain else theirs
+    found = reader.rows(f"select distinct key from {read}").rows
+    put_keys(reader, _REJECTED, texts(key for (key,) in found))
+    rejected = f"from {_REJECTED}"
+    if plain:
+        rejected += f" union select try(decode(key)) from {theirs}"
     before, after = (f"exists (from {side} t where {own} = r.key)" for side in whole)
     apart = (
         f"select key from ({rejected}) r where {before} <> {after} and key not in (select key "

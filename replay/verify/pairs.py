@@ -23,7 +23,7 @@ from kappa.state.store import Store
 from replay.rollout.numbered import build_named, rollout_named
 from replay.rollout.state import State
 from replay.verify.diff import Comparison, Side, compare
-from replay.verify.unsettled import KeyLog, unsettled_keys
+from replay.verify.unsettled import KeyLog, texts_for, unsettled_keys
 from serving.pin.catalog import pin_pair
 from serving.pin.look import newest_frontier
 from serving.pin.snapshot import PinnedSnapshot
@@ -242,6 +242,7 @@ def compare_pair(
     before, after = (
         Side(births[frontier.build], frontier) for frontier in (pair.before, pair.after)
     )
+    texts_of = texts_for(store, after.birth)
     with connect_pair(
         store, (before.birth, before.frontier), (after.birth, after.frontier), limits=limits
     ) as reader:
@@ -250,7 +251,8 @@ def compare_pair(
             before,
             after,
             comparable=pair.comparable,
-            unsettled=lambda table: unsettled_keys(log, after.birth, table, pair.offsets),
+            unsettled=lambda table: unsettled_keys(log, after.birth, table, pair.offsets, texts_of),
+            texts_of=texts_of,
             samples=samples,
             only=only,
             on_progress=on_progress,

@@ -9,15 +9,21 @@ missed: Kafka keeps each for `delete.retention.ms`, a day by default.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from kappa.base.errors import Conflict, Unreachable
+from kappa.code.artifact import load_snapshot
+from kappa.code.declaration import has_key_format
 from kappa.declare.parts.topic_kind import TopicKind
+from kappa.declare.topic import Topic
 from kappa.formats.debezium.json_parts import texts_of_key
+from kappa.records.keys import KeyReader
 from kappa.state.build import Birth
 from kappa.state.offsets import Offsets
+from kappa.state.store import Store
 from kappa.state.table import TableBirth
+from kappa.values.reason import Rejected
 
 if TYPE_CHECKING:
     from kappa.log.cluster import TopicFacts
@@ -33,8 +39,59 @@ class KeyLog(Protocol):
         """Yields the keys of the committed records from `start` to the end."""
 
 
+# Gives the texts that keys have in a table's column; those of no row are left out.
+KeyTexts = Callable[[Iterable[bytes]], Iterator[str]]
+
+
+def plain_texts(keys: Iterable[bytes]) -> Iterator[str]:
+    """Yields the texts of keys without a format: themselves, and what a change's object says."""
+    for key in keys:
+        try:
+            yield key.decode()
+        except UnicodeDecodeError:
+            # Its record is a reject, so no row has it.
+            continue
+        # Of a change it is an object. If it is a plain event's, a row too many is set aside.
+        if key.startswith(b"{"):
+            yield from texts_of_key(key)
+
+
+def texts_in(topic: Topic) -> KeyTexts:
+    """Returns what reads the keys of a topic by their declared format."""
+    value_of = KeyReader(topic).value
+
+    def texts(keys: Iterable[bytes]) -> Iterator[str]:
+        for key in keys:
+            try:
+                yield str(value_of(key))
+            except Rejected:
+                # Its record is a reject, so no row has it.
+                continue
+
+    return texts
+
+
+def texts_for(store: Store, birth: Birth) -> Callable[[TableBirth], KeyTexts]:
+    """Returns what gives the reader of the keys of a table's compacted topic.
+
+    A format of keys is in the build's own code alone, which is loaded if there is one.
+    """
+
+    def texts_of(table: TableBirth) -> KeyTexts:
+        if not has_key_format(birth.declarations.get(f"topic {table.latest}", "")):
+            return plain_texts
+        pipeline = load_snapshot(store, birth)
+        return texts_in(next(each for each in pipeline.topics if each.name == table.latest))
+
+    return texts_of
+
+
 def unsettled_keys(
-    log: KeyLog | None, birth: Birth, table: TableBirth, offsets: Offsets
+    log: KeyLog | None,
+    birth: Birth,
+    table: TableBirth,
+    offsets: Offsets,
+    texts_of: Callable[[TableBirth], KeyTexts] = lambda _table: plain_texts,
 ) -> Iterable[str] | None:
     """Returns the keys of a table's compacted topic with a record at or after `offsets`.
 
@@ -58,16 +115,4 @@ def unsettled_keys(
             f"build {birth.build} was born",
             hint=f"stage a new build: kappa replay {birth.pipeline}",
         )
-    return _texts(log.keys(topic.name, offsets))
-
-
-def _texts(keys: Iterable[bytes]) -> Iterator[str]:
-    for key in keys:
-        try:
-            yield key.decode()
-        except UnicodeDecodeError:
-            # Its record is a reject, so no row has it.
-            continue
-        # Of a change it is an object. If it is a plain event's, a row too many is set aside.
-        if key.startswith(b"{"):
-            yield from texts_of_key(key)
+    return texts_of(table)(log.keys(topic.name, offsets))

@@ -30,6 +30,7 @@ from kappa.journal.journal import Journal
 from kappa.journal.verification import Check
 from kappa.log.access.client_options import client_options
 from kappa.log.client import Log
+from kappa.registry.stored_schemas import open_registry
 from kappa.state.build import Birth, read_birth
 from kappa.state.frontier import Frontiers
 from kappa.state.job.stopped import comparable_now
@@ -276,6 +277,8 @@ def main(arguments: list[str] | None = None) -> int:
         settings = load_settings(given.project, root=given.root)
         store = open_store(settings)
         _end_at(settings.verify.timeout_seconds, store, given.rollout)
+        # Keys may be framed by a registry.
+        open_registry(settings, store)
         log = Log(given.bootstrap, client_options(settings))
         ensure_verified(
             store,

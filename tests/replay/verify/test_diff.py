@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 from twins import PLANES, appended, compared, folded, latest, make_build
 
+from kappa import Avro, Topic
 from kappa.base.errors import Broken, KappaError, UsageError
 from kappa.journal.verification import Difference, OutcomeCount
 from kappa.state.build import TopicBirth, table_path
@@ -27,6 +28,7 @@ from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.values.tally import Tally
 from replay.verify.rows import RowSample
+from replay.verify.unsettled import plain_texts, texts_in
 from serving.reader.reader import Limits
 
 
@@ -697,6 +699,26 @@ def test_a_key_whose_last_record_is_a_reject_is_set_aside_if_one_side_has_no_row
         unsettled=1,
         largest_relative_change=difference.largest_relative_change,
     )
+
+
+@pytest.mark.parametrize(("key", "formatted"), [(b"\x04N1", True), (b'{"tailnum": "N1"}', False)])
+def test_a_rejects_key_is_known_as_its_table_has_it(
+    store: Store, key: bytes, formatted: bool
+) -> None:
+    row = {"tailnum": "N1", "seats": 1, "_log_time": 1, "_partition": 0, "_offset": 0}
+    rejects = [{"topic": "planes", "partition": 0, "offset": 5, "key": key, "_deleted": False}]
+    before = make_build(store, "a", {latest(): [{**row, "_deleted": False}]}, rejects=rejects)
+    after = make_build(store, "b", {latest(): []}, rejects=rejects)
+    topic = Topic(
+        "planes", event="tailnum string", key="tailnum", key_format=Avro("tests/data/key.avsc")
+    )
+    texts = texts_in(topic) if formatted else plain_texts
+
+    (difference,) = compared(
+        store, before, after, unsettled=[], texts_of=lambda _table: texts
+    ).differences
+
+    assert difference == Difference("planes", 0, 0, unsettled=1)
 
 
 @pytest.mark.slow

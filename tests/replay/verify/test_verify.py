@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from twins import FLIGHTS, PLANES, align, appended, folded, latest, make_build
 
 from kappa.base.errors import Conflict, Unreachable, UsageError
+from kappa.code.artifact import digests, ensure_snapshot
 from kappa.declare.options import Thresholds
 from kappa.journal.events import CaughtUp, Verified
 from kappa.journal.journal import Journal
@@ -29,7 +30,7 @@ from kappa.values.tally import Tally
 from replay.rollout.fold import fold
 from replay.rollout.rollout import Rollout
 from replay.verify.pairs import bring_together, builds_to_compare, newest_pair, pin_equal
-from replay.verify.unsettled import unsettled_keys
+from replay.verify.unsettled import texts_for, unsettled_keys
 from replay.verify.verdict import exceeded, judged, unmeasured
 from replay.verify.verification_progress import verification_progress
 from replay.verify.verify import Means, ensure_verified, verify
@@ -318,6 +319,36 @@ def test_keys_written_since_the_alignment_are_set_aside_and_counted(
         (Difference("planes", 1, 1, unsettled=1),),
     )
     assert log.asked == [("planes", Offsets({"flights": {0: 10}, "planes": {0: 10}}))]
+
+
+CODE = b"""from kappa import Avro, Table, Topic, pipeline
+
+PLANES = Topic(
+    "planes", event="tailnum string not null, seats int", kind="compacted",
+    key="tailnum", key_format=Avro("key.avsc"),
+)
+
+
+@pipeline(reads={"planes": PLANES}, writes=[Table("planes", latest=PLANES)])
+def fleet():
+    return {}
+"""
+
+
+def test_keys_with_a_format_are_known_as_their_table_has_them(store: Store) -> None:
+    files = {"kappa.toml": b"", "fleet.py": CODE, "key.avsc": b'{"type": "string"}'}
+    ensure_snapshot(store, "b", files)
+    birth = replace(
+        make_build(store, "b", {latest(): []}).birth,
+        module="fleet",
+        pipeline="fleet",
+        sources=digests(files),
+    )
+    log = FakeLog(b"\x04N2", b"N2", b"\xff")
+    for declared, wanted in (("", ["\x04N2", "N2"]), ("\nkey format avro", ["N2"])):
+        birth = replace(birth, declarations={"topic planes": f"key tailnum{declared}"})
+        found = unsettled_keys(log, birth, latest(), Offsets(), texts_for(store, birth))
+        assert list(found or ()) == wanted
 
 
 def test_without_a_broker_nothing_is_said_of_a_compacted_topics_keys(store: Store) -> None:
