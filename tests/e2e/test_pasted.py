@@ -53,6 +53,7 @@ NOT_RUN = {
     "docs/howto/sinks.md": "a pipeline of the reader's: test_sinks_served.py does its steps",
     "docs/howto/collect.md": "settings of the reader's: test_collector.py does its steps",
     "docs/howto/alerts.md": "a receiver of the reader's: test_alert_outlets.py does its steps",
+    "docs/howto/formats.md": "topics of the reader's: test_produce.py makes events of each format",
     "docs/howto/registry.md": "a registry of the reader's: test_registry.py does its steps",
     "docs/performance.md": "make bench, for hours: tests/bench has short forms of its cells",
     "docs/explain/nexmark.md": "a script of this tree: test_nexmark.py compares its table",
