@@ -115,6 +115,7 @@ DOORS = {
     ),
     "fastapi": ("serving/http/", "replay/http/api.py", "replay/page/"),
     "starlette": ("serving/http/http.py", "serving/http/streams/changes.py"),
+    "httptools": ("serving/http/patience.py",),
     "jinja2": ("serving/page/render.py",),
     "markupsafe": ("serving/page/render.py",),
     "anyio": (

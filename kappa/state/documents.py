@@ -17,8 +17,6 @@ from kappa.state.store import Store, encoded
 _Record = TypeVar("_Record")
 # Wide enough for a record a microsecond over centuries, so that names sort as numbers do.
 _DIGITS = 20
-
-
 # The keys of a record's own hash, and of that of the one before.
 _SEAL, _BEFORE = "seal", "before"
 _MEND = "kappa doctor --repair tells what follows from it, and mends it"
@@ -45,8 +43,7 @@ class Documents(Generic[_Record]):
         may be lost or torn after a power loss, so it is derived.
         """
         assert synced or derived, f"{kind.__name__} would be lost for good"
-        # If threads are the first to convert to a class, and at once, msgspec 0.22 ends the process
-        # by a signal. A decoder learns the class, with all that it contains.
+        # Threads that are the first to convert to a class, and at once, are ended by a signal.
         msgspec.json.Decoder(kind, dec_hook=value_of_plain)
         self._kind = kind
         self._derived = derived

@@ -19,8 +19,7 @@ from kappa.state.documents import Documents, NumberedRecords, Taken
 from kappa.state.frontier import Frontier
 from kappa.state.store import Store
 
-# Collection keeps a lease for so much longer than its reader trusts it: a renewal may be under
-# way, and the clocks of two hosts may differ.
+# Collection keeps a lease so much longer: a renewal may be under way, two clocks may differ.
 GRACE_SECONDS = 10.0
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from kappa.base.errors import Damaged
 from kappa.state.documents import plain_value, value_of_plain
@@ -50,7 +49,7 @@ class Mark(Struct, frozen=True, rename={"start": "from", "end": "to"}):
 
     def of_table(self, table: str) -> Mark:
         """Returns the mark of the same slice for another table of the build."""
-        return replace(self, table=table)
+        return msgspec.structs.replace(self, table=table)
 
 
 _MARKS = msgspec.json.Decoder(Mark, dec_hook=value_of_plain)

@@ -27,8 +27,7 @@ from kappa.base.settings import Settings
 _RECORD = re.compile(r"\d+\.json")
 # The folder of what was damaged and is kept.
 DAMAGED = "damaged"
-# Delta's library (delta-rs 1.6) gives these another meaning in a path: it breaks off, or looks in
-# another folder.
+# delta-rs 1.6 gives these another meaning in a path: it breaks off, or looks in another folder.
 _UNUSABLE = re.compile(r"[\[\]^|\\%\x00-\x1f]")
 
 

@@ -11,7 +11,8 @@ from testbed import Testbed, platform
 from kappa.declare.topic import Topic
 from kappa.log.producer import ProducedRecord
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(1500)]
+# Six minutes of a worker; tests/declare/test_patterns.py has its rules.
+pytestmark = [pytest.mark.jvm, pytest.mark.sweep, pytest.mark.timeout(1500)]
 
 PATTERN = r"logs\..*"
 PIPELINE = r"""

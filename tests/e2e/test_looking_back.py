@@ -279,6 +279,8 @@ def ensure_no_soak(bed: Testbed) -> None:
         bed.must("up", "-d")
 
 
+# tests/engine/job/test_branches.py folds one within a minute.
+@pytest.mark.sweep
 def test_a_branch_folds_new_code_onto_the_old_codes_rows_from_past_offsets(
     bed: Testbed,
 ) -> None:

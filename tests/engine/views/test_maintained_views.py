@@ -110,7 +110,7 @@ def ensure_views_hold(built: Rehearsal, made: Pipeline = market) -> None:
                     assert duck.execute(f"{one} except all {other}").fetchall() == [], view.name
 
 
-@pytest.mark.parametrize("driver_rows", [1_000, 0])
+@pytest.mark.parametrize("driver_rows", [1_000, pytest.param(0, marks=pytest.mark.sweep)])
 def test_a_view_is_its_query_at_each_frontier_whatever_the_slices(
     spark: SparkSession, tmp_path: Path, driver_rows: int, tried: Counter[tuple[str, bool]]
 ) -> None:

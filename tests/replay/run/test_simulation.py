@@ -9,7 +9,7 @@ from simulated import simulate
 
 # A test plays so many, so that a failure is found in seconds and named by its seed.
 TOGETHER = 10
-SEEDS = 200
+SEEDS = 100
 MANY = 10_000
 
 
