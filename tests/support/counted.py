@@ -7,11 +7,11 @@ import random
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import cycle
 from typing import Any
 
 from builds import Project
+from msgspec.structs import replace
 
 from kappa.log.client import Log
 from kappa.log.producer import ProducedRecord

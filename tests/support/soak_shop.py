@@ -7,9 +7,9 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 from e2e_shop import ASKED, V1, V2, expected, item, order
+from msgspec.structs import replace
 from reading import served
 from testbed import Testbed
 

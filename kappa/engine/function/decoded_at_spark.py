@@ -22,6 +22,7 @@ from kappa.engine.fold.latest import latest_input, latest_sql
 from kappa.engine.function.decoded import Columns, CountsOf, Decoded
 from kappa.engine.function.decoded_files import DecodedFiles
 from kappa.engine.function.decoded_rows import (
+    ORDER_AND_FATE,
     REJECT_COLUMNS,
     attempts_in,
     hidden_rows,
@@ -202,7 +203,8 @@ class DecodedAtSpark(Decoded):
         """Reads the truncations, by Arrow: they are few."""
         if not any(seen.truncations for seen in self._seen.get(topic.name, {}).values()):
             return None
-        found = self._files[topic.name].places(pc.field("_fate") == int(Fate.TRUNCATION))
+        truncates = pc.field("_fate") == int(Fate.TRUNCATION)
+        found = self._files[topic.name].places(truncates, ORDER_AND_FATE)
         return newest_truncation(without_places(found, topic.name, self._duplicates))
 
     def rejects(self, table: TableBirth) -> Rows:

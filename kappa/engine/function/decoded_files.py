@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -71,11 +71,11 @@ class DecodedFiles:
         where = f" where {' and '.join(conditions)}" if conditions else ""
         return parquet_sql(tuple(columns), map(str, self._parts()), where)
 
-    def places(self, where: pc.Expression) -> pa.Table:
+    def places(self, where: pc.Expression, columns: Sequence[str] = PLACE_AND_FATE) -> pa.Table:
         """Reads place and fate of the records that meet a condition, in this process."""
         within = self.within
         return parquet_dataset(self.folder).to_table(
-            columns=list(PLACE_AND_FATE),
+            columns=list(columns),
             filter=where if within is None else where & _rows_within(within),
         )
 

@@ -32,7 +32,8 @@ REJECT_COLUMNS = {
     "detail": "_detail",
     "_redrives": "_redrives",
 }
-PLACE_AND_FATE = ("_partition", "_offset", "_fate", "_redrives", "_log_time")
+PLACE_AND_FATE = ("_partition", "_offset", "_fate", "_redrives")
+ORDER_AND_FATE = ("_fate", *(name for name, _ in ORDER_COLUMNS))
 
 
 def with_fate(table: pa.Table, *fates: Fate) -> pa.Table:
