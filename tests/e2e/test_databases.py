@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from connects import Connect, ensure_connect
 from databases import RunningDatabase, running_database, why_no_database
+from followed import connector, ensure_rows
 from testbed import Testbed, platform
 
 from kappa.java.jars import Jars
@@ -84,6 +85,11 @@ PLAIN = Topic(
 def shop(orders):
     return {"order_changes": orders}
 """
+HOW_WRITTEN = {
+    "decimal.handling.mode": "string",
+    "time.precision.mode": "adaptive_time_microseconds",
+    "skipped.operations": "none",
+}
 # A declaration after `alter table`.
 LATER = PIPELINE.replace("paid boolean, ", "note string, ")
 HERE = (
@@ -112,47 +118,22 @@ def debezium(database: RunningDatabase, jars: Jars, tmp_path: Path) -> Iterator[
         pytest.skip("not run: no debezium, since its jars cannot be fetched")
     folder = tmp_path / "connect"
     folder.mkdir()
-    made = Connect(program, folder, jars, "", connector(database))
+    made = Connect(
+        program, folder, jars, "", connector(database, "app.orders,app.plain", HOW_WRITTEN)
+    )
     yield made
     made.kill()
-
-
-def connector(database: RunningDatabase) -> dict[str, str]:
-    return {
-        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
-        "database.hostname": "127.0.0.1",
-        "database.port": str(database.port),
-        "database.user": "postgres",
-        "database.password": "none",
-        "database.dbname": "postgres",
-        "topic.prefix": "shop",
-        "table.include.list": "app.orders,app.plain",
-        "plugin.name": "pgoutput",
-        "publication.name": "kappa",
-        "publication.autocreate.mode": "disabled",
-        "slot.name": "kappa",
-        "snapshot.mode": "initial",
-        "decimal.handling.mode": "string",
-        "time.precision.mode": "adaptive_time_microseconds",
-        "skipped.operations": "none",
-        "topic.creation.default.replication.factor": "1",
-        "topic.creation.default.partitions": "1",
-        "topic.creation.default.cleanup.policy": "delete",
-        "topic.creation.default.retention.ms": "-1",
-        "topic.creation.default.message.timestamp.type": "LogAppendTime",
-    }
 
 
 def ensure_same(
     bed: Testbed, database: RunningDatabase, here: str = HERE, there: str = THERE
 ) -> None:
     """Waits until the table is the source's, and fails with both if it does not become it."""
-    wanted = database.rows(f"select {there} from app.orders order by id")
-    query = f"select {here} from orders order by id"
-    bed.wait(
-        lambda: bed.rows(query) == wanted,
-        f"{wanted[:3]} of {len(wanted)} instead of {bed.rows(query)[:3]}",
-        120,
+    ensure_rows(
+        bed,
+        f"select {here} from orders order by id",
+        database,
+        f"select {there} from app.orders order by id",
     )
 
 

@@ -1,7 +1,7 @@
 """A real Kafka Connect with a real Debezium for tests, fetched once per user by Ivy.
 
 `connect_jars.lock` names each jar: `worker` ones are Connect's beside those of the broker, `plugin`
-ones are Debezium's.
+ones are Debezium's, `converter` ones those of Apicurio's converter to Avro.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from registries import free_port
+from registries import RunningRegistry, free_port
 
 from kappa.base.process import start_tied
 from kappa.base.scratch import user_cache
@@ -29,14 +29,18 @@ from kappa.java.java import find_java
 
 _LOCK = Path(__file__).with_name("connect_jars.lock")
 # Connect finds a plugin in a folder of its own.
-_FOLDERS = {"worker": "worker", "plugin": "plugins/debezium"}
+_FOLDERS = {
+    "worker": "worker",
+    "plugin": "plugins/debezium",
+    "converter": "plugins/apicurio",
+}
 _READY_SECONDS = 120.0
 _NAME = "source"
 _CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
 
 
 def ensure_connect() -> Path | None:
-    """Returns the folder of Connect's and Debezium's jars; None if they cannot be fetched here."""
+    """Returns the folder of all these jars; None if they cannot be fetched here."""
     text = _LOCK.read_text(encoding="utf-8")
     jars = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
     folder = user_cache("connect")
@@ -81,6 +85,27 @@ def _fetch(modules: Mapping[str, str], ivy: Path) -> None:
     command = [find_java().command, f"-Divy.default.ivy.user.dir={ivy / 'user'}", "-jar", program]
     command += ["-ivy", ivy / "ivy.xml", "-cache", ivy / "cache"]
     subprocess.run(command, check=False, capture_output=True, timeout=900)
+
+
+def to_avro(registry: RunningRegistry) -> dict[str, str]:
+    """Returns the settings of a worker that writes keys and values in Avro.
+
+    By default the converter would write another kind of id, and that into headers.
+    """
+    url = f"http://127.0.0.1:{registry.port}/apis/registry/v2"
+    converter = {
+        "converter": "io.apicurio.registry.utils.converter.AvroConverter",
+        "converter.apicurio.registry.url": url,
+        "converter.apicurio.registry.auto-register": "true",
+        "converter.apicurio.registry.as-confluent": "true",
+        "converter.apicurio.registry.use-id": "contentId",
+        "converter.apicurio.registry.headers.enabled": "false",
+    }
+    return {
+        # Its jar names no plugin, so it is found by a scan alone.
+        "plugin.discovery": "hybrid_warn",
+        **{f"{of}.{name}": value for of in ("key", "value") for name, value in converter.items()},
+    }
 
 
 @dataclass
