@@ -1,4 +1,4 @@
-"""A real Debezium with a real converter and registry: changes in Avro give the source's table."""
+"""A real Debezium, Avro converter and registry: the table is the source's."""
 
 from __future__ import annotations
 

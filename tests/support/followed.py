@@ -1,4 +1,4 @@
-"""A database that Debezium follows, in tests: the connector, and the comparison with a table."""
+"""A database that Debezium follows in tests: the connector, and what a table has to have."""
 
 from __future__ import annotations
 
