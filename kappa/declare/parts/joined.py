@@ -108,28 +108,31 @@ def _read(source: Source, pattern: str) -> tuple[JoinedTopic, ...]:
 
     Raises DeclarationError if none has, but for the command by which they join.
     """
+    try:
+        return _listed(source, pattern)
+    except DeclarationError:
+        if _joining:
+            return ()
+        raise
+
+
+def _listed(source: Source, pattern: str) -> tuple[JoinedTopic, ...]:
     path, hint = joined_path(pattern), f"kappa topics join '{pattern}'"
     try:
         found = msgspec.convert(read_schema_file(Path(path), source.file), JoinedTopics)
     except DeclarationError as error:
-        if _joining:
-            return ()
         raise DeclarationError(
             f"{source}: no topic has joined the pattern {pattern}: {error.message}", hint=hint
         ) from None
     except msgspec.ValidationError as error:
-        if _joining:
-            return ()
         raise DeclarationError(f"{source}: {path} lists no topics: {error}", hint=hint) from None
     odd = [each.name for each in found.topics if not re.fullmatch(pattern, each.name)]
-    if (found.pattern != pattern or odd) and _joining:
-        return ()
     if found.pattern != pattern or odd:
         what = f"topic {odd[0]}" if odd else f"topics of the pattern {found.pattern}"
         raise DeclarationError(
             f"{source}: {path} has {what}, and the pattern is {pattern}", hint=hint
         )
-    if not found.topics and not _joining:
+    if not found.topics:
         raise DeclarationError(f"{source}: no topic has joined the pattern {pattern}", hint=hint)
     return found.topics
 

@@ -4,6 +4,7 @@ Only what is proven valid is taken. All other records are left to the reader of 
 this order:
 
 - `plain_events.py`: plain events of JSON, and which reader a topic has.
+- `tried.py`: whether a quick way pays.
 - `layout.py`: how plain events of one kind are written.
 - `find_values.py`, `find_loops.py`: where the values of a layout are, and the compiled loops.
 - `typed_texts.py`: values that DuckDB makes of their texts.

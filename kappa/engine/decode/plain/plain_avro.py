@@ -15,6 +15,7 @@ from kappa.declare.topic import Topic
 from kappa.engine.decode.plain.binary_columns import column_of, keep_fitting, keyed_rows
 from kappa.engine.decode.plain.find_values import Texts, texts_of
 from kappa.engine.decode.plain.frames import by_schema
+from kappa.engine.decode.plain.tried import Tried
 from kappa.formats.avro_events import Avro, AvroReader
 from kappa.formats.avro_loops import Coding, read_all
 from kappa.formats.schema_source import FRAME_BYTES
@@ -22,9 +23,6 @@ from kappa.values.arrow import arrow_type
 from kappa.values.columns import Scalar
 from kappa.values.lengths import Places
 from kappa.values.reason import Rejected
-
-# After so many records it is decided whether it pays.
-_TRIES = 2_000
 
 _CODINGS = {
     "string": Coding.TEXT,
@@ -63,7 +61,7 @@ class PlainAvro:
         )
         # By id, the fields as they are written; None: such records are left to the other reader.
         self._programs: dict[int, list[_Field] | None] = {}
-        self._tries = self._sure = 0
+        self._tried = Tried()
 
     @classmethod
     def of(cls, topic: Topic, left_out: frozenset[str] = frozenset()) -> Self | None:
@@ -83,7 +81,7 @@ class PlainAvro:
     @property
     def pays(self) -> bool:
         """Returns False if so few records are plain that trying costs more than it saves."""
-        return self._tries < _TRIES or 2 * self._sure > self._tries
+        return self._tried.pays
 
     def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
         """Reads the plain records among these (bytes, or null), as `PlainEvents.read` does."""
@@ -97,8 +95,7 @@ class PlainAvro:
             program = self._programs[schema_id]
             if program is not None:
                 parts += self._rows(program, records, places, keys)
-        self._tries += len(values)
-        self._sure += sum(len(places) for places, _ in parts)
+        self._tried.add(len(values), sum(len(places) for places, _ in parts))
         return parts
 
     def _program(self, schema_id: int) -> list[_Field] | None:

@@ -23,6 +23,7 @@ from kappa.engine.decode.plain.find_values import Found, Texts, find, strings, t
 from kappa.engine.decode.plain.formatted_keys import FormattedKeys, topic_of_keys
 from kappa.engine.decode.plain.frames import messages_of
 from kappa.engine.decode.plain.layout import Layout, expected_value, is_plain_schema, layout_of
+from kappa.engine.decode.plain.tried import Tried
 from kappa.engine.decode.plain.typed_texts import typed_columns
 from kappa.formats.avro_events import Avro
 from kappa.formats.json_events import Json
@@ -31,8 +32,6 @@ from kappa.values.arrow import arrow_schema
 from kappa.values.columns import INTEGERS, Column, Decimal, Scalar, Type
 from kappa.values.lengths import Places
 
-# After so many records it is decided whether it pays.
-_TRIES = 2_000
 # If bytes are not UTF-8, so many records are left to the other reader.
 _TOGETHER = 1_000
 # If a topic has more kinds of events than this, the others are read record by record.
@@ -85,7 +84,7 @@ class PlainEvents:
         self._left_out = left_out
         self._schema = arrow_schema([(column.name, str(column.type)) for column in topic.columns])
         self._layouts: list[Layout] = []
-        self._tries = self._sure = self._looks = 0
+        self._tried, self._looks = Tried(), 0
 
     @classmethod
     def of(cls, topic: Topic, left_out: frozenset[str] = frozenset()) -> Self | None:
@@ -111,7 +110,7 @@ class PlainEvents:
     @property
     def pays(self) -> bool:
         """Returns False if so few records are plain that trying costs more than it saves."""
-        return self._tries < _TRIES or 2 * self._sure > self._tries
+        return self._tried.pays
 
     def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
         """Reads the plain records among these (bytes, or null).
@@ -127,8 +126,7 @@ class PlainEvents:
         while (unknown := self._unknown(texts, left)) is not None:
             self._layouts.append(unknown)
             left = self._read_by(unknown, records, by_key, left, parts)
-        self._tries += len(texts)
-        self._sure += len(texts) - len(left)
+        self._tried.add(len(texts), len(texts) - len(left))
         return parts
 
     def _read_by(

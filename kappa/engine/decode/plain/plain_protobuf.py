@@ -17,6 +17,7 @@ from kappa.engine.decode.plain.binary_columns import Marks, column_of, keep_fitt
 from kappa.engine.decode.plain.find_loops import mark_texts
 from kappa.engine.decode.plain.find_values import Texts, texts_of
 from kappa.engine.decode.plain.frames import begin_with
+from kappa.engine.decode.plain.tried import Tried
 from kappa.formats.protobuf.message_columns import TIMESTAMP, WRAPPERS
 from kappa.formats.protobuf.message_loops import Shape, read_messages
 from kappa.formats.protobuf.protobuf_events import Protobuf, ProtobufReader
@@ -24,8 +25,6 @@ from kappa.values.arrow import arrow_type
 from kappa.values.columns import Decimal, Scalar
 from kappa.values.lengths import Bytes, Numbers, Places
 
-# After so many records it is decided whether it pays.
-_TRIES = 2_000
 # In a batch so many records are looked at for a frame that is not known yet.
 _LOOKS = 16
 # By FieldDescriptor.Type.
@@ -74,7 +73,7 @@ class PlainProtobuf:
         )
         # The frames of the declared message.
         self._frames: list[bytes] = []
-        self._tries = self._sure = 0
+        self._tried = Tried()
 
     @classmethod
     def of(cls, topic: Topic, left_out: frozenset[str] = frozenset()) -> Self | None:
@@ -91,7 +90,7 @@ class PlainProtobuf:
     @property
     def pays(self) -> bool:
         """Returns False if so few records are plain that trying costs more than it saves."""
-        return self._tries < _TRIES or 2 * self._sure > self._tries
+        return self._tried.pays
 
     def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
         """Reads the plain records among these (bytes, or null), as `PlainEvents.read` does."""
@@ -101,8 +100,7 @@ class PlainProtobuf:
             for skipped, places in self._by_frame(records)
             for part in self._rows(skipped, records, places, keys)
         ]
-        self._tries += len(values)
-        self._sure += sum(len(places) for places, _ in parts)
+        self._tried.add(len(values), sum(len(places) for places, _ in parts))
         return parts
 
     def _by_frame(self, records: Texts) -> list[tuple[int, Places]]:
