@@ -31,7 +31,7 @@ from ground import say, under
 from screen import Report
 
 from kappa import Avro, Csv, Json, Protobuf, Topic
-from kappa.engine.decode.decoder import loading_plain_events
+from kappa.engine.decode.decoder import loading_plain_readers
 from kappa.engine.decode.raw import raw_table
 from kappa.engine.decode.to_files import Remembering, decode_to_file
 from kappa.formats.protobuf.proto_schema import message_named, message_types
@@ -124,7 +124,7 @@ def _measured(folder: Path, rounds: int, events: int) -> Sequence[Decoding] | No
 
 def _logs(rows: Sequence[Row]) -> Iterator[tuple[str, tuple[Topic, Sequence[pa.RecordBatch]]]]:
     """Yields of each format its topic, and the batches of its log."""
-    loading_plain_events().result()
+    loading_plain_readers().result()
     schema = parse_schema(json.loads((_DATA / "bid.avsc").read_text(encoding="utf-8")))
     bid = message_factory.GetMessageClass(
         message_named(message_types((_DATA / "bid.proto").read_text(encoding="utf-8")), None)

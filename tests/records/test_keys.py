@@ -27,9 +27,9 @@ from kappa import Avro, Csv, Json, Protobuf, Subject, Topic
 from kappa.base.errors import DeclarationError, UsageError
 from kappa.engine.children.some_events import event_of
 from kappa.engine.decode.decode import decode_table
-from kappa.engine.decode.decoder import loading_plain_events
+from kappa.engine.decode.decoder import loading_plain_readers
 from kappa.engine.decode.fate import counts_in
-from kappa.engine.decode.plain.plain_events import plain_reader
+from kappa.engine.decode.plain.readers import plain_reader
 from kappa.engine.decode.raw import raw_table
 from kappa.formats.pinned import PinnedSchema, pin_path
 from kappa.formats.protobuf.proto_schema import message_named, message_types
@@ -238,7 +238,7 @@ def test_a_large_batch_is_decoded_as_small_ones_are(project: Path, name: str, wr
     """Rows, tombstones, keys as texts, and the rejects with their reasons."""
     topic = declared(project, name)
     raw = batch_of(topic, serializer(name), wrong)
-    loading_plain_events().result()
+    loading_plain_readers().result()
 
     together, clock = decode_table(raw, topic, {}, {}), dict[int, int]()
     for start in range(0, 3_000, 300):

@@ -37,7 +37,7 @@ from kappa.values.lengths import Places
 from kappa.values.reason import Rejected
 
 if TYPE_CHECKING:
-    from kappa.engine.decode.plain.plain_events import PlainReader
+    from kappa.engine.decode.plain.plain_reader import PlainReader
 
 # For fewer records than _MANY, reading them together costs more than it saves. From _VERY_MANY on,
 # decoding waits until the module for that is loaded.
@@ -207,10 +207,10 @@ class Decoder:
         if len(batch) < _MANY or not self._may_read_together:
             return []
         if self._plain is None:
-            events = loading_plain_events()
-            if len(batch) < _VERY_MANY and not events.done():
+            readers = loading_plain_readers()
+            if len(batch) < _VERY_MANY and not readers.done():
                 return []
-            self._plain = events.result().plain_reader(self._topic, self._left_out)
+            self._plain = readers.result().plain_reader(self._topic, self._left_out)
         self._may_read_together = self._plain is not None and self._plain.pays
         return (
             self._plain.read(batch.column("key"), batch.column("value"))
@@ -251,11 +251,11 @@ class Decoder:
 
 
 @cache
-def loading_plain_events() -> Future[Any]:
+def loading_plain_readers() -> Future[Any]:
     """Loads the module that reads many records at once, in a thread.
 
     It imports a compiler. A job with small slices does without; a large slice waits the second.
     """
-    return ThreadPoolExecutor(1, thread_name_prefix="plain-events").submit(
-        import_module, "kappa.engine.decode.plain.plain_events"
+    return ThreadPoolExecutor(1, thread_name_prefix="plain-readers").submit(
+        import_module, "kappa.engine.decode.plain.readers"
     )

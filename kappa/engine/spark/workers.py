@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _RAISES = "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"
 _worker = daemon.worker
 _DECODER = (
-    "kappa.engine.decode.plain.plain_events",
+    "kappa.engine.decode.plain.readers",
     "kappa.engine.decode.to_files",
     "kappa.engine.read.source",
     "kappa.log.bulk",

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from kappa import Json, Topic
 from kappa.engine.decode.decode import decode_table
-from kappa.engine.decode.decoder import loading_plain_events
+from kappa.engine.decode.decoder import loading_plain_readers
 from kappa.engine.decode.fate import counts_in
 from kappa.engine.decode.plain import plain_events
 from kappa.engine.decode.plain.plain_events import PlainEvents
@@ -442,7 +442,7 @@ def test_a_large_batch_is_decoded_as_small_ones_are(topic: Topic, wrong: float) 
         for number, value in enumerate(plain)
     )
 
-    loading_plain_events().result()
+    loading_plain_readers().result()
     together, clock = decode_table(raw, topic, {}, {}), dict[int, int]()
     for start in range(0, 4_000, 400):
         piece = decode_table(raw.slice(start, 400), topic, clock, {})

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from kappa import Protobuf, Subject, Topic
 from kappa.engine.decode.decode import decode_table
-from kappa.engine.decode.decoder import loading_plain_events
+from kappa.engine.decode.decoder import loading_plain_readers
 from kappa.engine.decode.fate import counts_in
-from kappa.engine.decode.plain.plain_events import plain_reader
 from kappa.engine.decode.plain.plain_protobuf import PlainProtobuf
+from kappa.engine.decode.plain.readers import plain_reader
 from kappa.engine.decode.raw import raw_table
 from kappa.formats.pinned import PinnedSchema, pin_path
 from kappa.formats.protobuf.proto_schema import message_named, message_types
@@ -331,7 +331,7 @@ def test_a_large_batch_is_decoded_as_small_ones_are(topics: dict[str, Topic], wr
         for number, record in enumerate(records)
     )
 
-    loading_plain_events().result()
+    loading_plain_readers().result()
     together, clock = decode_table(raw, topic, {}, {}), dict[int, int]()
     for start in range(0, 4_000, 400):
         piece = decode_table(raw.slice(start, 400), topic, clock, {})

@@ -3,7 +3,8 @@
 Only what is proven valid is taken. All other records are left to the reader of records. Read in
 this order:
 
-- `plain_events.py`: plain events of JSON, and which reader a topic has.
+- `plain_reader.py`, `readers.py`: what a reader answers, and which one a topic has.
+- `plain_events.py`: plain events of JSON.
 - `tried.py`: whether a quick way pays.
 - `layout.py`: how plain events of one kind are written.
 - `find_values.py`, `find_loops.py`: where the values of a layout are, and the compiled loops.

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow as pa
 
 from kappa.declare.topic import Topic
+from kappa.engine.decode.plain.plain_reader import PlainReader
 from kappa.values.lengths import Places
-
-if TYPE_CHECKING:
-    from kappa.engine.decode.plain.plain_events import PlainReader
 
 
 def topic_of_keys(topic: Topic) -> Topic:

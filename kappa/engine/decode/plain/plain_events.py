@@ -10,7 +10,7 @@ texts of their text. Every other record, valid or not, is left to the reader of 
 
 from __future__ import annotations
 
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -20,14 +20,11 @@ from kappa.declare.formats.named import is_framed
 from kappa.declare.topic import Topic
 from kappa.engine.decode.plain.find_loops import Spelling
 from kappa.engine.decode.plain.find_values import Found, Texts, find, strings, texts_of
-from kappa.engine.decode.plain.formatted_keys import FormattedKeys, topic_of_keys
 from kappa.engine.decode.plain.frames import messages_of
 from kappa.engine.decode.plain.layout import Layout, expected_value, is_plain_schema, layout_of
 from kappa.engine.decode.plain.tried import Tried
 from kappa.engine.decode.plain.typed_texts import typed_columns
-from kappa.formats.avro_events import Avro
 from kappa.formats.json_events import Json
-from kappa.formats.protobuf.protobuf_events import Protobuf
 from kappa.values.arrow import arrow_schema
 from kappa.values.columns import INTEGERS, Column, Decimal, Scalar, Type
 from kappa.values.lengths import Places
@@ -40,38 +37,6 @@ _LAYOUTS = 8
 # unsuccessful looks are enough.
 _STRANGE = 50
 _LOOKS = 50
-
-
-def plain_reader(topic: Topic, left_out: frozenset[str] = frozenset()) -> PlainReader | None:
-    """Makes the reader of many records at once; None if the declaration asks for more."""
-    if topic.key_format is None:
-        return _reader_of(topic, left_out)
-    # The key column is compared, and so made.
-    records = _reader_of(topic, left_out - {topic.key})
-    keys = _reader_of(topic_of_keys(topic), frozenset())
-    return None if records is None or keys is None else FormattedKeys(records, keys)
-
-
-def _reader_of(topic: Topic, left_out: frozenset[str]) -> PlainReader | None:
-    if isinstance(topic.format, Avro):
-        # Its compiled code is loaded for such topics alone.
-        from kappa.engine.decode.plain.plain_avro import PlainAvro  # noqa: PLC0415
-
-        return PlainAvro.of(topic, left_out)
-    if isinstance(topic.format, Protobuf):
-        from kappa.engine.decode.plain.plain_protobuf import PlainProtobuf  # noqa: PLC0415
-
-        return PlainProtobuf.of(topic, left_out)
-    return PlainEvents.of(topic, left_out)
-
-
-class PlainReader(Protocol):
-    """A reader of those records of a topic that are plain."""
-
-    @property
-    def pays(self) -> bool: ...  # noqa: D102  # as in PlainEvents
-
-    def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]: ...  # noqa: D102  # as in PlainEvents
 
 
 class PlainEvents:
