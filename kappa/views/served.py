@@ -94,10 +94,10 @@ def read_sql(
     first file would decide.
     """
     columns = table.served if wanted is None else tuple(wanted)
-    condition = served_condition(table, clock)
-    where = "" if condition is None else f" where {condition}"
     waiting = [parquet_sql(contribution_columns(table), files) for files in recent if files]
     if not waiting:
+        condition = served_condition(table, clock)
+        where = "" if condition is None else f" where {condition}"
         found = parquet_sql(columns, paths, where)
         return found if among is None else among.of(found)
     stored = parquet_sql(table.columns, paths)
@@ -105,11 +105,28 @@ def read_sql(
     by_keys = among is not None and set(among.columns) <= set(table.row_keys)
     if among is not None and by_keys:
         stored, waiting = among.of(stored), [among.of(each) for each in waiting]
+    found = folded_sql(table, stored, waiting, columns, clock=clock)
+    return found if among is None or by_keys else among.of(found)
+
+
+def folded_sql(
+    table: TableBirth,
+    stored: str,
+    waiting: Sequence[str],
+    columns: Iterable[tuple[str, str]],
+    *,
+    clock: int | None,
+) -> str:
+    """Returns DuckDB's query for served rows: those that are stored, with what waits for them.
+
+    `stored` and each of `waiting` are queries for all columns. `clock` is as in `read_sql`.
+    """
+    condition = served_condition(table, clock)
+    where = "" if condition is None else f" where {condition}"
     # Contributions of two tables are folded as one. Sums of doubles in another order may differ
     # in their last digits (decision 8).
-    folded = merged_sql(table, stored, waiting)
-    found = f"select {', '.join(quoted(name) for name, _ in columns)} from ({folded}){where}"
-    return found if among is None or by_keys else among.of(found)
+    rows = merged_sql(table, stored, waiting) if waiting else stored
+    return f"select {', '.join(quoted(name) for name, _ in columns)} from ({rows}){where}"
 
 
 def stored_sql(table: TableBirth, paths: Iterable[str]) -> str:

@@ -7,31 +7,32 @@ values are those that DuckDB does not tell apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from kappa.base.sql import quoted
 from kappa.folds.exactness import Exactness
 from kappa.state.build import recent_names, table_path
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
+from kappa.tables.merge import contribution_columns
 from kappa.tables.parquet import parquet_sql
 from kappa.tables.versions import touched_files
-from kappa.views.served import Among, gone_condition, read_sql, served_condition
+from kappa.views.served import Among, folded_sql, gone_condition, read_sql, served_condition
 from serving.changes.point import Point
 
 # The relation of the keys that slices between two points have touched.
-TOUCHED = "_touched"
+_TOUCHED = "_touched"
 # Lists the files of a table's version, by its path.
 Files = Callable[[str, int], tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Net:
-    """The difference of two points as SQL: `touched` makes a relation that `difference` reads."""
+    """The difference of two points as SQL, and the relations that it reads, in this order."""
 
-    touched: str | None
     difference: str
+    relations: Mapping[str, str] = field(default_factory=dict)
 
 
 def whole(store: Store, point: Point, files: Files) -> Net:
@@ -40,7 +41,6 @@ def whole(store: Store, point: Point, files: Files) -> Net:
     counted = "1" if point.table.keys else "count(*)"
     grouped = "" if point.table.keys else " group by row"
     return Net(
-        None,
         f"select 'insert' as op, ({counted})::bigint as times, case when false then row end as "
         f"before, row as after from (select {row} as row from ({rows}) as r){grouped}",
     )
@@ -51,7 +51,7 @@ def between(store: Store, before: Point, after: Point, files: Files) -> Net:
     if before.birth.folded_by == after.birth.folded_by:
         return _within(store, before, after, files)
     rows = [_rows(store, each, files) for each in (before, after)]
-    return Net(None, _difference(before.table, after.table, *rows))
+    return Net(_difference(before.table, after.table, *rows))
 
 
 def _within(store: Store, before: Point, after: Point, files: Files) -> Net:
@@ -59,22 +59,75 @@ def _within(store: Store, before: Point, after: Point, files: Files) -> Net:
     table = after.table
     by = table.keys or table.by
     if not by:
-        return Net(None, _of_appended(store, before, after, files))
-    touched = _touched(store, before, after, files, by)
-    among = Among(TOUCHED, {column: column for column in by})
-    rows = [_rows(store, each, files, among) for each in (before, after)]
-    return Net(touched, _difference(table, table, *rows))
+        return Net(_of_appended(store, before, after, files))
+    touched, is_most = _touched(store, before, after, files, by)
+    if is_most and table.keys:
+        return Net(
+            _difference(table, table, *(_rows(store, each, files) for each in (before, after)))
+        )
+    relations = {_TOUCHED: touched}
+    among = Among(_TOUCHED, {column: column for column in by})
+    if set(by) <= set(table.row_keys):
+        rows = _touched_rows(store, before, after, files, among, relations)
+    else:
+        # What waits for a row may change all of its columns but its keys.
+        rows = [_rows(store, each, files, among) for each in (before, after)]
+    return Net(_difference(table, table, *rows), relations)
 
 
-def _touched(store: Store, before: Point, after: Point, files: Files, by: tuple[str, ...]) -> str:
+def _touched_rows(
+    store: Store,
+    before: Point,
+    after: Point,
+    files: Files,
+    among: Among,
+    relations: dict[str, str],
+) -> list[str]:
+    """Returns queries for the touched rows of both points; adds the relations they read.
+
+    Each file that both points have is read once. A fold reads more than once what it folds.
+    """
+    table = after.table
+
+    def read(columns: Sequence[tuple[str, str]], paths: Collection[str]) -> str:
+        query = among.of(parquet_sql(columns, sorted(paths)))
+        named = {query: name for name, query in relations.items()}
+        name = named.get(query, f"_read_{len(relations)}")
+        relations[name] = query
+        return f"select * from {name}"
+
+    versions = [each.versions(store) for each in (before, after)]
+    path = table_path(store, after.birth.build, table.name)
+    stored = [{*files(path, each[path])} for each in versions]
+    shared = stored[0] & stored[1]
+    return [
+        folded_sql(
+            table,
+            f"{read(table.columns, shared)} union all {read(table.columns, own - shared)}",
+            [
+                read(contribution_columns(table), files(name, version))
+                for name, version in there.items()
+                if name != path and files(name, version)
+            ],
+            table.served,
+            clock=point.clock,
+        )
+        for point, there, own in zip((before, after), versions, stored, strict=True)
+    ]
+
+
+def _touched(
+    store: Store, before: Point, after: Point, files: Files, by: tuple[str, ...]
+) -> tuple[str, bool]:
     """Returns the query for a superset of the keys whose rows differ.
 
-    A row differs if a slice has contributed to it, or if the log's clock has passed it.
+    A row differs if a slice has contributed to it, or if the log's clock has passed it. The second
+    value is True if these may be most rows: most files of the table are new.
     """
     table = after.table
     named = ", ".join(map(quoted, by))
     columns = [column for column in table.columns if column[0] in by]
-    found, lacks = list[str](), False
+    found, lacks, is_most = list[str](), False, False
     for name in (*recent_names(table.name), table.name):
         path = table_path(store, after.birth.build, name)
         if name not in after.frontier.versions:
@@ -87,12 +140,14 @@ def _touched(store: Store, before: Point, after: Point, files: Files, by: tuple[
         # A drain between both has brought rows into the table that no recent one has any more. And
         # sums of doubles may differ in their last digits, when they are added in another order.
         if known is None or known[1] or (name == table.name and (lacks or _sums_doubles(table))):
-            found.append(parquet_sql(columns, sorted(there ^ at_first)))
+            paths = frozenset(there ^ at_first)
         else:
-            found.append(parquet_sql(columns, sorted(known[0] & there)))
+            paths = known[0] & there
+        found.append(parquet_sql(columns, sorted(paths)))
+        is_most |= name == table.name and 2 * len(paths & there) > len(there)
     if (passed := _passed(before, after)) is not None:
         found.append(f"select {named} from ({_rows(store, before, files)}) where {passed}")
-    return f"select distinct {named} from ({' union all '.join(found)})"
+    return f"select distinct {named} from ({' union all '.join(found)})", is_most
 
 
 def _passed(before: Point, after: Point) -> str | None:

@@ -13,7 +13,7 @@ from kappa.state.store import Store
 from kappa.sums.whole import ensure_whole
 from kappa.tables.versions import FileLists
 from serving.changes.change_set import CHANGES, ChangeSet, Head, Kind
-from serving.changes.net import TOUCHED, Net, between, paths_of, whole
+from serving.changes.net import Net, between, paths_of, whole
 from serving.changes.point import Point
 from serving.reader.opened import open_reader
 from serving.reader.reader import Limits, Reader
@@ -79,15 +79,17 @@ def open_change_set(
 
 
 def clear(reader: Reader) -> None:
-    """Drops the relations: the connection may be another reader's next."""
-    reader.command(f"drop table {CHANGES}; drop table if exists {TOUCHED}")
+    """Drops the relation: the connection may be another reader's next."""
+    reader.command(f"drop table {CHANGES}")
 
 
 def _put(reader: Reader, net: Net) -> None:
     """Makes the relation of all changes in a reader."""
-    if net.touched is not None:
-        reader.command(f"create or replace temp table {TOUCHED} as {net.touched}")
+    for name, query in net.relations.items():
+        reader.command(f"create or replace temp table {name} as {query}")
     reader.command(f"create or replace temp table {CHANGES} as {net.difference}")
+    for name in net.relations:
+        reader.command(f"drop table {name}")
 
 
 def switch_kind(store: Store, after: Point) -> Kind:
