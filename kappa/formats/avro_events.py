@@ -134,7 +134,10 @@ def written_record(schema: AvroSchema, number: int | None, fields: Mapping[str, 
     into = BytesIO()
     try:
         schemaless_writer(
-            into, schema.bare, avro_value(schema.whole, schema.named, fields, "the event")
+            into,
+            schema.bare,
+            avro_value(schema.whole, schema.named, fields, "the event"),
+            strict_allow_default=True,
         )
     except (ValueError, TypeError, OverflowError, KeyError, AttributeError) as error:
         raise UsageError(f"the event cannot be written as Avro: {error}") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from decimal import Decimal as Number
 from typing import Any
@@ -32,6 +33,7 @@ def avro_value(schema: Any, named: Mapping[str, Any], value: Any, path: str) -> 
         case {"type": "record", "fields": fields}:
             if not isinstance(value, Mapping):
                 raise UsageError(f"{path} is no mapping of its fields")
+            _ensure_known(value, schema, path)
             return {
                 field["name"]: avro_value(
                     field["type"], named, value[field["name"]], f"{path}.{field['name']}"
@@ -54,6 +56,18 @@ def avro_value(schema: Any, named: Mapping[str, Any], value: Any, path: str) -> 
             return avro_value(inner, named, value, path)
         case _:
             return value
+
+
+def _ensure_known(value: Mapping[str, Any], schema: Mapping[str, Any], path: str) -> None:
+    """Raises UsageError if a value has a field that its record has not: it would be lost."""
+    names = [field["name"] for field in schema["fields"]]
+    for name in value:
+        if name not in names:
+            near = difflib.get_close_matches(str(name), names, n=1)
+            raise UsageError(
+                f"{path} has {name}, which is no field of {schema['name']}",
+                hint=f"did you mean {near[0]}?" if near else f"its fields are {', '.join(names)}",
+            )
 
 
 def _logical(logical: str, schema: Mapping[str, Any], value: Any, path: str) -> Any:

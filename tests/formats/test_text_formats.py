@@ -154,6 +154,19 @@ def test_a_line_of_a_web_server_is_a_row(
     )
 
 
+@given(st.data())
+def test_a_damaged_line_of_a_web_server_is_a_reject_or_a_row(data: st.DataObject) -> None:
+    at = "10/Oct/2000:13:55:36 +0000"
+    line = bytearray(LINE.format(host="h", user="-", at=at, size=7, referer="-").encode())
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(line)))
+        line[place : place + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
+
+    found = read(bytes(line), "access-log", HIT)
+
+    assert found in {"no_match", "not_utf8", "bad_format", "out_of_range"} or len(found) == 10
+
+
 @pytest.mark.parametrize(
     ("line", "found"),
     [

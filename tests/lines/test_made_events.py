@@ -348,6 +348,63 @@ def test_a_line_of_json_that_is_no_event_is_one_sentence(
     assert refused.value.message.startswith(sentence)
 
 
+NESTED = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "string"},
+        {
+            "name": "address",
+            "type": {
+                "type": "record",
+                "name": "Address",
+                "fields": [{"name": "city", "type": "string"}],
+            },
+        },
+        {"name": "former", "type": {"type": "array", "items": "Address"}, "default": []},
+        {"name": "odd", "type": ["null", "Address", "string"], "default": None},
+    ],
+}
+NESTED_PROTO = """
+syntax = "proto3";
+message Address { string city = 1; }
+message Order { string id = 1; Address address = 2; repeated Address former = 3; }
+"""
+KNOWN = {"city": "a"}
+UNKNOWN = {"city": "a", "ctiy": "b"}
+
+
+@pytest.mark.parametrize(
+    ("form", "event", "sentence"),
+    [
+        ("avro", {"address": UNKNOWN}, "the event.address has ctiy, which is no field of Address"),
+        ("avro", {"address": KNOWN, "former": [UNKNOWN]}, "the event.former has ctiy, which is no"),
+        ("avro", {"address": KNOWN, "odd": UNKNOWN}, "fields than the schema specifies: ctiy"),
+        ("avro", {"address": KNOWN, "ctiy": "b"}, "the event has ctiy, which is no field of Order"),
+        ("protobuf", {"address": UNKNOWN}, '"Address" has no field named "ctiy"'),
+        ("protobuf", {"former": [UNKNOWN]}, '"Address" has no field named "ctiy"'),
+    ],
+)
+def test_a_field_that_is_unknown_deep_inside_is_refused_by_its_name(
+    form: str, event: dict[str, Any], sentence: str, tmp_path: Path
+) -> None:
+    (tmp_path / "kappa.toml").touch()
+    (tmp_path / "order.avsc").write_text(json.dumps(NESTED))
+    (tmp_path / "order.proto").write_text(NESTED_PROTO)
+    made = {"avro": "Avro('order.avsc')", "protobuf": "Protobuf('order.proto', message='Order')"}
+    source = f"made = Topic('t', event='id string', format={made[form]})"
+    scope: dict[str, Any] = {"Avro": Avro, "Protobuf": Protobuf, "Topic": Topic}
+    exec(compile(source, tmp_path / "pipelines.py", "exec"), scope)  # a user's file
+    line = json.dumps({"id": "a", **event}).encode()
+
+    with pytest.raises(UsageError) as refused:
+        list(placed_lines([line], EventWriter(scope["made"]).of_json))
+
+    assert refused.value.message.startswith("line 1 cannot be written: the event")
+    assert "\n" not in refused.value.message
+    assert sentence in refused.value.message
+
+
 def test_topics_whose_events_cannot_be_made_say_why() -> None:
     text = Topic("t", event="at string", format=Text(r"(?P<at>\S+)"))
     with pytest.raises(UsageError, match="lines of text, which nothing is made into"):

@@ -129,7 +129,8 @@ class Protobuf:
             made = json_format.ParseDict(fields, message_factory.GetMessageClass(message)())
             value: bytes = made.SerializeToString(deterministic=True)
         except (json_format.ParseError, ValueError, TypeError) as error:
-            raise UsageError(f"the event cannot be written as Protobuf: {error}") from None
+            why = str(error).partition("\n")[0]
+            raise UsageError(f"the event cannot be written as Protobuf: {why}") from None
         if self.pin is None:
             return value
         return framed(self.pin.id, _written_indexes(indexes_of(message)) + value)
