@@ -8,7 +8,7 @@ folding it in parts (law 12). A slice that does not follow the frontier stops th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from pyspark.sql import SparkSession
@@ -32,14 +32,13 @@ from kappa.engine.job.topic_guard import TopicGuard
 from kappa.engine.legs.splits import Splits
 from kappa.engine.read.archived import Archives
 from kappa.engine.read.identities import Identities
-from kappa.engine.read.rows import Rows
 from kappa.engine.read.source import LogSource
 from kappa.engine.views.maintained import MaintainedViews
 from kappa.engine.views.opened import open_tables
 from kappa.engine.write.commit import AT_ONCE, Merging, TableWriter, ensure_follows
 from kappa.engine.write.commits import Commits
+from kappa.engine.write.of_topics import rows_of_topics
 from kappa.engine.write.publisher import Publisher
-from kappa.engine.write.truncated import latest_rows
 from kappa.log.client import Log
 from kappa.state.build import Birth, folder
 from kappa.state.frontier import Frontier
@@ -205,13 +204,13 @@ class SliceFolder:
                     same_topics.result()
                 failpoint("job.before_first_commit")
                 of_topics, of_function = self._parted()
-                with (
-                    watch.step("function"),
-                    self._commits.beside(of_topics, self._rows_of_topics(decoded, of_topics), mark),
-                ):
-                    if tried is None:
-                        tried = function.of(decoded, spark) if of_function else {}
-                    rows = self._steps.applied(tried, of_function, mark.log_time, spark)
+                tables = {writer.birth.name: writer for writer in of_topics}
+                with watch.step("function"):
+                    latest = rows_of_topics(decoded, self._pipeline, tables, mark, spark)
+                    with self._commits.beside(of_topics, latest, mark):
+                        if tried is None:
+                            tried = function.of(decoded, spark) if of_function else {}
+                        rows = self._steps.applied(tried, of_function, mark.log_time, spark)
                 failpoint("job.between_tables")
                 with watch.step("commit"), self._commits.beside(of_function, rows, mark):
                     pass
@@ -284,16 +283,3 @@ class SliceFolder:
         return [writer for writer in tables if writer.birth.name in others], [
             writer for writer in tables if writer.birth.name not in others
         ]
-
-    def _rows_of_topics(
-        self, decoded: DecodedHere | DecodedAtSpark, writers: list[TableWriter]
-    ) -> Mapping[str, Rows]:
-        tables = {writer.birth.name: writer for writer in writers}
-        rows = {
-            table.name: latest_rows(decoded, table.latest, tables[table.name])
-            for table in self._pipeline.latest_tables
-            if table.name in tables and table.latest is not None
-        }
-        if REJECTS in tables:
-            rows[REJECTS] = decoded.rejects(tables[REJECTS].birth)
-        return rows

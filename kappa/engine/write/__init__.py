@@ -11,5 +11,5 @@ This room folds nothing and decides no slice. A build has one writer: the holder
 - publisher.py: the frontier, the hold, and the frontiers of the past that are kept
 - maintenance.py: joining small files, and deleting those that no reader needs
 - gone.py: deleting rows that have expired
-- truncated.py: the latest rows of a slice in which a source's table was truncated
+- of_topics.py: the rows of tables that topics fill, also where a source's table was truncated
 """

@@ -252,7 +252,7 @@ class TableWriter:
     def _commit_found(self, rows: RowsInFiles, mark: Mark, guard: Guard) -> str:
         rewriting = self.rewriting
         assert rewriting is not None, "only a mergeable table is filled from files"
-        count, size = rewriting.find(rows.sql)
+        count, size = rewriting.find(rows)
         try:
             if count <= self._driver_rows or size <= self._merge_bytes:
                 return self._commit(rewriting.found() if count else None, mark)

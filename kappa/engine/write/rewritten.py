@@ -20,6 +20,7 @@ from kappa.base.duck import Connection, DuckError, Setting, open_exact
 from kappa.base.errors import Broken, KappaError
 from kappa.base.sql import quoted, text
 from kappa.engine.fold.fold import spark_ddl
+from kappa.engine.read.rows import HERE, RowsInFiles
 from kappa.state.table import TableBirth
 from kappa.tables.delta import OVERFLOW_HINT, Guard
 from kappa.tables.merge import contribution_columns, merged_sql
@@ -67,13 +68,17 @@ class Rewriting:
             "preserve_insertion_order": False,
         }
 
-    def find(self, sql: str) -> tuple[int, int]:
+    def find(self, rows: RowsInFiles) -> tuple[int, int]:
         """Makes the rows of a query what is `contributed`. Returns how many, and their bytes."""
         self.clear()
         self.contributed.mkdir(parents=True)
         path = self._found
         with self._duck() as duck:
-            duck.execute(f"copy ({sql}) to {text(str(path))} (format parquet, compression lz4)")
+            if rows.here is not None:
+                duck.register(HERE, rows.here)
+            duck.execute(
+                f"copy ({rows.sql}) to {text(str(path))} (format parquet, compression lz4)"
+            )
         found = pq.read_metadata(path)
         groups = (found.row_group(number) for number in range(found.num_row_groups))
         return found.num_rows, sum(group.total_byte_size for group in groups)

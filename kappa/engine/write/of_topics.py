@@ -1,0 +1,67 @@
+"""The rows of a slice for tables that topics fill: latest rows, and rejects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+
+from kappa.base.errors import Broken
+from kappa.declare.options import REJECTS
+from kappa.declare.pipeline import Pipeline
+from kappa.declare.topic import Topic
+from kappa.engine.fold.latest import emptied_sql
+from kappa.engine.function.decoded import Decoded
+from kappa.engine.read.rows import HERE, Rows, RowsInFiles
+from kappa.engine.write.commit import TableWriter
+from kappa.state.mark import Mark
+
+
+def rows_of_topics(
+    decoded: Decoded,
+    pipeline: Pipeline,
+    writers: Mapping[str, TableWriter],
+    mark: Mark,
+    spark: SparkSession,
+) -> Mapping[str, Rows]:
+    """Returns the rows of those tables of a pipeline that have a writer, by name.
+
+    `mark` is the slice's. Raises Broken as `_latest_rows` does.
+    """
+    rows = {
+        table.name: _latest_rows(decoded, table.latest, writers[table.name], mark, spark)
+        for table in pipeline.latest_tables
+        if table.name in writers and table.latest is not None
+    }
+    if REJECTS in writers:
+        rows[REJECTS] = decoded.rejects(writers[REJECTS].birth)
+    return rows
+
+
+def _latest_rows(
+    decoded: Decoded, topic: Topic, writer: TableWriter, mark: Mark, spark: SparkSession
+) -> Rows:
+    """Returns what a slice contributes to the table of a topic's latest rows.
+
+    A truncation hides each key that the table has before the slice, or that the slice has before
+    it: however many, they are found in files. Raises Broken if nobody knows which changes were made
+    before.
+    """
+    rows = decoded.latest(topic, writer.birth)
+    truncated = decoded.truncated(topic)
+    if truncated is None:
+        return rows
+    _, partition, offset = truncated
+    partitions = max(topic.partitions, len(mark.end.next.get(topic.name, {})))
+    if partitions > 1:
+        raise Broken(
+            f"record {topic.name}:{partition}:{offset} truncates its source's table, and the topic "
+            f"has {partitions} partitions: nobody knows which changes of the others were made "
+            f"before, so table {writer.birth.name} cannot follow",
+            hint="send the table's changes into a new topic of one partition "
+            "(topic.creation.default.partitions=1), and declare that one",
+        )
+    assert not isinstance(rows, DataFrame), "latest rows are found by Arrow or by DuckDB"
+    stored = writer.stored_sql(writer.birth.keys)
+    found, here = (rows.sql, None) if isinstance(rows, RowsInFiles) else (f"from {HERE}", rows)
+    return RowsInFiles(emptied_sql(writer.birth, found, stored, truncated), spark, here)

@@ -1,0 +1,106 @@
+"""A truncation of a source's table hides each key, within the memory that is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kappa import Debezium, Table, Topic, pipeline
+from kappa.base.errors import Broken
+from kappa.engine.decode.raw import RawRecord, raw_table
+from kappa.engine.function.decoded_here import DecodedHere
+from kappa.engine.write.commit import Merging, TableWriter
+from kappa.engine.write.of_topics import rows_of_topics
+from kappa.state.mark import Mark, origin_mark
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.tables.shape import latest_birth
+from kappa.tables.versions import files
+from kappa.values.arrow import arrow_schema
+
+FORM = Debezium(times="micros", decimals="text", exactly_once=True)
+ORDERS = Topic(
+    "orders",
+    event="id bigint not null, name string, change_op string not null",
+    format=FORM,
+    key="id",
+)
+NEWEST = Table("newest", latest=ORDERS)
+BIRTH = latest_birth(NEWEST)
+KEYS = 5_000
+
+
+@pipeline(reads={"orders": ORDERS}, writes=[NEWEST])
+def shop() -> dict[str, Any]:
+    return {}
+
+
+def change(offset: int, op: str, key: int | None = None) -> RawRecord:
+    value = FORM.encode({"id": key, "name": f"n{key}", "change_op": op}, ())
+    written = None if key is None else FORM.encoded_key("id", key)
+    return ("orders", 0, offset, offset, written, value, ())
+
+
+class Slices:
+    """A table of latest rows that slices are folded into, with little memory allowed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.writer = TableWriter(
+            Store(folder),
+            "b",
+            BIRTH,
+            origin=origin_mark("b", Offsets()),
+            driver_rows=10,
+            merging=Merging(at_most_bytes=1_000),
+        )
+        self.number, self.end = 0, 0
+
+    def fold(self, records: Iterable[RawRecord], partitions: int = 1) -> str:
+        """Folds a slice; returns its writer."""
+        known = list(records)
+        start, end = self.end, self.end + len(known)
+        marks = [{"orders": {**dict.fromkeys(range(partitions), 0), 0: at}} for at in (start, end)]
+        mark = Mark("b", "newest", 1, self.number, *map(Offsets, marks))
+        decoded = DecodedHere(raw_table(known), [ORDERS], {}, {})
+        rows = rows_of_topics(decoded, shop, {"newest": self.writer}, mark, None)  # type: ignore[arg-type]  # not needed
+        self.number, self.end = self.number + 1, end
+        return self.writer.commit(rows["newest"], mark)
+
+    def rows(self) -> list[dict[str, Any]]:
+        schema = arrow_schema(BIRTH.columns)
+        found = (
+            pq.ParquetFile(path).read().select(schema.names).cast(schema)
+            for path in files(self.writer.path, self.writer.version)
+        )
+        return pa.concat_tables(found).to_pylist()
+
+
+def test_a_small_slice_that_truncates_a_large_table_takes_no_keys_into_memory(
+    tmp_path: Path,
+) -> None:
+    slices = Slices(tmp_path)
+    slices.fold(change(key, "c", key) for key in range(KEYS))
+    at = slices.end
+
+    writer = slices.fold([change(at, "c", KEYS), change(at + 1, "t"), change(at + 2, "c", 7)])
+
+    assert writer == "duckdb"
+    rows = {row["id"]: row for row in slices.rows()}
+    assert len(rows) == KEYS + 1
+    assert [row["name"] for row in rows.values() if not row["_deleted"]] == ["n7"]
+    assert {row["_offset"] for row in rows.values() if row["_deleted"]} == {at + 1}
+
+
+def test_a_truncation_among_more_partitions_than_declared_stops_the_job(
+    tmp_path: Path,
+) -> None:
+    slices = Slices(tmp_path)
+    slices.fold([change(0, "c", 1)], partitions=3)
+
+    with pytest.raises(Broken, match="record orders:0:1 truncates .* the topic has 3 partitions"):
+        slices.fold([change(1, "t")], partitions=3)
