@@ -21,12 +21,20 @@ _MOST_BYTES = 16 << 20
 # The opened folder, if any, and what each of its files has named; paths are from that folder.
 _opened: list[Path] = []
 _read: defaultdict[str, dict[str, bytes]] = defaultdict(dict)
+# When each file that a declaration asked for was changed, in nanoseconds; None: it was not there.
+_asked: dict[Path, int | None] = {}
 
 
 def open_named_files(folder: Path) -> None:
     """Opens a folder: files are read from it, and those read before are forgotten."""
     _opened[:] = [folder]
     _read.clear()
+    _asked.clear()
+
+
+def named_files_changed() -> bool:
+    """Returns True if a file that declarations have asked for is not as it was read."""
+    return any(_changed_at(path) != known for path, known in _asked.items())
 
 
 def named_files(paths: Iterable[str]) -> Mapping[str, bytes]:
@@ -78,6 +86,7 @@ def _content(path: Path, declared_in: str) -> tuple[Path, str, bytes]:
             f"{path} is not named from within the project, whose snapshot a build runs from",
             hint='name it from the folder of kappa.toml: event=Path("schemas/visit.json")',
         )
+    _watch(folder, name)
     try:
         return folder, name, (folder / name).read_bytes()
     except OSError as error:
@@ -100,6 +109,7 @@ def read_file_beside(path: str, declared_in: str) -> tuple[str, bytes]:
             f"{path} is not in the project, whose snapshot a build runs from", hint=hint
         )
     name = named.relative_to(folder).as_posix()
+    _watch(folder, name)
     try:
         if not named.resolve().is_relative_to(folder.resolve()):
             raise DeclarationError(
@@ -122,6 +132,18 @@ def read_file_beside(path: str, declared_in: str) -> tuple[str, bytes]:
         raise DeclarationError(f"{path} cannot be read: {told}", hint=hint) from None
     _remember(folder, declared_in, name, content)
     return name, content
+
+
+def _watch(folder: Path, name: str) -> None:
+    if _opened and folder == _opened[0]:
+        _asked[folder / name] = _changed_at(folder / name)
+
+
+def _changed_at(path: Path) -> int | None:
+    try:
+        return path.stat().st_mtime_ns
+    except (OSError, ValueError):
+        return None
 
 
 def _remember(folder: Path, declared_in: str, name: str, content: bytes) -> None:

@@ -1,8 +1,8 @@
 """The topics that events are taken for, as the project's files declare them now.
 
 An event is valid here exactly if it is valid in a slice: the reader of records decides both. If the
-files change they are loaded again. Files that cannot be loaded leave the declarations as they were,
-so a mistake that is saved stops nobody's events.
+files change, or those that they name, they are loaded again. Files that cannot be loaded leave the
+declarations as they were, so a mistake that is saved stops nobody's events.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from kappa.base.errors import KappaError, UsageError
 from kappa.code.project import load_pipelines
 from kappa.code.static.sources import Sources
 from kappa.declare.formats.named import changes_of, is_framed
+from kappa.declare.parts.named_files import named_files_changed
 from kappa.declare.topic import Topic
 from kappa.formats.avro_events import Avro
 from kappa.formats.protobuf.protobuf_events import Protobuf
@@ -81,7 +82,7 @@ class DeclaredTopics:
         except OSError:
             # A folder went away while it was listed: the next look sees what is there then.
             return
-        if changed_at == self._changed_at:
+        if changed_at == self._changed_at and not named_files_changed():
             return
         self._changed_at = changed_at
         try:

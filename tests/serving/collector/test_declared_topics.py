@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from kappa import Avro, Csv, Json, Topic
 from kappa.base.errors import UsageError
+from kappa.declare.parts.joined import JoinedTopic, JoinedTopics, put_joined
 from kappa.values.reason import Rejected
 from serving.collector.events.declared import CollectedTopic, DeclaredTopics
 
@@ -24,6 +26,61 @@ def test_a_topic_with_the_framing_of_a_registry_is_not_collected(tmp_path: Path)
     topic = Topic("bids", event="id string", format=Json(framed=True))
     with pytest.raises(UsageError, match="names bids, whose events begin with a registry's id"):
         DeclaredTopics(tmp_path, ["bids"], say=print, load=lambda _: {"bids": topic})
+
+
+PIPELINE = """
+from pathlib import Path
+from kappa import Table, Topic, count, pipeline
+
+VISITS = Topic("visits", event=Path("schemas/visit.json"))
+LOGS = Topic(pattern="logs[.].*", event="id string")
+
+
+@pipeline(reads={"visits": VISITS, "logs": LOGS},
+    writes=[Table("hits", keys=("id",), fold={"hits": count()})])
+def web(visits, logs):
+    return {"hits": visits.select("id").unionByName(logs.select("id"))}
+"""
+
+
+def put_schema(project: Path, kind: str) -> None:
+    schema = {"type": "object", "properties": {"id": {"type": kind}}}
+    (project / "schemas").mkdir(exist_ok=True)
+    (project / "schemas" / "visit.json").write_text(json.dumps(schema))
+
+
+def test_files_that_declarations_name_are_loaded_again_once_they_change(tmp_path: Path) -> None:
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "pipelines" / "web.py").write_text(PIPELINE)
+    put_schema(tmp_path, "string")
+    put_joined(tmp_path, JoinedTopics("logs[.].*", (JoinedTopic("logs.a", 1),)))
+    said: list[str] = []
+    declared = DeclaredTopics(tmp_path, ["visits", "logs.a"], say=said.append)
+    event = b'{"id": 7}'
+    first = declared.topics["visits"]
+    with pytest.raises(Rejected):
+        first.record(event)
+    declared.reload()
+    assert declared.topics["visits"] is first
+
+    put_schema(tmp_path, "integer")
+    declared.reload()
+    assert declared.topics["visits"].record(event).value == event
+    assert len(said) == 1
+
+    # One that cannot be read leaves them as they were, and is not read again until it changes.
+    (tmp_path / "schemas" / "visit.json").unlink()
+    declared.reload()
+    declared.reload()
+    assert declared.topics["visits"].record(event).value == event
+    assert [line.startswith("the declarations stay as they were") for line in said[1:]] == [True]
+    put_schema(tmp_path, "string")
+    declared.reload()
+    assert declared.topics["visits"].record(b'{"id": "7"}').value == b'{"id": "7"}'
+
+    put_joined(tmp_path, JoinedTopics("logs[.].*", (JoinedTopic("logs.b", 1),)))
+    declared.reload()
+    assert "names logs.a, and the project declares no such topic" in said[-1]
 
 
 def test_a_line_of_csv_is_sent_as_it_is() -> None:
