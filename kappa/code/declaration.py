@@ -19,6 +19,7 @@ from kappa.declare.view import View
 from kappa.folds.exactness import Exactness
 
 _IDENTITY = "identity "
+_CHANGES = "format debezium-"
 
 
 def declarations(pipeline: Pipeline) -> Mapping[str, str]:
@@ -46,8 +47,13 @@ def has_identity(lines: str) -> bool:
 
 
 def has_key_format(lines: str) -> bool:
-    """Returns True if a topic's lines declare a format of its keys."""
-    return any(line.startswith("key format ") for line in lines.splitlines())
+    """Returns True if a topic's lines declare a format of its keys: one of changes is."""
+    return any(line.startswith(("key format ", _CHANGES)) for line in lines.splitlines())
+
+
+def has_changes(lines: str) -> bool:
+    """Returns True if a topic's lines declare that its records are changes of a database."""
+    return any(line.startswith(_CHANGES) for line in lines.splitlines())
 
 
 def without_checks(lines: str, checks: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from kappa.declare.formats.key_formats import key_columns
 from kappa.declare.topic import Topic
+from kappa.formats.debezium.change import SourceChangeReader
 from kappa.values.columns import INTEGERS, Scalar
 from kappa.values.reason import Reason, Rejected, shown
 from kappa.values.value import Check, check_of
@@ -25,6 +26,11 @@ class KeyReader:
             and self._column.type.name in INTEGERS
         )
         self._reader = None
+        # Changes have their own way to read a key.
+        self._changes = None
+        if topic.has_changes:
+            reader = topic.format.reader(topic.columns)
+            self._changes = reader if isinstance(reader, SourceChangeReader) else None
         if topic.key_format is not None and self._column is not None:
             (field,) = columns = key_columns(topic.key_format, self._column)
             self._reader = topic.key_format.reader(columns)
@@ -34,6 +40,10 @@ class KeyReader:
         """Returns the key column's value that a key alone has. Raises Rejected if it has none."""
         if key is None:
             raise Rejected(Reason.NULL_KEY, "the key is null")
+        if self._changes is not None:
+            assert self._column is not None, "without one no key is looked at"
+            of_change: str | int = self._changes.key_value(key, self._column)
+            return of_change
         if self._reader is not None:
             found: str | int = self._formatted(key)
             return found

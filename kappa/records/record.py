@@ -75,7 +75,7 @@ class RecordReader:
             else [column.name for column in topic.columns].index(topic.key)
         )
         self._keys = KeyReader(topic)
-        self._topic, self._key_column = topic, topic.key_column
+        self._topic = topic
 
     def read(self, key: bytes | None, value: bytes | None) -> Row | Tombstone | Removal:
         """Reads one record. Raises Rejected if it is not valid."""
@@ -112,11 +112,11 @@ class RecordReader:
         self, reader: SourceChangeReader, key: bytes | None, value: bytes | None
     ) -> Row | Tombstone | Removal:
         if value is None:
-            return Tombstone(self._changed_key(reader, key) if self._compacted else None)
+            return Tombstone(self._keys.value(key) if self._compacted else None)
         change = reader.change(key, value)
         row = self._row(change.fields, is_whole=change.effect is RowEffect.WRITES)
         if self._key_place is not None and change.effect is not RowEffect.TRUNCATES:
-            told, field = self._changed_key(reader, key), row[self._key_place]
+            told, field = self._keys.value(key), row[self._key_place]
             if told != field or field is None:
                 raise Rejected(
                     Reason.KEY_MISMATCH,
@@ -126,13 +126,6 @@ class RecordReader:
         if change.effect is RowEffect.WRITES:
             return row
         return Removal(row, truncates=change.effect is RowEffect.TRUNCATES)
-
-    def _changed_key(self, reader: SourceChangeReader, key: bytes | None) -> Any:
-        column = self._key_column
-        assert column is not None, "a topic that is compacted or has a key's place has a key"
-        if key is None:
-            raise Rejected(Reason.NULL_KEY, "the key is null")
-        return reader.key_value(key, column)
 
     def _row(self, event: dict[str, Any], *, is_whole: bool = True) -> Row:
         """Makes the row of an event's fields, whatever their format was.

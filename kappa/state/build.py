@@ -30,7 +30,7 @@ from kappa.state.table import TableBirth
 class TopicBirth(Struct, frozen=True, omit_defaults=True):
     """A topic as it was when the build was born; `pattern` is one that it had joined.
 
-    A topic that is re-created under the same name has another id. `changes`: a database's.
+    A topic that is re-created under the same name has another id.
     """
 
     name: str
@@ -38,7 +38,6 @@ class TopicBirth(Struct, frozen=True, omit_defaults=True):
     kind: str
     partitions: int
     pattern: str | None = None
-    changes: bool = False
 
 
 class Base(Struct, frozen=True):

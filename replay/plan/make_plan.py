@@ -232,9 +232,7 @@ def _replayed(
         rollout=rollout,
         declared=declared,
         topics=tuple(
-            TopicBirth(
-                of, log.ids[of], topic.kind, log.partitions[of], topic.of_pattern, topic.has_changes
-            )
+            TopicBirth(of, log.ids[of], topic.kind, log.partitions[of], topic.of_pattern)
             for topic in topics
             if (of := topic.name) in there
         ),

@@ -101,8 +101,8 @@ def filter_of(
 ) -> Callable[[SeenRecord], bool]:
     """Returns whether a record is wanted: by its key, and by `FIELD=VALUE` of its event.
 
-    Keys that have a format are compared by their value. Raises UsageError for a condition on no
-    column of the declaration.
+    Keys that have a format, or are a change's, are compared by their value. Raises UsageError for a
+    condition on no column of the declaration.
     """
     wanted = [_condition(each, topic) for each in conditions]
     has_key = None if key is None else _key_filter(key, topic)
@@ -119,7 +119,8 @@ def filter_of(
 
 
 def _key_filter(wanted: str, topic: Topic | None) -> Callable[[bytes | None], bool]:
-    if topic is None or topic.key_format is None:
+    has_format = topic is not None and (topic.key_format is not None or topic.has_changes)
+    if topic is None or topic.key is None or not has_format:
         text = wanted.encode()
         return lambda key: key == text
     value_of = KeyReader(topic).value

@@ -17,7 +17,6 @@ from kappa.code.artifact import load_snapshot
 from kappa.code.declaration import has_key_format
 from kappa.declare.parts.topic_kind import TopicKind
 from kappa.declare.topic import Topic
-from kappa.formats.debezium.json_parts import texts_of_key
 from kappa.records.keys import KeyReader
 from kappa.state.build import Birth
 from kappa.state.offsets import Offsets
@@ -44,16 +43,13 @@ KeyTexts = Callable[[Iterable[bytes]], Iterator[str]]
 
 
 def plain_texts(keys: Iterable[bytes]) -> Iterator[str]:
-    """Yields the texts of keys without a format: themselves, and what a change's object says."""
+    """Yields the texts of keys without a format: themselves."""
     for key in keys:
         try:
             yield key.decode()
         except UnicodeDecodeError:
             # Its record is a reject, so no row has it.
             continue
-        # Of a change it is an object. If it is a plain event's, a row too many is set aside.
-        if key.startswith(b"{"):
-            yield from texts_of_key(key)
 
 
 def texts_in(topic: Topic) -> KeyTexts:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from kappa.base.errors import Conflict, UsageError
+from kappa.code.declaration import has_changes
 from kappa.declare.parts.topic_kind import TopicKind
 from kappa.lines.envelope import envelope_record
 from kappa.lines.written import envelope_line
@@ -234,7 +235,7 @@ def _check_topic(line: Line, birth: Birth, facts: TopicFacts | None) -> None:
             hint="if it should still be the key's value: "
             f"kappa produce {topic.name} FILE --envelope",
         )
-    if topic.changes:
+    if has_changes(birth.declarations.get(f"topic {topic.name}", "")):
         raise UsageError(
             f"line {line.number} names {line.names}, and topic {topic.name} has a database's "
             "changes: a mended old one would be its row's newest; nothing was sent",

@@ -18,12 +18,14 @@ from kappa.base.errors import DeclarationError, UsageError
 from kappa.engine.decode.originals import originals_in
 from kappa.engine.decode.raw import raw_table
 from kappa.formats.debezium.facts import identity
-from kappa.formats.debezium.json_parts import texts_of_key
 from kappa.formats.format import RecordFormat
 from kappa.lines.events import EventWriter
 from kappa.lines.produce import event_records
+from kappa.log.reader import Record
+from kappa.records.keys import KeyReader
 from kappa.records.record import RecordReader, Removal, Tombstone
 from kappa.values.reason import Rejected
+from replay.topics.tail import SeenRecord, decoder_of, filter_of
 from serving.collector.events.declared import DeclaredTopics
 
 FACTS = "change_op string not null, change_id string not null"
@@ -413,10 +415,29 @@ def test_what_is_written_by_hand_is_read_again(row: dict[str, Any], operation: s
 
 
 def test_a_key_is_known_as_its_table_has_it() -> None:
-    assert [*texts_of_key(KEY)] == ['{"id":1}', "1"]
-    assert [*texts_of_key(sent({"schema": None, "payload": {"id": "ä"}}))] == ['{"id":"ä"}', "ä"]
-    assert [*texts_of_key(b'{"b": 2, "a": "x"}')] == ['{"a":"x","b":2}']
-    assert [*texts_of_key(b"{")] == []
+    known = KeyReader(compacted())
+    assert known.value(KEY) == 1
+    assert known.value(sent({"schema": None, "payload": {"id": 7}})) == 7
+    whole = KeyReader(topic("change_key string not null", kind="compacted", key="change_key",
+        identity=()))  # fmt: skip
+    assert whole.value(b'{"b": 2, "a": "x"}') == '{"a":"x","b":2}'
+    for damaged in (b"{", None):
+        with pytest.raises(Rejected):
+            known.value(damaged)
+
+
+def test_changes_are_looked_for_by_the_value_of_their_key() -> None:
+    is_wanted = filter_of("1", [], topic())
+
+    def seen(key: bytes | None) -> SeenRecord:
+        return decoder_of(topic())(Record("t", 0, 0, 0, key, sent(change("c", ANN)), ()))
+
+    assert [is_wanted(seen(key)) for key in (KEY, b'{"id": 2}', b"1", None)] == [
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 def test_identities_do_not_depend_on_the_order_of_fields() -> None:
@@ -454,7 +475,6 @@ def test_the_format_is_part_of_the_version() -> None:
         (lambda: topic(identity=("id", "change_id")), "the identity id, change_id: a change is"),
         (lambda: topic(identity="id"), "a truncation has no row"),
         (lambda: topic(key="change_id"), "the key change_id, which is a fact of the change"),
-        (lambda: topic(form="debezium-avro", kind="compacted", identity=()), "is compacted"),
         (lambda: topic(lateness="1 hour", event_time="at"), "a lateness"),
         (lambda: topic(archive=True, identity=(), form=Debezium(exactly_once=True)), "no archive"),
         (lambda: topic({"type": "object", "properties": {"id": {"type": "integer"}}}),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from kappa import Topic
 from kappa.base.errors import UsageError
 from kappa.formats.schema_source import RegisteredSchema, framed, open_schemas
+from kappa.records.keys import KeyReader
 from kappa.records.record import RecordReader, Removal, Tombstone
 from kappa.values.reason import Rejected
 
@@ -95,6 +96,13 @@ TOPIC = Topic(
     key="id",
     identity="change_id",
 )
+COMPACTED = Topic(
+    "shop.app.orders",
+    event="id bigint not null, name string not null",
+    format="debezium-avro",
+    key="id",
+    kind="compacted",
+)
 ANN = {
     "id": 1, "name": "Ann", "amount": (1234).to_bytes(2), "at": 5_000, "day": 19_000,
     "zoned": "2024-01-31T12:00:00.5Z", "ratio": 0.5,
@@ -131,12 +139,12 @@ def change(op: str, row: Any, schema_id: int = 1) -> bytes:
     return sent(schema_id, {"before": before, "after": after, "source": source, "op": op})
 
 
-def read(value: bytes | None, key: bytes | None = None) -> Any:
+def read(value: bytes | None, key: bytes | None = None, of: Topic = TOPIC) -> Any:
     try:
-        found = RecordReader(TOPIC).read(sent(2, {"id": 1}) if key is None else key, value)
+        found = RecordReader(of).read(sent(2, {"id": 1}) if key is None else key, value)
     except Rejected as rejected:
         return str(rejected.reason)
-    names = [column.name for column in TOPIC.columns]
+    names = [column.name for column in of.columns]
     match found:
         case Removal():
             return found.truncates, dict(zip(names, found.row, strict=True))
@@ -165,6 +173,40 @@ def test_a_deletion_and_a_tombstone_are_as_in_json() -> None:
     assert (truncates, row["id"], row["change_op"]) == (False, 1, "d")
     assert read(change("t", None))[0]
     assert read(None) == Tombstone(None)
+
+
+def test_a_compacted_topic_has_the_newest_row_of_each_key_and_deletes_by_tombstones() -> None:
+    key = sent(2, {"id": 7})
+    assert read(change("u", {**ANN, "id": 7}), key, COMPACTED) == {"id": 7, "name": "Ann"}
+    assert read(None, key, COMPACTED) == Tombstone(7)
+    assert read(None, b"7", COMPACTED) == "bad_key"
+    assert KeyReader(COMPACTED).value(key) == 7
+
+
+@given(
+    st.fixed_dictionaries(
+        {
+            "id": st.integers(-(2**63), 2**63 - 1),
+            "name": st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
+            "amount": st.none() | st.integers(-(10**10) + 1, 10**10 - 1),
+            "at": st.none() | st.integers(-(10**15), 10**15),
+            "day": st.none() | st.integers(-(10**5), 10**5),
+            "ratio": st.none() | st.floats(allow_nan=False, allow_infinity=False),
+        }
+    ),
+    st.sampled_from("crud"),
+)
+def test_a_row_of_the_source_is_that_of_its_change(row: dict[str, Any], operation: str) -> None:
+    amount = row["amount"]
+    written = None if amount is None else amount.to_bytes(8, signed=True)
+    value = change(operation, {**row, "amount": written, "zoned": None})
+
+    found = read(value, sent(2, {"id": row["id"]}))
+    found = found[1] if operation == "d" else found
+
+    exact = None if amount is None else Decimal(amount).scaleb(-2)
+    assert {name: found[name] for name in row} == {**row, "amount": exact}
+    assert found["change_op"] == operation
 
 
 @pytest.mark.parametrize(

@@ -41,12 +41,6 @@ def check_changes(
             f"{source}: topic {topic} has changes of rows, which have no archive yet",
             hint="leave archive out",
         )
-    if kind == TopicKind.COMPACTED and form.encoding != "json":
-        raise DeclarationError(
-            f"{source}: topic {topic} is compacted and has changes in {form.encoding}, whose keys "
-            "cannot be compared yet while candidates are verified",
-            hint="keep them in a retained topic, or send them in JSON",
-        )
     facts = dict(form.facts)
     if facts.get(key or "", KEY) != KEY:
         raise DeclarationError(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 from kappa.formats.debezium.envelope import TakenApart
-from kappa.formats.debezium.facts import key_text
 from kappa.formats.debezium.written import of_connect
 from kappa.values.json_text import JsonFormat
 from kappa.values.reason import Reason, Rejected, kind_of
@@ -34,17 +32,6 @@ class JsonParts:
             raise Rejected(
                 Reason.BAD_KEY, f"the key is no object of a row's key: {error.detail}"
             ) from None
-
-
-def texts_of_key(key: bytes) -> Iterator[str]:
-    """Yields how a key of a row may stand in a table: as all of it, and as its only column."""
-    try:
-        fields = _parts(JsonFormat(exact=False).fields(key)).fields
-    except Rejected:
-        return
-    yield key_text(fields)
-    if len(fields) == 1:
-        yield from map(str, fields.values())
 
 
 def _parts(found: dict[str, Any]) -> TakenApart:

@@ -701,18 +701,27 @@ def test_a_key_whose_last_record_is_a_reject_is_set_aside_if_one_side_has_no_row
     )
 
 
-@pytest.mark.parametrize(("key", "formatted"), [(b"\x04N1", True), (b'{"tailnum": "N1"}', False)])
+FORMATTED = Topic(
+    "planes", event="tailnum string", key="tailnum", key_format=Avro("tests/data/key.avsc")
+)
+CHANGES = Topic(
+    "planes", event="tailnum string", key="tailnum", kind="compacted", format="debezium-json"
+)
+
+
+@pytest.mark.parametrize(
+    ("key", "topic"),
+    [(b"\x04N1", FORMATTED), (b'{"tailnum": "N1"}', CHANGES), (b"N1", None)],
+    ids=["formatted", "changes", "plain"],
+)
 def test_a_rejects_key_is_known_as_its_table_has_it(
-    store: Store, key: bytes, formatted: bool
+    store: Store, key: bytes, topic: Topic | None
 ) -> None:
     row = {"tailnum": "N1", "seats": 1, "_log_time": 1, "_partition": 0, "_offset": 0}
     rejects = [{"topic": "planes", "partition": 0, "offset": 5, "key": key, "_deleted": False}]
     before = make_build(store, "a", {latest(): [{**row, "_deleted": False}]}, rejects=rejects)
     after = make_build(store, "b", {latest(): []}, rejects=rejects)
-    topic = Topic(
-        "planes", event="tailnum string", key="tailnum", key_format=Avro("tests/data/key.avsc")
-    )
-    texts = texts_in(topic) if formatted else plain_texts
+    texts = plain_texts if topic is None else texts_in(topic)
 
     (difference,) = compared(
         store, before, after, unsettled=[], texts_of=lambda _table: texts

@@ -16,6 +16,7 @@ from twins import FLIGHTS, PLANES, align, appended, folded, latest, make_build
 
 from kappa.base.errors import Conflict, Unreachable, UsageError
 from kappa.code.artifact import digests, ensure_snapshot
+from kappa.code.declaration import has_key_format
 from kappa.declare.options import Thresholds
 from kappa.journal.events import CaughtUp, Verified
 from kappa.journal.journal import Journal
@@ -298,15 +299,11 @@ def test_thresholds_are_the_candidates_own() -> None:
     assert folded().thresholds == Thresholds()
 
 
-# A key as text; that of a change is an object.
-@pytest.mark.parametrize("key", [b"N2", b'{"tailnum": "N2"}'])
-def test_keys_written_since_the_alignment_are_set_aside_and_counted(
-    store: Store, key: bytes
-) -> None:
+def test_keys_written_since_the_alignment_are_set_aside_and_counted(store: Store) -> None:
     def planes(**seats: int) -> list[dict[str, Any]]:
         return [{"tailnum": tail, "seats": count, **HIDDEN} for tail, count in seats.items()]
 
-    log = FakeLog(key, key, b"\xff")
+    log = FakeLog(b"N2", b"N2", b"\xff")
     seen = verdict_on(
         store,
         {latest(): planes(N1=1, N2=2)},
@@ -321,11 +318,11 @@ def test_keys_written_since_the_alignment_are_set_aside_and_counted(
     assert log.asked == [("planes", Offsets({"flights": {0: 10}, "planes": {0: 10}}))]
 
 
-CODE = b"""from kappa import Avro, Table, Topic, pipeline
+CODE = """from kappa import Avro, Table, Topic, pipeline
 
 PLANES = Topic(
     "planes", event="tailnum string not null, seats int", kind="compacted",
-    key="tailnum", key_format=Avro("key.avsc"),
+    key="tailnum", FORM,
 )
 
 
@@ -335,8 +332,18 @@ def fleet():
 """
 
 
-def test_keys_with_a_format_are_known_as_their_table_has_them(store: Store) -> None:
-    files = {"kappa.toml": b"", "fleet.py": CODE, "key.avsc": b'{"type": "string"}'}
+@pytest.mark.parametrize(
+    ("form", "line", "key"),
+    [
+        ('key_format=Avro("key.avsc")', "key format avro", "\x04N2"),
+        ('format="debezium-json"', "format debezium-json", '{"tailnum": "N2"}'),
+    ],
+)
+def test_keys_with_a_format_are_known_as_their_table_has_them(
+    store: Store, form: str, line: str, key: str
+) -> None:
+    code = CODE.replace("FORM", form).encode()
+    files = {"kappa.toml": b"", "fleet.py": code, "key.avsc": b'{"type": "string"}'}
     ensure_snapshot(store, "b", files)
     birth = replace(
         make_build(store, "b", {latest(): []}).birth,
@@ -344,11 +351,17 @@ def test_keys_with_a_format_are_known_as_their_table_has_them(store: Store) -> N
         pipeline="fleet",
         sources=digests(files),
     )
-    log = FakeLog(b"\x04N2", b"N2", b"\xff")
-    for declared, wanted in (("", ["\x04N2", "N2"]), ("\nkey format avro", ["N2"])):
-        birth = replace(birth, declarations={"topic planes": f"key tailnum{declared}"})
+    log = FakeLog(key.encode(), b"N2", b"\xff")
+    for declared, wanted in (("", [key, "N2"]), (line, ["N2"])):
+        birth = replace(birth, declarations={"topic planes": f"key tailnum\n{declared}"})
         found = unsettled_keys(log, birth, latest(), Offsets(), texts_for(store, birth))
         assert list(found or ()) == wanted
+
+
+def test_a_format_of_changes_reads_its_keys_itself() -> None:
+    lines = "key tailnum\nformat debezium-avro\ncolumn tailnum string not null"
+    assert has_key_format(lines)
+    assert not has_key_format(lines.replace("debezium-avro", "csv"))
 
 
 def test_without_a_broker_nothing_is_said_of_a_compacted_topics_keys(store: Store) -> None:

@@ -95,7 +95,7 @@ def serve(
     pipeline: str = "web",
     table: TableBirth = REJECTS_BIRTH,
     kind: str = "retained",
-    changes: bool = False,
+    lines: str = "",
     beside: tuple[TableBirth, ...] = (),
 ) -> Birth:
     """Makes a build serve that has these rows in its rejects table."""
@@ -113,13 +113,14 @@ def serve(
         1,
         {},
         "",
-        (TopicBirth("visits", "id", kind, 2, changes=changes),),
+        (TopicBirth("visits", "id", kind, 2),),
         (table, *beside),
         {},
         {},
         {},
         "",
         "me",
+        declarations={"topic visits": lines},
     )
     put_birth(store, birth)
     schema = arrow_schema(table.columns)
@@ -422,7 +423,7 @@ def test_nothing_is_sent_where_it_would_not_be_folded_once(
 
 
 def test_a_databases_changes_are_not_redriven(store: Store) -> None:
-    serve(store, [reject(3)], changes=True)
+    serve(store, [reject(3)], lines="kind retained\nformat debezium-json")
 
     with pytest.raises(UsageError, match="a mended old one would be its row's newest") as refused:
         planned(store, line(3))
