@@ -203,7 +203,7 @@ class AvroReader:
             self._writers[schema_id] = rejected
         return self._writers[schema_id]
 
-    def _opened(self, schema_id: int, text: str, references: Sequence[str]) -> Any:
+    def _opened(self, schema_id: int, text: str, references: tuple[str, ...]) -> Any:
         try:
             writer = parsed(text, references)
         except DeclarationError as error:

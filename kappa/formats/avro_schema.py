@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from io import BytesIO
 from typing import Any
 
@@ -17,6 +17,8 @@ from kappa.values.reason import Reason, Rejected
 _PROSE = {"doc"}
 # The field of a schema that is no record.
 BARE_FIELD = "value"
+# Schemas that are parsed once: each event that is written needs its own.
+_MOST_SCHEMAS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,8 @@ class AvroSchema:
     bare: Any
 
 
-def parsed(text: str, references: Sequence[str] = ()) -> AvroSchema:
+@lru_cache(_MOST_SCHEMAS)
+def parsed(text: str, references: tuple[str, ...] = ()) -> AvroSchema:
     """Parses a schema and those that it refers to. Raises DeclarationError if it is none."""
     # Its import costs more than reading a project that has no such topic.
     from fastavro.schema import SchemaParseException, UnknownType, parse_schema  # noqa: PLC0415

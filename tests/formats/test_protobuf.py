@@ -329,7 +329,7 @@ def test_a_schema_of_several_is_read_whole() -> None:
     address = 'syntax = "proto3"; package shop; message Address { string city = 1; }'
     order = """syntax = "proto3"; package shop; import "google/protobuf/timestamp.proto";
     import "any/path.proto"; message Order { Address to = 1; google.protobuf.Timestamp at = 2; }"""
-    found = message_named(message_types(order, [times, address]), "shop.Order")
+    found = message_named(message_types(order, (times, address)), "shop.Order")
 
     assert [each.message_type.full_name for each in found.fields] == [
         "shop.Address",

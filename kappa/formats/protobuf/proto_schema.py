@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kappa.base.errors import DeclarationError
@@ -16,9 +17,12 @@ if TYPE_CHECKING:
 KIND = "PROTOBUF"
 # What each schema may import without being given it.
 _KNOWN = ("timestamp", "wrappers", "duration", "any", "struct", "empty", "field_mask")
+# Schemas that are parsed once: each event that is written needs its own.
+_MOST_SCHEMAS = 64
 
 
-def message_types(text: str, references: Sequence[str] = ()) -> Any:
+@lru_cache(_MOST_SCHEMAS)
+def message_types(text: str, references: tuple[str, ...] = ()) -> Any:
     """Returns the description of a schema's file, with all that it refers to.
 
     Raises DeclarationError if the schema is none.
