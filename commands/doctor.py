@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Annotated
 
@@ -12,7 +13,7 @@ import typer
 from commands.terminal.moving import moving
 from commands.terminal.options import As, Yes, here_of
 from commands.terminal.output import ask_consent, print_listing, say
-from kappa.base.errors import ExitCode, UsageError
+from kappa.base.errors import ExitCode, KappaError, UsageError
 from replay.look.here import Here
 from serving.query.render import Form, Listing
 
@@ -37,7 +38,8 @@ def doctor(
 
     Exit code 1 if anything is damaged and was not repaired. A repair needs `kappa down` first, and
     deletes nothing. What follows from other files is moved aside and told without --repair, since
-    it is made anew. Of data files it sees only whether they are there: `kappa scrub` reads them.
+    it is made anew. Of data files it sees only whether they are there: `kappa scrub` reads them. If
+    the broker answers, topics are named that match a pattern and are not read.
     """
     if script and not acls:
         raise UsageError("--script is for --acls", hint="type: kappa doctor --acls --script")
@@ -62,6 +64,7 @@ def doctor(
                 tuple(tuple(asdict(each).values()) for each in found),
             ),
         )
+    _say_unread(here_of(context))
     kept = set_aside(store)
     if kept:
         say(f"{kept} files that were moved aside are kept in {store.path(DAMAGED)}")
@@ -83,6 +86,18 @@ def doctor(
         say("hint: kappa down, then kappa doctor --repair: it does this, and keeps what it moves")
     if not repair or len(moves) < len(found):
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _say_unread(here: Here) -> None:
+    """Names topics that match a pattern and are not read, if the broker can be asked."""
+    from kappa.state.build import read_birth
+    from replay.status.unread import unread_topics
+
+    # What is damaged was named before.
+    with suppress(KappaError):
+        births = [read_birth(here.store, build) for build in here.state().wanted_builds()]
+        for each in unread_topics(births, here.log()):
+            say(f"{each.text}: {each.mended_by}")
 
 
 def _print_acls(here: Here, output: Form, *, script: bool) -> None:

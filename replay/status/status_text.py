@@ -105,11 +105,7 @@ def status_heading(
         for each in status.builds
         for why in each.broken
     )
-    loud += "".join(
-        f"WARNING: topic {each.topic} matches the pattern {each.pattern} of pipeline "
-        f"{each.pipeline}, and is not read: kappa topics join '{each.pattern}'\n"
-        for each in status.unread
-    )
+    loud += "".join(f"WARNING: {each.text}: {each.mended_by}\n" for each in status.unread)
     if status.disk:
         loud = f"WARNING: {status.disk}; tables are served as they are\n{loud}"
     place = "" if http is None else f"HTTP at {http}\n"

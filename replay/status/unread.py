@@ -24,6 +24,19 @@ class Unread:
     pattern: str
     topic: str
 
+    @property
+    def text(self) -> str:
+        """Returns a sentence for people, without the command that mends it."""
+        return (
+            f"topic {self.topic} matches the pattern {self.pattern} of pipeline {self.pipeline}, "
+            "and is not read"
+        )
+
+    @property
+    def mended_by(self) -> str:
+        """Returns the command after which a deploy reads the topic."""
+        return f"kappa topics join '{self.pattern}'"
+
 
 def unread_topics(births: Iterable[Birth], log: Named) -> tuple[Unread, ...]:
     """Lists the topics that match a pattern of a build, and that none of its pipeline reads.

@@ -10,7 +10,12 @@ import pytest
 from test_cli import Ended
 
 from commands.app import run_command
+from kappa.declare.sink import SinkBirth
+from kappa.journal.events import Staged
+from kappa.journal.journal import Journal
 from kappa.log.cluster import TopicFacts
+from kappa.state.build import Birth, TopicBirth, put_birth
+from kappa.state.store import Store
 from replay.look.here import Here
 
 PIPELINE = r"""
@@ -108,3 +113,26 @@ def test_without_a_pattern_nothing_can_join(kappa: Type, broker: Topics, tmp_pat
     (tmp_path / "pipelines" / "web.py").write_text(text)
     ended = kappa("topics", "join")
     assert (ended.code, "declares no topics by a pattern" in ended.err) == (2, True)
+
+
+def test_the_doctor_names_topics_that_are_not_read(
+    kappa: Type, broker: Topics, tmp_path: Path
+) -> None:
+    store = Store(tmp_path / ".kappa")
+    read = TopicBirth("logs.a", "id", "retained", 2, r"logs\..*")
+    sink = SinkBirth("logs.out", "seen")
+    put_birth(
+        store,
+        Birth("b", "web", "v", {}, 1, {}, "m", (read,), (), {}, {}, {}, "", "me", sinks=(sink,)),
+    )
+    Journal(store).append(1, Staged("web", "b", "v", ("new",)))
+    assert "is not read" not in kappa("doctor").err
+
+    broker.partitions["logs.b"] = 1
+    ended = kappa("doctor")
+    assert ended.code == 0
+    assert (
+        r"topic logs.b matches the pattern logs\..* of pipeline web, and is not read: "
+        r"kappa topics join 'logs\..*'"
+    ) in ended.err
+    assert "nothing is damaged" in ended.err

@@ -85,6 +85,7 @@ def test_a_topic_that_is_new_is_reported_and_joins_by_a_deploy(tmp_path: Path) -
             {"pipeline": "web", "pattern": PATTERN, "topic": "logs.c"}
         ]
         assert "WARNING: topic logs.c matches the pattern" in bed.must("status").out
+        assert f"is not read: kappa topics join '{PATTERN}'" in bed.must("doctor").err
         planned = bed.must("plan").out
         assert "topic logs.c matches the pattern" in planned
         assert "logs.out matches" not in planned

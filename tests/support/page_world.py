@@ -76,11 +76,13 @@ class FakeLog:
 
     def __init__(self, partitions: int = 2) -> None:
         self.partitions = partitions
+        self.others: tuple[str, ...] = ()
 
     def topics(self) -> dict[str, TopicFacts]:
         return {
             "visits": TopicFacts("visits", "id", self.partitions),
             "salaries": TopicFacts("salaries", "id2", 1),
+            **{name: TopicFacts(name, name, 1) for name in self.others},
         }
 
     def beginning(self, topics: Iterable[str]) -> Offsets:
@@ -154,11 +156,12 @@ class World:
         evil: str = "",
         by_page: str = BY_PAGE,
         sinks: tuple[SinkBirth, ...] = (),
+        pattern: str | None = None,
     ) -> str:
         """Makes a build with its tables, and an hour of frontiers."""
         view = {"by_page": by_page}
         tables = (HITS, REJECTS_BIRTH)
-        topics = (TopicBirth("visits", "id", "retained", 2),)
+        topics = (TopicBirth("visits", "id", "retained", 2, pattern),)
         put_birth(
             self.store,
             Birth(

@@ -230,6 +230,23 @@ def test_a_full_disk_is_told_by_the_page_and_the_status(
     assert "WARNING: the disk is full: 0 B are free" in told
 
 
+def test_a_topic_of_a_pattern_that_is_not_read_is_on_the_overview_with_what_to_type(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path)
+    world.append(Staged("web", world.build("web-1", pattern="visit.*"), "version", ("new",)))
+    world.be_up()
+
+    world.log.others = ("visits<b>", "_visits")
+
+    with serving(world) as server:
+        page = got(server, "/").text
+
+    assert "Topic visits<b> matches the pattern visit.* of pipeline web, and is not read." in page
+    assert "kappa topics join 'visit.*'" in page
+    assert "_visits" not in page
+
+
 def test_a_waiting_candidate_can_be_promoted_verified_or_abandoned_and_shows_a_diff(
     lived: tuple[Server, int],
 ) -> None:
