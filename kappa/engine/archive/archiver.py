@@ -26,6 +26,7 @@ from kappa.base.program import run_program
 from kappa.base.settings import load_settings
 from kappa.code.project import load_pipelines
 from kappa.declare.parts.archived import Archive
+from kappa.declare.parts.named_files import named_files_changed
 from kappa.declare.topic import Topic
 from kappa.engine.archive.archive_writer import ArchiveWriter
 from kappa.engine.archive.earlier import Earlier
@@ -78,9 +79,12 @@ class Archiver:
         # Per topic, the archived offsets at which its end was looked at last, and what was wrong.
         self._known: dict[str, tuple[Offsets, str | None]] = {}
 
-    def run(self, stop: threading.Event) -> None:
-        """Archives until asked to stop. Raises KappaError if broker or disk does not answer."""
-        while not stop.is_set():
+    def run(self, stop: threading.Event, *, ends: Callable[[], bool] = lambda: False) -> None:
+        """Archives until asked to stop, or until `ends` returns True.
+
+        Raises KappaError if broker or disk does not answer.
+        """
+        while not (stop.is_set() or ends()):
             went_on = [self.step(topic, stop) for topic in self._topics]
             if not any(went_on):
                 stop.wait(_NAP_SECONDS)
@@ -236,15 +240,19 @@ def main(arguments: list[str] | None = None) -> int:
             Lock(store.path(LOCK), what="the archive"),
             closing(LogSource(kafka, log)) as source,
         ):
-            Archiver(
-                store,
-                log,
-                source,
-                topics,
-                every_seconds=settings.archive.every_seconds,
-                say=lambda text: print(text, file=sys.stderr, flush=True),
-            ).run(stop)
-        return ExitCode.INTERRUPTED
+            while True:
+                Archiver(
+                    store,
+                    log,
+                    source,
+                    topics,
+                    every_seconds=settings.archive.every_seconds,
+                    say=lambda text: print(text, file=sys.stderr, flush=True),
+                ).run(stop, ends=named_files_changed)
+                if stop.is_set():
+                    return ExitCode.INTERRUPTED
+                # A schema was pinned, or topics have joined a pattern.
+                topics = archived_topics(settings.project)
 
     return run_program("kappa.engine.archive.archiver", work, arguments, bootstrap=str)
 
