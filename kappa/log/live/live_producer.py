@@ -17,6 +17,8 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as KafkaProducer
 from msgspec import Struct
 
+from kappa.log.access.acl import missing_of
+from kappa.log.access.acl import topic as acl
 from kappa.log.access.answers import AWAY, NOT_YET, Options, making
 from kappa.log.producer import EXACT, ProducedRecord
 
@@ -127,11 +129,10 @@ class LiveProducer:
                 # By position, which takes half of the time.
                 produce(topic, record.value, record.key, partition, delivered, **more)
             except BufferError:
-                self._refused.append(
-                    (sent, place, _undelivered(KafkaError(KafkaError._QUEUE_FULL)))
-                )
+                full = KafkaError(KafkaError._QUEUE_FULL)
+                self._refused.append((sent, place, _undelivered(full, topic)))
             except KafkaException as error:
-                self._refused.append((sent, place, _undelivered(error.args[0])))
+                self._refused.append((sent, place, _undelivered(error.args[0], topic)))
         return sent
 
     def close(self, patience_seconds: float) -> None:
@@ -159,7 +160,7 @@ class LiveProducer:
             self.is_away = False
             self._settle(sent, place, Placed(message.partition(), message.offset()))
         else:
-            self._settle(sent, place, _undelivered(error))
+            self._settle(sent, place, _undelivered(error, message.topic()))
 
     def _settle(self, sent: SentRecords, place: int, outcome: Placed | Undelivered) -> None:
         sent.outcomes[place] = outcome
@@ -174,9 +175,15 @@ class LiveProducer:
             self.is_away = True
 
 
-def _undelivered(error: KafkaError) -> Undelivered:
+def _undelivered(error: KafkaError, topic: str) -> Undelivered:
+    missing = missing_of(error.code(), acl(topic, "Write"))
+    # Senders read it: they need no address and no user of the cluster.
+    why = (
+        error.str().removeprefix("Local: ")
+        if missing is None
+        else f"the cluster does not allow the operation {missing.operation} on {missing.kind} "
+        f"{missing.name} (kappa doctor --acls lists all that is needed)"
+    )
     return Undelivered(
-        error.str().removeprefix("Local: "),
-        error.code() in _RETRIED or error.retriable(),
-        error.code() in _OF_RECORD,
+        why, error.code() in _RETRIED or error.retriable(), error.code() in _OF_RECORD
     )

@@ -71,8 +71,10 @@ every = "1s"
                 return str(found["why"])
 
             until(lambda: "the broker refuses its events, which wait" in why(), "a refusal")
+            missed = f"does not allow the operation Write on topic {topic} ("
+            assert missed in why()
             refused = collector.post(topic, '{"page": "/a"}')
-            assert (refused.status, "uthorization" in refused.body.decode()) == (502, True)
+            assert (refused.status, missed in refused.body.decode()) == (502, True)
             assert not list((project / ".kappa").rglob("shop.json"))
 
             secured.allow(USER, [("topic", topic, "Write")])
@@ -98,6 +100,7 @@ def test_the_spool_waits_for_a_rule_that_is_missing_and_loses_no_event(
             sender.sendto(f"{topic} {event(number)}".encode(), ("127.0.0.1", port))
         log = project / "collector.log"
         until(lambda: "refuses events of the spool, which wait" in log.read_text(), "a refusal")
+        assert f"the operation Write on topic {topic} (" in log.read_text()
 
         secured.allow(USER, [("topic", topic, "Write")])
 
