@@ -39,7 +39,8 @@ def doctor(
     Exit code 1 if anything is damaged and was not repaired. A repair needs `kappa down` first, and
     deletes nothing. What follows from other files is moved aside and told without --repair, since
     it is made anew. Of data files it sees only whether they are there: `kappa scrub` reads them. If
-    the broker answers, topics are named that match a pattern and are not read.
+    the broker answers, topics are named that match a pattern and are not read, and what the loss of
+    one broker of a cluster would take.
     """
     if script and not acls:
         raise UsageError("--script is for --acls", hint="type: kappa doctor --acls --script")
@@ -50,7 +51,8 @@ def doctor(
     from replay.doctor.examine import examine, set_aside
     from replay.doctor.repair import repair as move_aside
 
-    store = here_of(context).store
+    here = here_of(context)
+    store = here.store
     with moving("reading all records"):
         found = examine(store, now=time.time())
     if output is Form.TABLE:
@@ -68,6 +70,7 @@ def doctor(
     kept = set_aside(store)
     if kept:
         say(f"{kept} files that were moved aside are kept in {store.path(DAMAGED)}")
+    _tell_risks(here)
     if not found:
         say("nothing is damaged")
         return
@@ -98,6 +101,23 @@ def _say_unread(here: Here) -> None:
         births = [read_birth(here.store, build) for build in here.state().wanted_builds()]
         for each in unread_topics(births, here.log()):
             say(f"{each.text}: {each.mended_by}")
+
+
+def _tell_risks(here: Here) -> None:
+    """Reports what the loss of one broker would take; our own broker is the only one."""
+    if here.settings.runs_broker:
+        return
+    from replay.doctor.risks import risks
+
+    try:
+        found = risks(here.log(), here.topics)
+    except KappaError as error:
+        say(f"what the loss of a broker would take is not known: {error.message}")
+        return
+    for each in found:
+        say(f"at risk: {each.message}")
+        if each.hint:
+            say(f"hint: {each.hint}")
 
 
 def _print_acls(here: Here, output: Form, *, script: bool) -> None:

@@ -28,8 +28,8 @@ kappa/formats
 kappa/formats/protobuf     kappa/formats/debezium
 kappa/declare/formats
 kappa/declare
-kappa/records           kappa/state          kappa/code/static
-kappa/sums              kappa/parsed         kappa/log/access      kappa/registry
+kappa/records           kappa/state          kappa/code/static    kappa/log/access
+kappa/sums              kappa/parsed         kappa/log/replicas    kappa/registry
 kappa/code              kappa/journal        kappa/log            kappa/tables
 kappa/state/job         kappa/views          kappa/tables/archived    kappa/log/live
 kappa/engine/decode/plain

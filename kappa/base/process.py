@@ -36,6 +36,11 @@ class ProcessId:
         return born(self.pid) == self.born
 
 
+def cores_here() -> int:
+    """Counts the cores that this process may use: containers often have fewer than the machine."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def process_id(pid: int) -> ProcessId | None:
     """Names a running process. Returns None if none has that pid."""
     found = born(pid)

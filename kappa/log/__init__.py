@@ -14,4 +14,5 @@ its files in this order:
 - consumers: the settings and errors that both readers share
 - access/: how a client is let in, and the meaning of the broker's errors
 - config/: the settings of topics
+- replicas/: the brokers that a topic is kept by
 """

@@ -18,7 +18,6 @@ from confluent_kafka import (
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not by name
     ConfigResource,
     NewPartitions,
-    NewTopic,
     OffsetSpec,
     ResourceType,
 )
@@ -36,6 +35,7 @@ from kappa.log.access.answers import (
     making,
     wait_until,
 )
+from kappa.log.replicas.replicated import brokers, ensure_topic
 from kappa.state.offsets import Offsets
 
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # has no types
@@ -49,11 +49,15 @@ _FOUND_AGAIN = {"topic.metadata.refresh.interval.ms": "10000"}
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """A topic as the broker reports it; a re-created topic has another id."""
+    """A topic as the broker reports it; a re-created topic has another id.
+
+    `replicas` is how many brokers keep each of its partitions, at least; 0: not known.
+    """
 
     name: str
     id: str
     partitions: int
+    replicas: int = 0
 
 
 class Cluster:
@@ -70,6 +74,10 @@ class Cluster:
         self.answers = Answers(bootstrap_servers, self._options)
         with making("the client"):
             self.admin = self.answers.admin({**_FOUND_AGAIN, **self._options})
+
+    def brokers(self) -> int:
+        """Counts the brokers that are up."""
+        return brokers(self.answers, self.admin)
 
     def topics(self) -> Mapping[str, TopicFacts]:
         """Returns all topics by name, Kafka's own (`__...`) left out."""
@@ -89,19 +97,12 @@ class Cluster:
         time and the declaration needs the broker's.
 
         A history is kept for ever (`retention.ms=-1`): the broker's default would delete events
-        with old timestamps at once. `brokers_time`: a pipeline needs it, if not the topic.
+        with old timestamps at once. A cluster keeps it so that one broker may be lost.
+        `brokers_time`: a pipeline needs it, if not the topic.
         """
         brokers_time |= topic.needs_brokers_time
         config = declared_config(topic, brokers_time=brokers_time)
-        new = NewTopic(
-            topic.name, num_partitions=topic.partitions, replication_factor=-1, config=config
-        )
-        self.answers.but(
-            KafkaError.TOPIC_ALREADY_EXISTS,
-            self.admin.create_topics([new], request_timeout=PATIENCE_SECONDS)[topic.name],
-            f"topic {topic.name} could not be created",
-            acl(topic.name, "Create"),
-        )
+        ensure_topic(self.answers, self.admin, topic.name, topic.partitions, config)
         facts = self._settled(topic.name)
         if facts.partitions != topic.partitions:
             raise Conflict(
@@ -222,7 +223,10 @@ class Cluster:
                 acl(name, "Describe"),
             )
             facts[name] = found and TopicFacts(
-                name=name, id=str(found.topic_id), partitions=len(found.partitions)
+                name=name,
+                id=str(found.topic_id),
+                partitions=len(found.partitions),
+                replicas=min((len(each.replicas) for each in found.partitions), default=0),
             )
         return facts
 

@@ -7,6 +7,7 @@ Read in this order:
 damage     one thing that is damaged
 examine    the journal, the builds and their tables
 scrub      each data file is read, and compared with its sum
+risks      what the loss of one broker would take
 acls       the rules of the cluster that a project needs
 repair     what is given up is moved aside
 """

@@ -32,7 +32,7 @@ from replay.plan.notes import (
 from replay.plan.outlet_notes import with_outlets
 from replay.plan.overlay import has_its_rows
 from replay.plan.plan import Change, Plan, PlanStep
-from replay.preflight.cost import cost_of
+from replay.preflight.cost import Cost, cost_of
 from replay.preflight.finding import GAP, Accepting
 from replay.preflight.observed import Declared, Observed
 from replay.rollout.rollout import Rollout
@@ -188,18 +188,25 @@ def _branched(observed: Observed, declared: Declared, branching: Branching) -> P
         reasons=("a branch was asked for",) if step.change is Change.AGAIN else step.reasons,
         records=log.end.only(there).distance(branch.start),
         origin=born.origin_offsets,
-        cost=cost_of(
-            there,
-            branch.start,
-            log,
-            serving=step.serving,
-            disk=observed.disk,
-            replayed=observed.replays.get(name),
-        ),
+        cost=_cost(observed, name, there, branch.start, step.serving),
         notes=(*view_notes(declared), *archive_notes(log, step.topics, branch.start), *notes),
         # What the rows before it lack, they lack for ever.
         accepted=tuple(each for each in born.accepted if each.startswith(f"{GAP}: ")),
         branch=branch,
+    )
+
+
+def _cost(
+    observed: Observed, name: str, topics: set[str], origin: Offsets, serving: str | None
+) -> Cost:
+    return cost_of(
+        topics,
+        origin,
+        observed.log,
+        serving=serving,
+        disk=observed.disk,
+        replayed=observed.replays.get(name),
+        cores=observed.cores,
     )
 
 
@@ -241,14 +248,7 @@ def _replayed(
         samples=tuple(
             observed.samples[topic.name] for topic in topics if topic.name in observed.samples
         ),
-        cost=cost_of(
-            there,
-            origin,
-            log,
-            serving=serving,
-            disk=observed.disk,
-            replayed=observed.replays.get(name),
-        ),
+        cost=_cost(observed, name, there, origin, serving),
         notes=(
             *view_notes(declared),
             *archive_notes(log, topics, origin),

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from kappa.base.errors import KappaError, Unreachable
+from kappa.base.process import cores_here
 from kappa.base.settings import Settings
 from kappa.base.sql import quoted
 from kappa.broker.sizes import partition_bytes
@@ -105,6 +106,7 @@ def observe(settings: Settings, store: Store, log: Log, *, only: Collection[str]
             and (count := _rows(store, sink)) is not None
         },
         subjects=pinned_subjects(settings.registry, (each.pipeline for each in declared.values())),
+        cores=settings.engine.cores or cores_here(),
     )
 
 
@@ -161,6 +163,8 @@ def _log_facts(
             for each in pipeline.patterns
             if (left := _waiting(each, there, sinks | served_sinks))
         },
+        brokers=log.brokers() if facts else 1,
+        replicas={each.name: each.replicas for each in facts},
     )
 
 

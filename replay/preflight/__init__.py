@@ -9,6 +9,7 @@ finding.py        a finding, and what lets one through
 sinks.py          the topics that sinks go to
 subjects.py       the subjects that are pinned, and their newest versions
 preflight.py      what the log can no longer give, or not in time
+replication.py    what one broker's loss would take
 cost.py           records, bytes, disk and time of a replay
 sample.py         a sample of a log
 readable.py       whether sampled records can be read as declared

@@ -40,7 +40,7 @@ class Cost:
     """The cost of a replay.
 
     `rate` and `ingest` are records a second: of the last replay, and of what arrived in the last
-    hour.
+    hour. `cores` is how many a replay may use; 0: not known.
     """
 
     partitions: tuple[PartitionCost, ...]
@@ -49,6 +49,7 @@ class Cost:
     rate: float | None = None
     ingest: float | None = None
     seconds: float | None = None
+    cores: int = 0
 
     @property
     def records(self) -> int:
@@ -90,6 +91,7 @@ def cost_of(
     serving: str | None,
     disk: DiskFacts | None,
     replayed: Replayed | None,
+    cores: int = 0,
 ) -> Cost:
     """Returns the cost of reading these topics from `origin` to their end.
 
@@ -124,6 +126,7 @@ def cost_of(
         rate=rate,
         ingest=ingest,
         seconds=_seconds(records, replayed, rate, ingest or 0.0),
+        cores=cores,
     )
 
 

@@ -55,7 +55,7 @@ class LogFacts:
     marks of those archives. `topics_beginning` is what the broker still has. `hour_ago` is where
     each partition ended an hour ago. `configs` are the settings in force. `bytes` is what a
     partition takes on the broker's disk. `waiting` are the topics that match a pattern and have not
-    joined it.
+    joined it. `replicas` is how many of the `brokers` that are up keep each partition, at least.
     """
 
     ids: Mapping[str, str]
@@ -69,6 +69,8 @@ class LogFacts:
     topics_beginning: Offsets = field(default_factory=Offsets)
     others: frozenset[str] = frozenset()
     waiting: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    brokers: int = 1
+    replicas: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,7 @@ class Observed:
     serving build has rejected. `shown` are its frontiers that still exist, the newest last.
     `rows` is how many rows that are served now each sink's topic would have. `subjects` are those
     that are pinned, each with its pinned and its newest version; None if the registry has not said.
+    `cores` is how many a replay may use; 0: not known.
     """
 
     names: frozenset[str]
@@ -114,3 +117,4 @@ class Observed:
     shown: Mapping[str, tuple[Frontier, ...]] = field(default_factory=dict)
     rows: Mapping[str, int] = field(default_factory=dict)
     subjects: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    cores: int = 0

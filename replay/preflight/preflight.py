@@ -19,12 +19,15 @@ from kappa.tables.archive import ArchiveMark
 from replay.preflight.cost import Cost
 from replay.preflight.finding import GAP, Finding
 from replay.preflight.observed import LogFacts
+from replay.preflight.replication import replication
 
 _FOR_EVER = -1
 # A retention shorter than so many times the replay is close: its time is an estimate.
 _CLOSE = 2.0
 # The archiver waits a minute for more than a trickle.
 _FEW, _SHARE = 10_000, 0.1
+# Reading so many takes longer than the start of a replay.
+_LONG = 10_000_000
 
 
 def preflight(
@@ -53,6 +56,7 @@ def preflight(
             ]
             gaps += [f"{topic.name} {', '.join(lost)}"] if lost else []
         config = log.configs.get(topic.name)
+        yield from replication(topic.name, log.brokers, log.replicas.get(topic.name, 0), config)
         if config is not None:
             if pipeline.needs_brokers_time(topic):
                 yield from _brokers_time(topic, config.get(TIMESTAMP_TYPE, ""))
@@ -85,6 +89,7 @@ def preflight(
             "it, and so does archive=True, from then on"
         )
         yield Finding(f"{'; '.join(gaps)}: a replay would miss what came before", hint, GAP)
+    yield from _cores(cost)
     yield from _pace(cost)
     yield from _disk(cost)
 
@@ -196,6 +201,17 @@ def _retention(
         )
     elif topic.kind is TopicKind.RETAINED:
         yield Finding(f"{kept}: {after}", refuses=False)
+
+
+def _cores(cost: Cost) -> Iterator[Finding]:
+    parts = sum(1 for each in cost.partitions if each.records)
+    if cost.records >= _LONG and 0 < parts < cost.cores:
+        yield Finding(
+            f"{cost.records:,} records are in {parts} partition{'' if parts == 1 else 's'}, and "
+            f"each is read and decoded by one core: {cost.cores - parts} of {cost.cores} wait "
+            "meanwhile",
+            refuses=False,
+        )
 
 
 def _pace(cost: Cost) -> Iterator[Finding]:

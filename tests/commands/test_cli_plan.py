@@ -61,6 +61,9 @@ class Log:
     ends: int = 7
     settings: dict[str, str] = field(default_factory=dict)
 
+    def brokers(self) -> int:
+        return 1
+
     def topics(self) -> dict[str, TopicFacts]:
         return {self.known.name: self.known}
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from kappa.base.errors import KappaError
-from kappa.base.process import lower_priority
+from kappa.base.process import cores_here, lower_priority
 from kappa.engine.spark.jvm import Profile, command, secrets_of
 from kappa.engine.spark.spark_settings import DECODING, spark_settings
 from kappa.java.jars import Jars, ensure_jars
@@ -180,7 +180,7 @@ def boot(
     for machine in _ahead:
         if machine.profile is profile:
             return machine
-    cores = cores or _cores_here()
+    cores = cores or cores_here()
     for folder in (local_dir / "tmp", local_dir / "spark"):
         folder.mkdir(parents=True, exist_ok=True)
     for variable in (*_FOREIGN, *_SET_BY_PYSPARK):
@@ -293,8 +293,3 @@ def end_process(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-def _cores_here() -> int:
-    # The cores that this process may use, if the system knows: containers often have fewer.
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

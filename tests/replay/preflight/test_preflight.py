@@ -215,6 +215,74 @@ def test_rows_that_expire_need_the_brokers_time(found_type: str, refusals: int) 
     assert all("rows that expire go by the broker's time" in each.message for each in findings)
 
 
+def cluster(brokers: int, replicas: int, in_sync: str | None) -> LogFacts:
+    config = KEPT if in_sync is None else {**KEPT, "min.insync.replicas": in_sync}
+    return replace(log(config=config), brokers=brokers, replicas={"orders": replicas})
+
+
+@pytest.mark.parametrize(
+    ("facts", "says"),
+    [
+        (cluster(3, 1, "1"), "has one replica of each partition in a cluster of 3 brokers"),
+        (cluster(2, 1, None), "has one replica of each partition in a cluster of 2 brokers"),
+        (cluster(3, 3, "1"), "has min.insync.replicas=1 in a cluster of 3 brokers"),
+    ],
+)
+def test_a_log_that_one_broker_can_take_along_refuses_by_name(facts: LogFacts, says: str) -> None:
+    finding = only(found(facts))
+
+    assert (finding.name, finding.refuses) == ("replication:orders", True)
+    assert says in finding.message
+    assert finding.hint
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        cluster(3, 3, "2"),
+        cluster(3, 3, None),
+        cluster(3, 3, "many"),
+        cluster(1, 1, "1"),
+        replace(cluster(3, 1, "1"), replicas={}),
+    ],
+)
+def test_a_log_that_survives_a_broker_or_has_one_alone_is_not_talked_of(facts: LogFacts) -> None:
+    assert found(facts) == []
+
+
+@pytest.mark.parametrize(("replicas", "in_sync"), [(2, "2"), (3, "3")])
+def test_a_topic_that_takes_nothing_while_a_broker_is_away_is_told(
+    replicas: int, in_sync: str
+) -> None:
+    finding = only(found(cluster(3, replicas, in_sync)))
+
+    assert not finding.refuses
+    assert "nothing can be produced to it" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("end", "cores", "says"),
+    [
+        (5_000_000, 3, "10,000,000 records are in 2 partitions, and each is read and decoded by"),
+        (5_000_000, 2, ""),
+        (5_000_000, 0, ""),
+        (4_000_000, 8, ""),
+    ],
+)
+def test_cores_that_a_long_replay_has_no_partitions_for_are_told(
+    end: int, cores: int, says: str
+) -> None:
+    facts = log(end=end)
+    cost = cost_of(
+        {"orders"}, facts.beginning, facts, serving=None, disk=None, replayed=None, cores=cores
+    )
+
+    findings = list(preflight(declared().pipeline, facts, cost, None))
+
+    assert [finding.refuses for finding in findings] == [False] * bool(says)
+    assert all(says in finding.message for finding in findings)
+
+
 def test_a_replay_that_is_slower_than_what_comes_in_never_catches_up() -> None:
     finding = only(found(rate=900.0, ingest=1_000.0))
 
