@@ -15,7 +15,8 @@ RUN pip install --no-cache-dir --no-deps --no-build-isolation -e . && pip check
 
 # Jars and Spark's class archive are part of the image, so that a container starts at once.
 ENV XDG_CACHE_HOME=/opt/cache
-RUN python -m kappa.setup
+# Whatever user a container has: compiled loops are used only from a folder that can be written.
+RUN python -m kappa.setup && chmod -R a+rwX /opt/cache
 
 # A project is mounted or copied to here; its root is a volume.
 WORKDIR /project

@@ -24,7 +24,7 @@ def replication(
         yield Finding(
             f"topic {topic} has one replica of each partition {on}: if a broker loses its disk, "
             "that part of the log is gone, and no replay finds it",
-            "give it more, by Kafka's kafka-reassign-partitions.sh",
+            "give it more by Kafka's kafka-reassign-partitions.sh: docs/howto/runbook.md",
             name,
         )
     elif in_sync == "1":
