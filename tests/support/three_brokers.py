@@ -109,9 +109,9 @@ class ThreeBrokers:
         port, controller_port = self._ports[node]
         voters = ",".join(f"{each}@{HOST}:{self._ports[each][1]}" for each in NODES)
         # Java takes the last of two equal names.
-        text = server_properties(self._root / f"data-{node}", port, controller_port) + (
-            f"node.id={node}\ncontroller.quorum.voters={voters}\nreplica.lag.time.max.ms=3000\n"
-        )
+        text = server_properties(
+            self._root / f"data-{node}", port, controller_port, syncs=False
+        ) + (f"node.id={node}\ncontroller.quorum.voters={voters}\nreplica.lag.time.max.ms=3000\n")
         self._settings(node).write_bytes(java_text(text))
         (self._root / f"{node}.log4j2.properties").write_bytes(
             java_text(log4j2_properties(self._root / f"{node}.log"))
