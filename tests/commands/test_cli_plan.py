@@ -60,9 +60,10 @@ class Log:
     begins: int = 0
     ends: int = 7
     settings: dict[str, str] = field(default_factory=dict)
+    up: int = 1
 
     def brokers(self) -> int:
-        return 1
+        return self.up
 
     def topics(self) -> dict[str, TopicFacts]:
         return {self.known.name: self.known}
@@ -251,6 +252,26 @@ def test_a_changed_declaration_is_shown_from_the_birth_of_what_serves(served: Pr
         "      column ms bigint\n    +column who string\n"
         in served.kappa("plan").out.replace("     column", "      column")
     )
+
+
+def test_a_topic_that_one_broker_could_take_along_is_refused_by_name(web: Project) -> None:
+    web.log.up, web.log.known = 3, TopicFacts("web.hits", "id-1", 1, replicas=1)
+    lone = "topic web.hits has one replica of each partition in a cluster of 3 brokers"
+    (web.folder / "kappa.toml").write_text(
+        '[kafka]\nbootstrap_servers = "127.0.0.1:1"\n', encoding="utf-8"
+    )
+
+    refused = web.kappa("plan")
+    assert lone in refused.out
+    assert "kappa deploy web --allow 'replication:web.hits=REASON'" in refused.out
+    looked = web.kappa("doctor")
+    assert looked.code == 0
+    assert f"at risk: {lone}" in looked.err
+
+    allowed = web.kappa("plan", "--allow", "replication:web.hits=a copy is elsewhere")
+    assert allowed.code == 0
+    web.log.known = TopicFacts("web.hits", "id-1", 1, replicas=3)
+    assert "at risk" not in web.kappa("doctor").err
 
 
 def test_a_lost_beginning_is_refused_and_accepted_for_ever(web: Project) -> None:
