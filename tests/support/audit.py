@@ -1,11 +1,13 @@
 """An audit: a served table at each cursor that was given out, as queries read it.
 
-A cursor's files are kept for a while only: so each is read soon after it was given out, whether a
-consumer has come that far or not.
+A cursor's files are kept for a while only. So a lease of the audit's own keeps them from the moment
+the cursor was given out until it was read, whether a consumer has come that far or not.
 """
 
 from __future__ import annotations
 
+import os
+import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,13 +15,13 @@ from pathlib import Path
 
 from book import Applied, applied, digest_of, faults, row_text
 from meanwhile import Beside
+from msgspec.structs import replace
 from testbed import Testbed
 
-from kappa.base.errors import KappaError
 from kappa.journal.view import JournalView
 from kappa.state.build import folded_by, read_birth
 from kappa.state.frontier import Frontier
-from kappa.state.lease import Lease, read_lease
+from kappa.state.lease import ensure_lease, ensure_released, read_lease
 from serving.pin.past import generations
 from serving.pin.snapshot import Snapshot
 from serving.query.query import Answer, answer, connect
@@ -27,7 +29,9 @@ from serving.query.render import plain
 from serving.reader.reader import Rows
 
 _REST_SECONDS = 0.3
-_PREFIX = "leases/changes-"
+_KEPT_SECONDS = 3600.0
+# The lease that all cursors at a frontier share (serving/changes/point.py).
+_SHARED = re.compile(r"changes-(?P<build>\w+-\w+)-(?P<number>\d+)")
 
 
 class Audit(Beside):
@@ -38,33 +42,56 @@ class Audit(Beside):
         self._bed = bed
         self._store = bed.store
         self._tables = tables
+        # Frontiers that leases of the audit keep, by build and number.
+        self._kept: dict[tuple[str, int], Frontier] = {}
         self.known: dict[tuple[str, int], Mapping[str, int]] = {}
-        self.gone = 0
 
     def go_on(self) -> None:
-        for name in self._store.names("leases"):
-            if name.startswith(_PREFIX):
-                id_ = name.rsplit("/", 1)[-1].removesuffix(".json")
-                lease = read_lease(self._store, id_)
-                if lease is not None and lease.frontier is not None and _lives(lease):
-                    self._read(id_, lease.frontier)
+        self._keep_new()
+        if self._kept:
+            self._read_one()
 
     def rest(self) -> None:
-        self.ends.wait(_REST_SECONDS)
+        if not self._kept:
+            self.ends.wait(_REST_SECONDS)
 
-    def _read(self, id_: str, frontier: Frontier) -> None:
-        place = frontier.build, frontier.number
-        if place in self.known:
+    def catch_up(self) -> None:
+        """Reads the tables at all cursors that were given out until now."""
+        with self.turn:
+            self._keep_new()
+            while self._kept:
+                self._read_one()
+
+    def _keep_new(self) -> None:
+        """Keeps what new cursors need, by leases that are put while theirs live (law 11)."""
+        for name in self._store.names("leases"):
+            id_ = name.rsplit("/", 1)[-1].removesuffix(".json")
+            # One with more behind the number is of a follower that has still to look at the floor.
+            if found := _SHARED.fullmatch(id_):
+                place = found["build"], int(found["number"])
+                if place not in self.known and place not in self._kept:
+                    self._keep(id_, place)
+
+    def _keep(self, id_: str, place: tuple[str, int]) -> None:
+        lease = read_lease(self._store, id_)
+        if lease is None or lease.frontier is None:
             return
-        try:
-            found = self._digests(frontier)
-        except (KappaError, OSError):
-            if (still := read_lease(self._store, id_)) is not None and _lives(still):
-                raise
-            self.gone += 1
-            return
-        if (still := read_lease(self._store, id_)) is not None and _lives(still):
-            self.known[place] = found
+        assert place == (lease.frontier.build, lease.frontier.number), lease
+        expires_at = time.time() + _KEPT_SECONDS
+        ensure_lease(
+            self._store, replace(lease, id=_own(place), pid=os.getpid(), expires_at=expires_at)
+        )
+        still = read_lease(self._store, id_)
+        if still is not None and time.time() < still.expires_at:
+            self._kept[place] = lease.frontier
+        else:
+            ensure_released(self._store, _own(place))
+
+    def _read_one(self) -> None:
+        place, frontier = next(iter(self._kept.items()))
+        self.known[place] = self._digests(frontier)
+        del self._kept[place]
+        ensure_released(self._store, _own(place))
 
     def _digests(self, frontier: Frontier) -> Mapping[str, int]:
         birth = read_birth(self._store, frontier.build)
@@ -114,5 +141,6 @@ def texts(rows: Rows | Answer) -> list[tuple[str, int]]:
     ]
 
 
-def _lives(lease: Lease) -> bool:
-    return time.time() < lease.expires_at
+def _own(place: tuple[str, int]) -> str:
+    """Returns the id of the audit's lease on a build's frontier."""
+    return f"audit-{place[0]}-{place[1]}"

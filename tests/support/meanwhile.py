@@ -88,8 +88,11 @@ def beside(doing: _Doing) -> Iterator[_Doing]:
 class Producing(Beside):
     """Produces turn after turn; what was under way when a broker was killed may be missing."""
 
-    def __init__(self, bed: Testbed, records: Records) -> None:
+    def __init__(
+        self, bed: Testbed, records: Records, *, turn_seconds: float = _TURN_SECONDS
+    ) -> None:
         super().__init__()
+        self._turn_seconds = turn_seconds
         self._settings = load_settings(bed.folder)
         self._records = records
         self._turns = itertools.count()
@@ -103,7 +106,7 @@ class Producing(Beside):
         began = self.acknowledged
         try:
             with Log(found.bootstrap_servers).producer() as producer:
-                while not self.ends.wait(_TURN_SECONDS):
+                while not self.ends.wait(self._turn_seconds):
                     for topic, record in self._records(next(self._turns)):
                         producer.send(topic, record)
                     self.acknowledged = began + producer.flush().count

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from audit import Audit
@@ -13,11 +14,13 @@ from book import faults
 from chaos import ensure_up, judged, typed
 from consumers import Consumers, Wanted, consuming
 from meanwhile import Producing, beside, note
-from story_shop import FIRST, SINKS, TABLES, VERSIONS, Orders
+from story_shop import FIRST, SAME_ROWS, SINKS, TABLES, VERSIONS, Orders
 from testbed import Said, Testbed
 from victims import CANDIDATE, LIVE, SUPERVISOR, kill, pids_of
 
 from kappa.state.build import folded_by
+from replay.rollout.current import current_state
+from replay.rollout.state import State
 
 CONSUMERS = (
     Wanted("command", "by_customer", "by_customer"),
@@ -26,8 +29,7 @@ CONSUMERS = (
 )
 SETTINGS = """
 [engine]
-hung_seconds = 6
-maintenance_seconds = 5
+maintenance_seconds = 10
 large_rows = 10
 [rollout]
 soak = "2h"
@@ -37,8 +39,11 @@ keep_seconds = 60
 [changes]
 keep_seconds = 300
 """
+# Some slices for each switch: the machine is there for the switches.
+_TURN_SECONDS = 4.0
 _ATTEMPTS = 6
-_LONGEST_SECONDS = 3.0
+# So long after a command began a victim is killed at most: an undo takes seconds, a deploy replays.
+_UNDO_SECONDS, _DEPLOY_SECONDS = 3.0, 10.0
 _PATIENCE_SECONDS = 600.0
 
 
@@ -51,7 +56,8 @@ class Story:
         self._orders = Orders(seed)
         self._consumers = consumers
         self._audit = audit
-        self._version = FIRST
+        # The version of each build that has served.
+        self._versions = {bed.live("shop"): FIRST}
         self.commands: Counter[str] = Counter()
         self.killed: Counter[str] = Counter()
         self.acknowledged = 0
@@ -59,32 +65,54 @@ class Story:
     @contextmanager
     def producing(self) -> Iterator[None]:
         """Produces orders within the block."""
-        with beside(Producing(self._bed, self._orders)) as produced:
+        with beside(Producing(self._bed, self._orders, turn_seconds=_TURN_SECONDS)) as produced:
             yield
         self.acknowledged += produced.acknowledged
 
-    def deploy(self, meanwhile: Callable[[], None] = lambda: None) -> None:
-        """Lets a new build of another version serve."""
-        self._version = self._draw.choice([each for each in VERSIONS if each != self._version])
-        self._bed.declare("shop", self._version)
-        self._switch(("deploy", "--allow-breaking", "--yes"), meanwhile)
+    def switch(self, victims: Sequence[str], *, is_first: bool) -> None:
+        """Undoes, or deploys: at first, and where an undo would lead to the same rows."""
+        idle = self._state().idle.get("shop")
+        of_both = {self._version(), None if idle is None else self._versions[idle]}
+        if is_first or of_both <= SAME_ROWS:
+            self.deploy(victims)
+        else:
+            self.undo(victims)
 
-    def undo(self, meanwhile: Callable[[], None] = lambda: None) -> None:
-        """Lets the build that served before serve again."""
-        self._switch(("undo", "shop", "--yes"), meanwhile)
+    def deploy(self, victims: Sequence[str]) -> None:
+        """Lets a new build of another version serve, and kills each of the victims meanwhile."""
+        serves = self._version()
+        version = self._draw.choice([each for each in VERSIONS if each != serves])
+        self._bed.declare("shop", version)
+        self._switch(("deploy", "--allow-breaking", "--yes"), victims, _DEPLOY_SECONDS)
+        self._versions[self._state().serving["shop"]] = version
 
-    def _switch(self, arguments: tuple[str, ...], meanwhile: Callable[[], None]) -> None:
+    def undo(self, victims: Sequence[str]) -> None:
+        """Lets the build that served before serve again, and kills the victims meanwhile."""
+        self._switch(("undo", "shop", "--yes"), victims, _UNDO_SECONDS)
+
+    def _switch(
+        self, arguments: tuple[str, ...], victims: Sequence[str], longest_seconds: float
+    ) -> None:
         """Types a command, again if it was not done, and waits until each consumer sees it."""
-        before = self._bed.state().generation
+        before = self._state().generation
+        self._type(arguments, partial(self._kill, victims, longest_seconds))
         for _ in range(_ATTEMPTS):
-            self._type(arguments, meanwhile)
             self._bed.wait(self._is_settled, "the end of the rollout", _PATIENCE_SECONDS)
-            generation = self._bed.state().generation
+            generation = self._state().generation
             if generation > before:
                 break
+            self._type(arguments, lambda: None)
         else:
             raise AssertionError(f"nothing else serves; {self._bed.logs()}")
+        note(self._bed, f"generation {generation} serves")
         self.wait(lambda: self._consumers.have(generation), f"generation {generation}")
+        note(self._bed, f"all have generation {generation}")
+
+    def _version(self) -> str:
+        return self._versions[self._state().serving["shop"]]
+
+    def _state(self) -> State:
+        return current_state(self._bed.store)
 
     def _type(self, arguments: tuple[str, ...], meanwhile: Callable[[], None]) -> None:
         process = self._bed.start(*arguments, KAPPA_BY="operator")
@@ -96,33 +124,40 @@ class Story:
         self.commands[f"{arguments[0]} {said.code}"] += 1
 
     def _is_settled(self) -> bool:
-        active = self._bed.state().active("shop")
+        active = self._state().active("shop")
         if active is not None and active.waits:
             typed(self._bed, "operator", "promote", "shop", "--yes")
         return active is None
 
-    def kill_soon(self, victim: str) -> None:
-        """Kills one process of a victim with -9 in some seconds."""
-        self._consumers.ends.wait(self._draw.uniform(0, _LONGEST_SECONDS))
-        active = self._bed.state().active("shop")
-        builds = {LIVE: self._bed.live("shop")} | (
-            {} if active is None else {CANDIDATE: active.build}
-        )
+    def _kill(self, victims: Sequence[str], longest_seconds: float) -> None:
+        """Kills one process of each victim with -9, each some seconds after the one before."""
+        for victim in victims:
+            self._consumers.ends.wait(self._draw.uniform(0, longest_seconds))
+            self._bed.wait(partial(self._is_killed, victim), f"a {victim}")
+            if victim == SUPERVISOR:
+                ensure_up(self._bed, "operator")
+
+    def _is_killed(self, victim: str) -> bool:
+        """Kills a process of a victim; False if none is there, or it ended before."""
+        state = self._state()
+        active = state.active("shop")
+        candidate = state.idle.get("shop") if active is None else active.build
+        builds = {LIVE: state.serving["shop"], CANDIDATE: candidate}
         found = pids_of(
             self._bed,
             victim,
-            {name: folded_by(self._bed.store, build) for name, build in builds.items()},
+            {name: folded_by(self._bed.store, build) for name, build in builds.items() if build},
         )
-        if found and kill(pid := self._draw.choice(sorted(found))):
-            self.killed[victim] += 1
-            note(self._bed, f"kill {victim} {pid}")
-        if victim == SUPERVISOR:
-            ensure_up(self._bed, "operator")
+        if not found or not kill(pid := self._draw.choice(sorted(found))):
+            return False
+        self.killed[victim] += 1
+        note(self._bed, f"kill {victim} {pid}")
+        return True
 
     def rest(self) -> None:
         """Waits until all is folded and sent; asserts that all consumers have what is served."""
         bed = self._bed
-        bed.wait(lambda: not bed.state().active_rollouts, "the end of the rollout")
+        bed.wait(lambda: not self._state().active_rollouts, "the end of the rollout")
         bed.wait(lambda: bed.log.wait_until_ready(1.0), "the broker")
         bed.wait_until_folded("shop", bed.log.end(["orders"]))
         served = self._audit.served()
@@ -152,9 +187,10 @@ class Story:
 
     def end(self) -> str:
         """Asserts that each change set of each consumer was right; returns the counts."""
+        self._audit.catch_up()
         lines = [
             (
-                f"generations {self._bed.state().generation}, commands {dict(self.commands)}, "
+                f"generations {self._state().generation}, commands {dict(self.commands)}, "
                 f"kills {dict(self.killed)}, starts of consumers {self._consumers.starts}, "
                 f"records {self.acknowledged}, cursors read {len(self._audit.known)}"
             )
@@ -169,8 +205,7 @@ class Story:
                 f"{kinds['duplicate']}, backward {kinds['backward']}, half {kinds['half']}"
             )
             assert not counted["reset"], lines
-            # The lease of a cursor that is soon replaced may end before its audit.
-            assert counted["equal"] > 10 * counted["not compared"], lines
+            assert not counted["not compared"], lines
         assert not wrong, "\n".join((*lines, *wrong[:20]))
         return "\n".join(lines)
 
