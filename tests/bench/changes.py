@@ -38,6 +38,8 @@ from replay.status.running import served_at
 from serving.courier.sink_state import SinkState, read_state
 
 RATES = (1_000, 10_000)
+# Some events of one change set are of the same row: so 10,000 rows change a second.
+_SENDING_RATE = 10_500
 TOPIC = "bench-totals"
 # So many keys for each event: half a row of the table for each.
 _KEYS = 0.65
@@ -147,7 +149,7 @@ def main(home: Path, events: int) -> Report | None:
                 promoted = _promoted(platform, followed)
             rows = followed.with_suffix(".parquet")
             platform.refuse(1, f"read_parquet('{rows}')", "a subscriber")
-            sending = _sending(platform, RATES[-1])
+            sending = _sending(platform, _SENDING_RATE)
             platform.refuse(1, _rows_of_topic(platform), "the topic")
             platform.refuse(1, platform.served("totals"), "the table")
     except KappaError as error:
