@@ -93,7 +93,7 @@ def test_small_and_large_slices_reach_ends_in_markers_and_aborted_records(log, r
             assert source.here(piece).to_pylist() == [
                 record
                 for each in source.ranges(piece, topic_name)
-                for batch in each()
+                for batch in each.batches()
                 for record in batch.to_pylist()
             ], (start, stop)
         halves = [

@@ -116,13 +116,16 @@ class MemoryLog:
         """Returns the ranges of a topic in a slice, as `LogSource.ranges` does."""
         of_topic = self.here(piece).filter(pc.field("topic") == topic)
         return [
-            partial(_in_order, of_topic.filter(pc.field("partition") == partition))
-            for partition in sorted(set(of_topic["partition"].to_pylist()))
+            RawRange(partition, start, end, partial(_in_order, of_topic))
+            for partition, end in sorted(piece.end.next.get(topic, {}).items())
+            if end > (start := piece.start.at(topic, partition))
         ]
 
 
-def _in_order(records: pa.Table) -> Iterator[pa.RecordBatch]:
-    yield from records.sort_by("offset").to_batches()
+def _in_order(records: pa.Table, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    offset = pc.field("offset")
+    of_range = (pc.field("partition") == partition) & (offset >= start) & (offset < end)
+    yield from records.filter(of_range).sort_by("offset").to_batches()
 
 
 @dataclass(frozen=True)

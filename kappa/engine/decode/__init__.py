@@ -9,6 +9,7 @@ That definition is kappa/records. The room reads no log and knows no slice. Read
 - `assemble.py`: the columns of a decoded batch, made of its parts.
 - `decode.py`: decoding in this process.
 - `to_files.py`: decoding in Spark's workers, into Parquet files.
+- `shares.py`: what each of these workers' tasks reads, and what joins what they wrote.
 - `remembered.py`: a partition's memory of identities as a file.
 - `plain`: whole batches of plain records, decoded by compiled code.
 """

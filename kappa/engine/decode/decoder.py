@@ -3,8 +3,8 @@
 kappa/records/record.py defines what is valid. The same decoder runs in Spark's workers for large
 slices and in the job itself for small ones. It takes the log time, the running maximum of the
 broker's timestamp within a partition (law 4), and finds late records and duplicates (law 6). That
-is right because a batch has records of one partition's range, in the order of offsets:
-engine/read/source.py never splits a range.
+is right because a batch has records of one partition's range, in the order of offsets. Where a
+range is divided among tasks, shares.py adds what the later ones cannot know.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -72,7 +73,8 @@ class Counts:
             self.rejected + more.rejected,
             self.duplicate + more.duplicate,
             self.late + more.late,
-            more.log_time,
+            # A task that begins in mid-partition does not know the log time before it.
+            max(self.log_time, more.log_time),
             self.redriven + more.redriven,
             self.truncations + more.truncations,
         )
@@ -112,6 +114,14 @@ def counts_in(decoded: pa.Table | pa.RecordBatch) -> dict[int, Counts]:
             fates[p, Fate.TRUNCATION],
         )
         for p, log_time in zip(clock["p"].to_pylist(), clock["t_max"].to_pylist(), strict=True)
+    }
+
+
+def joined(before: Mapping[int, Counts], more: Mapping[int, Counts]) -> dict[int, Counts]:
+    """Adds the counts of the records that follow, per partition."""
+    return {
+        **before,
+        **{p: before[p].then(one) if p in before else one for p, one in more.items()},
     }
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -25,9 +27,33 @@ RAW_SCHEMA = arrow_schema(
 RawRecord = tuple[
     str, int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]
 ]
-# The raw records of one partition in a slice, in the order of their offsets. One task reads them
-# all: the log time depends on it (law 4). It is called in a worker, and is pickled for it.
-RawRange = Callable[[], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class RawRange:
+    """The raw records `[start, end)` of one partition, in the order of their offsets.
+
+    `read` gets partition, start and end. It is called in a worker, and is pickled for it.
+    """
+
+    partition: int
+    start: int
+    end: int
+    read: Callable[[int, int, int], Iterator[pa.RecordBatch]]
+
+    @property
+    def offsets(self) -> int:
+        """Returns how many offsets the range spans."""
+        return self.end - self.start
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Reads the records, batch by batch."""
+        return self.read(self.partition, self.start, self.end)
+
+    def divided(self, count: int) -> tuple[RawRange, ...]:
+        """Returns so many ranges that follow one another, of as many offsets each as can be."""
+        bounds = (self.start + self.offsets * number // count for number in range(count + 1))
+        return tuple(replace(self, start=start, end=end) for start, end in pairwise(bounds))
 
 
 def raw_table(records: Iterable[RawRecord]) -> pa.Table:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,9 +15,10 @@ import pyarrow.parquet as pq
 
 from kappa.declare.topic import Topic
 from kappa.engine.decode.decoder import Clock, Decoder, Memories
-from kappa.engine.decode.fate import HIDDEN_COLUMNS, Counts, counts_in, decoded_columns
+from kappa.engine.decode.fate import HIDDEN_COLUMNS, Counts, counts_in, decoded_columns, joined
 from kappa.engine.decode.raw import RawRange
 from kappa.engine.decode.remembered import get_memory, memory_offsets, put_memory
+from kappa.engine.decode.shares import CarriedTimes, Undivided, carried_times, shares_of
 from kappa.formats.schema_source import SchemaSource, open_schemas, opened_schemas
 from kappa.records.identity import Memory
 from kappa.state.job.slice_progress import counting
@@ -37,7 +39,7 @@ _COUNTS = (
     *("decoded", "tombstone", "rejected", "duplicate"),
     *("late", "log_time", "redriven", "truncations"),
 )
-_SEEN_TYPES = (("partition", "int"), *((name, "bigint") for name in _COUNTS))
+_SEEN_TYPES = (("share", "int"), ("partition", "int"), *((name, "bigint") for name in _COUNTS))
 _SEEN_COLUMNS = ", ".join(f"{name} {kind}" for name, kind in _SEEN_TYPES)
 
 
@@ -63,16 +65,26 @@ def decode_to_files(
     *,
     first: int = 0,
     left_out: frozenset[str] = frozenset(),
-) -> dict[int, Counts]:
-    """Decodes a topic's raw records in Spark's workers into Parquet files, a task per range.
+) -> tuple[dict[int, Counts], CarriedTimes]:
+    """Decodes a topic's raw records in Spark's workers into Parquet files, a task per share.
 
     The files of `folder` are named by numbers from `first`. Columns of the event that are
     `left_out` decide what is valid as all do, and are not in the files. Rows that returned to Spark
-    to be kept by it would cost more than their decoding. Returns the counts of each partition.
+    to be kept by it would cost more than their decoding. Returns the counts of each partition, and
+    the log times that join the rows of the files.
     """
+    cores = spark.sparkContext.defaultParallelism
+    shares = shares_of(topic, ranges, cores)
+    if shares.undivided is Undivided.IDENTITY:
+        print(
+            f"topic {topic.name} is decoded by {len(ranges)} of {cores} cores: {shares.undivided}",
+            file=sys.stderr,
+            flush=True,
+        )
+    count = len(shares.ranges)
     decode = partial(
-        _decode_ranges,
-        ranges=ranges,
+        _decode_shares,
+        ranges=shares.ranges,
         topic=topic,
         clock=clock,
         remembering=remembering,
@@ -82,14 +94,15 @@ def decode_to_files(
         schemas=opened_schemas(),
     )
     found = (
-        spark.range(0, len(ranges), 1, len(ranges)).mapInArrow(decode, _SEEN_COLUMNS).collect()
-        if ranges
-        else []
+        spark.range(0, count, 1, count).mapInArrow(decode, _SEEN_COLUMNS).collect() if count else []
     )
-    return {row.partition: Counts(*(row[name] for name in _COUNTS)) for row in found}
+    seen: list[dict[int, Counts]] = [{} for _ in shares.ranges]
+    for row in found:
+        seen[row.share][row.partition] = Counts(*(row[name] for name in _COUNTS))
+    return reduce(joined, seen, {}), carried_times(shares.ranges, seen)
 
 
-def _decode_ranges(
+def _decode_shares(
     numbers: Iterable[pa.RecordBatch],
     ranges: Sequence[RawRange],
     topic: Topic,
@@ -104,7 +117,7 @@ def _decode_ranges(
     for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
         # A task that is tried again writes its files again.
         seen = decode_to_file(
-            ranges[number](),
+            ranges[number].batches(),
             topic,
             clock,
             remembering,
@@ -112,7 +125,10 @@ def _decode_ranges(
             left_out=left_out,
         )
         yield pa.RecordBatch.from_pylist(
-            [{"partition": partition, **asdict(one)} for partition, one in seen.items()],
+            [
+                {"share": number, "partition": partition, **asdict(one)}
+                for partition, one in seen.items()
+            ],
             schema=arrow_schema(_SEEN_TYPES),
         )
 
@@ -150,9 +166,7 @@ def decode_to_file(
                 due = time.monotonic() + _COUNT_SECONDS
             batch = decoder.decode(raw)
             file.write_batch(batch.select(schema.names))
-            for partition, more in counts_in(batch).items():
-                before = seen.get(partition)
-                seen[partition] = more if before is None else before.then(more)
+            seen = joined(seen, counts_in(batch))
     count(read)
     for partition, memory in memories.items():
         if remembering.folder is not None:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from kappa.base.sql import spark_quote
 from kappa.declare.topic import Topic
 from kappa.engine.decode.decoder import Clock
-from kappa.engine.decode.fate import VALID, Counts, Fate, decoded_columns
+from kappa.engine.decode.fate import VALID, Counts, Fate, decoded_columns, joined
 from kappa.engine.decode.raw import RawRange
 from kappa.engine.decode.to_files import Remembering, decode_to_files
 from kappa.engine.fold.latest import latest_input, latest_sql
@@ -94,13 +94,11 @@ class DecodedAtSpark(Decoded):
                 sum(one.end - ranges[partition][0] for partition, one in taken.items())
             )
             is_whole = all(one.is_whole for one in taken.values())
-            files = DecodedFiles(
-                name, path, None if is_whole else ranges, left_out.get(name, frozenset())
-            )
+            unused = left_out.get(name, frozenset())
             seen = {partition: one.seen for partition, one in taken.items() if one.seen is not None}
             # The log is read from exactly the archive's end, in its log time too.
             archived_to = Offsets({name: {partition: one.end for partition, one in taken.items()}})
-            decoded = decode_to_files(
+            decoded, carried = decode_to_files(
                 spark,
                 raw(replace(piece, start=piece.start.highest(archived_to)), name),
                 topic,
@@ -108,15 +106,10 @@ class DecodedAtSpark(Decoded):
                 remembering.get(name, Remembering()),
                 path,
                 first=sum(1 for _ in path.glob("*.parquet")),
-                left_out=files.left_out,
+                left_out=unused,
             )
-            seen_of[name] = {
-                **seen,
-                **{
-                    partition: seen[partition].then(one) if partition in seen else one
-                    for partition, one in decoded.items()
-                },
-            }
+            seen_of[name] = joined(seen, decoded)
+            files = DecodedFiles(name, path, None if is_whole else ranges, unused, carried)
             self._files[name] = files
             self._frames[name] = files.frame(spark, decoded_columns(topic))
         self._seen: CountsOf = seen_of

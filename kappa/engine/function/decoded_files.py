@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from kappa.base.errors import KappaError
 from kappa.base.sql import spark_quote
 from kappa.engine.decode.fate import VALID
+from kappa.engine.decode.shares import CarriedTimes
 from kappa.engine.decode.to_files import decoded_file
 from kappa.engine.fold.fold import spark_ddl
 from kappa.engine.function.decoded import Columns
@@ -34,19 +35,19 @@ class DecodedFiles:
     """The files of a topic, named by numbers in the order of the partitions.
 
     `within` are the slice's ranges if the files contain records beside them. `left_out` are
-    columns that are in no file.
+    columns that are in no file. `carried` are log times that join those in the files.
     """
 
     topic: str
     folder: Path
     within: Ranges | None
     left_out: frozenset[str]
+    carried: CarriedTimes
 
     def frame(self, spark: SparkSession, columns: Columns) -> DataFrame:
         """Returns the records as Spark reads them. Using a column that is in no file raises."""
-        frame = spark.read.schema(
-            spark_ddl([column for column in columns if column[0] not in self.left_out])
-        ).parquet(str(self.folder))
+        ddl = spark_ddl([column for column in columns if column[0] not in self.left_out])
+        frame = self.carried.in_frame(spark.read.schema(ddl).parquet(str(self.folder)))
         if self.left_out:
             frame = frame.select(
                 *(
@@ -69,15 +70,14 @@ class DecodedFiles:
             ),
         ]
         where = f" where {' and '.join(conditions)}" if conditions else ""
-        return parquet_sql(tuple(columns), map(str, self._parts()), where)
+        return self.carried.in_sql(parquet_sql(tuple(columns), map(str, self._parts()), where))
 
     def places(self, where: pc.Expression, columns: Sequence[str] = PLACE_AND_FATE) -> pa.Table:
         """Reads place and fate of the records that meet a condition, in this process."""
         within = self.within
-        return parquet_dataset(self.folder).to_table(
-            columns=list(columns),
-            filter=where if within is None else where & _rows_within(within),
-        )
+        where = where if within is None else where & _rows_within(within)
+        found = parquet_dataset(self.folder).to_table(columns=list(columns), filter=where)
+        return self.carried.in_rows(found)
 
     def valid(self, columns: Columns, at_most: int) -> Iterator[pa.Table]:
         """Yields the valid records in this process. Columns that are in no file are null."""
@@ -85,7 +85,8 @@ class DecodedFiles:
         for path in self._parts():
             with pq.ParquetFile(path) as file:
                 for batch in file.iter_batches(at_most, columns=list(wanted)):
-                    rows = _with_null_columns(pa.Table.from_batches([batch]), columns)
+                    rows = self.carried.in_rows(pa.Table.from_batches([batch]))
+                    rows = _with_null_columns(rows, columns)
                     rows = with_fate(rows, *VALID)
                     yield rows if self.within is None else rows.filter(_rows_within(self.within))
 

@@ -79,7 +79,7 @@ class LogSource:
         return found
 
     def ranges(self, piece: Slice, topic: str) -> list[RawRange]:
-        """Returns the ranges of one topic in a large slice, a task for each.
+        """Returns the ranges of one topic in a large slice.
 
         They are of exactly the partitions that have any offset in the slice.
         """
@@ -90,7 +90,7 @@ class LogSource:
             for partition, end in sorted(piece.end.next.get(topic, {}).items())
         )
         return [
-            partial(_read_range, self._kafka, topic, partition, start, end)
+            RawRange(partition, start, end, partial(_read_range, self._kafka, topic))
             for partition, start, end in bounds
             if end > start
         ]

@@ -479,6 +479,37 @@ def test_any_cut_by_any_writer_gives_what_one_record_after_the_other_gives(
     _adds_up(built, log)
 
 
+@pytest.fixture
+def divided(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Divides each topic of a large slice among eight tasks, as on eight cores; counts them."""
+    from kappa.engine.decode import shares, to_files
+
+    found = []
+
+    def among_eight(topic: Topic, ranges: Sequence[RawRange], _cores: int) -> shares.Shares:
+        made = shares.shares_of(topic, ranges, 8)
+        found.append(len(made.ranges))
+        return made
+
+    monkeypatch.setattr(shares, "LEAST_OFFSETS", 1)
+    monkeypatch.setattr(to_files, "shares_of", among_eight)
+    return found
+
+
+def test_more_tasks_than_partitions_give_what_one_record_after_the_other_gives(
+    build: Build, divided: list[int]
+) -> None:
+    log = random_log(6, 250)
+    built = build(log, driver_rows=0)
+
+    for end in cuts(log, random.Random(6), 2):
+        built.fold(end)
+
+    assert found(built) == expected(log)
+    _adds_up(built, log)
+    assert divided == [8] * 4
+
+
 def archived_log(log: MemoryLog) -> Any:
     """Returns the same log, which loses its archived records and refuses to read them."""
     from kappa.engine.children.rehearsal import MemoryLog

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kappa import Table, Topic
 from kappa.base.duck import open_connection
 from kappa.engine.decode.fate import Fate, decoded_columns
+from kappa.engine.decode.shares import CarriedTimes
 from kappa.engine.fold.latest import emptied_sql, latest_input, latest_sql, latest_table
 from kappa.engine.function.decoded_files import DecodedFiles
 from kappa.records.redrive import Position
@@ -76,7 +77,7 @@ def test_files_have_the_latest_rows_that_their_records_have(
     for number, part in enumerate(parts):
         pq.write_table(part, folder / f"{number}.parquet")
     left_out = {Position(TOPIC.name, 1, offset) for offset in duplicates}
-    files = DecodedFiles(TOPIC.name, folder, within, frozenset())
+    files = DecodedFiles(TOPIC.name, folder, within, frozenset(), CarriedTimes())
 
     elsewhere = Position("another", 0, 0)
     query = latest_sql(TABLE, files.sql(latest_input(TABLE), {*left_out, elsewhere}))
