@@ -59,9 +59,9 @@ class Follower:
 
         Cursors are kept for `keep_seconds` after they were given out, and the one that a `holder`
         holds by a lease of its own for as long as that lasts. If the reader `starts_empty`,
-        snapshots and resets come without rows. A change set of a slice is computed in memory;
-        `limits` are those of a snapshot and of a switch, which spill. Raises UsageError if no such
-        table is served, or `chosen` does not fit it.
+        snapshots and resets come without rows. A small change set is computed in memory;
+        `limits` are those of all others, which spill. Raises UsageError if no such table is served,
+        or `chosen` does not fit it.
         """
         self._store = store
         self._table = table
@@ -126,9 +126,14 @@ class Follower:
                     self._given_at = self._clock()
                 found = None
             else:
-                limits = None if kind is Kind.SLICE else self._limits
                 found = open_change_set(
-                    self._store, kind, before, after, limits, starts_empty=self._starts_empty
+                    self._store,
+                    kind,
+                    before,
+                    after,
+                    self._limits,
+                    starts_empty=self._starts_empty,
+                    unlimited_if_small=True,
                 )
                 if self._is_needless(before, after, kind) and found[0].is_empty():
                     found[1].close()

@@ -7,10 +7,12 @@ values are those that DuckDB does not tell apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from kappa.base.sql import quoted
+from kappa.declare.options import DELETED
 from kappa.folds.exactness import Exactness
 from kappa.state.build import recent_names, table_path
 from kappa.state.store import Store
@@ -29,10 +31,27 @@ Files = Callable[[str, int], tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Net:
-    """The difference of two points as SQL, and the relations that it reads, in this order."""
+    """The difference of two points as SQL, and the relations that it reads, in this order.
+
+    `bytes` are those of the files with the rows that may differ; None: of whole versions.
+    """
 
     difference: str
+    bytes: int | None = None
     relations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """The query for a superset of the keys whose rows differ; the bytes of files it reads.
+
+    `stored` are those of the table, and `rewritten` those of its files among them.
+    """
+
+    sql: str
+    bytes: int
+    rewritten: int
+    stored: int
 
 
 def whole(store: Store, point: Point, files: Files) -> Net:
@@ -59,20 +78,16 @@ def _within(store: Store, before: Point, after: Point, files: Files) -> Net:
     table = after.table
     by = table.keys or table.by
     if not by:
-        return Net(_of_appended(store, before, after, files))
-    touched, is_most = _touched(store, before, after, files, by)
-    if is_most and table.keys:
-        return Net(
-            _difference(table, table, *(_rows(store, each, files) for each in (before, after)))
-        )
-    relations = {_TOUCHED: touched}
+        return _of_appended(store, before, after, files)
+    touched = _touched(store, before, after, files, by)
+    if table.keys and 2 * touched.rewritten > touched.stored:
+        # To compare all rows takes less than to find most of them.
+        rows = [_rows(store, each, files) for each in (before, after)]
+        return Net(_difference(table, table, *rows), touched.bytes)
+    relations = {_TOUCHED: touched.sql}
     among = Among(_TOUCHED, {column: column for column in by})
-    if set(by) <= set(table.row_keys):
-        rows = _touched_rows(store, before, after, files, among, relations)
-    else:
-        # What waits for a row may change all of its columns but its keys.
-        rows = [_rows(store, each, files, among) for each in (before, after)]
-    return Net(_difference(table, table, *rows), relations)
+    rows = _touched_rows(store, before, after, files, among, relations)
+    return Net(_difference(table, table, *rows), touched.bytes, relations)
 
 
 def _touched_rows(
@@ -98,36 +113,43 @@ def _touched_rows(
 
     versions = [each.versions(store) for each in (before, after)]
     path = table_path(store, after.birth.build, table.name)
-    stored = [{*files(path, each[path])} for each in versions]
+    stored = [{*files(path, each.pop(path))} for each in versions]
     shared = stored[0] & stored[1]
+    recent = [
+        [there for name, version in each.items() if (there := files(name, version))]
+        for each in versions
+    ]
+    # The state of a fold may be large, and is needed where something is folded in.
+    columns = table.columns if any(recent) else _seen(table)
     return [
         folded_sql(
             table,
-            f"{read(table.columns, shared)} union all {read(table.columns, own - shared)}",
-            [
-                read(contribution_columns(table), files(name, version))
-                for name, version in there.items()
-                if name != path and files(name, version)
-            ],
+            f"{read(columns, shared)} union all {read(columns, own - shared)}",
+            [read(contribution_columns(table), each) for each in waiting],
             table.served,
             clock=point.clock,
         )
-        for point, there, own in zip((before, after), versions, stored, strict=True)
+        for point, own, waiting in zip((before, after), stored, recent, strict=True)
     ]
+
+
+def _seen(table: TableBirth) -> tuple[tuple[str, str], ...]:
+    """Lists the columns that decide what readers see of a row, and which row it is."""
+    named = {name for name, _ in table.served} | {*table.row_keys, DELETED}
+    return tuple(column for column in table.columns if column[0] in named)
 
 
 def _touched(
     store: Store, before: Point, after: Point, files: Files, by: tuple[str, ...]
-) -> tuple[str, bool]:
-    """Returns the query for a superset of the keys whose rows differ.
+) -> Touched:
+    """Finds the keys whose rows may differ.
 
-    A row differs if a slice has contributed to it, or if the log's clock has passed it. The second
-    value is True if these may be most rows: most files of the table are new.
+    A row differs if a slice has contributed to it, or if the log's clock has passed it.
     """
     table = after.table
     named = ", ".join(map(quoted, by))
     columns = [column for column in table.columns if column[0] in by]
-    found, lacks, is_most = list[str](), False, False
+    found, lacks, size, rewritten, stored = list[str](), False, 0, 0, 0
     for name in (*recent_names(table.name), table.name):
         path = table_path(store, after.birth.build, name)
         if name not in after.frontier.versions:
@@ -144,10 +166,19 @@ def _touched(
         else:
             paths = known[0] & there
         found.append(parquet_sql(columns, sorted(paths)))
-        is_most |= name == table.name and 2 * len(paths & there) > len(there)
+        size += _bytes(paths)
+        if name == table.name:
+            rewritten, stored = _bytes(paths & there), _bytes(there)
     if (passed := _passed(before, after)) is not None:
         found.append(f"select {named} from ({_rows(store, before, files)}) where {passed}")
-    return f"select distinct {named} from ({' union all '.join(found)})", is_most
+    sql = f"select distinct {named} from ({' union all '.join(found)})"
+    return Touched(sql, size, rewritten, stored)
+
+
+def _bytes(paths: Iterable[str]) -> int:
+    # One that is gone is named when the files are looked at.
+    there = (path for path in map(Path, paths) if path.exists())
+    return sum(path.stat().st_size for path in there)
 
 
 def _passed(before: Point, after: Point) -> str | None:
@@ -164,7 +195,7 @@ def _sums_doubles(table: TableBirth) -> bool:
     )
 
 
-def _of_appended(store: Store, before: Point, after: Point, files: Files) -> str:
+def _of_appended(store: Store, before: Point, after: Point, files: Files) -> Net:
     """Returns the difference of a table without keys: of the files that only one of both has."""
     table, path = after.table, table_path(store, after.birth.build, after.table.name)
     one, other = ({*files(path, each.frontier.versions[table.name])} for each in (before, after))
@@ -176,7 +207,7 @@ def _of_appended(store: Store, before: Point, after: Point, files: Files) -> str
         served = served_condition(table, before.clock)
         where = passed if served is None else f"{served} and {passed}"
         gone += f" union all {parquet_sql(table.served, sorted(one & other), f' where {where}')}"
-    return _counted(table, gone, come)
+    return Net(_counted(table, gone, come), _bytes(one ^ other))
 
 
 def _difference(before: TableBirth, after: TableBirth, old: str, new: str) -> str:
@@ -229,20 +260,15 @@ def _packed(alias: str, table: TableBirth) -> str:
     return f"struct_pack({fields})"
 
 
-def _rows(store: Store, point: Point, files: Files, among: Among | None = None) -> str:
+def _rows(store: Store, point: Point, files: Files) -> str:
     """Returns the query for a point's served rows, with its recent rows folded in."""
     versions = point.versions(store)
     path = table_path(store, point.birth.build, point.table.name)
-    wanted = None
-    if among is not None and not set(among.columns) <= {name for name, _ in point.table.served}:
-        wanted = point.table.columns
     return read_sql(
         point.table,
         files(path, versions[path]),
-        wanted,
         clock=point.clock,
         recent=[files(each, version) for each, version in versions.items() if each != path],
-        among=among,
     )
 
 

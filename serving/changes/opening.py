@@ -18,6 +18,8 @@ from serving.changes.point import Point
 from serving.reader.opened import open_reader
 from serving.reader.reader import Limits, Reader
 
+# To be computed in memory: as Parquet, which is some tenth of what it takes there.
+_SMALL_BYTES = 32 * 1024 * 1024
 # The files of a version never change.
 _files = functools.lru_cache(maxsize=256)(FileLists().at)
 
@@ -51,15 +53,20 @@ def open_change_set(
     limits: Limits | None,
     *,
     starts_empty: bool = False,
+    unlimited_if_small: bool = False,
 ) -> tuple[ChangeSet, Reader]:
-    """Computes a change set, and returns it with its reader, which the caller closes."""
+    """Computes a change set, and returns it with its reader, which the caller closes.
+
+    `unlimited_if_small`: one of few bytes is computed in memory, which takes less time.
+    """
     earlier = None if kind is Kind.RESET else before
     net = whole(store, after, _files) if earlier is None else between(store, earlier, after, _files)
     if earlier is None and starts_empty:
         net = replace(net, difference=f"{net.difference} limit 0")
     for point in (after,) if earlier is None else (earlier, after):
         ensure_whole(store, point.birth.build, paths_of(store, point, _files))
-    reader = open_reader(limits, served=True)
+    is_small = net.bytes is not None and net.bytes <= _SMALL_BYTES
+    reader = open_reader(None if unlimited_if_small and is_small else limits, served=True)
     try:
         _put(reader, net)
     except BaseException:

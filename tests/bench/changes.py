@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -340,4 +341,5 @@ def _page(found: Found) -> str:
     )
     rows = (heads, ("---:",) * len(heads), *reaches)
     table = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join([*table, "", promote, "", sink, "", under(found.load)])
+    prose = (fill(each, 100) for each in (promote, sink, under(found.load)))
+    return "\n".join([*table, "", "\n\n".join(prose)])

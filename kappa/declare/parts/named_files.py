@@ -21,8 +21,8 @@ _MOST_BYTES = 16 << 20
 # The opened folder, if any, and what each of its files has named; paths are from that folder.
 _opened: list[Path] = []
 _read: defaultdict[str, dict[str, bytes]] = defaultdict(dict)
-# When each file that a declaration asked for was changed, in nanoseconds; None: it was not there.
-_asked: dict[Path, int | None] = {}
+# What each file that a declaration asked for is known by; None: it was not there.
+_asked: dict[Path, tuple[int, ...] | None] = {}
 
 
 def open_named_files(folder: Path) -> None:
@@ -34,7 +34,7 @@ def open_named_files(folder: Path) -> None:
 
 def named_files_changed() -> bool:
     """Returns True if a file that declarations have asked for is not as it was read."""
-    return any(_changed_at(path) != known for path, known in _asked.items())
+    return any(_known_by(path) != known for path, known in _asked.items())
 
 
 def named_files(paths: Iterable[str]) -> Mapping[str, bytes]:
@@ -136,14 +136,16 @@ def read_file_beside(path: str, declared_in: str) -> tuple[str, bytes]:
 
 def _watch(folder: Path, name: str) -> None:
     if _opened and folder == _opened[0]:
-        _asked[folder / name] = _changed_at(folder / name)
+        _asked[folder / name] = _known_by(folder / name)
 
 
-def _changed_at(path: Path) -> int | None:
+def _known_by(path: Path) -> tuple[int, ...] | None:
+    # A file may be written twice in one tick of the clock, or keep its time when it is replaced.
     try:
-        return path.stat().st_mtime_ns
+        found = path.stat()
     except (OSError, ValueError):
         return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _remember(folder: Path, declared_in: str, name: str, content: bytes) -> None:

@@ -20,7 +20,7 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-from kappa.base.errors import Broken, ExitCode, UsageError
+from kappa.base.errors import Broken, ExitCode, KappaError, UsageError
 from kappa.base.process import set_by_sigterm
 from kappa.base.program import run_program
 from kappa.base.settings import load_settings
@@ -252,7 +252,13 @@ def main(arguments: list[str] | None = None) -> int:
                 if stop.is_set():
                     return ExitCode.INTERRUPTED
                 # A schema was pinned, or topics have joined a pattern.
-                topics = archived_topics(settings.project)
+                try:
+                    topics = archived_topics(settings.project)
+                except KappaError as error:
+                    # What was declared before goes on; a file that is mended is seen.
+                    print(
+                        f"kept as they were declared: {error.message}", file=sys.stderr, flush=True
+                    )
 
     return run_program("kappa.engine.archive.archiver", work, arguments, bootstrap=str)
 

@@ -42,9 +42,9 @@ def test_a_topic_that_joins_a_pattern_is_archived_from_then_on(
     def join(*joined: str) -> None:
         put_joined(tmp_path, JoinedTopics(pattern, tuple(JoinedTopic(each, 1) for each in joined)))
 
-    def is_archived(*wanted: Topic) -> bool:
+    def is_archived(*wanted: Topic, records: int = _RECORDS) -> bool:
         archives = Archives(Store(tmp_path / ".kappa"), wanted, ids)
-        return archives.end() == Offsets({each.name: {0: _RECORDS} for each in wanted})
+        return archives.end() == Offsets({each.name: {0: records} for each in wanted})
 
     join(names[0])
     archiver = an_archiver(tmp_path, log)
@@ -52,8 +52,15 @@ def test_a_topic_that_joins_a_pattern_is_archived_from_then_on(
         wait_until(lambda: is_archived(topics[0]), archiver)
         assert Archives(Store(tmp_path / ".kappa"), topics[1:], ids).end().next == {}
 
+        # An editor has written half of it: what was declared before is archived on.
+        next((tmp_path / "topics" / "joined").glob("*.json")).write_text("{")
+        log.produce(map(visit, range(_RECORDS)), names[0])
+        wait_until(lambda: is_archived(topics[0], records=2 * _RECORDS), archiver)
+        assert archiver.poll() is None
+
         join(*names)
-        wait_until(lambda: is_archived(*topics), archiver)
+        log.produce(map(visit, range(_RECORDS)), names[1])
+        wait_until(lambda: is_archived(*topics, records=2 * _RECORDS), archiver)
     finally:
         archiver.terminate()
         archiver.wait(60)
