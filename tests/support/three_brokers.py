@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterable
@@ -23,6 +24,17 @@ from kappa.java.java import Java
 _CLUSTER_ID = "a2FwcGEta2FwcGEta2FwcA"
 NODES = (1, 2, 3)
 _PATIENCE_SECONDS = 120.0
+# Topics of Kafka's own survive one broker, as those of users do.
+_REPLICATED = """
+offsets.topic.replication.factor=3
+transaction.state.log.replication.factor=3
+transaction.state.log.min.isr=2
+share.coordinator.state.topic.replication.factor=3
+share.coordinator.state.topic.min.isr=2
+replica.lag.time.max.ms=3000
+"""
+# A client cannot ask for the leader of the controllers: it is told of any broker as of one.
+_ACTIVE = re.compile(r"Becoming the active controller at epoch (\d+)")
 
 
 class ThreeBrokers:
@@ -80,14 +92,42 @@ class ThreeBrokers:
                 "retention.ms": "-1",
             },
         )
-        self.wait(lambda: (found := self._metadata()) and len(found.brokers) == len(NODES))
+        self.wait_until_up()
         self._admin.create_topics([new])[topic].result(30)
+
+    def wait_until_up(self) -> None:
+        """Waits until all three are brokers of the cluster."""
+        self.wait(lambda: (found := self._metadata()) and len(found.brokers) == len(NODES))
+
+    def wait_until_whole(self) -> None:
+        """Waits until each partition has all of its replicas in sync."""
+        self.wait_until_up()
+        self.wait(
+            lambda: (
+                (found := self._metadata())
+                and all(
+                    len(part.isrs) == len(part.replicas)
+                    for topic in found.topics.values()
+                    for part in topic.partitions.values()
+                )
+            )
+        )
 
     def in_sync(self, topic: str) -> tuple[int, frozenset[int]]:
         """Returns the leader of the topic's partition (-1: none), and its replicas in sync."""
         found = self._metadata()
         parts = None if found is None else found.topics[topic].partitions
         return (parts[0].leader, frozenset(parts[0].isrs)) if parts else (-1, frozenset())
+
+    def controller(self) -> int:
+        """Returns the broker that leads the controllers, by what each has written of itself."""
+        epochs = {
+            node: [
+                int(epoch) for epoch in _ACTIVE.findall(self._log(node).read_text(errors="replace"))
+            ]
+            for node in self._running
+        }
+        return max(epochs, key=lambda node: max(epochs[node], default=0))
 
     def wait(self, reached: Callable[[], object]) -> None:
         """Waits for a state of the cluster; three JVMs take their time."""
@@ -105,16 +145,19 @@ class ThreeBrokers:
     def _settings(self, node: int) -> Path:
         return self._root / f"{node}.properties"
 
+    def _log(self, node: int) -> Path:
+        return self._root / f"{node}.log"
+
     def _write(self, node: int) -> None:
         port, controller_port = self._ports[node]
         voters = ",".join(f"{each}@{HOST}:{self._ports[each][1]}" for each in NODES)
-        # Java takes the last of two equal names.
+        # Java takes the last of two equal names. What one has acknowledged, another has, too.
         text = server_properties(
             self._root / f"data-{node}", port, controller_port, syncs=False
-        ) + (f"node.id={node}\ncontroller.quorum.voters={voters}\nreplica.lag.time.max.ms=3000\n")
+        ) + (f"node.id={node}\ncontroller.quorum.voters={voters}{_REPLICATED}")
         self._settings(node).write_bytes(java_text(text))
         (self._root / f"{node}.log4j2.properties").write_bytes(
-            java_text(log4j2_properties(self._root / f"{node}.log"))
+            java_text(log4j2_properties(self._log(node)))
         )
 
     def _command(self, *arguments: str, node: int = NODES[0]) -> list[str]:

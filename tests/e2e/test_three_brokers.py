@@ -1,0 +1,213 @@
+"""One of three brokers is lost, in a tail, a replay and a switch: no record is.
+
+Any one, the leader of the controllers too, is killed with -9. Readers, a client of HTTP and a
+producer go on all the while: no error (I4), no mix (I2), nothing backward (I3). What was
+acknowledged is in the log once, and the tables are right (I1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from subprocess import Popen
+
+import pytest
+from e2e_shop import V1, V2, item, order
+from meanwhile import Asking, Producing, beside
+from reading import assert_right, readers
+from testbed import PATIENCE_SECONDS, Testbed, platform
+from three_brokers import NODES, ThreeBrokers
+from victims import jobs_of, standing_still
+
+from kappa.engine.legs.legs import LegKind, Legs
+from kappa.java.jars import Jars
+from kappa.java.java import Java
+from kappa.log.producer import ProducedRecord
+from replay.rollout.rollout import Phase
+
+pytestmark = [pytest.mark.jvm, pytest.mark.fault, pytest.mark.timeout(900)]
+
+READERS = 4
+# So that the records of a test are enough for a catch-up.
+SETTINGS = """
+[engine]
+tail_records = 1000
+maintenance_seconds = 5
+[kafka]
+bootstrap_servers = "{}"
+"""
+FIRST = 2_000
+
+
+class At(StrEnum):
+    """The state of the platform in which a broker is lost."""
+
+    TAIL = "tail"
+    REPLAY = "replay"
+    SWITCH = "switch"
+
+
+class Who(StrEnum):
+    """A broker by what it does."""
+
+    CONTROLLER = "leader of the controllers"
+    LEADER = "leader of a partition"
+
+
+# What `make test` has; `make faults` has all.
+SHORT = {(At.TAIL, Who.CONTROLLER), (At.REPLAY, Who.LEADER), (At.SWITCH, Who.CONTROLLER)}
+LOSSES = [
+    pytest.param(at, who, id=f"{at}-{who}", marks=[] if (at, who) in SHORT else pytest.mark.sweep)
+    for at in At
+    for who in (*Who, *NODES)
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Shop:
+    """The platform on three brokers, and what goes on beside it."""
+
+    bed: Testbed
+    cluster: ThreeBrokers
+    produced: Producing
+    http: Asking
+
+    def broker(self, who: Who | int) -> int:
+        match who:
+            case Who.CONTROLLER:
+                return self.cluster.controller()
+            case Who.LEADER:
+                return self.cluster.in_sync("orders")[0]
+            case _:
+                return who
+
+    def go_on(self) -> None:
+        """Waits until another record is acknowledged, folded, and read over HTTP."""
+        acknowledged, answers = self.produced.acknowledged, self.http.answers
+        self.bed.wait(lambda: self.produced.acknowledged > acknowledged, "an acknowledgement")
+        self.bed.wait_until_folded("shop", self.bed.log.end(["orders", "items"]))
+        self.bed.wait(lambda: self.http.answers > answers, "an answer")
+
+
+def records(turn: int) -> Iterator[tuple[str, ProducedRecord]]:
+    for number in range(40 * turn, 40 * turn + 40):
+        yield "orders", order(number)
+    yield "items", item(turn % 9, f"title {turn}" if turn % 4 else None)
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    jars: Jars, java: Java, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ThreeBrokers]:
+    running = ThreeBrokers(tmp_path_factory.mktemp("brokers"), jars, java)
+    try:
+        running.wait_until_up()
+        yield running
+    finally:
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def shop(cluster: ThreeBrokers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    """A build of each version, of which one serves; at the end all was right for everybody."""
+    folder = tmp_path_factory.mktemp("three")
+    settings = SETTINGS.format(cluster.bootstrap_servers)
+    with platform(folder / "shop", settings, listen="127.0.0.1:0", shop=V1) as bed:
+        bed.log.produce((order(number) for number in range(FIRST)), "orders")
+        bed.log.produce((item(number, f"title {number}") for number in range(9)), "items")
+        bed.must("deploy", "--yes")
+        with (
+            readers(bed, READERS, rest_seconds=2.0, script=folder / "reader.py") as seen,
+            beside(Producing(bed, records)) as produced,
+            beside(Asking(bed)) as http,
+        ):
+            yield Shop(bed, cluster, produced, http)
+        cluster.wait_until_whole()
+        print(
+            f"{READERS} readers: {sum(each.queries for each in seen)} queries; HTTP: "
+            f"{http.answers} answers; {produced.acknowledged} records"
+        )
+        assert [fault for each in seen for fault in each.faults] == []
+        assert (http.faults, http.away, produced.outages) == ([], 0, 0)
+        ends = bed.log.end(["orders", "items"])
+        assert sum(end for _, _, end in ends.items()) == FIRST + 9 + produced.acknowledged
+        bed.wait_until_folded("shop", ends)
+        assert_right(bed, version=version_of(bed))
+
+
+def version_of(bed: Testbed) -> int:
+    state = bed.state()
+    first = state.versions[state.rollouts[0].build]
+    return 1 if state.versions[bed.live("shop")] == first else 2
+
+
+@contextmanager
+def kept_at(bed: Testbed, at: At) -> Iterator[Popen[str] | None]:
+    """Brings the platform into a state, and keeps it there within the block."""
+    match at:
+        case At.TAIL:
+            yield None
+        case At.REPLAY:
+            before = bed.live("shop")
+            bed.declare("shop", V1 if version_of(bed) == 2 else V2)
+            asked = bed.start("replay", "shop", "--yes")
+            found: list[int] = []
+            bed.wait(lambda: bool(found.extend(_reading(bed, before)) or found), "a job that reads")
+            with standing_still(found[0]):
+                yield asked
+        case At.SWITCH:
+            if bed.state().idle.get("shop") is None:
+                bed.must("replay", "shop", "--yes")
+            # The live build acknowledges no hold while its job stands still.
+            with standing_still(max(jobs_of(bed, bed.live("shop")))):
+                asked = bed.start("undo", "shop", "--yes")
+                bed.wait(lambda: bed.state().rollouts[-1].phase is Phase.HOLDING, "the hold")
+                yield asked
+
+
+def _reading(bed: Testbed, live: str) -> list[int]:
+    """Lists the processes of a candidate's job in its catch-up."""
+    build = bed.state().rollouts[-1].build
+    leg = Legs(bed.store, build).last()
+    is_reading = build != live and leg is not None and leg.kind is LegKind.CATCH_UP
+    return sorted(jobs_of(bed, build), reverse=True) if is_reading else []
+
+
+def assert_done(bed: Testbed, asked: Popen[str] | None) -> None:
+    """Asserts that a command came to its end at once, as if nothing had happened."""
+    if asked is None:
+        return
+    out, err = asked.communicate(timeout=PATIENCE_SECONDS)
+    assert asked.returncode == 0, (out, err, bed.logs())
+    assert bed.state().rollouts[-1].phase is Phase.SERVED
+
+
+def assert_all_right(shop: Shop) -> None:
+    shop.go_on()
+    assert_right(shop.bed, version=version_of(shop.bed))
+
+
+def test_topics_are_made_so_that_one_broker_may_be_lost(shop: Shop) -> None:
+    log = shop.bed.log
+    for name in ("orders", "items"):
+        facts = log.facts(name)
+        assert facts is not None
+        assert facts.replicas == len(NODES)
+        assert log.config(name)["min.insync.replicas"] == "2"
+
+    assert "at risk" not in shop.bed.must("doctor").err
+
+
+@pytest.mark.parametrize(("at", "who"), LOSSES)
+def test_a_broker_is_lost_and_nothing_else_is(shop: Shop, at: At, who: Who | int) -> None:
+    shop.cluster.wait_until_whole()
+    node = shop.broker(who)
+    with kept_at(shop.bed, at) as asked:
+        shop.cluster.kill(node)
+    try:
+        assert_done(shop.bed, asked)
+        assert_all_right(shop)
+    finally:
+        shop.cluster.start(node)
