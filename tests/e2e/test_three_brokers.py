@@ -1,6 +1,7 @@
 """One of three brokers is lost, in a tail, a replay and a switch: no record is.
 
-Any one, the leader of the controllers too, is killed with -9. Readers, a client of HTTP and a
+Any one, the leader of the controllers too, is killed with -9. So are two, until nothing is
+acknowledged any more, and each in turn is restarted under load. Readers, a client of HTTP and a
 producer go on all the while: no error (I4), no mix (I2), nothing backward (I3). What was
 acknowledged is in the log once, and the tables are right (I1).
 """
@@ -63,6 +64,8 @@ LOSSES = [
     for at in At
     for who in (*Who, *NODES)
 ]
+EACH = [pytest.param(at, id=at, marks=[] if at is At.TAIL else pytest.mark.sweep) for at in At]
+RESTARTED = EACH[:2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +178,14 @@ def _reading(bed: Testbed, live: str) -> list[int]:
     return sorted(jobs_of(bed, build), reverse=True) if is_reading else []
 
 
+def killed_at(shop: Shop, at: At, *nodes: int) -> Popen[str] | None:
+    """Kills brokers in a state of the platform, and returns the command that brought it there."""
+    with kept_at(shop.bed, at) as asked:
+        for node in nodes:
+            shop.cluster.kill(node)
+    return asked
+
+
 def assert_done(bed: Testbed, asked: Popen[str] | None) -> None:
     """Asserts that a command came to its end at once, as if nothing had happened."""
     if asked is None:
@@ -200,14 +211,55 @@ def test_topics_are_made_so_that_one_broker_may_be_lost(shop: Shop) -> None:
     assert "at risk" not in shop.bed.must("doctor").err
 
 
+def test_a_topic_that_one_broker_would_take_is_named_by_plan_and_doctor(shop: Shop) -> None:
+    bed = shop.bed
+    bed.must("topics", "alter", "orders", "--set", "min.insync.replicas=1", "--yes")
+    try:
+        said = bed.kappa("replay", "shop", "--yes")
+        assert said.code != 0
+        assert "topic orders has min.insync.replicas=1 in a cluster of 3 brokers" in said.out
+        assert "--allow 'replication:orders=REASON'" in said.out
+        assert "at risk: topic orders has min.insync.replicas=1" in bed.must("doctor").err
+    finally:
+        bed.must("topics", "alter", "orders", "--set", "min.insync.replicas=2", "--yes")
+
+
 @pytest.mark.parametrize(("at", "who"), LOSSES)
 def test_a_broker_is_lost_and_nothing_else_is(shop: Shop, at: At, who: Who | int) -> None:
     shop.cluster.wait_until_whole()
     node = shop.broker(who)
-    with kept_at(shop.bed, at) as asked:
-        shop.cluster.kill(node)
+    asked = killed_at(shop, at, node)
     try:
         assert_done(shop.bed, asked)
         assert_all_right(shop)
     finally:
         shop.cluster.start(node)
+
+
+@pytest.mark.parametrize("at", EACH)
+def test_two_brokers_are_lost_for_a_while_and_nothing_else_is(shop: Shop, at: At) -> None:
+    """Nothing is acknowledged meanwhile, and what serves is read all the same."""
+    shop.cluster.wait_until_whole()
+    gone = tuple(dict.fromkeys((shop.cluster.controller(), *NODES)))[:2]
+    asked = killed_at(shop, at, *gone)
+    try:
+        answers = shop.http.answers
+        shop.bed.wait(lambda: shop.http.answers > answers + 2, "answers")
+    finally:
+        for node in gone:
+            shop.cluster.start(node)
+    assert_done(shop.bed, asked)
+    assert_all_right(shop)
+
+
+@pytest.mark.parametrize("at", RESTARTED)
+def test_all_brokers_are_restarted_in_turn_under_load(shop: Shop, at: At) -> None:
+    shop.cluster.wait_until_whole()
+    with kept_at(shop.bed, at) as asked:
+        pass
+    for node in NODES:
+        shop.cluster.stop(node)
+        shop.cluster.start(node)
+        shop.cluster.wait_until_whole()
+    assert_done(shop.bed, asked)
+    assert_all_right(shop)

@@ -73,6 +73,11 @@ class ThreeBrokers:
         self._running[node].kill()
         self._running.pop(node).wait()
 
+    def stop(self, node: int) -> None:
+        """Ends a broker in good order, as a restart does: it hands its leaderships over."""
+        self._running[node].terminate()
+        self._running.pop(node).wait(_PATIENCE_SECONDS)
+
     def close(self) -> None:
         for node in tuple(self._running):
             self.kill(node)
