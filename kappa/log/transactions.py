@@ -7,9 +7,8 @@ Source: https://kafka.apache.org/documentation/#semantics
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NoReturn, Self
 
@@ -195,29 +194,14 @@ class Transactions:
         def commit() -> None:
             self._producer.send_offsets_to_transaction([part], group, PATIENCE_SECONDS)
 
-        self._in_time(lambda: self._patiently(commit))
-
-    def _in_time(self, act: Callable[[], None]) -> None:
-        """Does what librdkafka may never end once the broker was away meanwhile.
-
-        It takes no account of its time-out then, nor of the broker's return. A thread that is left
-        behind is of a producer that the next one fences.
-        """
-        raised = list[Exception]()
-
-        def work() -> None:
-            try:
-                act()
-            except Exception as error:  # noqa: BLE001  # raised by the thread that waits
-                raised.append(error)
-
-        thread = threading.Thread(target=work, name="position", daemon=True)
-        thread.start()
-        thread.join(2 * PATIENCE_SECONDS)
-        if thread.is_alive():
-            raise self._answers.unreachable()
-        for error in raised:
-            raise error
+        if not self._answers.ended(
+            lambda: self._patiently(commit), lambda seconds: self._committed(part, seconds)
+        ):
+            # The thread that is left behind is of a producer that the next one fences.
+            raise KappaError(
+                f"the position of topic {self._topic} was not taken, as the broker was away",
+                hint="its rows are sent again with it, by a new producer",
+            )
 
     def _patiently(self, act: Any) -> None:
         """Does a step of a transaction again for as long as librdkafka says that it may help."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -26,6 +27,8 @@ PATIENCE_SECONDS = 20.0
 # is heard again, within the second of these.
 _LOOK_SECONDS, _RECENT_SECONDS = 1.0, 12.0
 _NAP_SECONDS = 0.1
+# A call that takes moments where the broker is there; one that takes so long may never end.
+_STUCK_SECONDS = 10.0
 # An answer that takes so long has some reason, which a connection of our own may show.
 _SLOW_SECONDS = 1.8
 # The broker's address before librdkafka's words, and the state after them.
@@ -144,6 +147,37 @@ class Answers:
                     raise
                 # Some errors are found at once.
                 time.sleep(_NAP_SECONDS)
+
+    def ended(self, act: Callable[[], None], ask: Callable[[float], object]) -> bool:
+        """Does what librdkafka may never end once the broker was away meanwhile.
+
+        It takes no account of its time-out then, nor of the broker's return. So `ask` asks the
+        broker by another client: returns False once that is answered while the call goes on. Raises
+        what the call raises, and Unreachable if neither ends.
+        """
+        raised = list[Exception]()
+
+        def work() -> None:
+            try:
+                act()
+            except Exception as error:  # noqa: BLE001  # raised by the thread that waits
+                raised.append(error)
+
+        thread = threading.Thread(target=work, name="call", daemon=True)
+        thread.start()
+        deadline = time.monotonic() + 2 * PATIENCE_SECONDS
+        thread.join(_STUCK_SECONDS)
+        while thread.is_alive():
+            with suppress(KafkaException, KappaError):
+                self.asked(ask, _LOOK_SECONDS)
+                if thread.is_alive():
+                    return False
+            if time.monotonic() > deadline:
+                raise self.unreachable()
+            thread.join(_LOOK_SECONDS)
+        for error in raised:
+            raise error
+        return True
 
     def listed(self, patience_seconds: float) -> ClusterMetadata:
         """Returns what the cluster has. Raises AccessRefused, and the last KafkaException."""
