@@ -34,69 +34,29 @@ def seconds_of(duration: str) -> float:
     return milliseconds / 1000
 
 
+class RegistrySettings(Section, frozen=True):
+    """`[registry]`: the schema registry, for topics whose records are framed by it."""
+
+    url: Annotated[str | None, "of its API in Confluent's dialect; none: there is no registry"] = (
+        None
+    )
+    user: Annotated[str, "its user, for basic authentication"] = ""
+    password: Annotated[str, "and its password; from the environment alone", SECRET] = ""
+    token: Annotated[
+        str, "a bearer token, in place of both; from the environment alone", SECRET
+    ] = ""
+    ca: Annotated[
+        Path | None,
+        "an absolute path: certificates in PEM that its own is checked by, if not public",
+    ] = None
+    timeout_seconds: Annotated[Seconds, "how long one request may take"] = 10.0
+
+
 class JarsSettings(Section, frozen=True):
     """`[jars]`: the source of jars."""
 
     repository: Annotated[str | None, "another Maven repository than the default one"] = None
     cache: Annotated[Path | None, "another folder than the user's cache"] = None
-
-
-class EngineSettings(Section, frozen=True):
-    """`[engine]`: how a job folds."""
-
-    memory: Annotated[Size, "heap of a job's JVM"] = "2g"
-    worker_memory: Annotated[
-        Size,
-        "address space of each of Spark's Python workers, which run the function; one that takes "
-        "more ends its job, and the slice is folded in parts after two such ends",
-    ] = "4g"
-    cores: Annotated[Count, "cores a job may use; 0: all"] = 0
-    spares: Annotated[
-        int,
-        Meta(ge=0, le=8),
-        "processes with Spark booted and warm that wait for the next job or command, each of half "
-        "a gigabyte; 0: every start boots its own",
-    ] = 1
-    rest_after: Annotated[
-        float,
-        Meta(ge=0),
-        "seconds without a new record after which a build has no job until the next one comes; a "
-        "build that is only kept for an undo folds now and then; 0: all have jobs all the time",
-    ] = 300.0
-    slice_records: Annotated[Positive, "about the most offsets in one slice of a catch-up"] = (
-        4_000_000
-    )
-    tail_records: Annotated[Positive, "most offsets in one micro-batch of the tail"] = 100_000
-    driver_rows: Annotated[
-        Count,
-        "slices of at most so many offsets are decoded, and contributions of so many rows "
-        "committed, in the job's own process; larger ones by Spark",
-    ] = 50_000
-    merge_bytes: Annotated[
-        Count,
-        "contributions by key are merged in the job's own process, however many, while they have "
-        "at most so many bytes; more by DuckDB, which writes a table anew that is not much "
-        "larger, or by Spark. A merge takes ten to forty times as much memory",
-    ] = 32 * 2**20
-    large_rows: Annotated[
-        Count,
-        "beside a table of so many rows, contributions by key wait until they are some part of "
-        "that, so that no slice costs as much as the whole table; readers fold them in",
-    ] = 500_000
-    slice_seconds: Annotated[
-        Seconds,
-        "how long a slice may take: then its job ends and is started again, and a slice in which "
-        "two jobs ended is folded in parts",
-    ] = 900.0
-    hung_seconds: Annotated[
-        float,
-        Meta(ge=3),
-        "how long a job may show no sign of life (a start has 45 s besides); then it is ended and "
-        "started again",
-    ] = 15.0
-    maintenance_seconds: Annotated[
-        Seconds, "how often a job compacts its tables and drops what nobody needs"
-    ] = 30.0
 
 
 class RolloutSettings(Section, frozen=True):

@@ -19,17 +19,19 @@ from msgspec.structs import replace
 
 from kappa.base.errors import SettingsError
 from kappa.base.kafka_settings import KafkaAuth, KafkaSettings
+from kappa.base.section.cluster import problems
 from kappa.base.section.collect import CollectSettings, PullSettings
-from kappa.base.section.section import SECRET, Seconds, Section, Size, description, is_secret
+from kappa.base.section.engine import EngineSettings
+from kappa.base.section.section import SECRET, Section, Size, description, is_secret
 from kappa.base.sections import (
     AlertSettings,
     ArchiveSettings,
     ChangesSettings,
     Durability,
-    EngineSettings,
     HistorySettings,
     JarsSettings,
     PlanSettings,
+    RegistrySettings,
     RolloutSettings,
     ServeSettings,
     VerifySettings,
@@ -38,24 +40,6 @@ from kappa.base.units import parse_memory
 
 FILE = "kappa.toml"
 _PREFIX = "KAPPA__"
-
-
-class RegistrySettings(Section, frozen=True):
-    """`[registry]`: the schema registry, for topics whose records are framed by it."""
-
-    url: Annotated[str | None, "of its API in Confluent's dialect; none: there is no registry"] = (
-        None
-    )
-    user: Annotated[str, "its user, for basic authentication"] = ""
-    password: Annotated[str, "and its password; from the environment alone", SECRET] = ""
-    token: Annotated[
-        str, "a bearer token, in place of both; from the environment alone", SECRET
-    ] = ""
-    ca: Annotated[
-        Path | None,
-        "an absolute path: certificates in PEM that its own is checked by, if not public",
-    ] = None
-    timeout_seconds: Annotated[Seconds, "how long one request may take"] = 10.0
 
 
 # kappa.toml is copied with the project, into images and histories.
@@ -152,6 +136,8 @@ def load_settings(start: Path, **flags: Any) -> Settings:
         for named, given in _sections_at(in_file, path):
             _refuse_secrets(given, named, section, project / FILE)
     settings: Settings = _read(Settings, _beaten(in_file, _in_environment()), [], project)
+    for name, problem, mend in problems(settings.engine):
+        raise SettingsError(f"setting {name} {problem}", hint=f"{mend} ({project / FILE})")
     given = {flag: value for flag, value in flags.items() if value is not None}
     return replace(settings, project=project, **given)
 

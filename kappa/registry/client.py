@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from kappa.base.errors import SettingsError, Unreachable, UsageError
-from kappa.base.settings import RegistrySettings
+from kappa.base.sections import RegistrySettings
 from kappa.formats.pinned import PinnedSchema
 from kappa.formats.schema_source import RegisteredSchema
 

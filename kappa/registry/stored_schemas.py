@@ -16,7 +16,8 @@ import msgspec
 
 from kappa.base.disk import put_file
 from kappa.base.errors import Unreachable
-from kappa.base.settings import RegistrySettings, Settings
+from kappa.base.sections import RegistrySettings
+from kappa.base.settings import Settings
 from kappa.formats.schema_source import RegisteredSchema, open_schemas
 from kappa.registry.client import RegistryClient
 from kappa.state.store import Store

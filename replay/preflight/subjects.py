@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import structs
 
 from kappa.base.errors import KappaError
-from kappa.base.settings import RegistrySettings
+from kappa.base.sections import RegistrySettings
 from kappa.declare.formats.named import pin_of
 from kappa.declare.pipeline import Pipeline
 

@@ -255,3 +255,83 @@ def test_a_secret_of_the_registry_is_refused_in_the_file(
     settings = load_settings(project)
     assert settings.registry.password == "canary"
     assert "canary" not in repr(settings)
+
+
+CLUSTER = """
+[engine]
+master = "spark://one:7077,two:7077"
+driver_host = "10.0.0.5"
+[engine.conf]
+"spark.executor.memory" = "4g"
+"spark.dynamicAllocation.enabled" = "true"
+"spark.sql.shuffle.partitions" = "64"
+"spark.sql.files.maxPartitionBytes" = "64m"
+"spark.task.maxFailures" = "8"
+"spark.pyspark.python" = "./env/bin/python"
+"spark.archives" = "env.tar.gz#env"
+"spark.jars" = "/opt/more.jar"
+"spark.driver.port" = "7100"
+"""
+
+
+def test_what_a_cluster_may_be_told_is_passed_through(project: Path) -> None:
+    (project / "kappa.toml").write_text(CLUSTER)
+
+    engine = load_settings(project).engine
+
+    assert (engine.master, engine.driver_host) == ("spark://one:7077,two:7077", "10.0.0.5")
+    assert len(engine.conf) == 9
+    assert "spark.jars" not in repr(engine)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("spark.master", "engine.master names the cluster"),
+        ("spark.speculation", "a second attempt"),
+        ("spark.speculation.quantile", "a second attempt"),
+        ("spark.driver.host", "engine.driver_host"),
+        ("spark.driver.memory", "engine.memory"),
+        ("spark.sql.extensions", "the same rows"),
+        ("spark.sql.ansi.enabled", "the same rows"),
+        ("spark.sql.session.timeZone", "the same rows"),
+        ("spark.sql.files.ignoreMissingFiles", "the same rows"),
+        ("spark.databricks.delta.retentionDurationCheck.enabled", "commits to a table"),
+        ("spark.delta.logStore.s3a.impl", "commits to a table"),
+        ("spark.python.daemon.module", "Python's workers"),
+        ("spark.python.unix.domain.socket.dir", "Python's workers"),
+        ("spark.executor.pyspark.memory", "engine.worker_memory"),
+        ("spark.jars.packages", "spark-submit"),
+        ("executor.memory", "begins with spark."),
+    ],
+)
+def test_what_the_rows_of_a_cluster_rest_on_is_refused_by_name(
+    project: Path, name: str, why: str
+) -> None:
+    (project / "kappa.toml").write_text(f'{CLUSTER}"{name}" = "of-the-user"\n')
+
+    with pytest.raises(SettingsError) as told:
+        load_settings(project)
+
+    assert told.value.message.startswith(f"setting engine.conf.{name} is refused: ")
+    assert why in told.value.message
+    assert "of-the-user" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ('master = "local[4]"', "engine.master is local[4], which is no cluster"),
+        ('master = "spark://one"', "engine.master is spark://one, which is no cluster"),
+        ('master = "yarn"', "engine.master is yarn, which is no cluster"),
+        ('master = "spark://one:7077"', "engine.driver_host is missing"),
+        ('conf = {"spark.cores.max" = "all"}', "engine.conf.spark.cores.max is no whole number"),
+    ],
+)
+def test_a_cluster_that_cannot_be_meant_is_named(project: Path, section: str, message: str) -> None:
+    (project / "kappa.toml").write_text(f"[engine]\n{section}\n")
+
+    with pytest.raises(SettingsError) as told:
+        load_settings(project)
+
+    assert told.value.message.startswith(f"setting {message}")

@@ -27,7 +27,7 @@ import pyarrow as pa
 from ground import under
 from screen import Report
 
-from kappa.base.sections import EngineSettings
+from kappa.base.section.engine import EngineSettings
 from kappa.engine.write.commit import AT_ONCE, Merging, TableWriter
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier

@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 
 from kappa import View
 from kappa.base.clock import Stopwatch
-from kappa.base.sections import EngineSettings
+from kappa.base.section.engine import EngineSettings
 from kappa.engine.views.maintained import MaintainedViews
 from kappa.engine.write.commit import Merging, TableWriter
 from kappa.state.build import Birth

@@ -22,7 +22,7 @@ from registries import RunningRegistry, free_port, running_registry
 
 from commands.app import run_command
 from kappa.base.errors import SettingsError, Unreachable, UsageError
-from kappa.base.settings import RegistrySettings
+from kappa.base.sections import RegistrySettings
 from kappa.code.project import load_pipelines
 from kappa.declare.topic import Topic
 from kappa.formats.protobuf.proto_schema import message_named, message_types

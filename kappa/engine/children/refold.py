@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -26,7 +27,8 @@ from kappa.engine.job.slice_folder import SliceFolder
 from kappa.engine.read.archived import Archives
 from kappa.engine.read.source import KafkaAccess, LogSource
 from kappa.engine.spark.jvm import Profile
-from kappa.engine.spark.session import boot_for, end_process
+from kappa.engine.spark.session import boot_for, cluster_for, end_process
+from kappa.engine.spark.workers import begin_executors
 from kappa.engine.write.publisher import Publisher
 from kappa.log.access.client_options import client_options
 from kappa.log.client import Log
@@ -93,6 +95,15 @@ def refold(
         source.close()
 
 
+def _session(settings: Settings, name: str, local_dir: Path) -> SparkSession:
+    profile = Profile.CATCH_UP
+    spark = boot_for(settings, profile=profile, name=name, local_dir=local_dir).session()
+    cluster = cluster_for(settings, profile)
+    if cluster is not None:
+        begin_executors(spark, cluster, local_dir, lambda: False)
+    return spark
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Runs the program; returns its exit code."""
 
@@ -105,12 +116,7 @@ def main(arguments: list[str] | None = None) -> int:
                 given.bootstrap,
                 given.build,
                 folder,
-                lambda: boot_for(
-                    settings,
-                    profile=Profile.CATCH_UP,
-                    name=f"proof of {given.build}",
-                    local_dir=folder.path("spark"),
-                ).session(),
+                lambda: _session(settings, f"proof of {given.build}", folder.path("spark")),
             )
         except KappaError as error:
             put_stopped(folder, given.build, error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,7 +40,10 @@ _COUNTS = (
     *("decoded", "tombstone", "rejected", "duplicate"),
     *("late", "log_time", "redriven", "truncations"),
 )
-_SEEN_TYPES = (("share", "int"), ("partition", "int"), *((name, "bigint") for name in _COUNTS))
+_SEEN_TYPES = (
+    *(("file", "string"), ("share", "int"), ("partition", "int")),
+    *((name, "bigint") for name in _COUNTS),
+)
 _SEEN_COLUMNS = ", ".join(f"{name} {kind}" for name, kind in _SEEN_TYPES)
 
 
@@ -68,10 +72,11 @@ def decode_to_files(
 ) -> tuple[dict[int, Counts], CarriedTimes]:
     """Decodes a topic's raw records in Spark's workers into Parquet files, a task per share.
 
-    The files of `folder` are named by numbers from `first`. Columns of the event that are
-    `left_out` decide what is valid as all do, and are not in the files. Rows that returned to Spark
-    to be kept by it would cost more than their decoding. Returns the counts of each partition, and
-    the log times that join the rows of the files.
+    The names of the files in `folder` begin with numbers from `first`. Each attempt of a task has
+    files of its own, hidden until it counts: one that is lost with its worker may still write.
+    Columns of the event that are `left_out` decide what is valid as all do, and are not in the
+    files. Rows that returned to Spark to be kept by it would cost more than their decoding. Returns
+    the counts of each partition, and the log times that join the rows of the files.
     """
     cores = spark.sparkContext.defaultParallelism
     shares = shares_of(topic, ranges, cores)
@@ -96,9 +101,12 @@ def decode_to_files(
     found = (
         spark.range(0, count, 1, count).mapInArrow(decode, _SEEN_COLUMNS).collect() if count else []
     )
+    for name in {row.file for row in found}:
+        _hidden(folder, name).rename(folder / name)
     seen: list[dict[int, Counts]] = [{} for _ in shares.ranges]
     for row in found:
-        seen[row.share][row.partition] = Counts(*(row[name] for name in _COUNTS))
+        if row.partition is not None:
+            seen[row.share][row.partition] = Counts(*(row[name] for name in _COUNTS))
     return reduce(joined, seen, {}), carried_times(shares.ranges, seen)
 
 
@@ -115,22 +123,26 @@ def _decode_shares(
 ) -> Iterator[pa.RecordBatch]:
     open_schemas(schemas)
     for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
-        # A task that is tried again writes its files again.
+        name = f"{first + number}-{secrets.token_hex(8)}.parquet"
         seen = decode_to_file(
             ranges[number].batches(),
             topic,
             clock,
             remembering,
-            folder / f"{first + number}.parquet",
+            _hidden(folder, name),
             left_out=left_out,
         )
+        counted = [{"partition": partition, **asdict(one)} for partition, one in seen.items()]
+        # A range without records has a file, too: of no rows, with its columns.
         yield pa.RecordBatch.from_pylist(
-            [
-                {"share": number, "partition": partition, **asdict(one)}
-                for partition, one in seen.items()
-            ],
+            [{"file": name, "share": number, **one} for one in counted or [{}]],
             schema=arrow_schema(_SEEN_TYPES),
         )
+
+
+def _hidden(folder: Path, name: str) -> Path:
+    # Spark and Arrow take no file that begins so for data.
+    return folder / f"_{name}"
 
 
 def decode_to_file(
@@ -155,7 +167,8 @@ def decode_to_file(
         partial(_remembered, remembering, topic.identity_horizon_ms),
         left_out=left_out,
     )
-    count, read, due = counting(path.parent, path.stem), 0, time.monotonic() + _COUNT_SECONDS
+    count = counting(path.parent, path.stem.lstrip("_").partition("-")[0])
+    read, due = 0, time.monotonic() + _COUNT_SECONDS
     with decoded_file(path, schema) as file:
         for raw in batches:
             if raw.num_rows == 0:

@@ -82,7 +82,8 @@ class DecodedAtSpark(Decoded):
         for number, topic in enumerate(topics):
             name = topic.name
             path = folder / str(number)
-            path.mkdir(parents=True)
+            # A lost task that still writes may have kept it.
+            path.mkdir(parents=True, exist_ok=True)
             clock = clocks.get(name, {})
             ranges = {
                 partition: (start, end)
@@ -105,7 +106,7 @@ class DecodedAtSpark(Decoded):
                 {**clock, **{partition: one.log_time for partition, one in seen.items()}},
                 remembering.get(name, Remembering()),
                 path,
-                first=sum(1 for _ in path.glob("*.parquet")),
+                first=sum(1 for _ in path.glob("[0-9]*.parquet")),
                 left_out=unused,
             )
             seen_of[name] = joined(seen, decoded)

@@ -32,7 +32,7 @@ from kappa.values.arrow import arrow_schema
 
 @dataclass(frozen=True, slots=True)
 class DecodedFiles:
-    """The files of a topic, named by numbers in the order of the partitions.
+    """The files of a topic; their names begin with numbers in the order of the partitions.
 
     `within` are the slice's ranges if the files contain records beside them. `left_out` are
     columns that are in no file. `carried` are log times that join those in the files.
@@ -101,7 +101,8 @@ class DecodedFiles:
             written.replace(path)
 
     def _parts(self) -> list[Path]:
-        return sorted(self.folder.glob("*.parquet"), key=lambda path: int(path.stem))
+        found = self.folder.glob("[0-9]*.parquet")
+        return sorted(found, key=lambda path: int(path.stem.partition("-")[0]))
 
 
 def _rows_within(ranges: Ranges) -> pc.Expression:

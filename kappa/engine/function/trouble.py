@@ -38,8 +38,8 @@ _AWAY = (
     "Connection refused",
 )
 
-# One of our own errors in a worker's or `raise_error`'s text: its class, sentence and hint.
-_OURS = re.compile(rf"^{re.escape(KappaError.__module__)}\.(\w+): (.+) \(([^()]+)\)$", re.MULTILINE)
+# One of our own errors in a text of a worker, indented or not, or of `raise_error`.
+_OURS = re.compile(rf"(?m)^ *{re.escape(KappaError.__module__)}\.(\w+): (.+) \(([^()]+)\)$")
 
 
 def translated(error: PySparkException | Py4JError, pipeline: Pipeline) -> KappaError:

@@ -229,5 +229,5 @@ class Legwork:
             raise Stopping
         # Its JVM was started before the build's code was loaded.
         tell_workers(spark)
-        self._leg_session.begin_workers()
+        self._leg_session.begin_workers(self._stop.is_set)
         return spark

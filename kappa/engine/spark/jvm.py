@@ -1,4 +1,4 @@
-"""The command line of a session's JVM: its program, options and class path; and its secrets."""
+"""The command line of a session's JVM: program, options and class path; and its variables."""
 
 from __future__ import annotations
 
@@ -14,6 +14,20 @@ from kappa.java.jars import Jars
 from kappa.java.java import locate_java
 from kappa.log.access.client_options import client_options
 from kappa.log.access.java_options import secret_variables
+
+# Variables of another Spark or Hadoop would change the class path or the settings.
+FOREIGN = (
+    # With it, workers would import PySpark from an archive there, and compile it each time.
+    "SPARK_HOME",
+    "SPARK_CONF_DIR",
+    "SPARK_DIST_CLASSPATH",
+    "SPARK_JARS_DIR",
+    "SPARK_MASTER",
+    "HADOOP_CONF_DIR",
+    "YARN_CONF_DIR",
+    "PYSPARK_SUBMIT_ARGS",
+    "SPARK_REMOTE",
+)
 
 
 class Profile(StrEnum):

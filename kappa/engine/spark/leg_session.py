@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from kappa.engine.spark.jvm import Profile
-from kappa.engine.spark.session import Machine, activate, boot_for, warm_ahead
+from kappa.engine.spark.session import Machine, activate, boot_for, cluster_for, warm_ahead
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,14 +83,22 @@ class LegSession:
         activate(self._at_hand)
         return self._at_hand
 
-    def begin_workers(self) -> None:
-        """Starts the Python workers of the leg's own session, once, if they are to decode."""
+    def begin_workers(self, is_asked_to_stop: Callable[[], bool] = lambda: False) -> None:
+        """Starts the Python workers of the leg's own session, once, if they are to decode.
+
+        On a cluster it waits until there is an executor, or the job is asked to stop.
+        """
         if self._beginning is None or self._profile is Profile.TAIL or self._has_workers:
             return
-        from kappa.engine.spark.workers import begin_workers  # noqa: PLC0415  # it imports PySpark
+        # It imports PySpark.
+        from kappa.engine.spark.workers import begin_executors, begin_workers  # noqa: PLC0415
 
         self._has_workers = True
-        begin_workers(self._beginning.result())
+        spark, cluster = self._beginning.result(), cluster_for(self._settings, self._profile)
+        if cluster is None:
+            begin_workers(spark)
+        else:
+            begin_executors(spark, cluster, self._folder, is_asked_to_stop)
 
     def __enter__(self) -> Self:
         """Returns itself, with a clean folder."""

@@ -1,4 +1,4 @@
-"""The only door to SparkSession: one local session per process, for Kappa's jobs.
+"""The only door to SparkSession: one session per process, for Kappa's jobs.
 
 A job owns its process: this sets environment variables of it. Nothing is written outside
 `local_dir`. The session's JVM boots while the process does other things (`boot`). It takes two
@@ -22,8 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from kappa.base.errors import KappaError
-from kappa.base.process import cores_here, lower_priority
-from kappa.engine.spark.jvm import Profile, command, secrets_of
+from kappa.base.process import lower_priority
+from kappa.engine.spark.cluster.cluster import SparkCluster, cluster_of
+from kappa.engine.spark.cluster.reached import ensure_master
+from kappa.engine.spark.jvm import FOREIGN, Profile, command, secrets_of
 from kappa.engine.spark.spark_settings import DECODING, spark_settings
 from kappa.java.jars import Jars, ensure_jars
 from kappa.java.java import find_java
@@ -33,19 +35,6 @@ if TYPE_CHECKING:
 
     from kappa.base.settings import Settings
 
-# Variables of another Spark or Hadoop would change the class path or the settings.
-_FOREIGN = (
-    # With it, workers would import PySpark from an archive there, and compile it each time.
-    "SPARK_HOME",
-    "SPARK_CONF_DIR",
-    "SPARK_DIST_CLASSPATH",
-    "SPARK_JARS_DIR",
-    "SPARK_MASTER",
-    "HADOOP_CONF_DIR",
-    "YARN_CONF_DIR",
-    "PYSPARK_SUBMIT_ARGS",
-    "SPARK_REMOTE",
-)
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 # PySpark sets these when a session begins. Until then they have its own defaults: a present session
 # reads them while the next JVM boots.
@@ -166,6 +155,7 @@ def boot(
     list_classes: Path | None = None,
     output: int | None = None,
     secrets: Mapping[str, str] | None = None,
+    cluster: SparkCluster | None = None,
 ) -> Machine:
     """Starts the JVM of this process's session, and does not wait for it.
 
@@ -173,6 +163,7 @@ def boot(
     `local_dir` takes what Spark spills and leaves; it belongs to this process alone. `list_classes`
     is a path for the list of the JVM's classes (only recording.py asks for it). The JVM's output
     goes to the file `output`, or where this process's own goes. Its environment has `secrets`.
+    Tasks run on the `cluster`, if there is one.
 
     One that was booted ahead for this profile is taken as it is; any other ends when the session of
     this one begins.
@@ -180,14 +171,14 @@ def boot(
     for machine in _ahead:
         if machine.profile is profile:
             return machine
-    cores = cores or cores_here()
     for folder in (local_dir / "tmp", local_dir / "spark"):
         folder.mkdir(parents=True, exist_ok=True)
-    for variable in (*_FOREIGN, *_SET_BY_PYSPARK):
+    for variable in (*FOREIGN, *_SET_BY_PYSPARK):
         os.environ.pop(variable, None)
     os.environ.update({"SPARK_LOCAL_DIRS": str(local_dir / "spark"), "SPARK_LOCAL_IP": "127.0.0.1"})
-    # Workers must be this Python, with these packages.
-    os.environ.update({"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable})
+    # Workers here must be this Python, with these packages.
+    python = sys.executable if cluster is None else cluster.python
+    os.environ.update({"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": sys.executable})
     gateway = Path(tempfile.mkdtemp(dir=local_dir / "tmp")) / "gateway"
     environment = {
         **os.environ,
@@ -206,9 +197,8 @@ def boot(
     )
     # Another thread may change a variable while it is read, but not add or remove one (getenv(3)).
     os.environ.update(_SET_BY_PYSPARK)
-    return Machine(
-        process, gateway, name, memory, spark_settings(local_dir, cores, worker_memory), profile
-    )
+    settings = spark_settings(local_dir, cores, worker_memory, cluster, jars.spark)
+    return Machine(process, gateway, name, memory, settings, profile)
 
 
 def boot_for(
@@ -219,7 +209,13 @@ def boot_for(
     local_dir: Path,
     output: int | None = None,
 ) -> Machine:
-    """Starts the JVM of this process's session by a project's settings, with its jars."""
+    """Starts the JVM of this process's session by a project's settings, with its jars.
+
+    Raises Unreachable if the tasks are to run on a cluster, and it does not answer.
+    """
+    cluster = cluster_for(settings, profile)
+    if cluster is not None:
+        ensure_master(cluster)
     jars = ensure_jars(find_java(), cache=settings.jars.cache, repository=settings.jars.repository)
     return boot(
         profile=profile,
@@ -231,7 +227,16 @@ def boot_for(
         worker_memory=settings.engine.worker_memory,
         output=output,
         secrets=secrets_of(settings),
+        cluster=cluster,
     )
+
+
+def cluster_for(settings: Settings, profile: Profile) -> SparkCluster | None:
+    """Returns the cluster that runs the tasks of a session, or None if this machine does.
+
+    A tail's slices are small: to send them elsewhere costs more than they do.
+    """
+    return None if profile is Profile.TAIL else cluster_of(settings)
 
 
 def boot_ahead(settings: Settings, *, profile: Profile, local_dir: Path) -> Machine:

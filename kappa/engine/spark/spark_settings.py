@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from kappa.base.process import cores_here
+from kappa.engine.spark.cluster.cluster import SparkCluster
 
 # A variable of a JVM whose Python workers are to decode (workers.py).
 DECODING = "KAPPA_DECODING"
@@ -13,11 +16,29 @@ DECODING = "KAPPA_DECODING"
 _SOCKET_FOLDER_BYTES = 104 - 44
 
 
-def spark_settings(local_dir: Path, cores: int, worker_memory: str) -> Mapping[str, str]:
-    """Returns the settings of a session that may write to `local_dir` alone.
+def spark_settings(
+    local_dir: Path,
+    cores: int,
+    worker_memory: str,
+    cluster: SparkCluster | None = None,
+    jars: Sequence[Path] = (),
+) -> Mapping[str, str]:
+    """Returns the settings of a session that may write to `local_dir` alone on this machine.
 
-    Each of its Python workers may take `worker_memory` (`4g`).
+    Each of its Python workers may take `worker_memory` (`4g`). Tasks run here on so many `cores`
+    (0: all), or on a cluster, whose executors get the `jars`.
     """
+    local = _local_settings(local_dir, cores or cores_here(), worker_memory)
+    if cluster is None:
+        return local
+    return {
+        **local,
+        **cluster.settings(worker_memory, jars),
+        f"spark.executorEnv.{DECODING}": "1",
+    }
+
+
+def _local_settings(local_dir: Path, cores: int, worker_memory: str) -> Mapping[str, str]:
     return {
         "spark.master": f"local[{cores}]",
         # Local mode listens on the outer address otherwise.

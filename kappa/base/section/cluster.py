@@ -1,0 +1,84 @@
+"""The rules of `engine.master`, `engine.driver_host` and `engine.conf`. Pure.
+
+A leg on a cluster has to give the rows that it gives on one machine. So what they rest on is
+Kappa's to set, and is refused here by name, with the reason. All else is passed through.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from kappa.base.section.engine import EngineSettings
+
+# What Kappa reads of them itself.
+CORES_MAX, INSTANCES, EXECUTOR_CORES = NUMBERS = (
+    "spark.cores.max",
+    "spark.executor.instances",
+    "spark.executor.cores",
+)
+_MASTER = re.compile(r"spark://[^/\s,]+:\d+(?:,[^/\s,]+:\d+)*|k8s://\S+")
+_DELTA = "commits to a table, and what is kept of it, are Kappa's"
+_ROWS = "the function has to give the same rows on the cluster and on this machine"
+_UNUSED = "spark-submit alone reads it, and a job does without"
+_JVM = "the driver is the job's own JVM: see engine.memory"
+# By the beginning of a name: why it is refused. The longest beginning that fits decides; None
+# allows.
+_RULES: Mapping[str, str | None] = {
+    "spark.master": "engine.master names the cluster",
+    "spark.app.name": "it is the name of the build",
+    "spark.submit.": _UNUSED,
+    "spark.submit.pyFiles": None,
+    "spark.jars.": _UNUSED,
+    "spark.driver.": _JVM,
+    "spark.driver.bindAddress": None,
+    "spark.driver.blockManager.port": None,
+    "spark.driver.maxResultSize": None,
+    "spark.driver.port": None,
+    "spark.driver.host": "engine.driver_host is the driver's address",
+    "spark.speculation": "a second attempt of a task would write when its slice is over",
+    "spark.databricks.delta.": _DELTA,
+    "spark.delta.": _DELTA,
+    "spark.sql.": _ROWS,
+    "spark.sql.adaptive.": None,
+    "spark.sql.autoBroadcastJoinThreshold": None,
+    "spark.sql.broadcastTimeout": None,
+    "spark.sql.files.": None,
+    "spark.sql.shuffle.partitions": None,
+    "spark.sql.files.ignore": _ROWS,
+    "spark.python.": "Python's workers import and decode as the job does",
+    "spark.pyspark.driver.python": "the driver is the job's own Python",
+    "spark.executor.pyspark.memory": "engine.worker_memory is the memory of Python's workers",
+    "spark.hadoop.fs.permissions.": "the root's files are for their user alone",
+    "spark.hadoop.fs.file.": "the root's files are written as on this machine",
+    "spark.hadoop.mapreduce.fileoutputcommitter.": "a lost task must leave no part of its file",
+}
+
+
+def problems(engine: EngineSettings) -> Iterator[tuple[str, str, str]]:
+    """Yields what is wrong with where legs run: a setting's name, why, and what to do."""
+    if engine.master and not _MASTER.fullmatch(engine.master):
+        yield (
+            "engine.master",
+            f"is {engine.master}, which is no cluster that legs can run on",
+            "give spark://HOST:PORT or k8s://URL, or nothing: then this machine folds",
+        )
+    elif engine.master and not engine.driver_host:
+        yield (
+            "engine.driver_host",
+            "is missing, and engine.master is given",
+            "give the address of this machine to which the cluster's workers connect",
+        )
+    for name in engine.conf:
+        why = _refusal(name)
+        if why is not None:
+            yield f"engine.conf.{name}", f"is refused: {why}", "take it away"
+        elif name in NUMBERS and not engine.conf[name].isdecimal():
+            yield f"engine.conf.{name}", "is no whole number", "give one"
+
+
+def _refusal(name: str) -> str | None:
+    if not name.startswith("spark."):
+        return "the name of a setting of Spark begins with spark."
+    fitting = [rule for rule in _RULES if name.startswith(rule)]
+    return _RULES[max(fitting, key=len)] if fitting else None

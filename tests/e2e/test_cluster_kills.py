@@ -1,0 +1,120 @@
+"""A worker, driver or master that dies or stands still in a replay: the tables are right."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+from cluster_shop import assert_right, candidate, deploy, is_reading, produce, shop_on_cluster
+from spark_cluster import RunningCluster
+from testbed import Testbed
+from victims import jobs_of, kill
+
+pytestmark = [pytest.mark.jvm, pytest.mark.sweep, pytest.mark.fault, pytest.mark.timeout(1200)]
+RECORDS = 120_000
+# A worker that stands still is given up after this; Spark's default is two minutes.
+CONF = {
+    "spark.network.timeout": "10s",
+    "spark.executor.heartbeatInterval": "2s",
+    "spark.dynamicAllocation.enabled": "true",
+    "spark.dynamicAllocation.executorIdleTimeout": "5s",
+}
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Testbed, RunningCluster]]:
+    with shop_on_cluster(tmp_path_factory.mktemp("cluster"), CONF) as (bed, cluster):
+        produce(bed, RECORDS)
+        deploy(bed)
+        assert_right(bed)
+        yield bed, cluster
+
+
+def replay(bed: Testbed) -> subprocess.Popen[str]:
+    """Begins a replay, and waits until its tasks read a later slice than the first."""
+    asked = bed.start("replay", "shop", "--yes")
+    bed.wait(lambda: is_reading(bed), "a slice that is read")
+    return asked
+
+
+def assert_switched(bed: Testbed, before: str, asked: subprocess.Popen[str]) -> None:
+    asked.communicate(timeout=600)
+    bed.wait(lambda: not bed.state().active_rollouts, "the end of the rollout")
+    assert bed.live("shop") != before
+    assert_right(bed)
+
+
+def test_executors_are_taken_for_a_catch_up_and_given_back(
+    shop: tuple[Testbed, RunningCluster],
+) -> None:
+    bed, cluster = shop
+    before, ended = bed.live("shop"), len(cluster.applications(ended=True))
+
+    asked = replay(bed)
+    assert cluster.cores_used() > 0
+    assert_switched(bed, before, asked)
+
+    assert len(cluster.applications(ended=True)) == ended + 1
+    assert (cluster.applications(ended=False), cluster.cores_used()) == ([], 0)
+
+
+def test_a_worker_that_is_killed_costs_no_record_and_doubles_none(
+    shop: tuple[Testbed, RunningCluster],
+) -> None:
+    bed, cluster = shop
+    before = bed.live("shop")
+
+    asked = replay(bed)
+    cluster.kill_worker(1)
+    assert_switched(bed, before, asked)
+
+    cluster.start_worker(1)
+
+
+def test_a_driver_that_is_killed_is_followed_by_one_that_goes_on(
+    shop: tuple[Testbed, RunningCluster],
+) -> None:
+    bed, cluster = shop
+    before = bed.live("shop")
+
+    asked = replay(bed)
+    build = candidate(bed)
+    assert build is not None
+    assert [kill(pid) for pid in jobs_of(bed, build)] == [True]
+    assert_switched(bed, before, asked)
+
+    assert cluster.applications(ended=True).count(build) == 2
+    assert cluster.applications(ended=False) == []
+
+
+def test_a_worker_that_stands_still_and_comes_back_late_changes_nothing(
+    shop: tuple[Testbed, RunningCluster],
+) -> None:
+    bed, cluster = shop
+    before = bed.live("shop")
+
+    asked = replay(bed)
+    with cluster.stopped(0):
+        assert_switched(bed, before, asked)
+    cluster.wait(lambda: cluster.workers() == 2 and cluster.cores_used() == 0, "the worker")
+    assert_right(bed)
+
+
+def test_a_master_that_is_away_is_named_and_waited_for(
+    shop: tuple[Testbed, RunningCluster],
+) -> None:
+    bed, cluster = shop
+    before = bed.live("shop")
+    cluster.end_master()
+
+    asked = bed.start("replay", "shop", "--yes")
+    named = f"the Spark cluster {cluster.url} does not answer"
+    bed.wait(lambda: named in bed.must("status").out, "the reason")
+    asked.send_signal(signal.SIGINT)
+    asked.communicate(timeout=60)
+    cluster.start_master()
+    bed.wait(lambda: bed.live("shop") != before, "the next build")
+
+    assert_right(bed)

@@ -1,0 +1,52 @@
+"""A build that a Spark cluster folds is the one that this machine folds.
+
+So it is if an executor dies. Workers see neither the project nor the user's cache: the code and
+what Numba has compiled are shipped. tests/e2e/test_cluster_kills.py kills all else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from cluster_shop import assert_right, deploy, is_reading, produce, shop_on_cluster
+from spark_cluster import RunningCluster
+from testbed import Testbed
+
+pytestmark = [pytest.mark.jvm, pytest.mark.timeout(900)]
+RECORDS = 30_000
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Testbed, RunningCluster]]:
+    with shop_on_cluster(tmp_path_factory.mktemp("cluster")) as (bed, cluster):
+        produce(bed, RECORDS)
+        deploy(bed)
+        yield bed, cluster
+
+
+def test_a_build_is_folded_on_the_cluster_which_is_free_again_then(
+    shop: tuple[Testbed, RunningCluster],
+) -> None:
+    bed, cluster = shop
+
+    assert_right(bed)
+
+    build = bed.live("shop")
+    assert cluster.applications(ended=True) == [build], cluster.output()
+    assert (cluster.applications(ended=False), cluster.cores_used()) == ([], 0)
+
+
+@pytest.mark.fault
+def test_an_executor_that_is_killed_in_a_slice_costs_no_record_and_doubles_none(
+    shop: tuple[Testbed, RunningCluster],
+) -> None:
+    bed, cluster = shop
+    before = bed.live("shop")
+
+    asked = bed.start("replay", "shop", "--yes")
+    bed.wait(lambda: is_reading(bed) and cluster.kill_executor(0), "an executor at work")
+    asked.communicate(timeout=300)
+
+    assert bed.live("shop") != before
+    assert_right(bed)

@@ -1,0 +1,139 @@
+"""A cluster that cannot be used is one sentence, whatever it is that is not there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from spark_cluster import HOST, spark_cluster
+
+from kappa.base.errors import KappaError, Unreachable
+from kappa.broker.last_run import free_ports
+from kappa.engine.spark.cluster.cluster import SparkCluster
+from kappa.engine.spark.cluster.reached import ensure_master
+from kappa.engine.spark.cluster.shipped import kappa_digest, same_kappa, take_compiled
+
+_LEG = """
+import sys
+from pathlib import Path
+
+from kappa import Table, Topic, pipeline
+from kappa.base.errors import KappaError
+from kappa.base.settings import load_settings
+from kappa.code.importer import open_sources
+from kappa.code.static.sources import Sources
+from kappa.engine.function.trouble import SPARK_ERRORS, translated
+from kappa.engine.spark.cluster.reached import ensure_executor
+from kappa.engine.spark.jvm import Profile
+from kappa.engine.spark.leg_session import LegSession
+from kappa.engine.spark.session import cluster_for, end_process
+
+project = Path(sys.argv[1])
+settings = load_settings(project)
+cluster = cluster_for(settings, Profile.CATCH_UP)
+assert cluster_for(settings, Profile.TAIL) is None
+
+
+def doubled(batches):
+    from helper import double
+
+    for batch in batches:
+        yield batch.set_column(0, "id", double(batch.column(0)))
+
+
+@pipeline(reads={"events": Topic("events", event="id string")}, writes=[Table("t")])
+def p(events):
+    return {"t": events}
+
+
+with LegSession(settings, "b", Profile.CATCH_UP, project / "leg") as leg:
+    spark = leg()
+    open_sources(Sources(project / "code"))
+    try:
+        ensure_executor(spark, cluster, lambda: False, patience_seconds=1)
+    except KappaError as error:
+        print(error.message, flush=True)
+    sys.stdin.readline()
+    leg.begin_workers()
+    found = spark.range(0, 4, 1, 1).mapInArrow(doubled, "id bigint").collect()
+    print([row.id for row in found], flush=True)
+    spark.sparkContext.environment["KAPPA_DIGEST"] = "of another"
+    try:
+        spark.range(0, 1, 1, 1).mapInArrow(doubled, "id bigint").collect()
+    except SPARK_ERRORS as error:
+        print(translated(error, p).message, flush=True)
+end_process(0)
+"""
+_HELPER = """
+import pyarrow.compute as pc
+
+
+def double(column):
+    return pc.multiply(column, 2)
+"""
+
+
+def test_a_master_that_does_not_answer_is_named() -> None:
+    port, other = free_ports(None)
+    cluster = SparkCluster(f"spark://{HOST}:{port},{HOST}:{other}", HOST, {})
+
+    with pytest.raises(Unreachable, match="does not answer") as told:
+        ensure_master(cluster)
+
+    assert f"{HOST}:{port} (Connection refused), {HOST}:{other}" in told.value.message
+
+
+def test_a_worker_with_another_kappa_refuses() -> None:
+    same_kappa({})
+    same_kappa({"KAPPA_DIGEST": kappa_digest()})
+    with pytest.raises(KappaError, match="another Kappa"):
+        same_kappa({"KAPPA_DIGEST": "of another"})
+
+
+def test_shipped_loops_are_put_where_none_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    own = tmp_path / "cache" / "kappa" / "compiled"
+    for folder, text in (
+        (own / "a", "own"),
+        (tmp_path / "compiled" / "a", "shipped"),
+        (tmp_path / "compiled" / "b", "shipped"),
+    ):
+        folder.mkdir(parents=True)
+        (folder / "loop").write_text(text)
+
+    take_compiled(tmp_path)
+    take_compiled(tmp_path / "without")
+
+    assert {path.name: (path / "loop").read_text() for path in own.iterdir()} == {
+        "a": "own",
+        "b": "shipped",
+    }
+
+
+@pytest.mark.jvm
+def test_tasks_run_on_workers_that_have_the_code_and_the_same_kappa(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "helper.py").write_text(_HELPER)
+    with spark_cluster(tmp_path / "cluster", workers=0) as cluster:
+        (tmp_path / "kappa.toml").write_text(
+            f'[engine]\nmaster = "{cluster.url}"\ndriver_host = "{HOST}"\n'
+            '[engine.conf]\n"spark.executor.memory" = "512m"\n'
+        )
+        with subprocess.Popen(
+            [sys.executable, "-c", _LEG, str(tmp_path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as leg:
+            assert leg.stdout is not None
+            first = leg.stdout.readline()
+            cluster.start_worker(0)
+            printed, _ = leg.communicate("\n", timeout=600)
+
+        assert first == f"the Spark cluster {cluster.url} has given no executor in 1 s\n"
+        assert printed.splitlines()[0] == "[0, 2, 4, 6]"
+        assert printed.splitlines()[1].startswith("a worker of the cluster has another Kappa")

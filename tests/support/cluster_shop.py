@@ -1,0 +1,185 @@
+"""A shop whose long legs run on a Spark cluster, and its right tables.
+
+Its function calls a UDF of another module of the project, which needs a package that the workers do
+not have, and a table is folded by a step in Python.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from spark_cluster import HOST, RunningCluster, spark_cluster, why_not_isolated
+from testbed import Testbed, platform
+
+from kappa.base.scratch import user_cache
+from kappa.log.producer import ProducedRecord
+from kappa.log.reader import Record
+from kappa.state.job.slice_progress import READING, SliceProgress, read_progress
+from kappa.state.offsets import Offsets
+
+_PACKAGE = "h11"
+_PRICES = f"""
+import {_PACKAGE}
+
+
+def gross(amount):
+    return None if amount is None else amount * len({_PACKAGE}.__version__)
+"""
+_SHOP = '''
+from prices import gross
+from pyspark.sql import functions as F
+
+from kappa import Table, Topic, count, ordered, pipeline, sum_
+
+ORDERS = Topic(
+    "orders", partitions=3, key="customer", event="customer string not null, amount bigint"
+)
+
+
+def climb(state, row):
+    """Counts the orders of a customer that are dearer than the one before."""
+    last, state["last"] = state["last"], row["amount"]
+    state["climbs"] = (state["climbs"] or 0) + (last is not None and row["amount"] > last)
+
+
+@pipeline(
+    reads={"orders": ORDERS},
+    writes=[
+        Table("by_customer", keys=("customer",), fold={"orders": count(), "gross": sum_("gross")}),
+        Table(
+            "climbs", keys=("customer",), fold=ordered(climb, state="climbs bigint, last bigint")
+        ),
+        Table("order_log"),
+    ],
+)
+def shop(orders):
+    priced = orders.withColumn("gross", F.udf(gross, "bigint")("amount"))
+    return {"by_customer": priced, "climbs": orders, "order_log": orders.select("amount")}
+'''
+
+
+@contextmanager
+def shop_on_cluster(
+    folder: Path, conf: Mapping[str, str] | None = None
+) -> Iterator[tuple[Testbed, RunningCluster]]:
+    """Yields the shop and its cluster of two workers, isolated if this machine can.
+
+    Isolated workers see neither the project nor the user's cache nor the package. All see the root.
+    """
+    project, root = folder / "project", folder / "root"
+    project.mkdir(parents=True)
+    found = find_spec(_PACKAGE)
+    assert found is not None
+    assert found.origin is not None
+    package = Path(found.origin).parent
+    packed = folder / "packed.zip"
+    with zipfile.ZipFile(packed, "w") as archive:
+        for file in package.rglob("*.py"):
+            archive.write(file, file.relative_to(package.parent))
+    missing = why_not_isolated()
+    if missing is not None:
+        print(f"isolated workers: not run: {missing}")
+    cache = user_cache("jars").parent
+    hidden = () if missing else (cache, project, package)
+    with spark_cluster(folder / "cluster", hidden=hidden) as cluster:
+        given = {
+            "spark.executor.memory": "512m",
+            "spark.cores.max": "2",
+            "spark.archives": f"{packed}#packed",
+            "spark.executorEnv.PYTHONPATH": "./packed",
+            **(conf or {}),
+        }
+        listed = "\n".join(f'"{name}" = "{value}"' for name, value in given.items())
+        settings = (
+            f'root = "{root}"\n[engine]\ndriver_rows = 500\ntail_records = 500\nhung_seconds = 60\n'
+            f'slice_records = 10000\nmaster = "{cluster.url}"\ndriver_host = "{HOST}"\n'
+            f"[engine.conf]\n{listed}\n"
+        )
+        with platform(project, settings, shop=_SHOP, prices=_PRICES) as bed:
+            yield bed, cluster
+
+
+def order(number: int) -> ProducedRecord:
+    """Returns the order of that number, of one of 17 customers."""
+    customer = f"cust-{number % 17} é✈"
+    event = {"customer": customer, "amount": number * 7919 % 1000}
+    return ProducedRecord(key=customer.encode(), value=json.dumps(event).encode())
+
+
+def produce(bed: Testbed, count: int) -> None:
+    bed.log.produce((order(number) for number in range(count)), "orders")
+
+
+def deploy(bed: Testbed) -> None:
+    """Deploys the shop; that starts more JVMs than a command of a test usually waits for."""
+    asked = bed.start("deploy", "--yes")
+    _, told = asked.communicate(timeout=600)
+    assert asked.returncode == 0, told + bed.logs()
+
+
+def assert_right(bed: Testbed) -> None:
+    """Asserts that all of the log is served, and is what plain Python makes of it."""
+    end = bed.log.end(["orders"])
+    bed.wait_until_folded("shop", end)
+    wanted = _expected(bed.log.records(["orders"], Offsets(), end))
+    assert {
+        "by_customer": bed.rows("select customer, orders, gross from by_customer order by 1"),
+        "climbs": bed.rows("select customer, climbs, last from climbs order by 1"),
+        "order_log": bed.rows(
+            "select count(*) as orders, sum(amount)::bigint as amount from order_log"
+        ),
+    } == wanted
+
+
+def _expected(records: Iterator[Record]) -> Mapping[str, list[dict[str, Any]]]:
+    factor = len(version(_PACKAGE))
+    found: dict[str, dict[str, int]] = {}
+    count = amounts = 0
+    for record in records:
+        event = json.loads(record.value or b"")
+        amount = event["amount"]
+        count, amounts = count + 1, amounts + amount
+        row = found.setdefault(
+            event["customer"], {"orders": 0, "gross": 0, "climbs": 0, "last": amount}
+        )
+        row["orders"] += 1
+        row["gross"] += amount * factor
+        row["climbs"] += amount > row["last"]
+        row["last"] = amount
+    ordered = sorted(found.items())
+    return {
+        "by_customer": [
+            {"customer": name, "orders": row["orders"], "gross": row["gross"]}
+            for name, row in ordered
+        ],
+        "climbs": [
+            {"customer": name, "climbs": row["climbs"], "last": row["last"]}
+            for name, row in ordered
+        ],
+        "order_log": [{"orders": count, "amount": amounts}],
+    }
+
+
+def candidate(bed: Testbed) -> str | None:
+    """Returns the build that is on its way, or None."""
+    rollout = bed.state().active("shop")
+    return None if rollout is None else rollout.build
+
+
+def slice_under_way(bed: Testbed) -> SliceProgress | None:
+    """Returns the slice that the candidate's job folds now, of a leg of several."""
+    build = candidate(bed)
+    return None if build is None else read_progress(bed.store, build, bed.frontier(build))
+
+
+def is_reading(bed: Testbed) -> bool:
+    """Returns True while the candidate's tasks read a slice that is not the first."""
+    found = slice_under_way(bed)
+    return found is not None and found.step == READING and found.slice >= 1
