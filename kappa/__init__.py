@@ -5,6 +5,7 @@ The rooms, in the order to read them in; each may import only those before it
 
     base      errors, settings, processes, and what else every room uses
     values    types and values, and how they are read or refused
+    objects   objects below a root: the only door to obstore
     java      Java on this machine, and the jars of the broker and of Spark
     formats   formats of records: bytes to the fields of an event
     declare   what a user writes: topics, tables, pipelines

@@ -17,12 +17,15 @@ from kappa.broker.broker import Broker
 from kappa.java.jars import Jars, ensure_jars
 from kappa.java.java import Java, find_java
 from kappa.log.client import Log
+from kappa.state.store import Store
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from between import Between
     from ext4 import Ext4
     from losing import Restarted
+    from object_store import ObjectStore
     from pyspark.sql import SparkSession
     from secured import SecuredBroker
 
@@ -150,6 +153,41 @@ def interpreted(spark: SparkSession) -> Iterator[SparkSession]:
     yield spark
     for name in INTERPRETED:
         spark.conf.unset(name)
+
+
+@pytest.fixture(scope="session")
+def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    """An S3 server for the run, whose credentials are in the environment."""
+    import object_store
+
+    missing = object_store.why_not()
+    if missing is not None:
+        pytest.skip(f"not run: {missing}")
+    with (
+        pytest.MonkeyPatch.context() as environment,
+        object_store.running_object_store(tmp_path_factory.mktemp("s3")) as running,
+    ):
+        for name, value in object_store.CREDENTIALS.items():
+            environment.setenv(name, value)
+        yield running
+
+
+@pytest.fixture
+def between(object_store: ObjectStore) -> Iterator[Between]:
+    """A proxy before the S3 server."""
+    from between import proxy_before
+
+    with proxy_before(object_store.storage) as proxy:
+        yield proxy
+
+
+@pytest.fixture(params=["disk", "bucket"])
+def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """A store of each kind: what is true of one is true of the other."""
+    if request.param == "disk":
+        return Store(tmp_path / "röot")
+    running: ObjectStore = request.getfixturevalue("object_store")
+    return Store(running.new_root(), storage=running.storage, local=tmp_path / "local")
 
 
 @pytest.fixture

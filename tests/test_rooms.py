@@ -22,6 +22,7 @@ FLOORS = """
 kappa/base/section
 kappa/base
 kappa/values            kappa/java              serving/metrics        kappa/base/compiled
+kappa/objects
 kappa/folds
 kappa/folds/kinds       kappa/declare/parts
 kappa/formats
@@ -75,7 +76,7 @@ PROGRAMS = ("pipelines",)
 
 # Third-party system -> the files that may import it; a folder means all in it.
 DOORS = {
-    "obstore": ("kappa/state/store.py",),
+    "obstore": ("kappa/objects/",),
     "confluent_kafka": ("kappa/log/",),
     # Loops over each record of a replay.
     "numba": (
@@ -168,6 +169,9 @@ DOORS = {
 # library (Arrow's types, msgspec's structs, widths of characters) are no door.
 OUTSIDE = {"obstore", "confluent_kafka", "deltalake", "delta", "pyspark", "py4j", "duckdb", "typer"}
 DOOR_MODULES = {
+    "kappa.objects.address",
+    "kappa.objects.bucket",
+    "kappa.objects.on_disk",
     "kappa.state.store",
     "kappa.log.client",
     "kappa.log.cluster",

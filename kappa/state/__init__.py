@@ -1,9 +1,9 @@
-"""The records that a root keeps of its builds. The store is the only door to obstore.
+"""The records that a root keeps of its builds. It opens the root (kappa/objects).
 
 The room keeps facts, not rows: the tables are Delta's (kappa/tables). It may not run Spark or read
 the log. Read its files in this order:
 
-- store: objects below a root
+- store: objects below a root, and what is this host's alone
 - documents: JSON records of one kind, alone or numbered
 - offsets: the next offset of every partition
 - witness: the last record read of a partition, by which a log is known again

@@ -191,8 +191,8 @@ def tables_folder(store: Store, build: str) -> str:
 
 
 def table_path(store: Store, build: str, table: str) -> str:
-    """Returns the path of a Delta table that a build serves."""
-    return str(store.path(f"{tables_folder(store, build)}/tables/{table}"))
+    """Returns the path or URL of a Delta table that a build serves."""
+    return store.address(f"{tables_folder(store, build)}/tables/{table}")
 
 
 def recent_names(table: str) -> tuple[str, str]:

@@ -155,11 +155,11 @@ def _remember(store: Store, found: Mapping[Path, Sum]) -> None:
     } | {_name(store, path): (size, _time(path), crc) for path, (size, crc) in large.items()}
     # A full disk makes the next process check again, and nothing worse.
     with contextlib.suppress(KappaError):
-        _DOCUMENT.put(store, _REMEMBERED, RememberedFiles(_boot(), files))
+        _DOCUMENT.put(store.local, _REMEMBERED, RememberedFiles(_boot(), files))
 
 
 def _read(store: Store) -> RememberedFiles:
-    found = _DOCUMENT.get(store, _REMEMBERED, "the list of checked files")
+    found = _DOCUMENT.get(store.local, _REMEMBERED, "the list of checked files")
     return found if found is not None and found.boot == _boot() else RememberedFiles(_boot())
 
 

@@ -48,7 +48,7 @@ class ArchiverProcess:
         self._clock = clock
         self._child = ChildProcess(
             "the archiver",
-            store.path(f"logs/{LOG}.log"),
+            store.local.path(f"logs/{LOG}.log"),
             say=say,
             clock=clock,
             patience_seconds=_PATIENCE_SECONDS,

@@ -61,7 +61,7 @@ class CourierProcess:
         self._clock = clock
         self._child = ChildProcess(
             "the courier",
-            store.path("logs/courier.log"),
+            store.local.path("logs/courier.log"),
             say=say,
             clock=clock,
             patience_seconds=_COURIER_PATIENCE_SECONDS,
@@ -101,7 +101,7 @@ class CollectorProcess:
         self._is_wanted = bool(settings.collect.topics)
         self._child = ChildProcess(
             "the collector",
-            store.path("logs/collector.log"),
+            store.local.path("logs/collector.log"),
             say=say,
             clock=clock,
             patience_seconds=_COLLECTOR_PATIENCE_SECONDS,

@@ -49,7 +49,7 @@ class HttpProcess:
         self._address = _address(settings, say)
         self._child = ChildProcess(
             "the keeper of HTTP",
-            store.path(_LOG),
+            store.local.path(_LOG),
             say=say,
             clock=clock,
             patience_seconds=_PATIENCE_SECONDS,
@@ -71,7 +71,12 @@ class HttpProcess:
                 "replay.run.keeper",
                 *project_options(self._settings),
                 *("--host", self._address.host, "--port", str(self._address.port)),
-                *("--lock", str(self._store.path(KEEPER)), "--log", str(self._store.path(_LOG))),
+                *(
+                    "--lock",
+                    str(self._store.local.path(KEEPER)),
+                    "--log",
+                    str(self._store.local.path(_LOG)),
+                ),
             )
 
     def end(self) -> None:
@@ -96,7 +101,7 @@ def ensure_no_keeper(store: Store) -> bool:
 
 
 def _keeper(store: Store) -> ProcessId | None:
-    held = holder(store.path(KEEPER))
+    held = holder(store.local.path(KEEPER))
     # Another container's keeper has a pid that means another process here.
     if held is None or held.boot != boot() or started(held.pid) != held.started:
         return None

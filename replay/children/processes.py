@@ -125,7 +125,7 @@ class Processes:
 
     def job_runs(self, build: str) -> bool:
         """Returns True while a process of the build's job exists, also an older supervisor's."""
-        return build in self._jobs or is_held(self._store.path(f"{folder(build)}/lock"))
+        return build in self._jobs or is_held(self._store.local.path(f"{folder(build)}/lock"))
 
     def job_stopped(self, build: str) -> Stopped | None:
         """Returns why the build's job is not started again."""
@@ -203,7 +203,7 @@ class Processes:
     ) -> ChildProcess:
         return ChildProcess(
             what,
-            self._store.path(f"logs/{log}.log"),
+            self._store.local.path(f"logs/{log}.log"),
             say=self._say,
             clock=self._clock,
             patience_seconds=_PATIENCE_SECONDS,

@@ -29,7 +29,7 @@ class Reserve:
         free: Callable[[], int] | None = None,
     ) -> None:
         """Takes its `length` in bytes; `free` returns the free bytes of the disk."""
-        self._path = store.path(RESERVE)
+        self._path = store.local.path(RESERVE)
         self._length = length
         self._say = say
         self._free = free or partial(free_bytes, store)

@@ -64,7 +64,7 @@ class Spares:
         self._settings = settings
         self._say = say
         self._clock = clock
-        self._folder = store.path(SPARES)
+        self._folder = store.local.path(SPARES)
         self._free: list[_Spare] = []
         # Those that work for a command, and those that have become jobs.
         self._taken: list[_Spare] = []
@@ -109,7 +109,7 @@ class Spares:
         folder.mkdir(parents=True)
         child = ChildProcess(
             "a spare",
-            self._store.path(f"logs/{LOG}.log"),
+            self._store.local.path(f"logs/{LOG}.log"),
             say=self._say,
             clock=self._clock,
             patience_seconds=_PATIENCE_SECONDS,
@@ -151,4 +151,4 @@ class Spares:
         self._back_off = self._back_off.after_death(
             ran_seconds=spare.child.ran_seconds, now=self._clock()
         )
-        self._say(f"a spare ended, see {self._store.path(f'logs/{LOG}.log')}")
+        self._say(f"a spare ended, see {self._store.local.path(f'logs/{LOG}.log')}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from kappa.base.errors import Conflict
 from kappa.state.lock import Lock
@@ -12,14 +11,14 @@ from replay.doctor.damage import Damage
 from replay.status.running import LOCK
 
 
-def repair(store: Store, damages: Iterable[Damage]) -> tuple[Path, ...]:
+def repair(store: Store, damages: Iterable[Damage]) -> tuple[str, ...]:
     """Moves what these damages give up aside, the newest first; returns where to.
 
     No supervisor can start meanwhile. Raises Conflict if one is up.
     """
     names = [name for damage in damages for name in damage.names]
     try:
-        with Lock(store.path(LOCK), what="kappa"):
+        with Lock(store.local.path(LOCK), what="kappa"):
             moved = [store.set_aside(name) for name in sorted(names, reverse=True)]
     except Conflict as error:
         raise Conflict(

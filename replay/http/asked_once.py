@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -44,7 +45,9 @@ def do_once(
     _forget(store, clock() - _KEPT_SECONDS)
     name = f"{_FOLDER}/{hashlib.sha256(key.encode(errors='surrogateescape')).hexdigest()}.json"
     asked = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
-    if not store.put_new_json(name, {"format": 1, "asked": asked, "at": clock()}):
+    # Its id makes it another one than that of the same request at the same moment.
+    claim = {"format": 1, "asked": asked, "at": clock(), "id": secrets.token_hex(8)}
+    if not store.put_new_json(name, claim):
         return _first_answer(_claim(store, name), asked)
     try:
         answer = act()

@@ -94,7 +94,7 @@ def archive_status(
         else (log.beginning(names), log.end(names))
     )
     sizes = partition_bytes(store.folder, names) if settings.runs_broker else {}
-    follows = is_held(store.path(LOCK))
+    follows = is_held(store.local.path(LOCK))
     found = []
     for topic, fingerprint in sorted({*there, *declared}):
         archive, mark = there.get((topic, fingerprint), (None, None))
@@ -176,7 +176,7 @@ def verify_archives(
             topic = declared.get((mark.topic, mark.fingerprint))
             same = mark.topic in facts and facts[mark.topic].id == mark.topic_id
             beginning = dict(log.beginning([mark.topic]).next.get(mark.topic, {})) if same else {}
-            into = make_folder(store.path(settings.verify.temp), ARCHIVE)
+            into = make_folder(store.local.path(settings.verify.temp), ARCHIVE)
             try:
                 name = mark.topic
                 for check in check_archive(

@@ -34,7 +34,7 @@ def log_file(store: Store, state: State, name: str) -> Path:
         if candidate is not None
         else state.serving.get(name) or state.idle.get(name, name)
     )
-    path = store.path(f"logs/{build}.log")
+    path = store.local.path(f"logs/{build}.log")
     if build not in _OWN and build not in state.versions:
         known = [*_OWN, *sorted({*state.serving, *state.wanted_builds()})]
         raise UsageError(f"there is no log of {name}", hint=f"there are {', '.join(known)}")

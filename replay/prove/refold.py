@@ -42,7 +42,7 @@ def folded_again(
 
     `witnesses` are those at the last cut.
     """
-    place = make_folder(store.path(settings.verify.temp), PROVE)
+    place = make_folder(store.local.path(settings.verify.temp), PROVE)
     try:
         anew = Store(place)
         put_cuts(anew, cuts)

@@ -112,7 +112,9 @@ def _walk(
         garbage_files(None, What.LEASES, (store.path(lease_name(lease.id)) for lease in ended)),
     )
     yield from _deleted(hands, garbage_files(None, What.DESCRIBED, _described(store, state, now)))
-    yield from _deleted(hands, garbage_trees(None, What.LEFT, list(left_behind(store.path(temp)))))
+    yield from _deleted(
+        hands, garbage_trees(None, What.LEFT, list(left_behind(store.local.path(temp))))
+    )
     yield from _deleted(hands, garbage_files(None, What.UNFINISHED, _unfinished(store, now)))
 
 
@@ -202,7 +204,7 @@ def _unneeded(
         # A table that is gone is no garbage: kappa doctor tells of it.
         if Path(path).exists():
             pinned = {each[name] for each in versions if name in each}
-            yield from unneeded(store, path, version, pinned)
+            yield from map(Path, unneeded(store, path, version, pinned))
 
 
 def _described(store: Store, state: State, now: float) -> Iterator[Path]:

@@ -42,7 +42,7 @@ class Looking:
 
     def hold(self, build: str) -> AbstractContextManager[object]:
         """Raises Conflict if a job of the build runs; holds nothing."""
-        if is_held(self._store.path(f"{folder(build)}/lock")):
+        if is_held(self._store.local.path(f"{folder(build)}/lock")):
             raise Conflict(f"the job of build {build} runs")
         return contextlib.nullcontext()
 
@@ -63,7 +63,7 @@ class Deleting:
 
     def hold(self, build: str) -> AbstractContextManager[object]:
         """Returns the lock of the build."""
-        return Lock(self._store.path(f"{folder(build)}/lock"), what=f"build {build}")
+        return Lock(self._store.local.path(f"{folder(build)}/lock"), what=f"build {build}")
 
     def let_go(self, build: str, newest: int) -> None:
         """Puts the floor, then lets go of what is kept no longer; joins the sums of frontiers."""

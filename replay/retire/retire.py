@@ -36,7 +36,7 @@ def ensure_data_deleted(store: Store, build: str, *, now: float) -> bool:
         return True
     if any(build in lease.pins for lease in live_leases(store, now)):
         return False
-    with Lock(store.path(f"{folder(build)}/lock"), what=f"build {build}"):
+    with Lock(store.local.path(f"{folder(build)}/lock"), what=f"build {build}"):
         for path in data_of(store, build):
             _delete(path)
     return True
@@ -49,7 +49,10 @@ def ensure_orphans_deleted(store: Store, staged: frozenset[str], *, now: float) 
     """
     deleted = []
     for path in orphans(store, staged, now=now):
-        with suppress(Conflict), Lock(store.path(f"{folder(path.name)}/lock"), what=path.name):
+        with (
+            suppress(Conflict),
+            Lock(store.local.path(f"{folder(path.name)}/lock"), what=path.name),
+        ):
             if was_never_staged(store, path.name):
                 _delete(path)
                 deleted.append(path.name)

@@ -88,7 +88,7 @@ def ensure_acknowledged(store: Store, build: str, hold: int) -> None:
     It takes the job's lock first. Raises Conflict if the job is alive after all; what is left of a
     dead one (a JVM in a long write) is ended before.
     """
-    with Lock(store.path(f"{folder(build)}/lock"), what=f"build {build}"):
+    with Lock(store.local.path(f"{folder(build)}/lock"), what=f"build {build}"):
         failpoint("promote.before_acknowledge")
         Frontiers(store, build).publish_next(lambda newest: _acknowledging(build, newest, hold))
         failpoint("promote.after_acknowledge")

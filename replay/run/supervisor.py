@@ -68,7 +68,7 @@ def up(
         if detach:
             return _ensure_detached(settings, on_progress or (lambda _line: None))
         store = open_store(settings)
-        with open_log(store.path(_LOG)).open("a", encoding="utf-8") as log:
+        with open_log(store.local.path(_LOG)).open("a", encoding="utf-8") as log:
             _run(settings, saying(sys.stderr, log))
     return None
 
@@ -98,7 +98,7 @@ def end_left_server(settings: Settings) -> bool:
     """Ends the HTTP server that a killed supervisor has left. Returns False if there was none."""
     store = open_store(settings)
     # Another `kappa up` has come meanwhile: the server is its own.
-    return holder(store.path(LOCK)) is None and ensure_no_keeper(store)
+    return holder(store.local.path(LOCK)) is None and ensure_no_keeper(store)
 
 
 def _ensure_detached(settings: Settings, on_progress: Callable[[str], None]) -> Running:
@@ -106,7 +106,7 @@ def _ensure_detached(settings: Settings, on_progress: Callable[[str], None]) -> 
     found = running_at(store)
     if found is not None:
         return found
-    path = open_log(store.path(_LOG))
+    path = open_log(store.local.path(_LOG))
     with path.open("ab") as log:
         begins_at = log.tell()
         process = subprocess.Popen(
@@ -120,7 +120,7 @@ def _ensure_detached(settings: Settings, on_progress: Callable[[str], None]) -> 
     deadline = time.monotonic() + _UP_SECONDS
     while (found := running_at(store)) is None:
         # Where two came at once, the other one may have the lock, and be the one to wait for.
-        if process.poll() is not None and holder(store.path(LOCK)) is None:
+        if process.poll() is not None and holder(store.local.path(LOCK)) is None:
             with path.open("rb") as log:
                 log.seek(begins_at)
                 raise _why(log.read().decode(errors="replace"), path)
@@ -156,11 +156,11 @@ def _why(output: str, path: Path) -> KappaError:
 def _run(settings: Settings, say: Callable[[str], None]) -> None:
     """Runs the platform until this process is asked to end."""
     store = open_store(settings)
-    lock = Lock(store.path(LOCK), what="kappa")
+    lock = Lock(store.local.path(LOCK), what="kappa")
     try:
         lock.acquire()
     except Conflict as error:
-        other = holder(store.path(LOCK))
+        other = holder(store.local.path(LOCK))
         raise Conflict(
             f"kappa is up already (process {other.pid if other else '?'})",
             hint="kappa status shows it; kappa down ends it",

@@ -77,7 +77,7 @@ def _begin(
         )
     build = new_build_id(step.pipeline)
     # Who collects deletes no build whose lock is held, whatever the clocks say.
-    with Lock(store.path(f"{folder(build)}/lock"), what=f"build {build}"):
+    with Lock(store.local.path(f"{folder(build)}/lock"), what=f"build {build}"):
         try:
             base = _ensure_born(store, build, step, step.declared, libraries)
             staged = Staged(

@@ -16,7 +16,7 @@ RESERVE = "reserve"
 
 def free_bytes(store: Store) -> int:
     """Returns the free bytes of the root's disk."""
-    return shutil.disk_usage(store.folder).free
+    return shutil.disk_usage(store.local.folder).free
 
 
 def full_text(free: int, reserve: int) -> str:
@@ -29,5 +29,5 @@ def full_text(free: int, reserve: int) -> str:
 def why_jobs_rest(store: Store, reserve: int) -> str:
     """Returns why the jobs of a supervisor that is up rest, or "" if the disk has space."""
     free = free_bytes(store)
-    given_up = not store.path(RESERVE).exists()
+    given_up = not store.local.path(RESERVE).exists()
     return full_text(free, reserve) if given_up and free < 2 * reserve else ""

@@ -48,7 +48,7 @@ class ChangeHub:
         self._keep_seconds = keep_seconds
         self._limits = limits
         self._clock = clock
-        self.folder: Path = store.path("tmp")
+        self.folder: Path = store.local.path("tmp")
         # Change sets of served moves: each is computed once, for all readers of its table.
         self.computed = 0
         self._lock = threading.Lock()

@@ -80,13 +80,13 @@ def collect(
             ensure_readable(pull.ca, f"collect.pull.{name}.ca")
     sources = sources_of(chosen, min(log.largest_record, parse_memory(chosen.queue_bytes)))
     with (
-        Lock(store.path(LOCK), what="the collector"),
+        Lock(store.local.path(LOCK), what="the collector"),
         listening_at(address, command="kappa collect") as listening,
         ExitStack() as resources,
     ):
         address = replace(address, port=listening.getsockname()[1])
         datagrams = _datagrams(chosen.udp, resources)
-        spool = _spool(store.path(SPOOL), parse_memory(chosen.spool))
+        spool = _spool(store.local.path(SPOOL), parse_memory(chosen.spool))
         positions = store.path(POSITIONS)
         stand = CollectorStand(
             CollectorMeans(

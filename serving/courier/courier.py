@@ -108,7 +108,7 @@ def main(arguments: list[str] | None = None) -> int:
     def work(given: argparse.Namespace) -> ExitCode:
         settings = load_settings(given.project, root=given.root)
         store = open_store(settings)
-        with Lock(store.path(LOCK), what="the courier"):
+        with Lock(store.local.path(LOCK), what="the courier"):
             Courier(store, makers(settings, store, given.bootstrap)).run(stop)
         return ExitCode.INTERRUPTED
 

@@ -36,7 +36,7 @@ def sink_statuses(store: Store, now: float) -> tuple[SinkStatus, ...]:
         for birth in served_outlets(store).values()
         for sink in birth.sinks
     }
-    runs = is_held(store.path(LOCK))
+    runs = is_held(store.local.path(LOCK))
     found = [
         _status(read_state(store, topic) or new, now, runs=runs) for topic, new in served.items()
     ]

@@ -65,7 +65,7 @@ class Limits:
         return cls(
             settings.memory,
             settings.threads,
-            store.path(settings.temp),
+            store.local.path(settings.temp),
             settings.temp_size,
             seconds,
         )

@@ -6,7 +6,6 @@ Those of a switch stay as long as their build.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
@@ -44,8 +43,8 @@ def test_until_is_said_once() -> None:
     assert past((kept(100, stays=True, until=130), kept(160), kept(220)), 1e6, 3600)[1] == ()
 
 
-def test_what_is_past_is_taken_away_and_nothing_else(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_what_is_past_is_taken_away_and_nothing_else(any_store: Store) -> None:
+    store = any_store
     for each in (kept(100, stays=True), kept(160), kept(220)):
         put_kept(store, each)
 
@@ -55,9 +54,9 @@ def test_what_is_past_is_taken_away_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_one_that_cannot_be_read_is_moved_aside_and_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    any_store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store = Store(tmp_path)
+    store = any_store
     store.put("builds/b/kept/00000000000000000003.json", b'{"frontier": 1}')
 
     assert kept_of(store, "b") == ()

@@ -5,4 +5,5 @@ Values; the room imports nothing of Kappa. Read it in this order:
 - section.py: a section, and the types of its settings
 - engine.py: the section of jobs; cluster.py: the rules of those on a cluster
 - collect.py: the collector's section
+- storage.py: where the server of a bucket is
 """

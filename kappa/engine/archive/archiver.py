@@ -237,7 +237,7 @@ def main(arguments: list[str] | None = None) -> int:
         kafka = KafkaAccess(given.bootstrap, client_options(settings))
         log = Log(kafka.bootstrap_servers, kafka.options)
         with (
-            Lock(store.path(LOCK), what="the archive"),
+            Lock(store.local.path(LOCK), what="the archive"),
             closing(LogSource(kafka, log)) as source,
         ):
             while True:

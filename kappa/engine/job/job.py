@@ -57,7 +57,7 @@ def run(
     store = open_store(settings)
     open_registry(settings, store)
     with (
-        Lock(store.path(f"{folder(build)}/lock"), what=f"build {build}"),
+        Lock(store.local.path(f"{folder(build)}/lock"), what=f"build {build}"),
         Beat(store, build),
         ExitStack() as ending,
     ):
@@ -74,7 +74,7 @@ def run(
                     lower_priority(nice, (os.getpid(),))
                     profile = Profile.of_catch_up(offsets)
             session = ending.enter_context(
-                LegSession(settings, build, profile, store.path(f"{folder(build)}/spark"))
+                LegSession(settings, build, profile, store.local.path(f"{folder(build)}/spark"))
             )
             if kind is not LegKind.BASE or offsets:
                 session.begin()

@@ -206,7 +206,7 @@ class Legwork:
         )
         if leg is None:
             return
-        checkpoint = self._store.path(f"{folder(self._build)}/checkpoint")
+        checkpoint = self._store.local.path(f"{folder(self._build)}/checkpoint")
         runner = Tail(leg, checkpoint, pipeline, slices, source, publisher, maintenance)
         runner.run(
             self._session(),

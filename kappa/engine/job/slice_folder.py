@@ -74,18 +74,17 @@ class SliceFolder:
         those of the store, unless others are given. `views_are_current`: see `MaintainedViews`.
         """
         births = {table.name: table for table in birth.tables}
-        scratch = store.path(f"{folder(birth.build)}/slice")
+        own = store.local.path(folder(birth.build))
+        scratch = own / "slice"
         self._birth = birth
         self._pipeline = pipeline
         self._driver_rows = driver_rows
-        self._decoded_folder = store.path(f"{folder(birth.build)}/{DECODED}")
+        self._decoded_folder = own / DECODED
         take_back_to_frontier(store, birth)
         self.writers = open_tables(store, birth, pipeline, driver_rows=driver_rows, merging=merging)
         self._views = MaintainedViews(self.writers, birth, are_current=views_are_current)
         self.splits = Splits(store, birth.build)
-        self._identities = Identities(
-            store.path(f"{folder(birth.build)}/identities"), pipeline.topics, birth.origin_offsets
-        )
+        self._identities = Identities(own / "identities", pipeline.topics, birth.origin_offsets)
         self.archives = archives or Archives(store, pipeline.topics, birth.topic_ids, log)
         self.guard = TopicGuard(birth, log, self.archives)
         self._function = FunctionRows(pipeline, births, scratch)

@@ -101,7 +101,9 @@ class TableWriter:
         self._contributed = arrow_schema(contribution_columns(birth))
         self._schema = arrow_schema(committed_columns(birth))
         self._combiner = (
-            Combiner(birth, self.path, store.path(f"{folder(build)}/slice/combined/{birth.name}"))
+            Combiner(
+                birth, self.path, store.local.path(f"{folder(build)}/slice/combined/{birth.name}")
+            )
             if birth.is_combined
             else None
         )
@@ -113,7 +115,7 @@ class TableWriter:
             Rewriting(
                 birth,
                 self.stored,
-                store.path(f"{folder(build)}/slice/merged/{birth.name}"),
+                store.local.path(f"{folder(build)}/slice/merged/{birth.name}"),
                 _MEMORY * self._merge_bytes,
             )
             if is_mergeable(birth)

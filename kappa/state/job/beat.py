@@ -22,7 +22,7 @@ class Beat:
     """The beat of one build's job, within a block, by a thread of its own."""
 
     def __init__(self, store: Store, build: str) -> None:
-        self._store = store
+        self._store = store.local
         self._name = _name(build)
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, name="beat", daemon=True)
@@ -46,7 +46,7 @@ class Beat:
 def last_beat(store: Store, build: str) -> int | None:
     """Returns when the job of a build has beaten last, in nanoseconds. None: it never did."""
     try:
-        return Path(store.path(_name(build))).stat().st_mtime_ns
+        return Path(store.local.path(_name(build))).stat().st_mtime_ns
     except OSError:
         return None
 

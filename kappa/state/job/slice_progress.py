@@ -60,7 +60,7 @@ def watch_slice(store: Store, build: str, piece: Slice, of: int) -> Stopwatch:
     """Returns a stopwatch for the folding of a slice, which puts each step as it begins."""
     begun = SliceProgress(piece.leg, piece.number, of, piece.distance, READING)
     name = f"{folder(build)}/{_NAME}"
-    return Stopwatch(lambda step: _PROGRESS.put(store, name, replace(begun, step=step)))
+    return Stopwatch(lambda step: _PROGRESS.put(store.local, name, replace(begun, step=step)))
 
 
 def read_progress(store: Store, build: str, newest: Frontier | None) -> SliceProgress | None:
@@ -68,14 +68,14 @@ def read_progress(store: Store, build: str, newest: Frontier | None) -> SlicePro
 
     Returns None if it folds none, or nobody knows.
     """
-    found = _PROGRESS.get(store, f"{folder(build)}/{_NAME}", "the progress of a slice")
+    found = _PROGRESS.get(store.local, f"{folder(build)}/{_NAME}", "the progress of a slice")
     if found is None or (
         newest is not None and (newest.leg, newest.slice) >= (found.leg, found.slice)
     ):
         return None
     if found.step != READING:
         return replace(found, read=found.offsets)
-    counts = store.path(f"{folder(build)}/{DECODED}").glob(f"*/_*{_COUNT}")
+    counts = store.local.path(f"{folder(build)}/{DECODED}").glob(f"*/_*{_COUNT}")
     return replace(found, read=min(found.offsets, sum(map(_count, counts))))
 
 

@@ -9,14 +9,14 @@ _FOLDER = "run/turns"
 
 def ask_turn(store: Store, build: str) -> None:
     """Asks the supervisor to let a build fold what there is; it may have been asked already."""
-    store.put_json(f"{_FOLDER}/{build}", {}, synced=False)
+    store.local.put_json(f"{_FOLDER}/{build}", {}, synced=False)
 
 
 def turns_asked(store: Store) -> frozenset[str]:
     """Returns the builds that were asked for."""
-    return frozenset(name.rsplit("/", 1)[-1] for name in store.names(_FOLDER))
+    return frozenset(name.rsplit("/", 1)[-1] for name in store.local.names(_FOLDER))
 
 
 def end_turn(store: Store, build: str) -> None:
     """Takes note that a build has begun its turn, or needs none."""
-    store.delete(f"{_FOLDER}/{build}")
+    store.local.delete(f"{_FOLDER}/{build}")

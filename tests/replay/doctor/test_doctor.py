@@ -62,7 +62,7 @@ def test_a_record_of_a_build_is_moved_aside_and_made_anew(
     assert found[0].follows
     assert found[0].then
     moved = repair(world.store, found)
-    assert [path.read_bytes() for path in moved] == [content]
+    assert [Path(path).read_bytes() for path in moved] == [content]
     assert examine(world.store, now=0.0) == ()
     goes_on(world)
 

@@ -1,0 +1,11 @@
+"""Objects below a root, put whole or not at all, on a disk or in a bucket: obstore's door.
+
+A name is a path with slashes, relative to the root. Read in this order:
+
+- objects.py: what both kinds of root can do
+- on_disk.py: a folder of a local disk
+- bucket.py: a prefix of a bucket, by the S3 protocol
+- ranged_file.py: an object of a bucket as a file
+- address.py: files of a root by path or URL, for tables
+- in_duckdb.py: how DuckDB reads a bucket
+"""

@@ -1,0 +1,130 @@
+"""The files of a root by path or URL, as Delta names them: for tables, which know no store.
+
+A URL is of a bucket that this process has opened. A path is of the disk, whose files are used by
+the calls of the machine.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+from kappa.base.disk import delete_file as delete_from_disk
+from kappa.base.section.storage import StorageSettings
+from kappa.objects.bucket import Bucket, is_bucket, is_plain, region_of
+from kappa.objects.ranged_file import RangedFile
+
+# By the URL of a root: what this process has opened, last if twice.
+_OPENED: dict[str, Bucket] = {}
+# As delta-rs writes the errors of requests.
+_OF_SERVER = "Generic S3 error"
+
+
+def open_bucket(url: str, storage: StorageSettings) -> Bucket:
+    """Opens the root at a URL for this process: its files are known by their URLs from now on."""
+    bucket = Bucket(url, storage)
+    _OPENED[bucket.url] = bucket
+    return bucket
+
+
+def opened_buckets() -> tuple[Bucket, ...]:
+    """Returns the buckets that this process has opened."""
+    return tuple(_OPENED.values())
+
+
+def delta_options(address: str) -> dict[str, str] | None:
+    """Returns the storage options of a table as delta-rs takes them; None: it is on the disk.
+
+    The credentials are not among them: delta-rs takes them where obstore does.
+    """
+    if not is_bucket(address):
+        return None
+    storage = _split(address)[0].storage
+    return {
+        "aws_region": region_of(storage),
+        "aws_virtual_hosted_style_request": str(not storage.path_style).lower(),
+        "aws_allow_http": str(is_plain(storage)).lower(),
+        "aws_conditional_put": "etag",
+        **({} if storage.endpoint is None else {"aws_endpoint_url": storage.endpoint}),
+    }
+
+
+def is_of_server(error: Exception) -> bool:
+    """Returns True if an error of delta-rs is of a request that failed, and so of no file."""
+    return _OF_SERVER in str(error)
+
+
+def read_file(address: str) -> bytes:
+    """Reads a file. Raises OSError if it does not exist, or cannot be read from a disk."""
+    if not is_bucket(address):
+        return Path(address).read_bytes()
+    bucket, name = _split(address)
+    found = bucket.get(name)
+    if found is None:
+        raise _gone(address)
+    return found
+
+
+def exists(address: str) -> bool:
+    """Returns True if there is a file at an address."""
+    if not is_bucket(address):
+        return Path(address).exists()
+    bucket, name = _split(address)
+    return bucket.size(name) is not None
+
+
+def readable(address: str) -> str | RangedFile:
+    """Returns a file as Arrow reads it: a path, or an object of a bucket by its parts.
+
+    Raises OSError if the object does not exist.
+    """
+    if not is_bucket(address):
+        return address
+    bucket, name = _split(address)
+    size = bucket.size(name)
+    if size is None:
+        raise _gone(address)
+    return RangedFile(bucket, name, size)
+
+
+def files_in(folder: str) -> list[str]:
+    """Lists the names of the files that are directly in a folder; none if it does not exist."""
+    if is_bucket(folder):
+        bucket, name = _split(folder)
+        return bucket.names_in(name)
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries if not entry.is_dir()]
+    except FileNotFoundError:
+        return []
+
+
+def delete_file(address: str) -> None:
+    """Deletes a file; one that is not there is deleted already. Raises KappaError."""
+    if is_bucket(address):
+        bucket, name = _split(address)
+        bucket.delete(name)
+    else:
+        delete_from_disk(Path(address))
+
+
+def delete_folder(address: str) -> None:
+    """Deletes a folder with all that is in it, as far as it can be deleted."""
+    if is_bucket(address):
+        bucket, folder = _split(address)
+        for name in bucket.names(folder):
+            bucket.delete(name)
+    else:
+        shutil.rmtree(address, ignore_errors=True)
+
+
+def _gone(address: str) -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), address)
+
+
+def _split(address: str) -> tuple[Bucket, str]:
+    """Returns the opened bucket that an address is in, and the name there."""
+    root = max(root for root in _OPENED if address.startswith(f"{root}/"))
+    return _OPENED[root], address.removeprefix(f"{root}/")

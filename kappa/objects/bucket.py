@@ -1,0 +1,236 @@
+"""Objects below a prefix of a bucket, by the S3 protocol.
+
+A request whose answer is lost is sent again, and a server that is away or overloaded is asked again
+for half a minute. An object is on several disks before a put is answered: nothing is to be synced.
+
+Credentials are taken from the environment, or from the machine's own service (a role). No value of
+this process has them, so no error can show them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from obstore import copy, get_range, head, list_with_delimiter
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    NotFoundError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+)
+from obstore.store import S3Store
+
+from kappa.base.errors import KappaError, SettingsError
+from kappa.base.section.storage import StorageSettings
+
+_SCHEME = "s3://"
+_REGION = "us-east-1"
+# A server that is started again answers within seconds. What is asked longer is given up, and the
+# process says so: its supervisor goes on asking.
+_PATIENCE = timedelta(seconds=30)
+_REQUEST = timedelta(seconds=20)
+_CONNECT = timedelta(seconds=5)
+_LONGEST_PAUSE = timedelta(seconds=2)
+# Names of buckets, and a prefix whose URL is itself.
+_ROOT = re.compile(
+    r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/(?P<prefix>[A-Za-z0-9_./=-]+)"
+)
+# A server's own word for why it refuses a request.
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+_NO_BUCKET, _NO_OBJECT = "NoSuchBucket", "NoSuchKey"
+# The last one is versitygw's own.
+_REFUSED = {
+    *("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"),
+    "XAdminUserNotFound",
+}
+
+
+class Bucket:
+    """The objects below one prefix of a bucket."""
+
+    def __init__(self, url: str, storage: StorageSettings) -> None:
+        """Takes `s3://BUCKET/PREFIX`. Raises SettingsError if it is none; sends no request."""
+        found = _ROOT.fullmatch(url.rstrip("/"))
+        if found is None or {"", ".", ".."} & {*found["prefix"].split("/")}:
+            raise SettingsError(
+                f"the root {url} is not the URL of a folder in a bucket",
+                hint="set root in kappa.toml as in s3://BUCKET/kappa; of letters, digits, _ - . =",
+            )
+        self.url = found[0]
+        self.storage = storage
+        self._bucket = found["bucket"]
+        self._objects = S3Store(
+            found["bucket"],
+            prefix=found["prefix"],
+            config={
+                "region": region_of(storage),
+                "virtual_hosted_style_request": not storage.path_style,
+                **({} if storage.endpoint is None else {"endpoint": storage.endpoint}),
+            },
+            client_options={
+                "allow_http": is_plain(storage),
+                "timeout": _REQUEST,
+                "connect_timeout": _CONNECT,
+            },
+            retry_config={
+                "retry_timeout": _PATIENCE,
+                "max_retries": 1_000,
+                "backoff": {"max_backoff": _LONGEST_PAUSE},
+            },
+        )
+
+    def address(self, name: str) -> str:
+        """Returns the URL of an object or a folder."""
+        return f"{self.url}/{name}"
+
+    def put(self, name: str, content: bytes, *, new: bool, synced: bool) -> bool:  # noqa: ARG002  # it always is
+        """Puts an object whole. Returns False, changing nothing, if it is to be `new` and is not.
+
+        An object of equal bytes counts as put here. The answer to an earlier attempt may have been
+        lost, and a lost answer is no lost race. So records that only one writer may put have
+        something in them that is the writer's own.
+        """
+        try:
+            self._objects.put(
+                name, content, mode="create" if new else "overwrite", use_multipart=False
+            )
+        except AlreadyExistsError:
+            # None: it was deleted meanwhile, so somebody's was there.
+            return self.get(name) == content
+        except (BaseError, OSError) as error:
+            raise self._cannot("write", name, error) from error
+        return True
+
+    def get(self, name: str) -> bytes | None:
+        """Returns an object's content, or None if it does not exist."""
+        try:
+            return bytes(self._objects.get(name).bytes())
+        except (NotFoundError, FileNotFoundError) as error:
+            self._ensure_looked("read", name, error)
+            return None
+        except (BaseError, OSError) as error:
+            raise self._cannot("read", name, error) from error
+
+    def names(self, prefix: str) -> tuple[str, ...]:
+        """Returns the names of all objects below a folder, sorted; () if there is none."""
+        try:
+            return tuple(
+                sorted(str(each["path"]) for batch in self._objects.list(prefix) for each in batch)
+            )
+        except (NotFoundError, FileNotFoundError) as error:
+            self._ensure_looked("list", prefix, error)
+            return ()
+        except (BaseError, OSError) as error:
+            raise self._cannot("list", prefix, error) from error
+
+    def names_in(self, folder: str) -> list[str]:
+        """Returns the last parts of the names of the objects that are directly in a folder."""
+        try:
+            found = list_with_delimiter(self._objects, folder)["objects"]
+        except (NotFoundError, FileNotFoundError) as error:
+            self._ensure_looked("list", folder, error)
+            return []
+        except (BaseError, OSError) as error:
+            raise self._cannot("list", folder, error) from error
+        return sorted(str(each["path"]).rpartition("/")[2] for each in found)
+
+    def size(self, name: str) -> int | None:
+        """Returns how many bytes an object has, or None if it does not exist."""
+        try:
+            return int(head(self._objects, name)["size"])
+        except (NotFoundError, FileNotFoundError) as error:
+            self._ensure_looked("read", name, error)
+            return None
+        except (BaseError, OSError) as error:
+            raise self._cannot("read", name, error) from error
+
+    def part(self, name: str, start: int, length: int) -> bytes:
+        """Returns so many bytes of an object, which exists and has them."""
+        try:
+            return bytes(get_range(self._objects, name, start=start, length=length))
+        except (BaseError, OSError) as error:
+            raise self._cannot("read", name, error) from error
+
+    def delete(self, name: str) -> None:
+        """Deletes an object; one that does not exist is deleted already."""
+        try:
+            self._objects.delete(name)
+        except (NotFoundError, FileNotFoundError) as error:
+            self._ensure_looked("delete", name, error)
+        except (BaseError, OSError) as error:
+            raise self._cannot("delete", name, error) from error
+
+    def move(self, name: str, to: str) -> bool:
+        """Gives an object another name. Returns False if it does not exist.
+
+        For a moment it has both names, and keeps them if the process dies then.
+        """
+        try:
+            copy(self._objects, name, to)
+        except (NotFoundError, FileNotFoundError) as error:
+            self._ensure_looked("move", name, error)
+            return False
+        except (BaseError, OSError) as error:
+            raise self._cannot("move", name, error) from error
+        self.delete(name)
+        return True
+
+    def sync(self, files: Iterable[Path]) -> None:
+        """Does nothing: what the server has answered lasts."""
+
+    def ensure_lasting(self, name: str) -> None:
+        """Does nothing: what can be read lasts."""
+
+    def _ensure_looked(self, what: str, name: str, error: Exception) -> None:
+        """Raises KappaError if an object was not found for another reason than that it is none.
+
+        Servers answer 404 for a bucket that does not exist, and some for unknown credentials.
+        """
+        if _code_of(str(error)) not in {None, _NO_OBJECT}:
+            raise self._cannot(what, name, error) from error
+
+    def _cannot(self, what: str, name: str, error: Exception) -> KappaError:
+        at = self.storage.endpoint or "Amazon's S3"
+        told = str(error)
+        code = _code_of(told)
+        if code == _NO_BUCKET:
+            why, hint = f"{at} has no bucket {self._bucket}", "make it, or set another root"
+        elif isinstance(error, PermissionDeniedError | UnauthenticatedError) or code in _REFUSED:
+            why = f"{at} does not let this client do that in bucket {self._bucket}"
+            hint = "see whether AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are those of a user who"
+            hint += " may read, write, list and delete there, and whether the clocks agree"
+        else:
+            why, hint = f"{at}: {code or _reason(told)}", "see whether the server can be reached"
+        return KappaError(f"could not {what} {self.address(name)}: {why}", hint=hint)
+
+
+def is_bucket(root: str) -> bool:
+    """Returns True if a root is in a bucket."""
+    return root.startswith(_SCHEME)
+
+
+def region_of(storage: StorageSettings) -> str:
+    """Returns the region of a bucket: as set, as in the environment, or the first of all."""
+    set_by_user = (os.environ.get(name) for name in ("AWS_REGION", "AWS_DEFAULT_REGION"))
+    return storage.region or next(filter(None, set_by_user), _REGION)
+
+
+def is_plain(storage: StorageSettings) -> bool:
+    """Returns True if requests are sent without TLS."""
+    return storage.endpoint is not None and urlsplit(storage.endpoint).scheme == "http"
+
+
+def _code_of(told: str) -> str | None:
+    found = _CODE.search(told)
+    return None if found is None else found[1]
+
+
+def _reason(told: str) -> str:
+    # Its first line: a sentence, and after a dash what went wrong.
+    return told.partition("\n")[0].rpartition(" - ")[2]

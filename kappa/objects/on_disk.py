@@ -1,0 +1,173 @@
+"""Objects in a folder of a local disk, by obstore; they are put by kappa/base/disk.py.
+
+obstore syncs nothing on a local disk.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from obstore.exceptions import BaseError, NotFoundError
+from obstore.store import LocalStore
+
+from kappa.base.disk import folders_between, put_file, sync_files, sync_folders
+from kappa.base.errors import KappaError, SettingsError, machine_error
+
+# The name of a document that is known by a number.
+_RECORD = re.compile(r"\d+\.json")
+# delta-rs 1.6 gives these another meaning in a path: it breaks off, or looks in another folder.
+_UNUSABLE = re.compile(r"[\[\]^|\\%\x00-\x1f]")
+
+
+class DiskObjects:
+    """The objects below one folder."""
+
+    def __init__(self, folder: Path, *, syncs: bool) -> None:
+        """Opens the folder, and makes it if it does not exist.
+
+        Unless it `syncs`, what is put survives the death of processes, and no power loss.
+        """
+        self.folder = folder
+        self._syncs = syncs
+        # Folders that are on the disk, and all above them.
+        self._lasting: set[Path] = set()
+        # By folder, the last name that is on the disk, as far as this process knows.
+        self._last: dict[Path, str] = {}
+        if unusable := _UNUSABLE.search(str(folder)):
+            raise SettingsError(
+                f"the root {str(folder)!r} has {unusable[0]!r} in its name, which Delta "
+                "tables cannot have",
+                hint="set root in kappa.toml to a folder of another name",
+            )
+        try:
+            # Nobody but its user may enter a new root, whatever the modes of its files are.
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
+            self._objects = LocalStore(folder)
+        except (BaseError, OSError) as error:
+            raise SettingsError(
+                f"the root {folder} cannot be opened: {error}",
+                hint="set root in kappa.toml to a folder you may write",
+            ) from error
+
+    @property
+    def url(self) -> str:
+        """Returns the folder as a URL."""
+        return self.folder.as_uri()
+
+    def address(self, name: str) -> str:
+        """Returns the path of an object or a folder."""
+        return str(self.folder / name)
+
+    def put(self, name: str, content: bytes, *, new: bool, synced: bool) -> bool:
+        """Puts an object whole. Returns False, changing nothing, if it is to be `new` and is not.
+
+        Put or not, an object of that name then survives a power loss if it is `synced`.
+        """
+        path, synced = self.folder / name, synced and self._syncs
+        try:
+            put = put_file(path, content, new=new, synced=synced)
+            if synced:
+                self._sync_folders(set() if put and path.parent in self._lasting else {path.parent})
+                self._last[path.parent] = max(path.name, self._last.get(path.parent, ""))
+        except OSError as error:
+            raise _cannot("write", name, error) from error
+        return put
+
+    def sync(self, files: Iterable[Path]) -> None:
+        """Waits until files below the folder, with their names, survive a power loss."""
+        if not self._syncs:
+            return
+        paths = list(files)
+        try:
+            sync_files(paths)
+            self._sync_folders({path.parent for path in paths})
+        except OSError as error:
+            raise _cannot("write", str(error.filename or self.folder), error) from error
+
+    def ensure_lasting(self, name: str) -> None:
+        """Waits until an object's name survives a power loss, whoever has put the object.
+
+        Who puts an object syncs its name a moment after others can read it. For folders whose names
+        are numbers, put in their order: all that are there last with it, and then cost one look in
+        memory.
+        """
+        path = self.folder / name
+        if not self._syncs or path.name <= self._last.get(path.parent, ""):
+            return
+        try:
+            names = (each.name for each in path.parent.iterdir())
+            # Any other is of a file that is being put, or of a user.
+            last = max((each for each in names if _RECORD.fullmatch(each)), default="")
+            self._sync_folders({path.parent})
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise _cannot("read", name, error) from error
+        self._last[path.parent] = max(path.name, last)
+
+    def get(self, name: str) -> bytes | None:
+        """Returns an object's content, or None if it does not exist."""
+        try:
+            return bytes(self._objects.get(name).bytes())
+        except (NotFoundError, FileNotFoundError):
+            return None
+        except (BaseError, OSError) as error:
+            raise _cannot("read", name, error) from error
+
+    def names(self, prefix: str) -> tuple[str, ...]:
+        """Returns the names of all objects below a folder, sorted; () if it does not exist."""
+        try:
+            return tuple(
+                sorted(str(each["path"]) for batch in self._objects.list(prefix) for each in batch)
+            )
+        except (NotFoundError, FileNotFoundError):
+            return ()
+        except (BaseError, OSError) as error:
+            raise _cannot("list", prefix, error) from error
+
+    def delete(self, name: str) -> None:
+        """Deletes an object; one that does not exist is deleted already."""
+        try:
+            self._objects.delete(name)
+        except (NotFoundError, FileNotFoundError):
+            return
+        except (BaseError, OSError) as error:
+            raise _cannot("delete", name, error) from error
+
+    def move(self, name: str, to: str) -> bool:
+        """Gives an object another name. Returns False if it does not exist."""
+        aside = self.folder / to
+        try:
+            aside.parent.mkdir(parents=True, exist_ok=True)
+            (self.folder / name).rename(aside)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise _cannot("move", name, error) from error
+        return True
+
+    def _sync_folders(self, folders: Iterable[Path]) -> None:
+        """Syncs folders, and those above one that no object was put into yet."""
+        wanted = set(folders)
+        new = wanted - self._lasting
+        above = {each for path in new for each in folders_between(self.folder.parent, path / "_")}
+        sync_folders(sorted(wanted | above))
+        self._lasting |= new
+
+
+def _cannot(what: str, name: str, error: Exception) -> KappaError:
+    # An unfinished file's name is another one each time.
+    return KappaError(
+        f"could not {what} {name}: {_reason(error)}",
+        hint="see whether the disk is full or the folder may be written",
+    )
+
+
+def _reason(error: Exception) -> str:
+    # obstore's errors are pages: a sentence that ends with the machine's reason, and its structs.
+    number = machine_error(error)
+    return str(error).partition("\n")[0] if number is None else os.strerror(number)

@@ -1,0 +1,179 @@
+"""Laws of what is put into a bucket: an answer is lost at each door, and looks cost little.
+
+What is put survives its answer's loss: nobody takes it for another's. An idle look at the root
+costs a few requests, however much the root has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from between import Between
+from msgspec.structs import replace
+from object_store import ObjectStore
+
+from kappa.base.clock import now
+from kappa.base.errors import Broken
+from kappa.engine.legs.legs import Leg, LegKind, Legs
+from kappa.engine.legs.splits import Splits
+from kappa.journal.events import Served
+from kappa.journal.journal import Journal
+from kappa.journal.receipt import Receipt
+from kappa.state.build import Birth, put_birth, read_birth
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.job.alignment import Alignment, Alignments
+from kappa.state.kept import Kept, put_kept, read_kept
+from kappa.state.lease import (
+    Lease,
+    Pin,
+    ensure_lease,
+    ensure_released,
+    ensure_renewed,
+    floor,
+    live_leases,
+    put_floor,
+    read_lease,
+)
+from kappa.state.offsets import Offsets
+from kappa.state.slices import Slice
+from kappa.state.store import Store
+from serving.pin.catalog import pin
+
+AT = Offsets({"t": {0: 5}})
+LEASE = Lease(1, "me", 100.0, {"b": Pin(3, {"hits": 7})})
+FRONTIER = Frontier(1, "b", 1, AT, {"hits": 1}, "now")
+BIRTH = Birth("b", "p", "v", {}, 1, {}, "m", (), (), {}, AT.plain(), {}, now(), "me")
+SERVED = Served(1, 1, {"p": "b"}, Receipt("p", "b", "v", AT, None, None, first=True))
+
+
+@pytest.fixture
+def store(object_store: ObjectStore, between: Between, tmp_path: Path) -> Store:
+    """A store behind a proxy."""
+    return Store(object_store.new_root(), storage=between.storage, local=tmp_path / "local")
+
+
+@dataclass(frozen=True)
+class Door:
+    """An act that puts something, and what is there after it."""
+
+    act: Callable[[Store], object]
+    found: Callable[[Store], object]
+
+
+def _begin_twice(store: Store) -> None:
+    Splits(store, "b").begin(Slice(1, 0, Offsets({"t": {0: 0}}), AT))
+    Splits(store, "b").begin(Slice(1, 0, Offsets({"t": {0: 0}}), AT))
+
+
+DOORS = {
+    "journal": Door(
+        lambda store: _has_put(Journal(store).append(1, SERVED)),
+        lambda store: [each.event for each in Journal(store).after(0)] == [SERVED],
+    ),
+    "birth": Door(
+        lambda store: _has_put(put_birth(store, BIRTH)),
+        lambda store: read_birth(store, "b") == BIRTH,
+    ),
+    "frontier": Door(
+        lambda store: Frontiers(store, "b").publish(FRONTIER),
+        lambda store: Frontiers(store, "b").newest() == FRONTIER,
+    ),
+    "leg": Door(
+        lambda store: Legs(store, "b").begin(Leg(1, LegKind.TAIL, AT)),
+        lambda store: Legs(store, "b").last() == Leg(1, LegKind.TAIL, AT),
+    ),
+    "alignment": Door(
+        lambda store: Alignments(store, "b").put(Alignment(1, FRONTIER, FRONTIER, ("t",), "l")),
+        lambda store: Alignments(store, "b").last() is not None,
+    ),
+    "floor": Door(lambda store: put_floor(store, "b", 4), lambda store: floor(store, "b") == 4),
+    "lease": Door(
+        lambda store: ensure_lease(store, LEASE),
+        lambda store: live_leases(store, 0.0) == (LEASE,),
+    ),
+    "kept": Door(
+        lambda store: put_kept(store, Kept(FRONTIER)),
+        lambda store: read_kept(store, "b", 1) == Kept(FRONTIER),
+    ),
+    "begun": Door(_begin_twice, lambda store: Splits(store, "b")._begun.times == 2),
+}
+
+
+def _has_put(answer: object) -> None:
+    assert answer
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_an_answer_that_is_lost_at_a_door_is_no_lost_race(store, between, door):
+    with between.losing("PUT"):
+        DOORS[door].act(store)
+
+    assert DOORS[door].found(store)
+
+
+def test_of_two_jobs_that_publish_the_same_number_one_is_refused(store, between):
+    Frontiers(store, "b").publish(FRONTIER)
+
+    with between.losing("PUT"), pytest.raises(Broken, match="frontier 1 of build b was put by"):
+        Frontiers(store, "b").publish(replace(FRONTIER, epoch=2))
+    assert Frontiers(store, "b").newest() == FRONTIER
+
+
+def test_a_lease_lives_while_it_is_renewed_until_it_is_released(any_store):
+    ensure_lease(any_store, LEASE)
+
+    assert ensure_renewed(any_store, LEASE.id, now=90.0, seconds=60.0)
+    assert live_leases(any_store, 140.0) == (replace(LEASE, expires_at=150.0),)
+    assert not ensure_renewed(any_store, LEASE.id, now=150.0, seconds=60.0)
+    ensure_released(any_store, LEASE.id)
+    assert read_lease(any_store, LEASE.id) is None
+    assert live_leases(any_store, 0.0) == ()
+
+
+def test_a_floor_rises_and_never_falls(any_store):
+    for number in (4, 7, 5):
+        put_floor(any_store, "b", number)
+
+    assert floor(any_store, "b") == 7
+    assert len(any_store.names("builds/b/floor")) == 1
+
+
+def test_a_birth_certificate_is_put_once(any_store):
+    assert put_birth(any_store, BIRTH)
+
+    assert not put_birth(any_store, replace(BIRTH, version="w"))
+    assert read_birth(any_store, "b") == BIRTH
+
+
+def test_a_look_costs_a_few_requests_whatever_the_root_has(store, between):
+    put_birth(store, BIRTH)
+    journal, frontiers = Journal(store), Frontiers(store, "b")
+    for number in range(1, 31):
+        assert journal.append(number, replace(SERVED, generation=number))
+        frontiers.publish(replace(FRONTIER, number=number))
+
+    assert _cost(between, lambda: list(Journal(store).after(30))) == {"GET": 1}
+    # A list, the newest record, and a look at whether one followed meanwhile.
+    assert _cost(between, lambda: Frontiers(store, "b").newest()) == {"GET": 3}
+    with pin(store, lease_seconds=60):
+        pass
+    with between.counting() as requests, pin(store, lease_seconds=60):
+        pass
+    assert len(requests) <= 20, requests
+
+
+def test_a_frontier_costs_one_request_for_its_job(store, between):
+    frontiers = Frontiers(store, "b")
+    frontiers.publish(FRONTIER)
+
+    assert _cost(between, lambda: frontiers.publish(replace(FRONTIER, number=2))) == {"PUT": 1}
+
+
+def _cost(between: Between, act: Callable[[], object]) -> dict[str, int]:
+    with between.counting() as requests:
+        act()
+    methods = [each.partition(" ")[0] for each in requests]
+    return {method: methods.count(method) for method in methods}

@@ -1,0 +1,148 @@
+"""A proxy before an S3 server: it counts requests, and loses or delays their answers."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
+
+from kappa.base.section.storage import StorageSettings
+from kappa.log.access.answers import wait_until
+
+_SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"
+# Of one connection, and not of the answer.
+_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length"}
+
+
+@dataclass
+class Between:
+    """A proxy on this machine; `storage` has it as the server."""
+
+    storage: StorageSettings
+    server: str
+    # `PUT /bucket/name`, in the order of arrival.
+    requests: list[str] = field(default_factory=list)
+    # How long each request waits.
+    delay_seconds: float = 0.0
+    # How many of the next requests are refused because there are too many.
+    refused: int = 0
+    # Beginnings and ends of requests whose next answer is swallowed.
+    _losing: list[tuple[str, str]] = field(default_factory=list)
+    _changes: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextmanager
+    def losing(self, method: str, name: str = "") -> Iterator[None]:
+        """Swallows one answer to a request within the block, which is to come."""
+        loss = (f"{method} ", name)
+        self._losing.append(loss)
+        yield
+        assert loss not in self._losing, f"no {method} of {name} came: {self.requests}"
+
+    @contextmanager
+    def counting(self, *, wait_for: int = 0) -> Iterator[list[str]]:
+        """Gives a list that has the block's requests after it, once there are so many."""
+        found: list[str] = []
+        before = len(self.requests)
+        yield found
+        wait_until(lambda: len(self.requests) >= before + wait_for, f"{wait_for} requests")
+        found += self.requests[before:]
+
+    def arrives(self, line: str) -> tuple[bool, bool]:
+        """Notes a request. Returns whether it is refused, and whether its answer is lost."""
+        with self._changes:
+            self.requests.append(line)
+            if self.refused:
+                self.refused -= 1
+                return True, False
+            path = line.partition("?")[0]
+            for loss in self._losing:
+                if line.startswith(loss[0]) and path.endswith(loss[1]):
+                    self._losing.remove(loss)
+                    return False, True
+        return False, False
+
+
+@contextmanager
+def proxy_before(storage: StorageSettings) -> Iterator[Between]:
+    """Gives a proxy before a server, for as long as the block lasts."""
+    assert storage.endpoint is not None
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        # An answer is sent in two writes, and the second would wait for 40 ms.
+        disable_nagle_algorithm = True
+
+        def forward(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            refused, lost = between.arrives(f"{self.command} {self.path}")
+            time.sleep(between.delay_seconds)
+            if refused:
+                self._answer(503, {"Content-Type": "application/xml"}, _SLOW_DOWN)
+                return
+            try:
+                status, headers, content = self._asked(body)
+            except OSError:
+                lost = True
+            if lost:
+                with suppress(OSError):
+                    self.connection.shutdown(socket.SHUT_RDWR)
+                self.close_connection = True
+                return
+            self._answer(status, headers, content)
+
+        def _asked(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
+            """Asks the server the same, byte for byte: a request is signed with its headers."""
+            connection = http.client.HTTPConnection(between.server, timeout=60)
+            try:
+                connection.putrequest(
+                    self.command, self.path, skip_host=True, skip_accept_encoding=True
+                )
+                for name, value in self.headers.items():
+                    connection.putheader(name, value)
+                connection.endheaders(body)
+                answer = connection.getresponse()
+                headers = {k: v for k, v in answer.getheaders() if k.lower() not in _HOP}
+                if self.command == "HEAD":
+                    headers["Content-Length"] = answer.headers.get("Content-Length", "0")
+                return answer.status, headers, answer.read()
+            finally:
+                connection.close()
+
+        def _answer(self, status: int, headers: dict[str, str], content: bytes) -> None:
+            self.send_response_only(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            if self.command != "HEAD":
+                self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = forward  # noqa: N815  # as it is called
+
+        def log_message(self, *_: object) -> None:
+            """Writes no line a request."""
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, *_: object) -> None:
+            """Writes nothing: a client may leave in the middle of an answer."""
+
+    with Server(("127.0.0.1", 0), Handler) as listening:
+        between = Between(
+            StorageSettings(endpoint=f"http://127.0.0.1:{listening.server_port}"),
+            urlsplit(storage.endpoint).netloc,
+        )
+        thread = threading.Thread(target=listening.serve_forever, name="between", daemon=True)
+        thread.start()
+        try:
+            yield between
+        finally:
+            listening.shutdown()
+            thread.join()
