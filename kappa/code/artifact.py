@@ -61,8 +61,15 @@ def load_snapshot(store: Store, birth: Birth) -> Pipeline:
 
 
 def snapshot_sources(store: Store, birth: Birth) -> Sources:
-    """Returns the modules of a build's own code."""
-    return Sources(store.path(_code(birth.build)))
+    """Returns the modules of a build's own code, which are copied to this host from a bucket."""
+    if not store.is_on_disk:
+        for path, content in read_snapshot(store, birth).items():
+            name = f"{_code(birth.build)}/{path}"
+            if store.local.get(name) != content:
+                store.local.put(name, content)
+        # A file that was added here would be imported, too.
+        ensure_unchanged(store.local, birth)
+    return Sources(store.local.path(_code(birth.build)))
 
 
 def load_with_place(store: Store, birth: Birth) -> tuple[Place, Pipeline]:
@@ -111,7 +118,7 @@ def ensure_unchanged(store: Store, birth: Birth) -> None:
     if added:
         raise Broken(
             f"{added[0]} was added to the code snapshot of build {birth.build}",
-            hint=f"take {store.path(prefix + added[0])} away",
+            hint=f"take {store.address(prefix + added[0])} away",
         )
 
 

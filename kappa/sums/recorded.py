@@ -150,8 +150,10 @@ class RecordedSums:
 def join_sums(store: Store, build: str) -> None:
     """Joins the sums of the files that are on the disk, so that frontiers may be deleted.
 
-    The caller holds the build's lock.
+    The caller holds the build's lock. Files in a bucket have no sums.
     """
+    if not store.is_on_disk:
+        return
     there = set(_files_in(store.path(f"{tables_folder(store, build)}/tables")))
     records = sums_records(store, build)
     known = RecordedSums(store, build).all()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from kappa.base.errors import KappaError
 from kappa.base.failpoint import failpoint
+from kappa.objects.address import exists, read_file
 from kappa.state.store import Store
 from kappa.tables.adopt import link_file
 from kappa.tables.delta import LAST_CHECKPOINT, LOG_FOLDER, attempted, open_version
@@ -29,6 +30,9 @@ def ensure_checkpoint(store: Store, path: str, version: int) -> None:
     """
     log, beside = Path(path) / LOG_FOLDER, Path(path) / _BESIDE
     name = f"{version:020d}.checkpoint.parquet"
+    if not store.is_on_disk:
+        _ensure_in_bucket(path, version, name)
+        return
     if (log / name).exists():
         # Who has written it may have died before its name was on the disk.
         store.sync([log / name])
@@ -49,7 +53,7 @@ def ensure_checkpoint(store: Store, path: str, version: int) -> None:
         link_file(written, log / name)
         # A hint at a checkpoint that is not there would be no table.
         store.sync([log / name])
-        if (hinted(log / LAST_CHECKPOINT) or -1) < version:
+        if (hinted(str(log / LAST_CHECKPOINT)) or -1) < version:
             hint.replace(log / LAST_CHECKPOINT)
     except OSError as error:
         raise KappaError(
@@ -61,9 +65,19 @@ def ensure_checkpoint(store: Store, path: str, version: int) -> None:
     failpoint("table.after_checkpoint")
 
 
-def hinted(hint: Path) -> int | None:
+def _ensure_in_bucket(path: str, version: int, name: str) -> None:
+    """Writes a checkpoint in its place: an object is whole or not there, and the hint is last."""
+    if exists(f"{path}/{LOG_FOLDER}/{name}"):
+        return
+    attempted(
+        open_version(path, version).create_checkpoint,
+        f"the log of {path} could not be checkpointed",
+    )
+
+
+def hinted(hint: str) -> int | None:
     """Returns the version of the checkpoint that a hint names, or None if it names none."""
     try:
-        return int(json.loads(hint.read_bytes())["version"])
+        return int(json.loads(read_file(hint))["version"])
     except (OSError, ValueError, KeyError, TypeError):
         return None

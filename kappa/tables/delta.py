@@ -27,6 +27,8 @@ from kappa.base.errors import (
     machine_error,
     unreadable,
 )
+from kappa.objects.address import delta_options, files_in, is_of_server
+from kappa.objects.bucket import is_bucket
 from kappa.state.mark import Mark
 from kappa.tables.archive import ArchiveMark
 
@@ -51,6 +53,8 @@ LOG_FILE = re.compile(r"(\d{20})\.")
 OVERFLOW_HINT = (
     "no single record is at fault: fold into a wider type, by a cast of the column in the function"
 )
+_DISK = "see whether the disk is full or the folder may be written"
+_SERVER = "see whether the S3 server can be reached"
 # Checkpoints of a table are seconds apart at least: a second look nearly always finds its log at
 # rest.
 _LOOKS = 5
@@ -78,6 +82,7 @@ def create(
             _url_of(path),
             rows,
             partition_by=partition_by,
+            storage_options=delta_options(path),
             configuration=dict(_PROPERTIES),
             commit_properties=commit_properties(mark, None),
             post_commithook_properties=NO_HOOKS,
@@ -90,11 +95,11 @@ def create(
 def open_newest(path: str) -> DeltaTable:
     """Opens a table at its newest version. Raises TableNotFoundError if it does not exist."""
     try:
-        return DeltaTable(_url_of(path))
+        return DeltaTable(_url_of(path), storage_options=delta_options(path))
     except TableNotFoundError:
         raise
     except (DeltaError, OSError) as error:
-        raise unreadable(
+        raise _unreadable(
             f"table {path} cannot be opened: {_first_line(error)}",
             error,
             hint="kappa replay makes a new build of it",
@@ -107,13 +112,13 @@ def open_version(path: str, version: int) -> DeltaTable:
     Raises Damaged if that version does not exist (any more), or if its log is damaged.
     """
     try:
-        return DeltaTable(_url_of(path), version=version)
+        return DeltaTable(_url_of(path), version=version, storage_options=delta_options(path))
     except (DeltaError, OSError) as error:
         told = f"version {version} of {path} cannot be opened: {_first_line(error)}"
-        failed = unreadable(told, error, hint="a lease may have run out: ask again")
+        failed = _unreadable(told, error, hint="a lease may have run out: ask again")
         # A version that collection has deleted has neither a commit nor a checkpoint any more.
-        if isinstance(failed, Damaged) and next(
-            (Path(path) / LOG_FOLDER).glob(f"{version:020d}.*"), None
+        if isinstance(failed, Damaged) and any(
+            name.startswith(f"{version:020d}.") for name in files_in(f"{path}/{LOG_FOLDER}")
         ):
             raise Damaged(
                 f"{told}: its log or its checkpoint is damaged",
@@ -176,12 +181,20 @@ def attempted(act: Callable[[], Answer], otherwise: str) -> Answer:
                 f"{otherwise}: {text.rsplit('error: ', 1)[-1]}", hint=OVERFLOW_HINT
             ) from error
         raise KappaError(
-            f"{otherwise}: {_first_line(error)}",
-            hint="see whether the disk is full or the folder may be written",
+            f"{otherwise}: {_first_line(error)}", hint=_SERVER if is_of_server(error) else _DISK
         ) from error
 
 
+def _unreadable(message: str, error: Exception, *, hint: str) -> KappaError:
+    if is_of_server(error):
+        # It shows no damage, and may succeed the next time.
+        return KappaError(message, hint=_SERVER)
+    return unreadable(message, error, hint=hint)
+
+
 def _url_of(path: str) -> str:
+    if is_bucket(path):
+        return path
     if "%" in path:
         raise UsageError(
             f"the path {path} has a per cent sign, which delta-rs takes for an escape",

@@ -8,15 +8,13 @@ it.
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from kappa.base.disk import delete_file
 from kappa.base.failpoint import failpoint
+from kappa.objects.address import delete_file, delete_folder, files_in
 from kappa.state.build import Birth, recent_names, table_path
 from kappa.state.frontier import Frontiers, Sums
 from kappa.state.store import Store
@@ -40,7 +38,12 @@ def sync_versions(
     Each is synced up to its version in `after`; a table that is new there with all its files.
     Returns the sums of the data files that are new: as they are in `known` or were recorded before,
     and of others as they are now. Raises Damaged if one of the commits cannot be read.
+
+    In a bucket nothing is to wait for, and files have no sums: a server of objects keeps its own,
+    and to read each file again would double the cost of a slice.
     """
+    if not store.is_on_disk:
+        return {}
     if not before:
         # All records of frontiers may have been lost; joined sums are still there then.
         known = {**known, **RecordedSums(store, build).all()}
@@ -82,7 +85,7 @@ def take_back_to_frontier(store: Store, birth: Birth) -> None:
             taken += take_back(path, versions[name])
             ensure_whole(store, birth.build, files(path, versions[name]))
         else:
-            shutil.rmtree(path, ignore_errors=True)
+            delete_folder(path)
     if taken:
         print(
             f"{taken} commits behind the frontier are taken back: their slice is folded again",
@@ -96,10 +99,8 @@ def take_back(path: str, version: int) -> int:
 
     No other process may be writing. Their data files stay, for the table's upkeep to delete.
     """
-    log = Path(path) / LOG_FOLDER
-    if not log.is_dir():
-        return 0
-    names = [entry.name for entry in os.scandir(log)]
+    log = f"{path}/{LOG_FOLDER}"
+    names = files_in(log)
     behind = sorted(
         (
             (int(found[1]), name)
@@ -112,10 +113,10 @@ def take_back(path: str, version: int) -> int:
     unfinished = [name for name in names if name.endswith(".tmp")]
     for name in [*(name for _, name in behind), *unfinished]:
         failpoint("table.before_take_back")
-        delete_file(log / name)
+        delete_file(f"{log}/{name}")
         failpoint("table.after_take_back")
     if LAST_CHECKPOINT in names:
-        leads_to = hinted(log / LAST_CHECKPOINT)
+        leads_to = hinted(f"{log}/{LAST_CHECKPOINT}")
         if leads_to is None or leads_to > version:
-            delete_file(log / LAST_CHECKPOINT)
+            delete_file(f"{log}/{LAST_CHECKPOINT}")
     return sum(name.endswith(".json") for _, name in behind)

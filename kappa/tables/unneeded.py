@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from kappa.base.disk import delete_file
 from kappa.base.errors import Damaged
 from kappa.base.failpoint import failpoint
+from kappa.objects.address import delete_file, files_in
 from kappa.state.store import Store
 from kappa.tables.delta import LOG_FILE, LOG_FOLDER
 from kappa.tables.versions import files
@@ -31,7 +30,8 @@ def delete_unneeded(
         failpoint("table.before_delete")
         delete_file(file)
         failpoint("table.after_delete")
-        deleted += file.parent.name != LOG_FOLDER and not file.name.startswith(".")
+        folder, name = file.rsplit("/", 1)
+        deleted += not folder.endswith(f"/{LOG_FOLDER}") and not name.startswith(".")
     return deleted
 
 
@@ -42,7 +42,7 @@ def unneeded(
     pinned: Iterable[int],
     *,
     listed: dict[int, tuple[str, ...]] | None = None,
-) -> tuple[Path, ...]:
+) -> tuple[str, ...]:
     """Lists the files that neither the newest version nor a pinned one needs.
 
     A version needs its data files, and its log from the newest checkpoint before it, which is on
@@ -54,8 +54,7 @@ def unneeded(
     """
     known = {} if listed is None else listed
     # Names and not paths: an hour of history has thousands, and a slice waits meanwhile.
-    with os.scandir(path) as entries:
-        there = {entry.path for entry in entries if not entry.is_dir()}
+    there = {f"{path}/{name}" for name in files_in(path)}
     kept = {newest: files(path, newest)} | {
         version: found
         for version in sorted(set(pinned))
@@ -70,14 +69,14 @@ def unneeded(
             hint="kappa replay makes a new build of it",
         )
     needed = {name for names in kept.values() for name in names}
-    data = [Path(name) for name in sorted(there) if name not in needed]
-    log = Path(path) / LOG_FOLDER
-    in_log = _unneeded_log(log, kept)
-    if in_log:
+    data = [file for file in sorted(there) if file not in needed]
+    in_log = _unneeded_log(f"{path}/{LOG_FOLDER}", kept)
+    if in_log and store.is_on_disk:
         # Who has written a checkpoint may have died before its name was on the disk: it is read in
         # place of what goes. Its bytes are there before its name: one sync of the folder will do.
-        store.sync(sorted({*log.glob("*.checkpoint.parquet")} - {*in_log})[-1:])
-    return (*(file for file in data if str(_subject(file)) not in needed), *in_log)
+        checkpoints = {*(Path(path) / LOG_FOLDER).glob("*.checkpoint.parquet")}
+        store.sync(sorted(checkpoints - {*map(Path, in_log)})[-1:])
+    return (*(file for file in data if _subject(file) not in needed), *in_log)
 
 
 def _files_if_whole(
@@ -93,13 +92,14 @@ def _files_if_whole(
     return found
 
 
-def _subject(file: Path) -> Path:
+def _subject(file: str) -> str:
     # Spark writes `.NAME.crc` beside NAME.
-    return file.with_name(file.name[1:].removesuffix(".crc")) if file.name.startswith(".") else file
+    folder, name = file.rsplit("/", 1)
+    return f"{folder}/{name[1:].removesuffix('.crc')}" if name.startswith(".") else file
 
 
-def _unneeded_log(log: Path, versions: Collection[int]) -> list[Path]:
-    names = sorted(file.name for file in os.scandir(log))
+def _unneeded_log(log: str, versions: Collection[int]) -> list[str]:
+    names = sorted(files_in(log))
     numbered = [
         (int(found[1]), name)
         for name in names
@@ -116,4 +116,4 @@ def _unneeded_log(log: Path, versions: Collection[int]) -> list[Path]:
             max((number for number in checkpoints if number <= version), default=0), version + 1
         )
     }
-    return [log / name for number, name in numbered if number not in needed]
+    return [f"{log}/{name}" for number, name in numbered if number not in needed]

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from kappa.base.errors import Damaged, unreadable
+from kappa.objects.address import exists, read_file
 from kappa.state.mark import Mark, parse_mark
 from kappa.tables.delta import LOG_FILE, LOG_FOLDER, attempted, open_version, retried
 
@@ -19,7 +20,7 @@ _SIMPLE = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tin
 
 
 def files(path: str, version: int) -> tuple[str, ...]:
-    """Lists the exact data files of one version, as absolute paths.
+    """Lists the exact data files of one version, as absolute paths or URLs.
 
     Raises Damaged if that version does not exist (any more).
     """
@@ -105,7 +106,7 @@ def _after(path: str, version: int, there: frozenset[str], until: int) -> frozen
 def _actions(path: str, version: int) -> list[dict[str, Any]] | None:
     """Returns the actions of a commit, or None if it cannot be read (any more)."""
     try:
-        text = _commit(path, version).read_text(encoding="utf-8")
+        text = read_file(_commit(path, version)).decode()
         return [json.loads(line) for line in text.splitlines()]
     except (OSError, ValueError):
         return None
@@ -116,8 +117,8 @@ def _file(path: str, named: str) -> str:
     return f"{path}/{unquote(named)}"
 
 
-def _commit(path: str, version: int) -> Path:
-    return Path(path) / LOG_FOLDER / f"{version:020d}.json"
+def _commit(path: str, version: int) -> str:
+    return f"{path}/{LOG_FOLDER}/{version:020d}.json"
 
 
 def touched_files(path: str, version: int, until: int) -> tuple[frozenset[str], bool] | None:
@@ -152,7 +153,7 @@ def files_of_commit(path: str, version: int) -> Iterator[Path]:
     """
     commit = _commit(path, version)
     try:
-        actions = [json.loads(line) for line in commit.read_text(encoding="utf-8").splitlines()]
+        actions = [json.loads(line) for line in read_file(commit).decode().splitlines()]
     except (OSError, ValueError) as error:
         raise unreadable(
             f"version {version} of {path} cannot be read: {error}",
@@ -162,7 +163,7 @@ def files_of_commit(path: str, version: int) -> Iterator[Path]:
     for action in actions:
         if "add" in action:
             yield from _with_checksum(Path(_file(path, action["add"]["path"])))
-    yield from _with_checksum(commit)
+    yield from _with_checksum(Path(commit))
 
 
 def _with_checksum(file: Path) -> Iterator[Path]:
@@ -198,7 +199,7 @@ def commit_info(path: str, version: int) -> Mapping[str, Any]:
     Raises Damaged if the commit does not exist (any more).
     """
     try:
-        lines = _commit(path, version).read_text(encoding="utf-8").splitlines()
+        lines = read_file(_commit(path, version)).decode().splitlines()
         infos = [json.loads(line).get("commitInfo") for line in lines if '"commitInfo"' in line]
     except (OSError, ValueError) as error:
         raise unreadable(
@@ -211,7 +212,7 @@ def commit_info(path: str, version: int) -> Mapping[str, Any]:
 
 def is_committed(path: str, version: int) -> bool:
     """Returns True if the commit of a version is there, whole or not."""
-    return _commit(path, version).exists()
+    return exists(_commit(path, version))
 
 
 def _simple(kind: object) -> str:

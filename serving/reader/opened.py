@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from kappa.base.duck import Connection, DuckError, open_connection
 from kappa.base.scratch import make_spill_folder
 from kappa.base.sql import quoted
+from kappa.objects.in_duckdb import let_read_buckets
 from serving.reader.reader import Limits, Reader, Shown
 
 # The connection that was used last is the last.
@@ -33,8 +34,9 @@ def open_reader(limits: Limits | None, *, served: bool, showing: Sequence[object
     """
     folder = None if limits is None else make_spill_folder(limits.folder)
     connection, shows = _one_idle(tuple(showing)) if limits is None else (None, None)
+    connection = connection or open_connection()
     reader = Reader(
-        connection or open_connection(),
+        connection,
         served=served,
         folder=folder,
         seconds=None if limits is None else limits.seconds,
@@ -42,6 +44,7 @@ def open_reader(limits: Limits | None, *, served: bool, showing: Sequence[object
     )
     reader.shows = shows
     try:
+        let_read_buckets(connection)
         if limits is not None and folder is not None:
             for setting in limits.settings(folder):
                 reader.command(setting)

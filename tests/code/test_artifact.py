@@ -84,11 +84,33 @@ def test_a_snapshot_holds_what_importing_the_pipeline_reads(store: Store, tree: 
     assert set(born(store, tree).sources) == FILES.keys() - {"pipelines/idle.py", "shop/idle.py"}
 
 
-def test_a_build_runs_as_it_was_born_after_the_tree_has_changed(store: Store, tree: Path) -> None:
-    birth = born(store, tree)
+def test_a_build_runs_as_it_was_born_after_the_tree_has_changed(
+    any_store: Store, tree: Path
+) -> None:
+    birth = born(any_store, tree)
     write(tree, dict.fromkeys(FILES, "raise RuntimeError"))
 
-    assert load_snapshot(store, birth).function(None) == RETURNED
+    assert load_snapshot(any_store, birth).function(None) == RETURNED
+
+
+def test_a_copy_on_this_host_that_has_something_else_stops_the_build(
+    any_store: Store, tree: Path
+) -> None:
+    birth = born(any_store, tree)
+    load_snapshot(any_store, birth)
+    any_store.local.put("builds/orders-1/code/lazy.py", b"NAME = 'changed'")
+    # From a bucket it is copied anew; on a disk it is the snapshot itself.
+    assert _loads(any_store, birth) == (not any_store.is_on_disk)
+
+    any_store.local.put("builds/orders-1/code/shop/more.py", b"")
+    assert not _loads(any_store, birth)
+
+
+def _loads(store: Store, birth: Birth) -> bool:
+    try:
+        return load_snapshot(store, birth).function(None) == RETURNED
+    except Broken:
+        return False
 
 
 SCHEMAS = {

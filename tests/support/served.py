@@ -13,6 +13,7 @@ from kappa.journal.events import GenerationMade, Served
 from kappa.journal.journal import Journal
 from kappa.journal.receipt import Receipt
 from kappa.journal.service import PipelineRetired
+from kappa.objects.address import delta_options
 from kappa.state.build import Birth, put_birth, read_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
@@ -142,7 +143,10 @@ class Platform:
         schema = arrow_schema(table.columns)
         path = table_path(self.store, build, table.name)
         write_deltalake(
-            path, schema.empty_table() if rows is None else rows.cast(schema), mode="append"
+            path,
+            schema.empty_table() if rows is None else rows.cast(schema),
+            mode="append",
+            storage_options=delta_options(path),
         )
 
 

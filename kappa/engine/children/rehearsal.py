@@ -33,6 +33,7 @@ from kappa.engine.write.publisher import Publisher, Stopping
 from kappa.java.jars import ensure_jars
 from kappa.java.java import find_java
 from kappa.log.cluster import TopicFacts
+from kappa.objects.address import readable
 from kappa.records.redrive import Headers
 from kappa.state.build import Birth, TopicBirth
 from kappa.state.offsets import Offsets
@@ -138,11 +139,11 @@ class LocalPipeline:
 
 
 class Rehearsal:
-    """A build of a pipeline in a folder of its own."""
+    """A build of a pipeline in a folder, or a root, of its own."""
 
     def __init__(
         self,
-        folder: Path,
+        root: Path | Store,
         local: LocalPipeline,
         log: MemoryLog,
         *,
@@ -158,7 +159,7 @@ class Rehearsal:
         self._spark = local.spark
         self.pipeline = pipeline
         self._log = log
-        self.store = Store(folder)
+        self.store = root if isinstance(root, Store) else Store(root)
         topics = tuple(
             TopicBirth(topic.name, topic.name, str(topic.kind), topic.partitions)
             for topic in pipeline.topics
@@ -232,7 +233,7 @@ class Rehearsal:
         schema = arrow_schema(writer.birth.columns)
         # The two writers have different Arrow types for one type of Delta's.
         stored = [
-            pq.ParquetFile(path).read().select(schema.names).cast(schema)
+            pq.ParquetFile(readable(path)).read().select(schema.names).cast(schema)
             for path in files(writer.path, self.publisher.newest.versions[name])
         ]
         return pa.concat_tables([schema.empty_table(), *stored])

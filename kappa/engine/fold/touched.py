@@ -20,6 +20,7 @@ from kappa.base.sql import spark_quote
 from kappa.declare.ordered import PLACE_COLUMNS
 from kappa.engine.fold.fold import spark_ddl
 from kappa.engine.fold.step_loop import Clocks
+from kappa.objects.address import readable
 from kappa.tables.versions import files
 from kappa.values.arrow import arrow_schema
 
@@ -100,7 +101,7 @@ def stored_frame(spark: SparkSession, path: str, version: int, columns: Columns)
 def _matching_batches(
     file: str, schema: pa.Schema, among: _Among | _Due
 ) -> Iterator[pa.RecordBatch]:
-    with pq.ParquetFile(file) as stored:
+    with pq.ParquetFile(readable(file)) as stored:
         for group in range(stored.num_row_groups):
             if not among.may_be_in(stored.metadata.row_group(group)):
                 continue

@@ -104,7 +104,7 @@ class Archives:
             topic for topic in topics if topic.kind is TopicKind.RETAINED and not topic.identity
         )
         self._paths = {
-            topic.name: str(store.path(folder(topic.name, archive_fingerprint(topic))))
+            topic.name: store.address(folder(topic.name, archive_fingerprint(topic)))
             for topic in archived
         }
         self._topic_ids = topic_ids

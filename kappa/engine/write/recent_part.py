@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from kappa.base.errors import unreadable
 from kappa.base.failpoint import failpoint
 from kappa.base.sql import quoted
+from kappa.objects.address import readable
 from kappa.state.mark import Mark
 from kappa.state.table import TableBirth
 from kappa.tables.delta import Guard
@@ -71,9 +72,8 @@ class RecentPart:
         held = [self._schema.empty_table()]
         for path in files(self._path, self.stored.version):
             try:
-                held.append(
-                    pq.ParquetFile(path).read().select(self._schema.names).cast(self._schema)
-                )
+                rows = pq.ParquetFile(readable(path)).read()
+                held.append(rows.select(self._schema.names).cast(self._schema))
             except (OSError, pa.ArrowInvalid) as error:
                 raise unreadable(
                     f"file {path} cannot be read, and contributions to table {self._birth.name} "

@@ -8,9 +8,9 @@ all that readers ever saw.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 from kappa.base.errors import Damaged
+from kappa.objects.address import files_in
 from kappa.state.build import Birth, folder, recent_names, table_path
 from kappa.state.frontier import Frontier
 from kappa.state.kept import kept_of
@@ -34,7 +34,7 @@ def restored_frontier(store: Store, birth: Birth) -> Frontier | None:
         return None
     for table in birth.tables:
         for name in recent_names(table.name):
-            if Path(table_path(store, birth.build, name)).exists():
+            if files_in(f"{table_path(store, birth.build, name)}/{LOG_FOLDER}"):
                 raise _cannot(birth.build, f"contributions wait beside table {table.name}")
     marks = {
         table.name: tuple(_marks(table_path(store, birth.build, table.name)))
@@ -80,9 +80,9 @@ def common(
 
 def _marks(path: str) -> Iterator[tuple[int, Mark]]:
     """Yields a table's versions that can be read, the newest first, with their marks."""
-    for commit in sorted((Path(path) / LOG_FOLDER).glob("*.json"), reverse=True):
+    for name in sorted(files_in(f"{path}/{LOG_FOLDER}"), reverse=True):
         try:
-            version = int(commit.stem)
+            version = int(name.removesuffix(".json"))
             yield version, mark_of(path, version)
         except (ValueError, Damaged):
             continue

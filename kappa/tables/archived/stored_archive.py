@@ -14,8 +14,8 @@ from deltalake.exceptions import TableNotFoundError
 from deltalake.transaction import AddAction
 from msgspec import Struct, field
 
-from kappa.base.disk import delete_file
 from kappa.base.failpoint import failpoint
+from kappa.objects.address import delete_file
 from kappa.state.documents import Documents
 from kappa.state.frontier import Sums
 from kappa.state.store import Store
