@@ -13,6 +13,7 @@ import yaml
 HERE = Path(__file__).parent
 TREE = HERE.parent
 BROKERS = ("kafka-1", "kafka-2", "kafka-3")
+MASTER, WORKERS = "spark-master", ("spark-worker-1", "spark-worker-2")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +58,22 @@ def test_kappa_is_pointed_at_all_brokers_and_waits_for_them(compose):
     assert kappa["environment"]["KAPPA__KAFKA__BOOTSTRAP_SERVERS"].split(",") == [
         f"{name}:9092" for name in BROKERS
     ]
-    assert set(kappa["depends_on"]) == set(BROKERS)
+    assert set(kappa["depends_on"]) == {*BROKERS, MASTER}
+
+
+def test_workers_are_those_of_the_master_that_kappa_names_and_see_its_root(compose):
+    services = compose["services"]
+    url = f"spark://{MASTER}:7077"
+    (master,) = services[MASTER]["command"]
+
+    kappa = services["kappa"]["environment"]
+    assert (kappa["KAPPA__ENGINE__MASTER"], kappa["KAPPA__ENGINE__DRIVER_HOST"]) == (url, "kappa")
+    assert f"--host {MASTER} --port 7077" in master
+    for name in WORKERS:
+        (worker,) = services[name]["command"]
+        assert worker.endswith(url)
+        assert services[name]["volumes"] == services[MASTER]["volumes"] == ["kappa:/var/lib/kappa"]
+        assert services[name]["build"] == services["kappa"]["build"]
 
 
 def test_every_volume_that_is_used_is_declared(compose):
