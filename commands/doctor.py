@@ -6,7 +6,7 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,12 @@ from commands.terminal.output import ask_consent, print_listing, say
 from kappa.base.errors import ExitCode, KappaError, UsageError
 from replay.look.here import Here
 from serving.query.render import Form, Listing
+
+if TYPE_CHECKING:
+    from kappa.log.client import Log
+
+# What the broker adds is not what was asked for: one that is away is not waited for.
+_PATIENCE_SECONDS = 3.0
 
 
 def doctor(
@@ -66,11 +72,14 @@ def doctor(
                 tuple(tuple(asdict(each).values()) for each in found),
             ),
         )
-    _say_unread(here_of(context))
+    log = _answering(here)
+    if log is not None:
+        _say_unread(here, log)
     kept = set_aside(store)
     if kept:
         say(f"{kept} files that were moved aside are kept in {store.path(DAMAGED)}")
-    _tell_risks(here)
+    if log is not None:
+        _tell_risks(here, log)
     if not found:
         say("nothing is damaged")
         return
@@ -91,26 +100,39 @@ def doctor(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _say_unread(here: Here) -> None:
-    """Names topics that match a pattern and are not read, if the broker can be asked."""
+def _answering(here: Here) -> Log | None:
+    """Returns the broker's client if it answers soon; reports a cluster that does not."""
+    try:
+        log = here.log()
+        if log.wait_until_ready(_PATIENCE_SECONDS):
+            return log
+        raise log.answers.unreachable()
+    except KappaError as error:
+        if not here.settings.runs_broker:
+            say(f"what the loss of a broker would take is not known: {error.message}")
+    return None
+
+
+def _say_unread(here: Here, log: Log) -> None:
+    """Names topics that match a pattern and are not read."""
     from kappa.state.build import read_birth
     from replay.status.unread import unread_topics
 
     # What is damaged was named before.
     with suppress(KappaError):
         births = [read_birth(here.store, build) for build in here.state().wanted_builds()]
-        for each in unread_topics(births, here.log()):
+        for each in unread_topics(births, log):
             say(f"{each.text}: {each.mended_by}")
 
 
-def _tell_risks(here: Here) -> None:
+def _tell_risks(here: Here, log: Log) -> None:
     """Reports what the loss of one broker would take; our own broker is the only one."""
     if here.settings.runs_broker:
         return
     from replay.doctor.risks import risks
 
     try:
-        found = risks(here.log(), here.topics)
+        found = risks(log, here.pipelines.values())
     except KappaError as error:
         say(f"what the loss of a broker would take is not known: {error.message}")
         return

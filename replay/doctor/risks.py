@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kappa.base.errors import KappaError
 from replay.preflight.finding import Finding
-from replay.preflight.replication import replication
+from replay.preflight.replication import least_brokers, replication
 
 if TYPE_CHECKING:
+    from kappa.declare.pipeline import Pipeline
     from kappa.log.client import Log
 
 
-def risks(log: Log, topics: Collection[str]) -> tuple[Finding, ...]:
-    """Returns what the loss of one broker would take of these topics, or stop."""
-    brokers, there = log.brokers(), log.topics()
+def risks(log: Log, pipelines: Iterable[Pipeline]) -> tuple[Finding, ...]:
+    """Returns what the loss of one broker would take of the topics of pipelines and sinks."""
+    there = log.topics()
+    brokers = least_brokers(log.brokers(), (each.replicas for each in there.values()))
+    names = {
+        name
+        for pipeline in pipelines
+        for name in (
+            *(topic.name for topic in pipeline.topics),
+            *(sink.name for sink in pipeline.sinks),
+        )
+    }
     found = list[Finding]()
-    for name in sorted(topics):
+    for name in sorted(names):
         if name in there:
             try:
                 config = log.config(name)

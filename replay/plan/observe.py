@@ -36,6 +36,7 @@ from replay.preflight.cost import last_replays
 from replay.preflight.declared import declared_pipelines
 from replay.preflight.observed import Declared, DiskFacts, LogFacts, Observed
 from replay.preflight.readable import read_samples
+from replay.preflight.replication import least_brokers
 from replay.preflight.subjects import pinned_subjects
 from replay.rollout.fold import fold
 from replay.rollout.libraries import installed_libraries
@@ -163,7 +164,9 @@ def _log_facts(
             for each in pipeline.patterns
             if (left := _waiting(each, there, sinks | served_sinks))
         },
-        brokers=log.brokers() if facts else 1,
+        brokers=(
+            least_brokers(log.brokers(), (each.replicas for each in there.values())) if facts else 1
+        ),
         replicas={each.name: each.replicas for each in facts},
     )
 

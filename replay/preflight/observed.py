@@ -55,7 +55,7 @@ class LogFacts:
     marks of those archives. `topics_beginning` is what the broker still has. `hour_ago` is where
     each partition ended an hour ago. `configs` are the settings in force. `bytes` is what a
     partition takes on the broker's disk. `waiting` are the topics that match a pattern and have not
-    joined it. `replicas` is how many of the `brokers` that are up keep each partition, at least.
+    joined it. `replicas` is how many of the cluster's `brokers` keep each partition, at least.
     """
 
     ids: Mapping[str, str]

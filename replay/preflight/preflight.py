@@ -89,7 +89,7 @@ def preflight(
             "it, and so does archive=True, from then on"
         )
         yield Finding(f"{'; '.join(gaps)}: a replay would miss what came before", hint, GAP)
-    yield from _cores(cost)
+    yield from _cores(pipeline, cost)
     yield from _pace(cost)
     yield from _disk(cost)
 
@@ -203,15 +203,18 @@ def _retention(
         yield Finding(f"{kept}: {after}", refuses=False)
 
 
-def _cores(cost: Cost) -> Iterator[Finding]:
-    parts = sum(1 for each in cost.partitions if each.records)
-    if cost.records >= _LONG and 0 < parts < cost.cores:
-        yield Finding(
-            f"{cost.records:,} records are in {parts} partition{'' if parts == 1 else 's'}, and "
-            f"each is read and decoded by one core: {cost.cores - parts} of {cost.cores} wait "
-            "meanwhile",
-            refuses=False,
-        )
+def _cores(pipeline: Pipeline, cost: Cost) -> Iterator[Finding]:
+    # Other topics are divided among all cores (kappa/engine/decode/shares.py).
+    for topic in (each for each in pipeline.topics if each.identity):
+        read = [each.records for each in cost.partitions if each.topic == topic.name]
+        records, parts = sum(read), sum(1 for each in read if each)
+        if records >= _LONG and 0 < parts < cost.cores:
+            yield Finding(
+                f"{records:,} records of topic {topic.name} are in {parts} "
+                f"partition{'' if parts == 1 else 's'}, and each is decoded by one core, since the "
+                f"topic declares an identity: {cost.cores - parts} of {cost.cores} wait meanwhile",
+                refuses=False,
+            )
 
 
 def _pace(cost: Cost) -> Iterator[Finding]:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from replay.preflight.finding import Finding
 
 _IN_SYNC = "min.insync.replicas"
+
+
+def least_brokers(up: int, replicas: Iterable[int]) -> int:
+    """Returns how many brokers a cluster has, at least, by those up and the topics' replicas.
+
+    A broker that is away is one of the cluster, too.
+    """
+    return max(up, *replicas, 0)
 
 
 def replication(

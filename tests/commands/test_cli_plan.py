@@ -61,12 +61,16 @@ class Log:
     ends: int = 7
     settings: dict[str, str] = field(default_factory=dict)
     up: int = 1
+    other: TopicFacts | None = None
+
+    def wait_until_ready(self, _patience_seconds: float) -> bool:
+        return True
 
     def brokers(self) -> int:
         return self.up
 
     def topics(self) -> dict[str, TopicFacts]:
-        return {self.known.name: self.known}
+        return {each.name: each for each in (self.known, self.other) if each is not None}
 
     def facts(self, name: str) -> TopicFacts | None:
         return self.topics().get(name)
@@ -267,6 +271,11 @@ def test_a_topic_that_one_broker_could_take_along_is_refused_by_name(web: Projec
     looked = web.kappa("doctor")
     assert looked.code == 0
     assert f"at risk: {lone}" in looked.err
+
+    # Two of the three are away: another topic shows that they are there.
+    web.log.up, web.log.other = 1, TopicFacts("other", "id-2", 1, replicas=3)
+    assert lone in web.kappa("plan").out
+    assert f"at risk: {lone}" in web.kappa("doctor").err
 
     allowed = web.kappa("plan", "--allow", "replication:web.hits=a copy is elsewhere")
     assert allowed.code == 0

@@ -13,7 +13,7 @@ from commands.app import run_command
 from kappa.declare.sink import SinkBirth
 from kappa.journal.events import Staged
 from kappa.journal.journal import Journal
-from kappa.log.cluster import TopicFacts
+from kappa.log.cluster import Cluster, TopicFacts
 from kappa.state.build import Birth, TopicBirth, put_birth
 from kappa.state.store import Store
 from replay.look.here import Here
@@ -37,8 +37,20 @@ class Topics:
     def __init__(self) -> None:
         self.partitions = {"logs.a": 2, "logs.out": 1, "other": 1, "_logs.x": 1}
 
+    def wait_until_ready(self, _patience_seconds: float) -> bool:
+        return True
+
     def topics(self) -> dict[str, TopicFacts]:
-        return {name: TopicFacts(name, "id", count) for name, count in self.partitions.items()}
+        return {
+            name: TopicFacts(name, "id", count, replicas=1)
+            for name, count in self.partitions.items()
+        }
+
+    def brokers(self) -> int:
+        return 2
+
+    def config(self, _name: str) -> dict[str, str]:
+        return {}
 
 
 @pytest.fixture
@@ -135,4 +147,31 @@ def test_the_doctor_names_topics_that_are_not_read(
         r"topic logs.b matches the pattern logs\..* of pipeline web, and is not read: "
         r"kappa topics join 'logs\..*'"
     ) in ended.err
+    assert "nothing is damaged" in ended.err
+
+
+def test_the_doctor_names_sinks_topics_that_one_broker_could_take_along(
+    kappa: Type, broker: Topics, tmp_path: Path
+) -> None:
+    (tmp_path / "kappa.toml").write_text('[kafka]\nbootstrap_servers = "127.0.0.1:1"\n')
+    text = PIPELINE.replace(r'pattern="logs\\..*"', '"logs.a"')
+    (tmp_path / "pipelines" / "web.py").write_text(text)
+
+    ended = kappa("doctor")
+
+    assert "at risk: topic logs.a has one replica" in ended.err
+    assert "at risk: topic logs.out has one replica" in ended.err
+    assert "topic other" not in ended.err
+
+
+def test_the_doctor_asks_a_cluster_that_is_away_nothing_more(
+    kappa: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kappa.toml").write_text('[kafka]\nbootstrap_servers = "127.0.0.1:1"\n')
+    monkeypatch.setattr(Cluster, "topics", lambda _: pytest.fail("it was asked"))
+    monkeypatch.setattr(Cluster, "brokers", lambda _: pytest.fail("it was asked"))
+
+    ended = kappa("doctor")
+
+    assert ended.err.count("no Kafka broker answers at 127.0.0.1:1") == 1
     assert "nothing is damaged" in ended.err

@@ -16,7 +16,6 @@ from kappa.declare.topic import Topic
 from kappa.log.client import Log
 from kappa.log.producer import ProducedRecord
 from kappa.log.reader import Record
-from kappa.log.replicas.replicated import ensure_topic
 from kappa.state.offsets import Offsets
 
 pytestmark = pytest.mark.jvm
@@ -57,13 +56,13 @@ def test_a_history_is_kept_for_ever_and_a_declared_setting_wins(log, topic_name)
     assert log.config(f"{topic_name}.latest")["cleanup.policy"] == "compact"
 
 
-def test_a_topic_has_as_many_replicas_as_the_cluster_has_brokers_for(log, topic_name):
-    ensure_topic(log.answers, log.admin, topic_name, 2, {"retention.ms": "-1"}, factors=(3, 1))
+def test_one_broker_alone_has_one_replica_of_a_topic(log, topic_name):
+    log.create(a_topic(topic_name, partitions=2))
 
     facts = log.facts(topic_name)
     assert (facts.partitions, facts.replicas, log.brokers()) == (2, 1, 1)
     with pytest.raises(KappaError, match=f"topic {topic_name}.more could not be created"):
-        ensure_topic(log.answers, log.admin, f"{topic_name}.more", 1, {}, factors=(3, 2))
+        log.create(a_topic(f"{topic_name}.more", config={"retention.ms": "-2"}))
 
 
 def test_a_topic_of_log_append_time_is_made_so_and_another_kind_is_a_conflict(log, topic_name):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # exported, but not by name
@@ -30,15 +30,12 @@ def ensure_topic(
     name: str,
     partitions: int,
     config: Mapping[str, str],
-    *,
-    factors: Sequence[int] = (),
 ) -> None:
     """Makes a topic, unless it exists: in a cluster with replicas on three brokers, or else two.
 
-    `config` may declare another `min.insync.replicas`. `factors` are other numbers of replicas,
-    each tried if the cluster has too few brokers for those before.
+    `config` may declare another `min.insync.replicas`.
     """
-    factors = factors or (_REPLICATED if brokers(answers, admin) > 1 else _ALONE)
+    factors = _REPLICATED if brokers(answers, admin) > 1 else _ALONE
     for factor in factors:
         new = NewTopic(
             name,

@@ -20,6 +20,7 @@ from replay.preflight.preflight import preflight
 DAY_MS = 86_400_000
 KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 COMPACT = {"cleanup.policy": "compact", "retention.ms": "-1", "delete.retention.ms": str(DAY_MS)}
+PAID = Topic("orders", event="id string, n int", partitions=2, identity="id")
 LATEST = Topic("orders", event="id string, n int", partitions=2, kind="compacted", key="id")
 
 
@@ -261,23 +262,24 @@ def test_a_topic_that_takes_nothing_while_a_broker_is_away_is_told(
 
 
 @pytest.mark.parametrize(
-    ("end", "cores", "says"),
+    ("topic", "end", "cores", "says"),
     [
-        (5_000_000, 3, "10,000,000 records are in 2 partitions, and each is read and decoded by"),
-        (5_000_000, 2, ""),
-        (5_000_000, 0, ""),
-        (4_000_000, 8, ""),
+        (PAID, 5_000_000, 3, "10,000,000 records of topic orders are in 2 partitions, and each is"),
+        (PAID, 5_000_000, 2, ""),
+        (PAID, 5_000_000, 0, ""),
+        (PAID, 4_000_000, 8, ""),
+        (ORDERS, 5_000_000, 3, ""),
     ],
 )
-def test_cores_that_a_long_replay_has_no_partitions_for_are_told(
-    end: int, cores: int, says: str
+def test_cores_that_wait_in_a_long_replay_of_a_topic_with_an_identity(
+    topic: Topic, end: int, cores: int, says: str
 ) -> None:
     facts = log(end=end)
     cost = cost_of(
         {"orders"}, facts.beginning, facts, serving=None, disk=None, replayed=None, cores=cores
     )
 
-    findings = list(preflight(declared().pipeline, facts, cost, None))
+    findings = list(preflight(declared(topic=topic).pipeline, facts, cost, None))
 
     assert [finding.refuses for finding in findings] == [False] * bool(says)
     assert all(says in finding.message for finding in findings)
