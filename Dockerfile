@@ -18,10 +18,11 @@ ENV XDG_CACHE_HOME=/opt/cache
 # Whatever user a container has: compiled loops are used only from a folder that can be written.
 RUN python -m kappa.setup && chmod -R a+rwX /opt/cache
 
-# A project is mounted or copied to here; its root is a volume.
+# A project is mounted or copied to /project, and its root is a volume. Spark starts for a user with a name only,
+# so another uid needs a user of its own.
+RUN useradd --uid 10001 --user-group --create-home kappa \
+    && install -d -o kappa -g kappa /project /var/lib/kappa
+USER kappa
 WORKDIR /project
-COPY kappa.toml ./
-COPY pipelines ./pipelines
-COPY boards ./boards
 ENTRYPOINT ["kappa"]
 CMD ["up"]

@@ -76,6 +76,18 @@ def test_workers_are_those_of_the_master_that_kappa_names_and_see_its_root(compo
         assert services[name]["build"] == services["kappa"]["build"]
 
 
+def test_the_project_is_mounted_for_the_image_has_none(compose):
+    mounted = [volume.split(":") for volume in compose["services"]["kappa"]["volumes"]]
+    ours = {at: source for source, at, *_ in mounted if at.startswith("/project/")}
+
+    assert ours == {
+        f"/project/{name}": f"./{name}" for name in ("kappa.toml", "pipelines", "boards")
+    }
+    assert all((TREE / source).exists() for source in ours.values())
+    image = (TREE / "Dockerfile").read_text(encoding="utf-8")
+    assert "COPY" not in image.partition("WORKDIR /project\n")[2]
+
+
 def test_every_volume_that_is_used_is_declared(compose):
     used = {
         volume.partition(":")[0]

@@ -91,6 +91,15 @@ def test_the_control_host_is_one_and_has_what_it_refers_to(manifests):
     assert {port["targetPort"] for port in manifests["Service"]["spec"]["ports"]} <= ports
 
 
+def test_its_user_is_the_one_that_the_dockerfile_makes(manifests):
+    image = (HERE.parent / "Dockerfile").read_text(encoding="utf-8")
+    security = manifests["StatefulSet"]["spec"]["template"]["spec"]["securityContext"]
+
+    made = re.findall(r"useradd --uid (\d+) --user-group --create-home (\w+)", image)
+    assert made == [(str(security["runAsUser"]), *re.findall(r"(?m)^USER (\w+)$", image))]
+    assert security["runAsGroup"] == security["fsGroup"] == security["runAsUser"]
+
+
 def test_its_settings_are_kappas_and_its_secrets_are_no_settings(manifests, tmp_path, monkeypatch):
     text = manifests["ConfigMap"]["data"]["kappa.toml"]
     (tmp_path / "kappa.toml").write_text(text, encoding="utf-8")
