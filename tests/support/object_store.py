@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,20 +31,23 @@ CREDENTIALS = {
 }
 
 
-def why_not() -> str | None:
-    """Returns why this machine cannot have the server, or None if it can."""
-    built = (user_cache("versitygw") / _VERSION).is_file()
-    return None if built or shutil.which("go") is not None else "no go"
+class NotRunError(Exception):
+    """A reason why this machine cannot have the server."""
 
 
 def ensure_versitygw() -> Path:
-    """Returns the server's program; it takes two minutes of CPU to build it the first time."""
+    """Returns the server's program; it takes two minutes of CPU to build it the first time.
+
+    Raises NotRunError if it cannot be built.
+    """
     folder = user_cache("versitygw")
     folder.mkdir(parents=True, exist_ok=True)
     place = folder / _VERSION
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not place.is_file():
+            if shutil.which("go") is None:
+                raise NotRunError("no go")
             made = folder / "go"
             # Go checks each module against its public database of sums.
             environment = {
@@ -55,11 +58,16 @@ def ensure_versitygw() -> Path:
                 "GOFLAGS": "-modcacherw",
                 "GOPATH": str(made),
             }
-            subprocess.run(
+            built = subprocess.run(
                 ["go", "install", "-ldflags=-s -w", _MODULE],
                 env=environment,
-                check=True,
+                check=False,
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
             )
+            if built.returncode:
+                raise NotRunError(f"{_MODULE} cannot be built: {built.stderr.strip()[-500:]}")
             (made / "bin" / "versitygw").rename(place)
             shutil.rmtree(made)
     return place
@@ -134,3 +142,9 @@ def running_object_store(folder: Path) -> Iterator[ObjectStore]:
     finally:
         running.kill()
         shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    # It is built while packages and jars are fetched.
+    with suppress(NotRunError):
+        ensure_versitygw()
