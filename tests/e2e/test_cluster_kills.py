@@ -13,10 +13,11 @@ from testbed import Testbed
 from victims import jobs_of, kill
 
 pytestmark = [pytest.mark.jvm, pytest.mark.sweep, pytest.mark.fault, pytest.mark.timeout(1200)]
-RECORDS = 120_000
+RECORDS = 60_000
 # A worker that stands still is given up after this; Spark's default is two minutes.
 CONF = {
     "spark.network.timeout": "10s",
+    "spark.network.timeoutInterval": "2s",
     "spark.executor.heartbeatInterval": "2s",
     "spark.dynamicAllocation.enabled": "true",
     "spark.dynamicAllocation.executorIdleTimeout": "5s",

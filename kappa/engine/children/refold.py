@@ -26,8 +26,8 @@ from kappa.code.artifact import load_snapshot
 from kappa.engine.job.slice_folder import SliceFolder
 from kappa.engine.read.archived import Archives
 from kappa.engine.read.source import KafkaAccess, LogSource
-from kappa.engine.spark.jvm import Profile
-from kappa.engine.spark.session import boot_for, cluster_for, end_process
+from kappa.engine.spark.jvm import Profile, cluster_for
+from kappa.engine.spark.session import boot_for, end_process
 from kappa.engine.spark.workers import begin_executors
 from kappa.engine.write.publisher import Publisher
 from kappa.log.access.client_options import client_options

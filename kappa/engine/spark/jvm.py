@@ -10,6 +10,7 @@ from pathlib import Path
 from kappa.base.errors import SettingsError
 from kappa.base.settings import Settings
 from kappa.engine.spark.cds import spark_archive
+from kappa.engine.spark.cluster.cluster import SparkCluster, cluster_of
 from kappa.java.jars import Jars
 from kappa.java.java import locate_java
 from kappa.log.access.client_options import client_options
@@ -142,3 +143,11 @@ def secrets_of(settings: Settings) -> Mapping[str, str]:
     with suppress(SettingsError):
         return secret_variables(client_options(settings))
     return {}
+
+
+def cluster_for(settings: Settings, profile: Profile) -> SparkCluster | None:
+    """Returns the cluster that runs the tasks of a session, or None if this machine does.
+
+    A tail's slices are small: to send them elsewhere costs more than they do.
+    """
+    return None if profile is Profile.TAIL else cluster_of(settings)

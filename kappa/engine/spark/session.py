@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 from kappa.base.errors import KappaError
 from kappa.base.process import lower_priority
-from kappa.engine.spark.cluster.cluster import SparkCluster, cluster_of
-from kappa.engine.spark.cluster.reached import ensure_master
-from kappa.engine.spark.jvm import FOREIGN, Profile, command, secrets_of
+from kappa.engine.spark.cluster.cluster import SparkCluster
+from kappa.engine.spark.cluster.reached import ensure_master, not_begun
+from kappa.engine.spark.jvm import FOREIGN, Profile, cluster_for, command, secrets_of
 from kappa.engine.spark.spark_settings import DECODING, spark_settings
 from kappa.java.jars import Jars, ensure_jars
 from kappa.java.java import find_java
@@ -71,6 +71,7 @@ class Machine:
         One that was booted ahead gives each task a session that knows nothing of the one before.
         """
         # It is imported while the JVM boots, which takes as long as the rest of a process's start.
+        from py4j.protocol import Py4JJavaError  # noqa: PLC0415
         from pyspark.sql import SparkSession  # noqa: PLC0415
 
         try:
@@ -82,6 +83,10 @@ class Machine:
                 if other is not self:
                     other.end()
             return self._begun(SparkSession.builder, *self._gateway())
+        except Py4JJavaError as error:
+            told = not_begun(error)
+            self.kill()
+            raise told from error
         except BaseException:
             self.kill()
             raise
@@ -229,14 +234,6 @@ def boot_for(
         secrets=secrets_of(settings),
         cluster=cluster,
     )
-
-
-def cluster_for(settings: Settings, profile: Profile) -> SparkCluster | None:
-    """Returns the cluster that runs the tasks of a session, or None if this machine does.
-
-    A tail's slices are small: to send them elsewhere costs more than they do.
-    """
-    return None if profile is Profile.TAIL else cluster_of(settings)
 
 
 def boot_ahead(settings: Settings, *, profile: Profile, local_dir: Path) -> Machine:

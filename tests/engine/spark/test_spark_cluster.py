@@ -26,9 +26,9 @@ from kappa.code.importer import open_sources
 from kappa.code.static.sources import Sources
 from kappa.engine.function.trouble import SPARK_ERRORS, translated
 from kappa.engine.spark.cluster.reached import ensure_executor
-from kappa.engine.spark.jvm import Profile
+from kappa.engine.spark.jvm import Profile, cluster_for
 from kappa.engine.spark.leg_session import LegSession
-from kappa.engine.spark.session import cluster_for, end_process
+from kappa.engine.spark.session import end_process
 
 project = Path(sys.argv[1])
 settings = load_settings(project)
@@ -73,6 +73,49 @@ import pyarrow.compute as pc
 def double(column):
     return pc.multiply(column, 2)
 """
+
+
+_WRONG = """
+import sys
+from pathlib import Path
+
+from kappa.base.errors import KappaError
+from kappa.engine.spark.cluster.cluster import SparkCluster
+from kappa.engine.spark.jvm import Profile
+from kappa.engine.spark.session import boot, end_process
+from kappa.java.jars import ensure_jars
+from kappa.java.java import find_java
+
+conf = {"spark.network.timeout": "10s"}
+machine = boot(
+    profile=Profile.CATCH_UP,
+    name="wrong",
+    memory="512m",
+    jars=ensure_jars(find_java()),
+    local_dir=Path(sys.argv[1]),
+    cluster=SparkCluster("spark://127.0.0.1:1", "127.0.0.1", conf),
+)
+try:
+    machine.session()
+except KappaError as error:
+    print(error.message, flush=True)
+end_process(0)
+"""
+
+
+@pytest.mark.jvm
+def test_a_setting_that_spark_refuses_is_one_sentence(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _WRONG, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        check=False,
+        timeout=240,
+    )
+
+    assert done.stdout.startswith("Spark's session does not begin: ")
+    assert "spark.executor.heartbeatInterval" in done.stdout
 
 
 def test_a_master_that_does_not_answer_is_named() -> None:

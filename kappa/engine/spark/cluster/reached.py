@@ -17,6 +17,7 @@ from kappa.base.errors import KappaError, Unreachable
 from kappa.engine.spark.cluster.cluster import SparkCluster
 
 if TYPE_CHECKING:
+    from py4j.protocol import Py4JJavaError
     from pyspark.sql import SparkSession
 
 _CONNECT_SECONDS = 5.0
@@ -65,6 +66,15 @@ def ensure_executor(
                 f"engine.driver_host, {cluster.driver_host}; {_AGAIN}",
             )
         time.sleep(_NAP_SECONDS)
+
+
+def not_begun(error: Py4JJavaError) -> KappaError:
+    """Returns the error of a session that Spark refuses to begin, while its JVM still runs."""
+    reason = str(error.java_exception.getMessage()).removeprefix("requirement failed: ")
+    return KappaError(
+        f"Spark's session does not begin: {reason}",
+        hint=f"mend engine.conf in kappa.toml, if it has the setting; {_AGAIN}",
+    )
 
 
 def _addresses(master: str) -> list[tuple[str, int]]:
