@@ -20,7 +20,7 @@ CONF = {
     "spark.network.timeoutInterval": "2s",
     "spark.executor.heartbeatInterval": "2s",
     "spark.dynamicAllocation.enabled": "true",
-    "spark.dynamicAllocation.executorIdleTimeout": "5s",
+    "spark.dynamicAllocation.executorIdleTimeout": "30s",
 }
 
 
