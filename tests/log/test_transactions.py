@@ -39,9 +39,10 @@ def test_a_position_that_librdkafka_never_sends_is_given_up_once_the_broker_is_b
 
         sending = threading.Thread(target=send)
         sending.start()
-        taken.wait()
+        assert taken.wait(60)
         kafka.start()
-        sending.join()
+        sending.join(120)
+        assert not sending.is_alive()
 
     assert [error.message for error in errors] == [
         f"the position of topic {topic_name} was not taken, as the broker was away"

@@ -82,8 +82,10 @@ class DecodedAtSpark(Decoded):
         for number, topic in enumerate(topics):
             name = topic.name
             path = folder / str(number)
-            # A lost task that still writes may have kept it.
+            # A lost task that still writes may have kept it; no file of another slice is read.
             path.mkdir(parents=True, exist_ok=True)
+            for left in path.glob("[0-9]*.parquet"):
+                left.unlink()
             clock = clocks.get(name, {})
             ranges = {
                 partition: (start, end)

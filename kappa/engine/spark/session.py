@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -62,7 +62,8 @@ class Machine:
     gateway: Path
     name: str
     memory: str
-    settings: Mapping[str, str]
+    # Those of a cluster may have secrets.
+    settings: Mapping[str, str] = field(repr=False)
     profile: Profile
 
     def session(self) -> SparkSession:

@@ -34,7 +34,8 @@ def restored_frontier(store: Store, birth: Birth) -> Frontier | None:
         return None
     for table in birth.tables:
         for name in recent_names(table.name):
-            if files_in(f"{table_path(store, birth.build, name)}/{LOG_FOLDER}"):
+            path = table_path(store, birth.build, name)
+            if files_in(path) or files_in(f"{path}/{LOG_FOLDER}"):
                 raise _cannot(birth.build, f"contributions wait beside table {table.name}")
     marks = {
         table.name: tuple(_marks(table_path(store, birth.build, table.name)))
