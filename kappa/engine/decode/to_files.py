@@ -36,6 +36,8 @@ _REPEATED = [
 ]
 # So often a task puts how many records it has read, for people who watch.
 _COUNT_SECONDS = 0.5
+# Topics of which this process has reported that they are not divided.
+_named = set[str]()
 _COUNTS = (
     *("decoded", "tombstone", "rejected", "duplicate"),
     *("late", "log_time", "redriven", "truncations"),
@@ -80,7 +82,8 @@ def decode_to_files(
     """
     cores = spark.sparkContext.defaultParallelism
     shares = shares_of(topic, ranges, cores)
-    if shares.undivided is Undivided.IDENTITY:
+    if shares.undivided is Undivided.IDENTITY and topic.name not in _named:
+        _named.add(topic.name)
         print(
             f"topic {topic.name} is decoded by {len(ranges)} of {cores} cores: {shares.undivided}",
             file=sys.stderr,
