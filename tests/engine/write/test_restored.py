@@ -72,7 +72,9 @@ def test_a_build_whose_frontiers_are_lost_goes_on_where_its_tables_are(
 def test_where_contributions_wait_beside_a_table_none_can_be_made(tmp_path: Path) -> None:
     world, build = served(tmp_path)
     lose_frontiers(world, build)
-    Path(table_path(world.store, build, recent_names("ships")[0])).mkdir()
+    recent = Path(table_path(world.store, build, recent_names("ships")[0]))
+    recent.mkdir()
+    (recent / "part-0.parquet").touch()
 
     with pytest.raises(Damaged, match="contributions wait beside table ships") as caught:
         restored_frontier(world.store, read_birth(world.store, build))
