@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from urllib.parse import urlsplit
 
 from kappa.base.section.engine import EngineSettings
 
@@ -49,6 +50,7 @@ _RULES: Mapping[str, str | None] = {
     "spark.python.": "Python's workers import and decode as the job does",
     "spark.pyspark.driver.python": "the driver is the job's own Python",
     "spark.executor.pyspark.memory": "engine.worker_memory is the memory of Python's workers",
+    "spark.hadoop.fs.default": "paths of the root are given without a file system",
     "spark.hadoop.fs.permissions.": "the root's files are for their user alone",
     "spark.hadoop.fs.file.": "the root's files are written as on this machine",
     "spark.hadoop.mapreduce.fileoutputcommitter.": "a lost task must leave no part of its file",
@@ -57,7 +59,7 @@ _RULES: Mapping[str, str | None] = {
 
 def problems(engine: EngineSettings) -> Iterator[tuple[str, str, str]]:
     """Yields what is wrong with where legs run: a setting's name, why, and what to do."""
-    if engine.master and not _MASTER.fullmatch(engine.master):
+    if engine.master and not _is_master(engine.master):
         yield (
             "engine.master",
             f"is {engine.master}, which is no cluster that legs can run on",
@@ -75,6 +77,29 @@ def problems(engine: EngineSettings) -> Iterator[tuple[str, str, str]]:
             yield f"engine.conf.{name}", f"is refused: {why}", "take it away"
         elif name in NUMBERS and not engine.conf[name].isdecimal():
             yield f"engine.conf.{name}", "is no whole number", "give one"
+
+
+def addresses(master: str) -> list[tuple[str, int]]:
+    """Returns the host and port of each master. Raises ValueError if one of them cannot be."""
+    if master.startswith("spark://"):
+        urls = [f"spark://{each}" for each in master.removeprefix("spark://").split(",")]
+    else:
+        url = master.removeprefix("k8s://")
+        urls = [url if re.match(r"\w+://", url) else f"https://{url}"]
+    parts = [urlsplit(url) for url in urls]
+    return [
+        (each.hostname or "", each.port or (80 if each.scheme == "http" else 443)) for each in parts
+    ]
+
+
+def _is_master(text: str) -> bool:
+    if not _MASTER.fullmatch(text):
+        return False
+    try:
+        # A socket takes no other name, and an empty one is this machine.
+        return all(host.encode("idna") for host, _ in addresses(text))
+    except ValueError:
+        return False
 
 
 def _refusal(name: str) -> str | None:

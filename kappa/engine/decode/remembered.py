@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kappa.base.disk import delete_file, put_file
-from kappa.base.errors import Damaged
+from kappa.base.errors import Damaged, KappaError
 from kappa.records.identity import DIGEST_BYTES, Memory
 
 _LOG_TIME = b"log_time"
@@ -45,7 +45,8 @@ def get_memory(
 ) -> tuple[Memory, int | None]:
     """Returns the memory that was put for this offset, and the log time there.
 
-    The log time is None if no record was before. Raises Damaged if it cannot be read.
+    The log time is None if no record was before. Raises Damaged if it cannot be read, and
+    KappaError if it is not there, or not yet on this machine.
     """
     path = _path(folder, partition, offset)
     try:
@@ -60,6 +61,12 @@ def get_memory(
                 strict=True,
             )
         )
+    except FileNotFoundError as error:
+        raise KappaError(
+            f"the memory of identities {path} is missing on this machine",
+            hint="each machine has to see at once what another has written below the root; the job "
+            "is started again by itself",
+        ) from error
     except (OSError, pa.ArrowException, KeyError, ValueError) as error:
         raise Damaged(
             f"{path} cannot be read: {error}",

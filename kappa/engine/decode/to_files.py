@@ -18,7 +18,7 @@ from kappa.declare.topic import Topic
 from kappa.engine.decode.decoder import Clock, Decoder, Memories
 from kappa.engine.decode.fate import HIDDEN_COLUMNS, Counts, counts_in, decoded_columns, joined
 from kappa.engine.decode.raw import RawRange
-from kappa.engine.decode.remembered import get_memory, memory_offsets, put_memory
+from kappa.engine.decode.remembered import get_memory, put_memory
 from kappa.engine.decode.shares import CarriedTimes, Undivided, carried_times, shares_of
 from kappa.formats.schema_source import SchemaSource, open_schemas, opened_schemas
 from kappa.records.identity import Memory
@@ -53,10 +53,12 @@ _SEEN_COLUMNS = ", ".join(f"{name} {kind}" for name, kind in _SEEN_TYPES)
 class Remembering:
     """The memories of a topic in a large slice: tasks find its start's, and put its end's.
 
-    Offsets are per partition. Without a folder the topic declares no identity.
+    Offsets are per partition; those of the `origin` are the build's first. Without a folder the
+    topic declares no identity.
     """
 
     folder: Path | None = None
+    origin: Mapping[int, int] = field(default_factory=dict)
     start: Mapping[int, int] = field(default_factory=dict)
     end: Mapping[int, int] = field(default_factory=dict)
 
@@ -208,8 +210,11 @@ def decoded_file(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def _remembered(remembering: Remembering, horizon_ms: int, partition: int) -> Memory:
-    """Returns the memory of a partition at the slice's start; empty if none was put."""
+    """Returns the memory of a partition at the slice's start; empty at the build's origin.
+
+    Elsewhere the job has put one. It is opened by name: a machine's list of a folder may be late.
+    """
     folder, start = remembering.folder, remembering.start.get(partition, 0)
-    if folder is None or start not in memory_offsets(folder, partition):
+    if folder is None or start <= remembering.origin.get(partition, 0):
         return Memory(horizon_ms)
     return get_memory(folder, partition, start, horizon_ms)[0]

@@ -84,7 +84,8 @@ class SliceFolder:
         self.writers = open_tables(store, birth, pipeline, driver_rows=driver_rows, merging=merging)
         self._views = MaintainedViews(self.writers, birth, are_current=views_are_current)
         self.splits = Splits(store, birth.build)
-        self._identities = Identities(own / "identities", pipeline.topics, birth.origin_offsets)
+        self._origin = birth.origin_offsets
+        self._identities = Identities(own / "identities", pipeline.topics, self._origin)
         self.archives = archives or Archives(store, pipeline.topics, birth.topic_ids, log)
         self.guard = TopicGuard(birth, log, self.archives)
         self._function = FunctionRows(pipeline, births, scratch)
@@ -138,6 +139,9 @@ class SliceFolder:
         for part in self.splits.parts(piece):
             last = publisher.newest
             ensure_follows(last, part)
+            if part.distance > self._driver_rows:
+                # That a cluster has no executor for it is no reason to split the slice.
+                self._wait_for(session)
             self.splits.begin(part)
             with self._limit.over(part):
                 are_due = views_at is None or part.end.covers(views_at)
@@ -158,6 +162,12 @@ class SliceFolder:
         self._commits.close()
         for writer in self.writers:
             writer.close()
+
+    def _wait_for(self, session: Callable[[], SparkSession]) -> None:
+        try:
+            session()
+        except SPARK_ERRORS as error:
+            raise translated(error, self._pipeline) from error
 
     def _fold(
         self,
@@ -248,7 +258,9 @@ class SliceFolder:
                     raise
         folders = self._identities.folders(piece.start, source)
         remembering = {
-            name: Remembering(path, piece.start.next.get(name, {}), piece.end.next.get(name, {}))
+            name: Remembering(
+                path, *(at.next.get(name, {}) for at in (self._origin, piece.start, piece.end))
+            )
             for name, path in folders.items()
         }
         return DecodedAtSpark(

@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa import Topic
+from kappa.base.errors import KappaError
 from kappa.engine.children.rehearsal import MemoryLog
 from kappa.engine.decode.decode import decode_table
 from kappa.engine.decode.fate import Fate, counts_in
@@ -122,7 +123,7 @@ class Build:
         if by_tasks:
             path = self.identities.folders(piece.start, self)["paid"]
             remembering = Remembering(
-                path, piece.start.next.get("paid", {}), piece.end.next.get("paid", {})
+                path, {}, piece.start.next.get("paid", {}), piece.end.next.get("paid", {})
             )
             decoded, seen = self._by_tasks(raw, clock, remembering)
             mark = self._after(piece, seen)
@@ -296,6 +297,22 @@ def test_a_memory_that_was_lost_is_made_from_the_log_again(tmp_path: Path) -> No
     build.fold(log.end, by_tasks=True)
 
     assert build.fates == expected(log)
+
+
+def test_a_task_to_which_a_memory_is_missing_takes_none_for_it(tmp_path: Path) -> None:
+    log = beats(10)
+    raw = log.here(Slice(1, 1, Offsets({"paid": {0: 4}}), log.end))
+    file = tmp_path / "0.parquet"
+
+    with pytest.raises(KappaError, match=r"0/4\.parquet is missing on this machine"):
+        decode_to_file(
+            raw.to_batches(), PAID, {}, Remembering(tmp_path, {0: 3}, {0: 4}, {0: 10}), file
+        )
+    seen = decode_to_file(
+        raw.to_batches(), PAID, {}, Remembering(tmp_path, {0: 4}, {0: 4}, {0: 10}), file
+    )
+
+    assert (seen[0].decoded, seen[0].duplicate) == (1, 5)
 
 
 def test_a_memory_that_cannot_be_read_is_made_from_the_log_again(

@@ -64,6 +64,11 @@ with LegSession(settings, "b", Profile.CATCH_UP, project / "leg") as leg:
         spark.range(0, 1, 1, 1).mapInArrow(doubled, "id bigint").collect()
     except SPARK_ERRORS as error:
         print(translated(error, p).message, flush=True)
+    spark.sparkContext._jsc.sc().stop()
+    try:
+        ensure_executor(spark, cluster, lambda: False)
+    except KappaError as error:
+        print(error.message, flush=True)
 end_process(0)
 """
 _HELPER = """
@@ -87,26 +92,38 @@ from kappa.java.jars import ensure_jars
 from kappa.java.java import find_java
 
 conf = {"spark.network.timeout": "10s"}
+host = sys.argv[2]
 machine = boot(
     profile=Profile.CATCH_UP,
     name="wrong",
     memory="512m",
     jars=ensure_jars(find_java()),
     local_dir=Path(sys.argv[1]),
-    cluster=SparkCluster("spark://127.0.0.1:1", "127.0.0.1", conf),
+    cluster=SparkCluster("spark://127.0.0.1:1", host, conf if host == "127.0.0.1" else {}),
 )
 try:
     machine.session()
 except KappaError as error:
-    print(error.message, flush=True)
+    print(error, flush=True)
 end_process(0)
 """
 
 
 @pytest.mark.jvm
-def test_a_setting_that_spark_refuses_is_one_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("host", "named"),
+    [
+        (HOST, ["spark.executor.heartbeatInterval", "mend engine.conf"]),
+        # No machine has it: it is for documents alone (RFC 5737).
+        ("192.0.2.1", ["engine.driver_host", "spark.driver.bindAddress in engine.conf"]),
+        ("no-such.invalid", ["engine.driver_host", "spark.driver.bindAddress in engine.conf"]),
+    ],
+)
+def test_a_setting_that_spark_refuses_is_one_sentence(
+    tmp_path: Path, host: str, named: list[str]
+) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", _WRONG, str(tmp_path)],
+        [sys.executable, "-c", _WRONG, str(tmp_path), host],
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
@@ -115,7 +132,7 @@ def test_a_setting_that_spark_refuses_is_one_sentence(tmp_path: Path) -> None:
     )
 
     assert done.stdout.startswith("Spark's session does not begin: ")
-    assert "spark.executor.heartbeatInterval" in done.stdout
+    assert all(name in done.stdout for name in named)
 
 
 def test_a_master_that_does_not_answer_is_named() -> None:
@@ -144,30 +161,33 @@ def test_shipped_loops_are_put_where_none_are(
         (own / "a", "own"),
         (tmp_path / "compiled" / "a", "shipped"),
         (tmp_path / "compiled" / "b", "shipped"),
+        (tmp_path / "compiled" / "c", "shipped"),
     ):
         folder.mkdir(parents=True)
         (folder / "loop").write_text(text)
+    # It cannot be renamed to, as one that another worker has put meanwhile.
+    (own / "c").symlink_to("nowhere")
 
     take_compiled(tmp_path)
     take_compiled(tmp_path / "without")
 
-    assert {path.name: (path / "loop").read_text() for path in own.iterdir()} == {
-        "a": "own",
-        "b": "shipped",
-    }
+    assert {path.name for path in own.iterdir()} == {"a", "b", "c"}
+    assert (own / "a" / "loop").read_text() == "own"
+    assert (own / "b" / "loop").read_text() == "shipped"
 
 
 @pytest.mark.jvm
 def test_tasks_run_on_workers_that_have_the_code_and_the_same_kappa(tmp_path: Path) -> None:
-    (tmp_path / "code").mkdir()
-    (tmp_path / "code" / "helper.py").write_text(_HELPER)
+    project = tmp_path / "a project #1"
+    (project / "code").mkdir(parents=True)
+    (project / "code" / "helper.py").write_text(_HELPER)
     with spark_cluster(tmp_path / "cluster", workers=0) as cluster:
-        (tmp_path / "kappa.toml").write_text(
+        (project / "kappa.toml").write_text(
             f'[engine]\nmaster = "{cluster.url}"\ndriver_host = "{HOST}"\n'
             '[engine.conf]\n"spark.executor.memory" = "512m"\n'
         )
         with subprocess.Popen(
-            [sys.executable, "-c", _LEG, str(tmp_path)],
+            [sys.executable, "-c", _LEG, str(project)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -180,3 +200,4 @@ def test_tasks_run_on_workers_that_have_the_code_and_the_same_kappa(tmp_path: Pa
         assert first == f"the Spark cluster {cluster.url} has given no executor in 1 s\n"
         assert printed.splitlines()[0] == "[0, 2, 4, 6]"
         assert printed.splitlines()[1].startswith("a worker of the cluster has another Kappa")
+        assert "has ended the application before" in printed.splitlines()[2]

@@ -6,14 +6,13 @@ wait for an executor for ever.
 
 from __future__ import annotations
 
-import re
 import socket
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from kappa.base.errors import KappaError, Unreachable
+from kappa.base.section.cluster import addresses
 from kappa.engine.spark.cluster.cluster import SparkCluster
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ _AGAIN = "the job is started again by itself"
 def ensure_master(cluster: SparkCluster) -> None:
     """Raises Unreachable if no master of a cluster takes a connection."""
     refused: list[str] = []
-    for host, port in _addresses(cluster.master):
+    for host, port in addresses(cluster.master):
         try:
             socket.create_connection((host, port), timeout=_CONNECT_SECONDS).close()
         except OSError as error:
@@ -56,9 +55,17 @@ def ensure_executor(
     """
     context = spark.sparkContext._jsc.sc()  # noqa: SLF001  # PySpark does not list executors
     deadline = time.monotonic() + patience_seconds
-    # The driver is one of those listed.
-    while not is_asked_to_stop() and len(context.statusTracker().getExecutorInfos()) < 2:
-        if context.isStopped() or time.monotonic() > deadline:
+    while not is_asked_to_stop():
+        if context.isStopped():
+            raise KappaError(
+                f"the Spark cluster {cluster.master} has ended the application before it gave an "
+                "executor",
+                hint=f"see its page, and above what Spark has logged, for the reason; {_AGAIN}",
+            )
+        # The driver is one of those listed.
+        if len(context.statusTracker().getExecutorInfos()) > 1:
+            return
+        if time.monotonic() > deadline:
             raise KappaError(
                 f"the Spark cluster {cluster.master} has given no executor in "
                 f"{patience_seconds:g} s",
@@ -70,17 +77,17 @@ def ensure_executor(
 
 def not_begun(error: Py4JJavaError) -> KappaError:
     """Returns the error of a session that Spark refuses to begin, while its JVM still runs."""
-    reason = str(error.java_exception.getMessage()).removeprefix("requirement failed: ")
+    cause = error.java_exception
+    reason = str(cause.getMessage() or cause.toString()).removeprefix("requirement failed: ")
+    # Spark names the setting if the address is another machine's, and nothing if it is none.
+    is_of_address = "bindAddress" in reason or "UnresolvedAddress" in reason
     return KappaError(
         f"Spark's session does not begin: {reason}",
-        hint=f"mend engine.conf in kappa.toml, if it has the setting; {_AGAIN}",
+        hint=(
+            "engine.driver_host in kappa.toml has to be an address of this machine, or "
+            "spark.driver.bindAddress in engine.conf where workers reach it by another"
+            if is_of_address
+            else "mend engine.conf in kappa.toml, if it has the setting"
+        )
+        + f"; {_AGAIN}",
     )
-
-
-def _addresses(master: str) -> list[tuple[str, int]]:
-    if master.startswith("spark://"):
-        parts = (each.rpartition(":") for each in master.removeprefix("spark://").split(","))
-        return [(host, int(port)) for host, _, port in parts]
-    url = master.removeprefix("k8s://")
-    found = urlsplit(url if re.match(r"\w+://", url) else f"https://{url}")
-    return [(found.hostname or "", found.port or (80 if found.scheme == "http" else 443))]

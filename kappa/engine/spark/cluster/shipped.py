@@ -47,7 +47,7 @@ def ship(spark: SparkSession, code: Path, into: Path) -> Mapping[str, str]:
         with suppress(OSError, RuntimeError):
             for name, file in sorted(_files(user_cache(_COMPILED), _COMPILED)):
                 archive.write(file, name)
-    spark.sparkContext.addArchive(f"{path}#{_FOLDER}")
+    spark.sparkContext.addArchive(f"{path.as_uri()}#{_FOLDER}")
     return {FOLDER_VARIABLE: f"{_FOLDER}/{_CODE}", SHIPPED: _FOLDER, _KAPPA: kappa_digest()}
 
 
@@ -69,8 +69,11 @@ def take_compiled(shipped: Path) -> None:
         for folder in (shipped / _COMPILED).iterdir():
             if not (cached / folder.name).exists():
                 part = cached / f".{folder.name}-{secrets.token_hex(4)}"
-                shutil.copytree(folder, part)
-                part.rename(cached / folder.name)
+                with suppress(OSError):
+                    shutil.copytree(folder, part)
+                    part.rename(cached / folder.name)
+                # Another worker was quicker, or the disk is full.
+                shutil.rmtree(part, ignore_errors=True)
 
 
 @cache
