@@ -41,7 +41,7 @@ def open_new_file(file: str) -> Iterator[BinaryIO]:
             made = closing.enter_context(Path(file).open("xb"))
         except FileExistsError as error:
             raise UsageError(
-                f"{file} is there already, and may be mended in part",
+                f"{file} is there already, and would be lost",
                 hint="give a new file, or delete it",
             ) from error
         except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +16,7 @@ from kappa.base.errors import UsageError
 from serving.query.render import Form, Listing
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from kappa.declare.topic import Topic
     from replay.look.here import Here
@@ -119,8 +120,9 @@ def alter_topic(
         say(f"topic {topic} is so already")
         return
     say(change_text(found, change).rstrip())
+    count = () if partitions is None else ("--partitions", str(partitions))
     ask_consent(
-        f"topics alter {topic}",
+        _typed("alter", topic, "--set", settings, *count),
         yes=yes,
         what=f"this changes topic {topic}",
         undone=f"topic {topic} was not changed",
@@ -160,13 +162,21 @@ def delete_topic(
     for each in users:
         say(f"  {each}")
     ask_consent(
-        f"topics delete {topic}",
+        _typed("delete", topic, "--allow", allow),
         yes=yes,
         what=f"this deletes topic {topic}",
         undone=f"topic {topic} was not deleted",
     )
     log.delete(topic)
     say(f"topic {topic} is deleted")
+
+
+def _typed(
+    command: str, topic: str, option: str, values: Sequence[str] | None, *others: str
+) -> str:
+    """Returns a command with its options, as it would be typed."""
+    given = (each for value in values or () for each in (option, value))
+    return shlex.join(("topics", command, topic, *given, *others))
 
 
 @app.command("lag")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -172,13 +173,26 @@ def following(
 
 
 def seen_text(seen: SeenRecord) -> str:
-    """Returns a record for people, in a line: its place, time, key and value."""
+    """Returns a record for people, in a line: its place, time, key and value.
+
+    In place of a value that is no text is the event that it is.
+    """
     record = seen.record
     at = (_EPOCH + timedelta(milliseconds=record.timestamp_ms)).isoformat(timespec="milliseconds")
     place = f"{record.partition}@{record.offset}  {at.replace('+00:00', 'Z')}"
     headers = "".join(f"  {name}:{cell(value)}" for name, value in record.headers)
     refused = "" if seen.reject is None else f"  rejected, {seen.reject}"
-    return f"{place}  {cell(record.key)}  {cell(record.value)}{headers}{refused}\n"
+    is_shown = seen.event is None or _is_text(record.value)
+    value = cell(record.value) if is_shown else json.dumps(seen.event, ensure_ascii=False)
+    return f"{place}  {cell(record.key)}  {value}{headers}{refused}\n"
+
+
+def _is_text(value: bytes | None) -> bool:
+    try:
+        text = (value or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return all(each.isprintable() or each.isspace() for each in text)
 
 
 def seen_line(seen: SeenRecord) -> str:

@@ -1,0 +1,30 @@
+"""What people see of a record: its event, where the value itself is no text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kappa.log.reader import Record
+from replay.topics.tail import SeenRecord, seen_text
+
+EVENT = {"id": "é", "n": 3}
+
+
+@pytest.mark.parametrize(
+    ("value", "event", "shown"),
+    [
+        (b"\x04\xc3\xa9\x06", EVENT, '{"id": "é", "n": 3}'),
+        (b"\xff\xfe", EVENT, '{"id": "é", "n": 3}'),
+        (b'{"n":3,"id":"a"}', EVENT, '{"n":3,"id":"a"}'),
+        ('"é\n1",3'.encode(), EVENT, '"é\\n1",3'),
+        (b"\x04", None, "\\x04"),
+        (None, None, "null"),
+    ],
+)
+def test_a_value_that_is_no_text_is_shown_as_its_event(
+    value: bytes | None, event: dict[str, Any] | None, shown: str
+) -> None:
+    seen = SeenRecord(Record("visits", 0, 7, 0, b"k", value, ()), event)
+    assert seen_text(seen) == f"0@7  1970-01-01T00:00:00.000Z  k  {shown}\n"
