@@ -202,7 +202,10 @@ def redrive_rejects(
         )
     sent = {topic: log.produce(records, topic) for topic, records in planned.records.items()}
     count = sum(each.count for each in sent.values())
-    say(f"{count} records acknowledged; what becomes of them: kappa rejects list")
+    say(
+        f"{count} record{'' if count == 1 else 's'} acknowledged; "
+        f"what becomes of {'it' if count == 1 else 'them'}: kappa rejects list"
+    )
     rows = tuple((*row,) for each in sent.values() for row in each.offsets.items())
     print_listing(
         output,

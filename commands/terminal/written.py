@@ -50,7 +50,8 @@ def ensure_written_shown(here: Here, acknowledged: Acknowledged, timeout: float 
         ensure_shown(here, acknowledged.offsets, timeout)
     except TimedOut as late:
         raise TimedOut(
-            f"{acknowledged.count} records are acknowledged, and readers do not see all of them: "
-            f"{late.message}",
+            f"{acknowledged.count} "
+            f"{'record is' if acknowledged.count == 1 else 'records are'} acknowledged, "
+            f"and readers do not see all of them: {late.message}",
             hint=late.hint,
         ) from late

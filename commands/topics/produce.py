@@ -82,7 +82,7 @@ def produce(
             log, topic, events.placed, on_progress=lambda count: show(count, events.taken)
         )
     token = written_offsets(acknowledged.offsets) if acknowledged.count else None
-    say(f"{acknowledged.count} records acknowledged")
+    say(f"{acknowledged.count} record{'' if acknowledged.count == 1 else 's'} acknowledged")
     if token is not None:
         say(f"token {token}: kappa query --after {token} waits for them")
     print_listing(

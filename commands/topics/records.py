@@ -193,7 +193,7 @@ def import_(
         else:
             with open_lines(file) as lines:
                 found = import_lines(log, topic, lines, partitions=partitions, show=acknowledged)
-    say(f"{found.count:,} records acknowledged")
+    say(f"{found.count:,} record{'' if found.count == 1 else 's'} acknowledged")
     print_listing(
         output,
         Listing(("topic", "partition", "next_offset"), tuple(found.offsets.items())),

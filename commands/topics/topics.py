@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import shlex
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +11,7 @@ from commands.terminal.options import As, Yes, here_of
 from commands.terminal.output import ask_consent, print_listing, say
 from commands.topics import records
 from commands.topics.join import join_topics
-from kappa.base.errors import UsageError
+from kappa.base.errors import UsageError, did_you_mean
 from serving.query.render import Form, Listing
 
 if TYPE_CHECKING:
@@ -234,11 +233,8 @@ def _users(here: Here, topic: str) -> tuple[TopicUser, ...]:
 
 def _declared(name: str, known: Mapping[str, Topic]) -> Topic:
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
         raise UsageError(
             f"the project declares no topic {name}",
-            hint=f"did you mean {near[0]}?"
-            if near
-            else f"it declares {', '.join(known) or 'none'}",
+            hint=did_you_mean(name, known).strip() or f"it declares {', '.join(known) or 'none'}",
         )
     return known[name]

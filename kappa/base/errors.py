@@ -22,8 +22,10 @@ the user.
 
 from __future__ import annotations
 
+import difflib
 import errno
 import re
+from collections.abc import Iterable
 from enum import IntEnum
 
 # As Rust's libraries write an error of the machine.
@@ -118,6 +120,12 @@ class Broken(KappaError):
 
 class Damaged(Broken):
     """A stored record or file that differs from the written one."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Returns the beginning of a hint: the known name nearest to a wrong one; empty: none is."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean {near[0]}? " if near else ""
 
 
 def machine_error(error: Exception) -> int | None:

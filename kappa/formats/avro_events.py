@@ -136,7 +136,7 @@ def written_record(schema: AvroSchema, number: int | None, fields: Mapping[str, 
         schemaless_writer(
             into,
             schema.bare,
-            avro_value(schema.whole, schema.named, fields, "the event"),
+            avro_value(schema.whole, schema.named, fields, ""),
             strict_allow_default=True,
         )
     except (ValueError, TypeError, OverflowError, KeyError, AttributeError) as error:

@@ -88,12 +88,30 @@ def read_record(value: bytes, writer: Any, reader: Any = None) -> dict[str, Any]
     except damage as error:
         raise Rejected(
             Reason.MALFORMED_AVRO,
-            f"the value is no record of its schema: {type(error).__name__} {error}".rstrip(),
+            f"the value is no record of its schema: {_damage_of(error)}",
         ) from None
     if left.tell() != len(value):
         raise Rejected(Reason.MALFORMED_AVRO, f"{len(value) - left.tell()} bytes follow the record")
     assert isinstance(event, dict), "the schema is a record"
     return event
+
+
+def _damage_of(error: Exception) -> str:
+    """Puts the library's error of a damaged value in our words."""
+    match error:
+        case EOFError() if str(error).startswith("Expected -"):
+            return "a length in it is negative"
+        case EOFError():
+            return "the record ends early"
+        case IndexError() if str(error).startswith("string index"):
+            # A number of variable length, of which the last byte is missing.
+            return "the record ends early"
+        case IndexError():
+            return "a union or an enum in it has no such branch"
+        case OverflowError() | MemoryError():
+            return "a number in it is too large"
+        case _:
+            return "its bytes are damaged"
 
 
 @cache

@@ -9,17 +9,21 @@ from typing import Any
 
 from kappa.base.errors import UsageError
 from kappa.values.columns import Scalar
-from kappa.values.reason import Rejected
+from kappa.values.reason import Rejected, shown
 from kappa.values.value import check_of
 
 _MILLIS = "timestamp-millis"
+_EVENT = "the event"
 
 
 def avro_value(schema: Any, named: Mapping[str, Any], value: Any, path: str) -> Any:
     """Returns a value as it is written by a schema without logical types.
 
-    A field that is missing has its default, or is null. Raises UsageError if it is no such value.
+    `path` is its place in the event; the event's own is empty. A field that is missing has its
+    default, or is null. Raises UsageError if it is no such value.
     """
+    if value is None and not _may_be_null(schema):
+        raise UsageError(f"{path or _EVENT} is null, and its schema has no null")
     match schema:
         case str() if schema in named:
             return avro_value(named[schema], named, value, path)
@@ -32,16 +36,13 @@ def avro_value(schema: Any, named: Mapping[str, Any], value: Any, path: str) -> 
             return _logical(logical, schema, value, path)
         case {"type": "record", "fields": fields}:
             if not isinstance(value, Mapping):
-                raise UsageError(f"{path} is no mapping of its fields")
+                raise UsageError(f"{path or _EVENT} is no mapping of its fields")
             _ensure_known(value, schema, path)
-            return {
-                field["name"]: avro_value(
-                    field["type"], named, value[field["name"]], f"{path}.{field['name']}"
-                )
-                if field["name"] in value
-                else field.get("default")
-                for field in fields
-            }
+            return {field["name"]: _field(field, named, value, path) for field in fields}
+        case {"type": "enum", "symbols": symbols}:
+            if value not in symbols:
+                raise UsageError(f"{path} is {shown(value)}, which is none of {', '.join(symbols)}")
+            return value
         case {"type": "array", "items": items}:
             return [avro_value(items, named, each, path) for each in value]
         case {"type": "map", "values": values}:
@@ -58,6 +59,28 @@ def avro_value(schema: Any, named: Mapping[str, Any], value: Any, path: str) -> 
             return value
 
 
+def _field(
+    field: Mapping[str, Any], named: Mapping[str, Any], value: Mapping[str, Any], path: str
+) -> Any:
+    name = field["name"]
+    inner = f"{path}.{name}" if path else name
+    if name in value:
+        return avro_value(field["type"], named, value[name], inner)
+    if "default" not in field and not _may_be_null(field["type"]):
+        raise UsageError(f"{inner} is missing, and its schema has no default")
+    return field.get("default")
+
+
+def _may_be_null(schema: Any) -> bool:
+    match schema:
+        case list():
+            return any(map(_may_be_null, schema))
+        case {"type": inner}:
+            return _may_be_null(inner)
+        case _:
+            return bool(schema == "null")
+
+
 def _ensure_known(value: Mapping[str, Any], schema: Mapping[str, Any], path: str) -> None:
     """Raises UsageError if a value has a field that its record has not: it would be lost."""
     names = [field["name"] for field in schema["fields"]]
@@ -65,7 +88,7 @@ def _ensure_known(value: Mapping[str, Any], schema: Mapping[str, Any], path: str
         if name not in names:
             near = difflib.get_close_matches(str(name), names, n=1)
             raise UsageError(
-                f"{path} has {name}, which is no field of {schema['name']}",
+                f"{path or _EVENT} has {name}, which is no field of {schema['name']}",
                 hint=f"did you mean {near[0]}?" if near else f"its fields are {', '.join(names)}",
             )
 

@@ -139,7 +139,8 @@ class CsvReader:
         if not self.least <= len(row) <= len(self.names):
             raise Rejected(
                 Reason.MALFORMED_CSV,
-                f"the line has {len(row)} values, and {len(self.names)} are declared",
+                f"the line has {len(row)} value{'' if len(row) == 1 else 's'}, "
+                f"and {len(self.names)} {'is' if len(self.names) == 1 else 'are'} declared",
             )
         return dict(zip(self.names, row, strict=False))
 

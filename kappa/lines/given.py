@@ -70,7 +70,8 @@ def csv_events(topic: Topic, lines: Iterable[bytes], file: str = "") -> Iterator
     for place, row in rows:
         if len(row) != len(names):
             raise UsageError(
-                f"{place} has {len(row)} values, and the header names {len(names)}",
+                f"{place} has {len(row)} value{'' if len(row) == 1 else 's'}, "
+                f"and the header names {len(names)}",
                 hint="quote a value with a comma in it; write an empty value for null",
             )
         yield place, _made(place, record_of, row)

@@ -60,9 +60,10 @@ def produce_placed(
 
     acknowledged = log.produce(until_refused(), topic, on_progress=on_progress)
     if refused:
+        count = acknowledged.count
+        before = "1 record before it was" if count == 1 else f"{count} records before it were"
         raise UsageError(
-            f"{refused[0].message}; {acknowledged.count} records before it were acknowledged, "
-            "nothing after it was sent",
+            f"{refused[0].message}; {before} acknowledged, nothing after it was sent",
             hint=refused[0].hint,
         ) from refused[0]
     return acknowledged

@@ -22,7 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
     ResourceType,
 )
 
-from kappa.base.errors import Conflict, UsageError
+from kappa.base.errors import Conflict, UsageError, did_you_mean
 from kappa.declare.log_time import BROKERS_TIME, SET_BROKERS_TIME, TIMESTAMP_TYPE
 from kappa.declare.topic import Topic
 from kappa.declare.topic_settings import declared_config
@@ -232,11 +232,11 @@ class Cluster:
 
     def must_have(self, name: str) -> TopicFacts:
         """Returns one topic. Raises UsageError if the broker has none of that name."""
-        facts = self.facts(name)
-        if facts is None:
+        if (facts := self.facts(name)) is None:
             raise UsageError(
                 f"there is no topic {name} on the broker at {self.bootstrap_servers}",
-                hint="see: kappa topics list; make the declared ones with: kappa topics create",
+                hint=f"{did_you_mean(name, self._names())}see: kappa topics list; make the "
+                "declared ones with: kappa topics create",
             )
         return facts
 

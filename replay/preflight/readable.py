@@ -136,7 +136,8 @@ def readable(found: TopicSample, *, most: float, is_read_as_before: bool) -> Ite
         for each in found.unreadable[:_SHOWN]
     ]
     others = len(found.unreadable) - len(shown)
-    examples = "; ".join([*shown, f"and {others} more reasons"] if others else shown)
+    more = f"and {others} more reason{'' if others == 1 else 's'}"
+    examples = "; ".join([*shown, more] if others else shown)
     # Without figures: they move as the log grows, and another finding would not be let through.
     beyond = [
         f"{'in' if where is Where.MIDDLE else 'at'} the {where}"

@@ -1272,7 +1272,7 @@ def test_a_write_that_is_not_shown_in_time_is_written_all_the_same(
     assert ended.code == 5
     assert ended.json()["token"] == "web.hits:0=11"
     assert (
-        "error: 1 records are acknowledged, and readers do not see all of them: after 0 s web "
+        "error: 1 record is acknowledged, and readers do not see all of them: after 0 s web "
         "(build web-2) shows web.hits:0=7, not yet web.hits:0=11"
     ) in ended.err
     assert "kappa up -d" in ended.err

@@ -134,6 +134,7 @@ def test_tail_goes_on_with_what_comes(
     ("arguments", "said", "code"),
     [
         (("tail", "nope"), "there is no topic nope on the broker", 2),
+        (("tail", "visit"), "did you mean visits? see: kappa topics list", 2),
         (("describe", "nope"), "there is no topic nope on the broker", 2),
         (("delete", "nope", "--yes"), "there is no topic nope on the broker", 2),
         (("lag", "nope"), "there is no topic nope on the broker", 2),
@@ -145,7 +146,7 @@ def test_tail_goes_on_with_what_comes(
         (("tail", "visits", "--from", "other:0=1"), "is of another topic than visits", 2),
         (("alter", "visits", "--set", "x"), "'x' is no setting", 2),
         (("alter", "visits", "--partitions", "1", "--yes"), "Kafka cannot take any away", 2),
-        (("alter", "free", "--set", "retention.ms=soon", "--yes"), "could not be set", 1),
+        (("alter", "free", "--set", "retention.ms=soon", "--yes"), "correct the setting", 1),
         (("alter", "free", "--set", "retention.ms=5"), "there is no terminal to ask on", 7),
         (("import", "visits", "nope.parquet"), "nope.parquet cannot be read", 2),
         (("import", "nope", "/dev/null"), "there is no topic nope on the broker", 2),

@@ -127,7 +127,7 @@ def test_csv_is_read_as_it_is_written(
     [
         (b"", "", "rates.csv:1: there is no header"),
         (b"\n1\n", "", "rates.csv:1: there is no header"),
-        (b"a,b\n1,2\n3\n", "", "rates.csv:3: the row has 1 values, and the header names 2"),
+        (b"a,b\n1,2\n3\n", "", "rates.csv:3: the row has 1 value, and the header names 2"),
         (b"a,b\n1,2,3\n", "", "rates.csv:2: the row has 3 values, and the header names 2"),
         (b"a,b\n1,2\n\n", "", "rates.csv:3: the line is empty"),
         (b"a,A\n", "", "rates.csv:1: the header has the column A twice"),

@@ -54,6 +54,7 @@ NOT_RUN = {
     "docs/howto/collect.md": "settings of the reader's: test_collector.py does its steps",
     "docs/howto/alerts.md": "a receiver of the reader's: test_alert_outlets.py does its steps",
     "docs/howto/formats.md": "topics of the reader's: test_produce.py makes events of each format",
+    "docs/howto/cluster.md": "a Spark cluster of the reader's: test_on_a_cluster.py has one",
     "docs/howto/deploy.md": "hosts of the reader: test_manifests.py checks units and manifests",
     "docs/howto/runbook.md": "brokers and hosts of the reader: no test has them all",
     "docs/howto/registry.md": "a registry of the reader's: test_registry.py does its steps",

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from kappa import Avro, Subject, Topic
 from kappa.base.errors import DeclarationError, KappaError, Unreachable, UsageError
+from kappa.formats.avro_schema import parsed, read_record
 from kappa.formats.pinned import PinnedSchema, pin_path
 from kappa.formats.schema_source import RegisteredSchema, framed, open_schemas
 from kappa.records.record import RecordReader
@@ -219,6 +220,33 @@ def test_a_truncated_record_and_one_with_more_bytes_is_a_reject(
     assert read(topic, value + more) == "malformed_avro"
 
 
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (b"", "the record ends early"),
+        (b"\x08ab", "the record ends early"),
+        (b"\x02a\x00\x00\x00", "the record ends early"),
+        (b"\xff", "the record ends early"),
+        (b"\x7bab", "a length in it is negative"),
+        (b"\x02a\x08", "a union or an enum in it has no such branch"),
+        (b"\x02a\x00\x08", "a union or an enum in it has no such branch"),
+    ],
+)
+def test_damage_of_a_record_is_named_without_the_words_of_its_library(
+    value: bytes, why: str
+) -> None:
+    fields = [
+        {"name": "id", "type": "string"},
+        {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["A", "B"]}},
+        {"name": "note", "type": ["null", "string"]},
+        {"name": "price", "type": "double"},
+    ]
+    schema = parsed(json.dumps({"type": "record", "name": "Paid", "fields": fields}))
+    with pytest.raises(Rejected) as rejected:
+        read_record(value, schema.bare)
+    assert rejected.value.detail == f"the value is no record of its schema: {why}"
+
+
 @given(EVENTS, st.data())
 def test_any_damage_is_a_reject_or_a_row(
     project: Path, event: dict[str, Any], data: st.DataObject
@@ -332,7 +360,7 @@ def test_events_of_a_test_are_written_by_the_schema(project: Path, event: dict[s
 
 
 def test_an_event_that_fits_no_schema_is_refused(project: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be written as Avro"):
+    with pytest.raises(UsageError, match="is missing, and its schema"):
         of_file(project, ORDER).format.encode({"id": 1}, ())
     with pytest.raises(UsageError, match="has no id"):
         of_file(project, ORDER, ", framed=True").format.encode({"id": 1}, ())

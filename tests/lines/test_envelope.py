@@ -183,7 +183,7 @@ def test_a_line_that_is_too_large_for_a_record_is_named_with_the_limit() -> None
     log.largest_record = 12
     with pytest.raises(
         UsageError,
-        match=r"line 2 is a record of 13 bytes, and one has at most 12; 1 records before",
+        match=r"line 2 is a record of 13 bytes, and one has at most 12; 1 record before it was",
     ) as told:
         produce_lines(
             log, "flights", [b'{"id": "12"}\n', b'{"id": "123"}\n', b"{}"], ProducedRecord

@@ -14,12 +14,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from examples import examples
+from google.protobuf.json_format import ParseDict, ParseError
+from google.protobuf.message_factory import GetMessageClass
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa import Avro, Csv, Json, Protobuf, Subject, Text, Topic
 from kappa.base.errors import UsageError
+from kappa.formats.avro_events import written_record
+from kappa.formats.avro_schema import parsed
 from kappa.formats.pinned import PinnedSchema, pin_path
+from kappa.formats.protobuf.proto_schema import message_named, message_types, why_unwritten
 from kappa.formats.schema_source import RegisteredSchema
 from kappa.lines.events import EventWriter
 from kappa.lines.form import Given
@@ -273,7 +278,7 @@ CSV = Topic("t", event="id string not null, n int, at timestamp", key="id")
         ("id,nn\n1,2\n", "t.csv line 1 has nn, which is no field of topic t"),
         ("id,id\n", "t.csv line 1 names id twice"),
         ("id,\n", "t.csv line 1 names a column without a name"),
-        ("id,n\n1\n", "t.csv line 2 has 1 values, and the header names 2"),
+        ("id,n\n1\n", "t.csv line 2 has 1 value, and the header names 2"),
         ("id,n\n1,x\n", 't.csv line 2 is no event: n is the text "x", not a whole number'),
         ("id,n\n,1\n", "t.csv line 2 is no event of topic t: id is null"),
         ("n\n1\n", "t.csv line 2 is no event of topic t: id is missing"),
@@ -332,7 +337,7 @@ def test_what_is_no_parquet_of_events_is_one_sentence(tmp_path: Path) -> None:
     [
         ("avro", b"{", "line 1 is no event: not one JSON value"),
         ("avro", b'{"id": "a", "colour": 1}', "line 1 has colour, which is no field of topic t"),
-        ("avro", b'{"n": 1}', "line 1 cannot be written: the event cannot be written as Avro"),
+        ("avro", b'{"n": 1}', "line 1 cannot be written: id is missing, and"),
         ("avro", b'{"id": "a", "n": "x"}', "line 1 cannot be written: the event cannot be"),
         ("protobuf", b'{"id": "a", "n": 99999999999}', "line 1 cannot be written: the event"),
         ("framed json", b'{"n": 1}', "line 1 is no event of topic t: id is missing"),
@@ -377,8 +382,8 @@ UNKNOWN = {"city": "a", "ctiy": "b"}
 @pytest.mark.parametrize(
     ("form", "event", "sentence"),
     [
-        ("avro", {"address": UNKNOWN}, "the event.address has ctiy, which is no field of Address"),
-        ("avro", {"address": KNOWN, "former": [UNKNOWN]}, "the event.former has ctiy, which is no"),
+        ("avro", {"address": UNKNOWN}, "address has ctiy, which is no field of Address"),
+        ("avro", {"address": KNOWN, "former": [UNKNOWN]}, "former has ctiy, which is no field"),
         ("avro", {"address": KNOWN, "odd": UNKNOWN}, "fields than the schema specifies: ctiy"),
         ("avro", {"address": KNOWN, "ctiy": "b"}, "the event has ctiy, which is no field of Order"),
         ("protobuf", {"address": UNKNOWN}, '"Address" has no field named "ctiy"'),
@@ -400,9 +405,63 @@ def test_a_field_that_is_unknown_deep_inside_is_refused_by_its_name(
     with pytest.raises(UsageError) as refused:
         list(placed_lines([line], EventWriter(scope["made"]).of_json))
 
-    assert refused.value.message.startswith("line 1 cannot be written: the event")
+    assert refused.value.message.startswith("line 1 cannot be written: ")
     assert "\n" not in refused.value.message
     assert sentence in refused.value.message
+
+
+CHECKED = {
+    "type": "record",
+    "name": "Payment",
+    "fields": [
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["PAID", "SENT"]}},
+        {
+            "name": "amount",
+            "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+        },
+        {"name": "note", "type": ["null", "string"]},
+        {"name": "tries", "type": "int", "default": 1},
+    ],
+}
+PAID = {"at": "2024-01-01T00:00:00Z", "state": "PAID", "amount": 1.25}
+
+
+@pytest.mark.parametrize(
+    ("event", "sentence"),
+    [
+        ({"state": "PAID", "amount": 1}, "at is missing, and its schema has no default"),
+        ({**PAID, "at": None}, "at is null, and its schema has no null"),
+        ({**PAID, "state": "GONE"}, 'state is "GONE", which is none of PAID, SENT'),
+        ({**PAID, "amount": 1.255}, "amount has more than 2 digits behind the point"),
+    ],
+)
+def test_what_no_schema_of_avro_takes_is_named_by_its_field(
+    event: dict[str, Any], sentence: str
+) -> None:
+    schema = parsed(json.dumps(CHECKED))
+    assert written_record(schema, None, PAID)
+    with pytest.raises(UsageError) as refused:
+        written_record(schema, None, event)
+    assert refused.value.message == sentence
+
+
+@pytest.mark.parametrize(
+    ("event", "place"),
+    [
+        ({"counts": [{"key": "a", "value": 1}]}, "counts"),
+        ({"inner": {"counts": [1]}}, "inner.counts"),
+    ],
+)
+def test_a_map_of_protobuf_that_is_no_object_is_named(event: dict[str, Any], place: str) -> None:
+    text = (
+        'syntax = "proto3"; message Inner { map<string, int32> counts = 1; } '
+        "message Payment { map<string, int32> counts = 1; Inner inner = 2; }"
+    )
+    made = GetMessageClass(message_named(message_types(text), "Payment"))()
+    with pytest.raises(ParseError) as refused:
+        ParseDict(event, made)
+    assert why_unwritten(refused.value) == f"{place} is a map, and is given as no object"
 
 
 def test_topics_whose_events_cannot_be_made_say_why() -> None:

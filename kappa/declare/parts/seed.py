@@ -125,7 +125,8 @@ def _texts(seed: SeedFile) -> tuple[list[str], list[int], list[list[str | None]]
                     line,
                     "the line is empty"
                     if row == [None]
-                    else f"the row has {len(row)} values, and the header names {len(header)}",
+                    else f"the row has {len(row)} value{'' if len(row) == 1 else 's'}, "
+                    f"and the header names {len(header)}",
                     hint="quote a value with a comma in it; write an empty value for null",
                 )
             lines.append(line)

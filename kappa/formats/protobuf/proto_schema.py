@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,8 @@ KIND = "PROTOBUF"
 _KNOWN = ("timestamp", "wrappers", "duration", "any", "struct", "empty", "field_mask")
 # Schemas that are parsed once: each event that is written needs its own.
 _MOST_SCHEMAS = 64
+# The place of a map within its message, in Google's error of a value that is none.
+_NO_MAP = re.compile(r"Map field \S+ must be in a dict .* at \w+\.(.+?)\.*$")
 
 
 @lru_cache(_MOST_SCHEMAS)
@@ -105,6 +108,13 @@ def indexes_of(message: Any) -> tuple[int, ...]:
         *(() if around is None else indexes_of(around)),
         [each.full_name for each in beside].index(message.full_name),
     )
+
+
+def why_unwritten(error: Exception) -> str:
+    """Returns why Google's parser of JSON refuses an event, without the lists that follow."""
+    why = str(error).partition("\n")[0].rstrip(".")
+    no_map = _NO_MAP.search(why)
+    return f"{no_map[1]} is a map, and is given as no object" if no_map else why
 
 
 def _messages(within: Any) -> Any:

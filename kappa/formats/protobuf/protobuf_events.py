@@ -20,6 +20,7 @@ from kappa.formats.protobuf.proto_schema import (
     message_at,
     message_named,
     message_types,
+    why_unwritten,
 )
 from kappa.formats.schema_source import RegisteredSchema, framed, unframed, written_by
 from kappa.values.columns import Column
@@ -129,7 +130,7 @@ class Protobuf:
             made = json_format.ParseDict(fields, message_factory.GetMessageClass(message)())
             value: bytes = made.SerializeToString(deterministic=True)
         except (json_format.ParseError, ValueError, TypeError) as error:
-            why = str(error).partition("\n")[0]
+            why = why_unwritten(error)
             raise UsageError(f"the event cannot be written as Protobuf: {why}") from None
         if self.pin is None:
             return value

@@ -196,8 +196,12 @@ class Answers:
         missing = missing_of(code_of(error), *needed)
         if missing is not None:
             raise self.missing(missing) from error
+        is_invalid = code_of(error) == KafkaError.INVALID_CONFIG
         raise KappaError(
-            f"{otherwise}: {error.args[0].str()}", hint="see the broker's log: kappa logs broker"
+            f"{otherwise}: {error.args[0].str()}",
+            hint="correct the setting that the broker names"
+            if is_invalid
+            else "see the broker's log: kappa logs broker",
         ) from error
 
     def missing(self, acl: Acl) -> KappaError:

@@ -163,6 +163,9 @@ def test_of_many_reasons_the_most_frequent_are_shown() -> None:
 
     assert "4 malformed_json, such as partition 0 offset 0" in warning
     assert warning.endswith("; and 2 more reasons")
+    del bad[13]
+    (warning,) = planned(Records({0: many(1000) | bad})).steps[0].warnings
+    assert warning.endswith("; and 1 more reason")
 
 
 def test_the_share_is_a_setting() -> None:
