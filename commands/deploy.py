@@ -44,7 +44,7 @@ def validate(
 ) -> None:
     """Check what the project's files alone show. No broker is needed.
 
-    These are declarations, keys, folds, views, determinism, and boards.
+    These are declarations, keys, folds, views, determinism, boards, and the topics to collect.
     """
     from replay.plan.validate import (
         ensure_valid,
@@ -54,6 +54,7 @@ def validate(
     )
     from replay.plan.validate import validate as validate_files
     from replay.preflight.finding import accepting
+    from serving.collector.events.declared import ensure_collectable
 
     here = here_of(context)
     accepted = accepting(gap=False, breaking=False, allow=allow or ())
@@ -65,6 +66,8 @@ def validate(
         else rendered(output, validated_listing(found), document=validated_document(found))
     )
     ensure_valid(found)
+    if not pipelines and here.settings.collect.topics:
+        ensure_collectable(here.settings.collect.topics, here.topics)
 
 
 def plan(

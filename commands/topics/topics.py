@@ -49,7 +49,7 @@ def create_topics(
     log = here.log()
     by_brokers_time = {
         topic.name
-        for pipeline in here.pipelines.values()
+        for pipeline in here.topic_readers.values()
         for topic in pipeline.topics
         if pipeline.needs_brokers_time(topic)
     }
@@ -208,7 +208,7 @@ def _described(here: Here, topic: str) -> TopicDescription:
     declared = here.topics.get(topic)
     brokers_time = declared is not None and any(
         pipeline.needs_brokers_time(declared)
-        for pipeline in here.pipelines.values()
+        for pipeline in here.topic_readers.values()
         if declared in pipeline.topics
     )
     sizes = partition_bytes(here.store.folder, [topic]) if here.settings.runs_broker else {}

@@ -62,10 +62,21 @@ class Here:
         return load_pipelines(self.settings.project)
 
     @cached_property
+    def topic_readers(self) -> Mapping[str, Pipeline]:
+        """The pipelines for commands on topics: a pattern that none has joined means none."""
+        from kappa.code.project import load_pipelines
+        from kappa.declare.parts.joined import NothingJoined, before_joining
+
+        with before_joining(NothingJoined):
+            return load_pipelines(self.settings.project)
+
+    @cached_property
     def topics(self) -> dict[str, Topic]:
-        """The topics that the project declares."""
+        """The topics that the project declares, and those that have joined its patterns."""
         return {
-            topic.name: topic for pipeline in self.pipelines.values() for topic in pipeline.topics
+            topic.name: topic
+            for pipeline in self.topic_readers.values()
+            for topic in pipeline.topics
         }
 
     @property

@@ -11,6 +11,7 @@ from test_cli import Ended
 
 from commands.app import run_command
 from kappa.declare.sink import SinkBirth
+from kappa.declare.topic import Topic
 from kappa.journal.events import Staged
 from kappa.journal.journal import Journal
 from kappa.log.cluster import Cluster, TopicFacts
@@ -45,6 +46,10 @@ class Topics:
             name: TopicFacts(name, "id", count, replicas=1)
             for name, count in self.partitions.items()
         }
+
+    def create(self, topic: Topic, *, brokers_time: bool) -> TopicFacts:
+        assert not brokers_time
+        return TopicFacts(topic.name, "id", topic.partitions)
 
     def brokers(self) -> int:
         return 2
@@ -81,7 +86,7 @@ def kappa(
 def test_topics_join_stay_and_leave_by_the_command_alone(
     kappa: Type, broker: Topics, tmp_path: Path
 ) -> None:
-    before = kappa("topics", "create")
+    before = kappa("validate")
     assert before.code == 2
     assert r"hint: kappa topics join 'logs\..*'" in before.err
 
@@ -102,6 +107,27 @@ def test_topics_join_stay_and_leave_by_the_command_alone(
         ("logs.a", "leaves"),
         ("logs.b", "stays"),
     ]
+
+
+def test_commands_on_other_topics_go_on_before_any_has_joined(
+    kappa: Type, broker: Topics, tmp_path: Path
+) -> None:
+    text = PIPELINE.replace("@pipeline", 'ADS = Topic("ads", event="id string")\n\n@pipeline')
+    (tmp_path / "pipelines" / "web.py").write_text(
+        text.replace('"logs": LOGS}', '"logs": LOGS, "ads": ADS}').replace("(logs)", "(logs, ads)")
+    )
+    made = kappa("topics", "create", "-o", "json").json()
+    assert [each["topic"] for each in made] == ["ads"]
+
+
+def test_validation_refuses_topics_that_cannot_be_collected(kappa: Type, tmp_path: Path) -> None:
+    # Without a pipeline, no function of one is tried at Spark.
+    (tmp_path / "pipelines" / "web.py").unlink()
+    assert kappa("validate").code == 0
+    (tmp_path / "kappa.toml").write_text('[collect]\ntopics = ["log"]\n')
+    found = kappa("validate")
+    assert found.code == 2
+    assert "collect.topics names log, and the project declares no such topic" in found.err
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from kappa.code.project import Project, load_project
 from kappa.declare.parts.joined import (
     JoinedTopic,
     JoinedTopics,
+    NothingJoined,
     before_joining,
     joined_path,
     matching,
@@ -110,14 +111,16 @@ def test_a_topic_that_joins_is_a_change_with_its_reason(project: Path) -> None:
 def test_a_pattern_that_nothing_has_joined_is_refused_but_by_the_command(project: Path) -> None:
     declare(project)
     found = refused(project)
-    assert "web.py:3: no topic has joined the pattern" in found.message
-    assert found.hint == rf"kappa topics join '{PATTERN}'"
+    assert found.message.endswith(f"web.py:3: no topic has joined the pattern {PATTERN}")
+    assert found.hint.startswith(f"kappa topics join '{PATTERN}', once a topic of such a name is")
     with before_joining():
         loaded = load_project(project)
     assert [each.name for each in loaded.pipelines["web"].patterns] == [PATTERN]
 
     record(project, "other")
     assert "has topic other, and the pattern is" in refused(project).message
+    with before_joining(NothingJoined), pytest.raises(DeclarationError, match="has topic other"):
+        load_project(project)
     (project / joined_path(PATTERN)).write_text('{"topics": 1}')
     assert "lists no topics" in refused(project).message
 

@@ -20,7 +20,7 @@ from kappa.base.disk import put_file
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
 from kappa.declare.parts.described import described, shown
-from kappa.declare.parts.named_files import read_schema_file
+from kappa.declare.parts.named_files import FileNotThere, read_schema_file
 from kappa.declare.parts.topic_kind import TopicKind
 
 # The project's folder of such files.
@@ -29,7 +29,12 @@ FOLDER = "topics/joined"
 _INTERNAL = "_"
 # Longer ones could not name a file.
 _LONGEST = 200
-_joining: list[bool] = []
+# The errors with which a pattern has no topics, instead of being refused.
+_excused: list[type[DeclarationError]] = []
+
+
+class NothingJoined(DeclarationError):
+    """No topic has joined a pattern."""
 
 
 class JoinedTopic(Struct, frozen=True):
@@ -106,12 +111,12 @@ def _checked(source: Source, pattern: object) -> str:
 def _read(source: Source, pattern: str) -> tuple[JoinedTopic, ...]:
     """Reads the topics that have joined a pattern.
 
-    Raises DeclarationError if none has, but for the command by which they join.
+    Raises DeclarationError if none has, but within `before_joining`.
     """
     try:
         return _listed(source, pattern)
-    except DeclarationError:
-        if _joining:
+    except DeclarationError as error:
+        if isinstance(error, tuple(_excused)):
             return ()
         raise
 
@@ -120,6 +125,8 @@ def _listed(source: Source, pattern: str) -> tuple[JoinedTopic, ...]:
     path, hint = joined_path(pattern), f"kappa topics join '{pattern}'"
     try:
         found = msgspec.convert(read_schema_file(Path(path), source.file), JoinedTopics)
+    except FileNotThere:
+        raise _nothing_joined(source, pattern) from None
     except DeclarationError as error:
         raise DeclarationError(
             f"{source}: no topic has joined the pattern {pattern}: {error.message}", hint=hint
@@ -133,8 +140,16 @@ def _listed(source: Source, pattern: str) -> tuple[JoinedTopic, ...]:
             f"{source}: {path} has {what}, and the pattern is {pattern}", hint=hint
         )
     if not found.topics:
-        raise DeclarationError(f"{source}: no topic has joined the pattern {pattern}", hint=hint)
+        raise _nothing_joined(source, pattern)
     return found.topics
+
+
+def _nothing_joined(source: Source, pattern: str) -> NothingJoined:
+    return NothingJoined(
+        f"{source}: no topic has joined the pattern {pattern}",
+        hint=f"kappa topics join '{pattern}', once a topic of such a name is on the broker: its"
+        " producer makes it, or kafka-topics.sh",
+    )
 
 
 def put_joined(project: Path, found: JoinedTopics) -> None:
@@ -146,14 +161,17 @@ def put_joined(project: Path, found: JoinedTopics) -> None:
 
 def is_joining() -> bool:
     """Returns True within `before_joining`."""
-    return bool(_joining)
+    return bool(_excused)
 
 
 @contextmanager
-def before_joining() -> Iterator[None]:
-    """Lets patterns be declared with no topics, or wrong ones, for the command that joins them."""
-    _joining.append(True)
+def before_joining(excused: type[DeclarationError] = DeclarationError) -> Iterator[None]:
+    """Lets patterns be declared with no topics; for the command that joins, with wrong ones.
+
+    `NothingJoined` excuses only those that no topic has joined.
+    """
+    _excused.append(excused)
     try:
         yield
     finally:
-        _joining.pop()
+        _excused.pop()

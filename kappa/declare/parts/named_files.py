@@ -25,6 +25,10 @@ _read: defaultdict[str, dict[str, bytes]] = defaultdict(dict)
 _asked: dict[Path, tuple[int, ...] | None] = {}
 
 
+class FileNotThere(DeclarationError):
+    """A file that a declaration names is not there."""
+
+
 def open_named_files(folder: Path) -> None:
     """Opens a folder: files are read from it, and those read before are forgotten."""
     _opened[:] = [folder]
@@ -90,7 +94,8 @@ def _content(path: Path, declared_in: str) -> tuple[Path, str, bytes]:
     try:
         return folder, name, (folder / name).read_bytes()
     except OSError as error:
-        raise DeclarationError(
+        kind = FileNotThere if isinstance(error, FileNotFoundError) else DeclarationError
+        raise kind(
             f"{name} cannot be read: {error.strerror}", hint=f"schema files are named from {folder}"
         ) from None
 

@@ -8,7 +8,7 @@ declarations as they were, so a mistake that is saved stops nobody's events.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from kappa.base.errors import KappaError, UsageError
@@ -98,35 +98,40 @@ class DeclaredTopics:
 
     def _loaded(self) -> Mapping[str, CollectedTopic]:
         declared = self._load(self._project)
-        for name in self._names:
-            if name not in declared:
-                near = difflib.get_close_matches(name, declared, n=1)
-                raise UsageError(
-                    f"collect.topics names {name}, and the project declares no such topic",
-                    hint=f"did you mean {near[0]}?"
-                    if near
-                    else f"it declares {', '.join(declared) or 'none'}",
-                )
-            form = declared[name].format
-            is_binary = isinstance(form, Avro | Protobuf)
-            if is_binary or is_framed(form) or changes_of(form) is not None:
-                what = (
-                    "are a database's changes"
-                    if changes_of(form) is not None
-                    else f"are {type(form).__name__}"
-                    if is_binary
-                    else "begin with a registry's id"
-                )
-                raise UsageError(
-                    f"collect.topics names {name}, whose events {what}, which is not collected",
-                    hint="collect them into a topic of JSON, CSV or text",
-                )
-            if declared[name].key_format is not None:
-                raise UsageError(
-                    f"collect.topics names {name}, whose keys have a format, which is not written",
-                    hint="collect into a topic whose key is text, or that has none",
-                )
+        ensure_collectable(self._names, declared)
         return {name: CollectedTopic(declared[name]) for name in self._names}
+
+
+def ensure_collectable(names: Iterable[str], declared: Mapping[str, Topic]) -> None:
+    """Raises UsageError if one of `collect.topics` is not declared, or is not collected."""
+    for name in names:
+        if name not in declared:
+            near = difflib.get_close_matches(name, declared, n=1)
+            raise UsageError(
+                f"collect.topics names {name}, and the project declares no such topic",
+                hint=f"did you mean {near[0]}?"
+                if near
+                else f"it declares {', '.join(declared) or 'none'}",
+            )
+        form = declared[name].format
+        is_binary = isinstance(form, Avro | Protobuf)
+        if is_binary or is_framed(form) or changes_of(form) is not None:
+            what = (
+                "are a database's changes"
+                if changes_of(form) is not None
+                else f"are {type(form).__name__}"
+                if is_binary
+                else "begin with a registry's id"
+            )
+            raise UsageError(
+                f"collect.topics names {name}, whose events {what}, which is not collected",
+                hint="collect them into a topic of JSON, CSV or text",
+            )
+        if declared[name].key_format is not None:
+            raise UsageError(
+                f"collect.topics names {name}, whose keys have a format, which is not written",
+                hint="collect into a topic whose key is text, or that has none",
+            )
 
 
 def topics_of_project(project: Path) -> Mapping[str, Topic]:

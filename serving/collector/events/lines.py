@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -37,6 +37,7 @@ class Invalid:
 
     reason: str
     detail: str
+    hint: str = ""
 
 
 # Of each event in turn: its record until that is sent, then what became of it.
@@ -102,7 +103,14 @@ async def read_lines(topic: CollectedTopic, body: bytes, key: str, most: int) ->
 def read_one(topic: CollectedTopic, body: bytes, key: str, most: int) -> Lines:
     """Reads a body that is one event."""
     headers = ((KEY_HEADER, key.encode()),) if key else ()
-    return Lines(topic.name, (1,), [read_event(topic, body, headers, most)], is_batch=False)
+    found = read_event(topic, body, headers, most)
+    if isinstance(found, Invalid):
+        if not body.strip():
+            found = replace(found, detail="the body is empty")
+        elif b"\n" in body.strip():
+            hint = "several events are sent a line each, as application/x-ndjson"
+            found = replace(found, hint=hint)
+    return Lines(topic.name, (1,), [found], is_batch=False)
 
 
 def read_event(
@@ -191,12 +199,12 @@ def _reply_to_one(topic: str, outcome: Outcome) -> HttpReply:
                 f'"token":"{topic}:{partition}={offset + 1}"}}'
             )
             return HttpReply(200, text.encode())
-        case Invalid(reason, detail):
+        case Invalid(reason, detail, hint):
             return problem_reply(
                 HttpError(
                     413 if reason == TOO_LARGE else 422,
                     f"the event is not valid: {detail}",
-                    hint="several events are sent a line each, as application/x-ndjson",
+                    hint=hint,
                 ),
                 reason=reason,
             )

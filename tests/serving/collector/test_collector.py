@@ -91,7 +91,7 @@ def test_invalid_lines_are_answered_by_line_and_the_others_are_sent(
 @pytest.mark.parametrize(
     ("body", "status", "part"),
     [
-        (b"", 422, "not one JSON value"),
+        (b"", 422, "the body is empty"),
         (b"[]", 422, "not an object"),
         (b'{"page": null}', 422, "page is null"),
         (b"\xff\xfe", 422, "not UTF-8"),

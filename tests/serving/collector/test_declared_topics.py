@@ -12,6 +12,7 @@ from kappa.base.errors import UsageError
 from kappa.declare.parts.joined import JoinedTopic, JoinedTopics, put_joined
 from kappa.values.reason import Rejected
 from serving.collector.events.declared import CollectedTopic, DeclaredTopics
+from serving.collector.events.lines import read_one, reply_of
 
 ORDERS = Topic("orders", format=Avro("tests/data/order.avsc"), key="id")
 SALES = Topic("sales", event="id string not null, amount int", format=Csv(), key="id")
@@ -26,6 +27,18 @@ def test_a_topic_with_the_framing_of_a_registry_is_not_collected(tmp_path: Path)
     topic = Topic("bids", event="id string", format=Json(framed=True))
     with pytest.raises(UsageError, match="names bids, whose events begin with a registry's id"):
         DeclaredTopics(tmp_path, ["bids"], say=print, load=lambda _: {"bids": topic})
+
+
+def test_only_a_body_of_several_lines_is_answered_with_a_hint_at_batches() -> None:
+    topic = CollectedTopic(Topic("bids", event="id string"))
+
+    def answer(body: bytes) -> str:
+        return reply_of(read_one(topic, body, "", 1000)).body.decode()
+
+    assert "the event is not valid: the body is empty" in answer(b"")
+    assert "the body is empty" in answer(b" \n")
+    assert "several events" not in answer(b"") + answer(b"{no\n")
+    assert "several events are sent a line each" in answer(b'{"id": "a"}\n{"id": "b"}\n')
 
 
 PIPELINE = """
