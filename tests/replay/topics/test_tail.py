@@ -1,4 +1,4 @@
-"""What people see of a record: its event, where the value itself is no text."""
+"""The line of a record for people: its event, where the value itself is no text."""
 
 from __future__ import annotations
 
