@@ -59,6 +59,8 @@ NOT_YET = frozenset(
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError._UNKNOWN_TOPIC,
         KafkaError._UNKNOWN_PARTITION,
+        # "No leaders found": librdkafka asks the leaders for offsets, and there is none yet.
+        KafkaError._NOENT,
     }
 )
 
