@@ -15,6 +15,7 @@ from commands.terminal.lines import open_lines, open_new_file
 from commands.terminal.moving import moving
 from commands.terminal.options import As, here_of
 from commands.terminal.output import print_listing, say
+from kappa.base.units import count_of
 from serving.query.render import Form, Listing
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ def import_(
         else:
             with open_lines(file) as lines:
                 found = import_lines(log, topic, lines, partitions=partitions, show=acknowledged)
-    say(f"{found.count:,} record{'' if found.count == 1 else 's'} acknowledged")
+    say(f"{count_of(found.count, 'record')} acknowledged")
     print_listing(
         output,
         Listing(("topic", "partition", "next_offset"), tuple(found.offsets.items())),

@@ -235,6 +235,6 @@ def _declared(name: str, known: Mapping[str, Topic]) -> Topic:
     if name not in known:
         raise UsageError(
             f"the project declares no topic {name}",
-            hint=did_you_mean(name, known).strip() or f"it declares {', '.join(known) or 'none'}",
+            hint=did_you_mean(name, known) or f"it declares {', '.join(known) or 'none'}",
         )
     return known[name]

@@ -123,9 +123,9 @@ class Damaged(Broken):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Returns the beginning of a hint: the known name nearest to a wrong one; empty: none is."""
+    """Returns a hint with the known name nearest to a wrong one; empty: none is near."""
     near = difflib.get_close_matches(name, list(known), n=1)
-    return f"did you mean {near[0]}? " if near else ""
+    return f"did you mean {near[0]}?" if near else ""
 
 
 def machine_error(error: Exception) -> int | None:

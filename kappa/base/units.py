@@ -64,6 +64,11 @@ def size(count: int) -> str:
     return f"{value:,.1f} TB"
 
 
+def count_of(number: int, what: str) -> str:
+    """Writes a number of things, by their name in the singular: `1 row`, `1,200 rows`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def parse_memory(setting: str) -> int:
     """Reads the bytes of a setting like `512m` or `2g`."""
     return int(setting[:-1]) * _MEMORY[setting[-1]]

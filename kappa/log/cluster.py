@@ -235,8 +235,8 @@ class Cluster:
         if (facts := self.facts(name)) is None:
             raise UsageError(
                 f"there is no topic {name} on the broker at {self.bootstrap_servers}",
-                hint=f"{did_you_mean(name, self._names())}see: kappa topics list; make the "
-                "declared ones with: kappa topics create",
+                hint=f"{did_you_mean(name, self._names())} see: kappa topics list; make the "
+                "declared ones with: kappa topics create".lstrip(),
             )
         return facts
 

@@ -5,11 +5,10 @@ observe.py gathers the facts; what is looked into has files of its own (replay/p
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from kappa.base.errors import UsageError
+from kappa.base.errors import UsageError, did_you_mean
 from kappa.code.declaration import declarations
 from kappa.code.fingerprint import differences
 from kappa.state.build import Birth, TopicBirth
@@ -96,11 +95,10 @@ def refuse_unknown(only: Iterable[str], names: Collection[str]) -> None:
     for name in only:
         if name in names:
             continue
-        near = difflib.get_close_matches(name, names, n=1)
         known = f"there are {', '.join(sorted(names))}" if names else "there are none in pipelines/"
         raise UsageError(
             f"there is no pipeline {name} in this project",
-            hint=f"did you mean {near[0]}?" if near else known,
+            hint=did_you_mean(name, names) or known,
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from kappa.base.units import count_of
 from kappa.state.build import Birth
 from replay.plan.circles import topic_uses
 from replay.plan.plan import Change, PlanStep
@@ -33,7 +34,7 @@ def _sinks(
         before = sinks.pop(sink.name, None)
         if before is None:
             rows = observed.rows.get(sink.name)
-            counted = "" if rows is None else f", {rows:,} row{'' if rows == 1 else 's'} now,"
+            counted = "" if rows is None else f", {count_of(rows, 'row')} now,"
             yield f"sink {sink.name} is new: the snapshot of {sink.of}{counted} is sent"
         elif before != sink.birth:
             yield f"sink {sink.name} is another: what differs from its topic is sent"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from kappa.base.units import count_of
 from kappa.declare.options import REJECTS
 from kappa.journal.events import Proved
 from kappa.journal.journal import JournalRecord, as_document
@@ -25,10 +26,10 @@ def proof_line(found: Proved) -> str:
     """
     tables = [each for each in found.differences if each.table != REJECTS]
     rejects = sum(each.rows_before or 0 for each in found.differences if each.table == REJECTS)
-    also = f" and {_count_of(rejects, 'reject')}" if rejects else ""
+    also = f" and {count_of(rejects, 'reject')}" if rejects else ""
     base = "" if found.base is None else ", what its base held among them"
     counted = (
-        f"{_count_of(len(tables), 'table')}, {_count_of(found.rows - rejects, 'row')}{also}{base}"
+        f"{count_of(len(tables), 'table')}, {count_of(found.rows - rejects, 'row')}{also}{base}"
     )
     return (
         f"proved: {counted}, equal at offsets {found.offsets}"
@@ -99,10 +100,6 @@ def record_document(record: JournalRecord, found: Proved) -> dict[str, Any]:
         **fields,
         "offsets": found.offsets.plain(),
     }
-
-
-def _count_of(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _lines(proof: Proof) -> Iterator[str]:

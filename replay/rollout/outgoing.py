@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from kappa.base.units import count_of
 from kappa.declare.alert import AlertBirth
 from kappa.declare.sink import SinkBirth
 from kappa.journal.verification import Difference
@@ -75,7 +76,7 @@ def _messages(alert: AlertBirth, found: Difference, most: int, *, is_most: bool)
         return ""
     sent = min(rows, most + 1)
     bound = "at most " if is_most or _is_part(alert) or found.unsettled else ""
-    text = f"{bound}{sent:,} message{'' if sent == 1 else 's'}"
+    text = f"{bound}{count_of(sent, 'message')}"
     return f"{text}, for {rows:,} rows," if rows > sent else text
 
 

@@ -6,9 +6,7 @@ order. A letter that is refused again stays.
 
 from __future__ import annotations
 
-import difflib
-
-from kappa.base.errors import UsageError
+from kappa.base.errors import UsageError, did_you_mean
 from kappa.state.store import Store
 from serving.alerts.outbox import DeadLetter, alert_names, ask_again, dead_letters
 
@@ -24,10 +22,7 @@ def ask_for_dead_letters(
     """
     names = alert_names(store)
     if name is not None and name not in names:
-        near = difflib.get_close_matches(name, names, n=1)
-        raise UsageError(
-            f"there is no alert {name}", hint=f"did you mean {near[0]}?" if near else _LIST
-        )
+        raise UsageError(f"there is no alert {name}", hint=did_you_mean(name, names) or _LIST)
     found = tuple(
         (each, letter)
         for each in ((name,) if name is not None else names)

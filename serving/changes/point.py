@@ -7,7 +7,6 @@ files then.
 
 from __future__ import annotations
 
-import difflib
 import os
 import secrets
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from kappa.base.errors import Damaged, UsageError
+from kappa.base.errors import Damaged, UsageError, did_you_mean
 from kappa.declare.options import REJECTS
 from kappa.journal.journal import whoami
 from kappa.state.build import Birth, is_born, read_birth, recent_names, table_path
@@ -94,14 +93,10 @@ def not_served(snapshot: Snapshot, name: str) -> NotServed:
         for table in snapshot.births[build].tables
         if table.name != REJECTS
     )
-    near = difflib.get_close_matches(name, there, n=1)
     return NotServed(
         f"no pipeline serves a table {name}",
-        hint=f"did you mean {near[0]}?"
-        if near
-        else f"there are {', '.join(there)}"
-        if there
-        else "nothing is served yet: kappa deploy",
+        hint=did_you_mean(name, there)
+        or (f"there are {', '.join(there)}" if there else "nothing is served yet: kappa deploy"),
     )
 
 

@@ -9,11 +9,10 @@ comments, strings as names) decides nothing.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from kappa.base.errors import UsageError
+from kappa.base.errors import UsageError, did_you_mean
 
 ONE_QUERY = "give one query that reads, such as: select * from page_hits limit 10"
 
@@ -141,10 +140,9 @@ def _look_up(
         {table for _, table in catalogue}
         | {f"{each}.{table}" for each, table in catalogue if each != "main"}
     )
-    near = difflib.get_close_matches(whole, names, n=1)
     raise UsageError(
         f"the query cannot be run: there is no table {whole}",
-        hint=f"did you mean {near[0]}?" if near else _there_are(names),
+        hint=did_you_mean(whole, names) or _there_are(names),
     )
 
 

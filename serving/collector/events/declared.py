@@ -7,11 +7,10 @@ declarations as they were, so a mistake that is saved stops nobody's events.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from kappa.base.errors import KappaError, UsageError
+from kappa.base.errors import KappaError, UsageError, did_you_mean
 from kappa.code.project import load_pipelines
 from kappa.code.static.sources import Sources
 from kappa.declare.formats.named import changes_of, is_framed
@@ -106,12 +105,9 @@ def ensure_collectable(names: Iterable[str], declared: Mapping[str, Topic]) -> N
     """Raises UsageError if one of `collect.topics` is not declared, or is not collected."""
     for name in names:
         if name not in declared:
-            near = difflib.get_close_matches(name, declared, n=1)
             raise UsageError(
                 f"collect.topics names {name}, and the project declares no such topic",
-                hint=f"did you mean {near[0]}?"
-                if near
-                else f"it declares {', '.join(declared) or 'none'}",
+                hint=did_you_mean(name, declared) or f"it declares {', '.join(declared) or 'none'}",
             )
         form = declared[name].format
         is_binary = isinstance(form, Avro | Protobuf)
