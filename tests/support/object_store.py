@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import http.client
 import itertools
 import os
 import shutil
@@ -14,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from registries import free_port
+from registries import answers, free_port
 
 from kappa.base.process import start_tied
 from kappa.base.scratch import user_cache
@@ -109,7 +108,7 @@ class ObjectStore:
                 environment=environment,
             )
         deadline = time.monotonic() + _READY_SECONDS
-        while not self._answers():
+        while not answers(self.port, "/health"):
             assert self.process.poll() is None, output.read_text()[-2000:]
             assert time.monotonic() < deadline, "the S3 server did not answer in time"
             time.sleep(0.05)
@@ -120,16 +119,6 @@ class ObjectStore:
             self.process.kill()
             self.process.wait(60)
             self.process = None
-
-    def _answers(self) -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
-        try:
-            connection.request("GET", "/health")
-            return connection.getresponse().status == 200
-        except OSError:
-            return False
-        finally:
-            connection.close()
 
 
 @contextmanager

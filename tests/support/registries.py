@@ -105,7 +105,7 @@ class RunningRegistry:
                 stderr=subprocess.STDOUT,
             )
         deadline = time.monotonic() + _READY_SECONDS
-        while not self._answers():
+        while not answers(self.port, "/apis/ccompat/v7/subjects"):
             assert self.process.poll() is None, (self.folder / "log").read_text()[-2000:]
             assert time.monotonic() < deadline, "the registry did not answer in time"
             time.sleep(0.1)
@@ -117,15 +117,17 @@ class RunningRegistry:
             self.process.wait(60)
             self.process = None
 
-    def _answers(self) -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
-        try:
-            connection.request("GET", "/apis/ccompat/v7/subjects")
-            return connection.getresponse().status == 200
-        except OSError:
-            return False
-        finally:
-            connection.close()
+
+def answers(port: int, path: str) -> bool:
+    """Returns True if a server of this machine answers a request well."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status == 200
+    except OSError:
+        return False
+    finally:
+        connection.close()
 
 
 @contextmanager
