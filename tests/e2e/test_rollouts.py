@@ -13,7 +13,6 @@ import os
 import re
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -27,6 +26,7 @@ from confluent_kafka.admin import (
 from e2e_shop import V1, V2, item, order
 from reading import assert_right, how_long, producing, readers, the_same_all_the_while
 from testbed import Testbed, platform
+from victims import standing_still
 
 from kappa.engine.legs.legs import Legs
 from kappa.journal.events import Held
@@ -37,6 +37,8 @@ from replay.rollout.state import State
 
 pytestmark = [pytest.mark.jvm, pytest.mark.fault, pytest.mark.timeout(1200)]
 
+# Tests here make a job stand still for as long as a busy machine takes to replay and compare.
+SETTINGS = "[engine]\nlarge_rows = 0\nmaintenance_seconds = 5\nhung_seconds = 600\n"
 # Where a supervisor is killed: in a promote, as it starts, and as it ends.
 # tests/replay/run/test_crashes.py kills at every effect of a promote.
 FAILPOINTS = {
@@ -50,7 +52,7 @@ FAILPOINTS = {
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
     """Yields the platform, with orders and titles, and nothing that serves yet."""
     folder = tmp_path_factory.mktemp("rollouts") / "laden é"
-    with platform(folder, "[engine]\nlarge_rows = 0\nmaintenance_seconds = 5\n", shop=V1) as bed:
+    with platform(folder, SETTINGS, shop=V1) as bed:
         bed.log.produce((order(number) for number in range(2_000)), "orders")
         bed.log.produce(
             (item(number % 9, f"title {number}" if number % 4 else None) for number in range(40)),
@@ -100,18 +102,6 @@ def ensure_pair(bed: Testbed) -> None:
 def job_of(bed: Testbed, build: str) -> int:
     (pid,) = bed.pids("kappa.engine.job.job", build, "tail")
     return pid
-
-
-@contextmanager
-def standing_still(pid: int) -> Iterator[None]:
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        try:
-            os.kill(pid, signal.SIGCONT)
-        except ProcessLookupError:
-            return
 
 
 def see_all_gone(bed: Testbed) -> None:
