@@ -23,6 +23,7 @@ from kappa.base.section.cluster import problems
 from kappa.base.section.collect import CollectSettings, PullSettings
 from kappa.base.section.engine import EngineSettings
 from kappa.base.section.section import SECRET, Section, Size, description, is_secret
+from kappa.base.section.storage import StorageSettings
 from kappa.base.sections import (
     AlertSettings,
     ArchiveSettings,
@@ -55,9 +56,18 @@ class Settings(Section, frozen=True):
     """All settings of one project; `project` is the folder of kappa.toml."""
 
     project: Path = Path()
-    root: Annotated[str, Meta(min_length=1), "folder of everything; relative to the project"] = (
-        ".kappa"
-    )
+    root: Annotated[
+        str,
+        Meta(min_length=1),
+        "folder of everything, relative to the project; or s3://BUCKET/PREFIX",
+    ] = ".kappa"
+    local: Annotated[
+        str,
+        Meta(min_length=1),
+        "beside a root in a bucket: folder of this host's own locks, logs and scratch, which may "
+        "be lost",
+    ] = ".kappa"
+    storage: StorageSettings = StorageSettings()
     durability: Annotated[
         Durability,
         "disk: what is acknowledged is on the disk, and survives a power loss; "

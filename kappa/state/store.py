@@ -5,7 +5,7 @@ alike. An object that does not exist is `None`; a failure to look raises.
 
 `store.local` is of the control host's disk: locks, logs, scratch, sockets, checkpoints, and records
 of processes that are gone with it. All of it may be lost. If the root is a folder, it is the same
-store. Only local roots are accepted from settings for now.
+store.
 """
 
 from __future__ import annotations
@@ -151,10 +151,18 @@ class Store:
 
 
 def open_store(settings: Settings) -> Store:
-    """Opens the root of a project. Raises SettingsError if it is not on a local disk."""
-    if is_bucket(settings.root):
-        raise _not_local(settings.root)
-    return Store(settings.root_url, syncs=settings.syncs)
+    """Opens the root of a project. Raises SettingsError if it can be no root."""
+    if is_bucket(settings.root) and settings.runs_broker:
+        raise SettingsError(
+            f"the root {settings.root} is in a bucket, and the log of Kappa's own broker is not",
+            hint="set kafka.bootstrap_servers to a cluster whose log outlives this host",
+        )
+    return Store(
+        settings.root_url,
+        syncs=settings.syncs,
+        storage=settings.storage,
+        local=(settings.project / settings.local).absolute(),
+    )
 
 
 def encoded(document: object) -> bytes:
@@ -175,6 +183,6 @@ def _local_folder(root: str | Path) -> Path:
 def _not_local(root: str) -> SettingsError:
     scheme = urlsplit(root).scheme
     return SettingsError(
-        f"the root {root} is not on a local disk: {scheme} roots are not supported yet",
-        hint="set root in kappa.toml to a folder, such as .kappa",
+        f"the root {root} is neither a folder nor in a bucket: {scheme} roots are not supported",
+        hint="set root in kappa.toml to a folder, such as .kappa, or to s3://BUCKET/PREFIX",
     )

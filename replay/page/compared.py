@@ -35,7 +35,7 @@ def samples_of(desk: Desk, before: str, after: str) -> Comparison | None:
     Raises Conflict if they have no equal offsets that are kept, and TooMuch if it takes too long.
     """
     here = desk.here
-    key = str(here.store.folder), before, after
+    key = here.store.url, before, after
     if (known := _cached(key)) is None:
         if not _lock.acquire(blocking=False):
             return None

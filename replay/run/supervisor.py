@@ -78,7 +78,7 @@ def down(settings: Settings) -> bool:
 
     Raises TimedOut if it is still ending after a minute and a half.
     """
-    holds = holder(open_store(settings).path(LOCK))
+    holds = holder(open_store(settings).local.path(LOCK))
     process = None if holds is None else process_id(holds.pid)
     if process is None:
         return False
@@ -274,7 +274,7 @@ def _loop(
                 put_running(store, Running(me.pid, me.born, kafka.bootstrap_servers, now()))
                 failpoint("supervisor.after_ready")
                 ready_at = kafka.bootstrap_servers
-                say(f"up: Kafka at {ready_at}, everything below {store.folder}")
+                say(f"up: Kafka at {ready_at}, everything below {store.address('')}")
         time.sleep(_TICK_SECONDS)
 
 

@@ -213,7 +213,7 @@ def pretend_up(store: Store) -> None:
         (["status", "-w", "-o", "json"], 2, "watching shows a table", "leave out -w"),
         (["--project", "/nowhere", "tables"], 2, "there is no folder /nowhere", "--project"),
         (["--project", "/", "tables"], 2, "there is no kappa.toml", "touch kappa.toml"),
-        (["--root", "s3://bucket/x", "tables"], 2, "s3 roots are not supported yet", ".kappa"),
+        (["--root", "s3://bucket/x", "tables"], 2, "the log of Kappa's own", "bootstrap_servers"),
         (["--root", "a[1]", "tables"], 2, "which Delta tables cannot have", "another name"),
         (["topics", "create"], 1, "kappa is not up", "kappa up -d"),
         (["topics", "create", "web.hit"], 2, "declares no topic web.hit", "did you mean web.hits?"),

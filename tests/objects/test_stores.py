@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from kappa.base.errors import Damaged, SettingsError
+from kappa.base.kafka_settings import KafkaSettings
 from kappa.base.section.storage import StorageSettings
 from kappa.base.settings import Settings
 from kappa.state.store import DAMAGED, Store, open_store
@@ -114,7 +114,15 @@ def test_a_root_in_a_bucket_is_a_folder_of_it(tmp_path, root):
     assert "s3://BUCKET/kappa" in caught.value.hint
 
 
-def test_settings_take_a_root_on_a_local_disk_alone_for_now(tmp_path):
-    for root in ("s3://bucket/kappa", "gs://bucket/kappa"):
-        with pytest.raises(SettingsError, match=f"{root[:2]} roots are not supported yet"):
-            open_store(Settings(project=Path(tmp_path), root=root))
+def test_settings_take_a_folder_or_a_bucket_beside_a_cluster_that_outlives_this_host(tmp_path):
+    for root, why in (
+        ("gs://bucket/kappa", "gs roots are not supported"),
+        ("s3://bucket/kappa", "in a bucket, and the log of Kappa's own broker is not"),
+    ):
+        with pytest.raises(SettingsError, match=why):
+            open_store(Settings(project=tmp_path, root=root))
+
+    cluster = KafkaSettings(bootstrap_servers="kafka:9092")
+    store = open_store(Settings(project=tmp_path, root="s3://bucket/kappa", kafka=cluster))
+
+    assert (store.url, store.local.folder) == ("s3://bucket/kappa", tmp_path / ".kappa")

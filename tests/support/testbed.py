@@ -26,7 +26,7 @@ from kappa.journal.journal import Journal
 from kappa.log.client import Log
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
-from kappa.state.store import Store
+from kappa.state.store import open_store
 from replay.rollout.fold import fold
 from replay.rollout.state import State
 from replay.status.running import running
@@ -109,7 +109,7 @@ class Testbed:
         }
         (folder / "pipelines").mkdir(parents=True, exist_ok=True)
         (folder / "kappa.toml").write_text(settings, encoding="utf-8")
-        self.store = Store(load_settings(folder).root_url)
+        self.store = open_store(load_settings(folder))
 
     def declare(self, name: str, text: str) -> None:
         """Writes a pipeline's file."""
