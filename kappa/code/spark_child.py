@@ -247,7 +247,7 @@ class _Borrowed(_Child):
 
 def _opened(settings: Settings) -> socket.socket | None:
     """Takes a spare of the platform that is up on this root. Returns None if none is free."""
-    for place in doors(open_store(settings).path(SPARES)):
+    for place in doors(open_store(settings).local.path(SPARES)):
         door = socket.socket(socket.AF_UNIX)
         try:
             with socket_name(place) as name:

@@ -44,11 +44,12 @@ _READER = """
 import json, sys, threading
 from datetime import UTC, datetime
 from pathlib import Path
-from kappa.state.store import Store
+from kappa.base.settings import load_settings
+from kappa.state.store import open_store
 from serving.pin.catalog import pin
 from serving.query.query import connect
 
-store, stop = Store(sys.argv[1]), threading.Event()
+store, stop = open_store(load_settings(Path(sys.argv[1]))), threading.Event()
 threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
 seen, told, queries, generations, counted = {}, [], 0, set(), {}
 generation = 0
@@ -103,7 +104,7 @@ def readers(bed: Testbed, count: int, *, rest_seconds: float, script: Path) -> I
     Each leaves a file for each generation that it has read, in a folder beside the script.
     """
     script.write_text(_READER, encoding="utf-8")
-    command = [sys.executable, str(script), str(bed.store.folder), str(rest_seconds), QUESTION]
+    command = [sys.executable, str(script), str(bed.folder), str(rest_seconds), QUESTION]
     folders = [script.with_name(f"reader {number}") for number in range(count)]
     for folder in folders:
         folder.mkdir()

@@ -223,7 +223,7 @@ class Testbed:
 
     def logs(self) -> str:
         """Returns the last lines of every log, for a test that failed."""
-        found = sorted((self.store.folder / "logs").glob("*.log"))
+        found = sorted(self.store.local.path("logs").glob("*.log"))
         return "\n".join(
             f"== {file.name}\n"
             + "\n".join(file.read_text(encoding="utf-8", errors="replace").splitlines()[-12:])
