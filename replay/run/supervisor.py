@@ -165,7 +165,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> None:
             f"kappa is up already (process {other.pid if other else '?'})",
             hint="kappa status shows it; kappa down ends it",
         ) from error
-    store.delete(RUNNING)
+    store.local.delete(RUNNING)
     delete_left_behind(Path(tempfile.gettempdir()))
     ensure_no_report(store)
     stop = StopRequest()
@@ -208,7 +208,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> None:
         failpoint("supervisor.before_down")
         # It names this process, and no command takes a dead one for the platform.
         with contextlib.suppress(KappaError):
-            store.delete(RUNNING)
+            store.local.delete(RUNNING)
         failpoint("supervisor.after_down")
         http.end()
         archiver.end()

@@ -51,7 +51,7 @@ _SERVED = Documents(RunningServer, derived=True, synced=False)
 
 def put_running(store: Store, running: Running) -> None:
     """Puts what this supervisor is, in place of an earlier one."""
-    _RUNNING.put(store, RUNNING, running)
+    _RUNNING.put(store.local, RUNNING, running)
 
 
 def running(settings: Settings) -> Running | None:
@@ -61,20 +61,20 @@ def running(settings: Settings) -> Running | None:
 
 def running_at(store: Store) -> Running | None:
     """Returns the supervisor of a root. None if none is up and ready."""
-    found = _RUNNING.get(store, RUNNING, "what the supervisor wrote of itself")
+    found = _RUNNING.get(store.local, RUNNING, "what the supervisor wrote of itself")
     return found if found is not None and _lives(found) else None
 
 
 def ensure_served(store: Store, served: RunningServer) -> None:
     """Puts where this HTTP server is, in place of an earlier one, unless that is known."""
     if _served(store) != served:
-        _SERVED.put(store, SERVED, served)
+        _SERVED.put(store.local, SERVED, served)
 
 
 def ensure_unserved(store: Store, served: RunningServer) -> None:
     """Deletes where this HTTP server is, unless another one is recorded by now."""
     if _served(store) == served:
-        store.delete(SERVED)
+        store.local.delete(SERVED)
 
 
 def served_at(store: Store) -> str | None:
@@ -84,7 +84,7 @@ def served_at(store: Store) -> str | None:
 
 
 def _served(store: Store) -> RunningServer | None:
-    return _SERVED.get(store, SERVED, "what the HTTP server wrote of itself")
+    return _SERVED.get(store.local, SERVED, "what the HTTP server wrote of itself")
 
 
 def _lives(found: Running | RunningServer) -> bool:

@@ -88,12 +88,14 @@ _UNDERWAY = Documents(Underway, derived=True, synced=False)
 
 def read_underway(store: Store) -> Underway:
     """Returns what the supervisor last reported, or nothing."""
-    return _UNDERWAY.get(store, _NAME, "what the supervisor wrote of its rollouts") or Underway()
+    return (
+        _UNDERWAY.get(store.local, _NAME, "what the supervisor wrote of its rollouts") or Underway()
+    )
 
 
 def ensure_no_report(store: Store) -> None:
     """Removes the report of an earlier supervisor."""
-    store.delete(_NAME)
+    store.local.delete(_NAME)
 
 
 class Pace:
@@ -161,7 +163,7 @@ class Reporter:
         at = {build: woken[of] for build in jobs if (of := state.folded_by(build)) in woken}
         now = Underway(rollouts, deaths, at_rest, at)
         if now != self._reported:
-            _UNDERWAY.put(self._store, _NAME, now)
+            _UNDERWAY.put(self._store.local, _NAME, now)
             self._reported = now
 
     def _rate(self, rollout: int, build: str) -> float | None:

@@ -37,12 +37,12 @@ def putting_progress(store: Store, build: str) -> Callable[[str], None]:
     def put(text: str) -> None:
         # Progress that cannot be written ends no verification.
         with contextlib.suppress(KappaError, OSError):
-            _PROGRESS.put(store, f"{folder(build)}/{_NAME}", VerificationProgress(text))
+            _PROGRESS.put(store.local, f"{folder(build)}/{_NAME}", VerificationProgress(text))
 
     return put
 
 
 def verification_progress(store: Store, build: str) -> str:
     """Returns the step that a candidate's verification began last, or "" if nobody knows."""
-    found = _PROGRESS.get(store, f"{folder(build)}/{_NAME}", "the progress of a verification")
+    found = _PROGRESS.get(store.local, f"{folder(build)}/{_NAME}", "the progress of a verification")
     return "" if found is None else found.text

@@ -52,17 +52,17 @@ _STATE = Documents(SinkState, derived=True, synced=False)
 
 def put_state(store: Store, state: SinkState) -> None:
     """Puts the state of a sink in place of the last one."""
-    _STATE.put(store, _name(state.topic), state)
+    _STATE.put(store.local, _name(state.topic), state)
 
 
 def read_state(store: Store, topic: str) -> SinkState | None:
     """Returns the state of a topic's sink, or None if none is known."""
-    return _STATE.get(store, _name(topic), f"the state of sink {topic}")
+    return _STATE.get(store.local, _name(topic), f"the state of sink {topic}")
 
 
 def sink_states(store: Store) -> tuple[SinkState, ...]:
     """Returns the states of all sinks that are known, by topic."""
-    found = (_STATE.get(store, name, name) for name in store.names(_FOLDER))
+    found = (_STATE.get(store.local, name, name) for name in store.local.names(_FOLDER))
     return tuple(sorted((each for each in found if each is not None), key=lambda s: s.topic))
 
 
