@@ -1,54 +1,208 @@
-"""The platform with its root in a bucket of a real S3 server, and nothing else that lasts."""
+"""The platform with its root in a bucket of a real S3 server: what the server or the host loses.
+
+Readers and a producer go on all the while: no error (I4), no mix (I2), nothing backward (I3), and
+the tables are right (I1).
+"""
 
 from __future__ import annotations
 
+import shutil
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
 
 import pytest
+from between import Between, proxy_before
 from e2e_shop import V1, V2, item, order
 from losing import Restarted
+from meanwhile import Producing, beside
 from object_store import ObjectStore
 from reading import assert_right, readers
 from testbed import Testbed, platform
+from victims import jobs_of, kill, standing_still
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(1200)]
+from kappa.log.producer import ProducedRecord
+from replay.rollout.rollout import Phase
 
+pytestmark = [pytest.mark.jvm, pytest.mark.fault, pytest.mark.timeout(900)]
+
+READERS = 2
 SETTINGS = """
 root = "{root}"
 [storage]
 endpoint = "{endpoint}"
 [engine]
+tail_records = 1000
 maintenance_seconds = 5
 [kafka]
 bootstrap_servers = "{bootstrap_servers}"
 """
+# So long is the server away: less than what asks it is patient.
+AWAY_SECONDS = 3.0
+
+
+class At(StrEnum):
+    """What the platform does while the server is away."""
+
+    TAIL = "tail"
+    REPLAY = "replay"
+    SWITCH = "switch"
+    COLLECTION = "collection"
+
+
+EACH = [pytest.param(at, id=at, marks=[] if at is At.SWITCH else pytest.mark.sweep) for at in At]
+
+
+@dataclass(frozen=True, slots=True)
+class Shop:
+    """The platform, its server, and the proxy between them."""
+
+    bed: Testbed
+    server: ObjectStore
+    between: Between
+    produced: Producing
+
+    def go_on(self) -> None:
+        """Waits until another record is acknowledged and folded."""
+        acknowledged = self.produced.acknowledged
+        self.bed.wait(lambda: self.produced.acknowledged > acknowledged, "an acknowledgement")
+        self.bed.wait_until_folded("shop", self.bed.log.end(["orders", "items"]))
+
+    def replay(self) -> None:
+        """Replays the other version to its end, and sees that it serves."""
+        before = self.bed.live("shop")
+        self.declare_the_other()
+        self.bed.must("replay", "shop", "--yes")
+        assert self.bed.live("shop") != before
+
+    def declare_the_other(self) -> None:
+        self.bed.declare("shop", V1 if version_of(self.bed) == 2 else V2)
+
+
+def records(turn: int) -> Iterator[tuple[str, ProducedRecord]]:
+    for number in range(40 * turn, 40 * turn + 40):
+        yield "orders", order(number)
+    yield "items", item(turn % 9, f"title {turn}" if turn % 4 else None)
 
 
 @pytest.fixture(scope="module")
-def bed(
+def shop(
     kafka: Restarted, object_store: ObjectStore, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Testbed]:
-    folder = tmp_path_factory.mktemp("bucket") / "shop"
-    settings = SETTINGS.format(
-        root=object_store.new_root(),
-        endpoint=object_store.storage.endpoint,
-        bootstrap_servers=kafka.broker.bootstrap_servers,
-    )
-    with platform(folder, settings, shop=V1) as bed:
-        bed.log.produce((order(number) for number in range(2_000)), "orders")
-        bed.log.produce((item(number % 9, f"title {number}") for number in range(40)), "items")
-        bed.must("deploy", "--yes")
-        yield bed
+) -> Iterator[Shop]:
+    """A build serves beside readers and a producer; at the end all was right for everybody."""
+    folder = tmp_path_factory.mktemp("bucket")
+    with proxy_before(object_store.storage) as between:
+        settings = SETTINGS.format(
+            root=object_store.new_root(),
+            endpoint=between.storage.endpoint,
+            bootstrap_servers=kafka.broker.bootstrap_servers,
+        )
+        with platform(folder / "shop", settings, shop=V1) as bed:
+            bed.log.produce((order(number) for number in range(2_000)), "orders")
+            bed.log.produce((item(number % 9, f"title {number}") for number in range(40)), "items")
+            bed.must("deploy", "--yes")
+            with (
+                readers(bed, READERS, rest_seconds=1.0, script=folder / "reader.py") as seen,
+                beside(Producing(bed, records)) as produced,
+            ):
+                yield Shop(bed, object_store, between, produced)
+            print(f"{sum(each.queries for each in seen)} queries; {produced.acknowledged} records")
+            assert [fault for each in seen for fault in each.faults] == []
+            bed.wait_until_folded("shop", bed.log.end(["orders", "items"]))
+            assert_right(bed, version=version_of(bed))
 
 
-def test_a_switch_and_an_undo_beside_readers(bed: Testbed, tmp_path) -> None:
-    assert_right(bed, version=1)
-    bed.declare("shop", V2)
-    with readers(bed, 2, rest_seconds=1.0, script=tmp_path / "reader.py") as seen:
-        bed.must("replay", "shop", "--yes")
-        bed.log.produce((order(number) for number in range(100)), "orders")
-        bed.wait_until_folded("shop", bed.log.end(["orders", "items"]))
-        assert_right(bed, version=2)
-        bed.must("undo", "--yes")
-        assert_right(bed, version=1)
-    assert [fault for each in seen for fault in each.faults] == []
+def version_of(bed: Testbed) -> int:
+    state = bed.state()
+    first = state.versions[state.rollouts[0].build]
+    return 1 if state.versions[bed.live("shop")] == first else 2
+
+
+@contextmanager
+def kept_at(shop: Shop, at: At) -> Iterator[None]:
+    """Has the platform do something that the block comes in the middle of, and then end it."""
+    bed, before = shop.bed, shop.bed.state()
+    match at:
+        case At.TAIL:
+            yield
+            return
+        case At.REPLAY:
+            shop.declare_the_other()
+            asked = bed.start("replay", "shop", "--yes")
+            bed.wait(lambda: bed.state().last > before.last, "the rollout")
+            build = bed.state().rollouts[-1].build
+            bed.wait(lambda: bool(jobs_of(bed, build)), "the candidate's job")
+            yield
+        case At.SWITCH:
+            with standing_still(max(jobs_of(bed, bed.live("shop")))):
+                asked = bed.start("undo", "shop", "--yes")
+                bed.wait(lambda: bed.state().rollouts[-1].phase is Phase.HOLDING, "the hold")
+                shop.server.kill()
+            yield
+        case At.COLLECTION:
+            asked = bed.start("gc", "--yes")
+            deleted = len(shop.between.requests)
+            bed.wait(lambda: any(_deletes(each) for each in shop.between.requests[deleted:]), "it")
+            yield
+    out, err = asked.communicate(timeout=300)
+    assert asked.returncode == 0, (out, err, bed.logs())
+
+
+def _deletes(request: str) -> bool:
+    return request.startswith("DELETE") or (request.startswith("POST") and "delete" in request)
+
+
+@pytest.mark.parametrize("at", EACH)
+def test_a_server_that_is_killed_and_started_again_costs_time_alone(shop: Shop, at: At) -> None:
+    if at is At.SWITCH and "shop" not in shop.bed.state().idle:
+        shop.replay()
+    with kept_at(shop, at):
+        shop.server.kill()
+        time.sleep(AWAY_SECONDS)  # The time of an outage is what is tried.
+        shop.server.start()
+
+    shop.go_on()
+    assert_right(shop.bed, version=version_of(shop.bed))
+
+
+def test_a_replay_and_a_switch_past_answers_that_are_lost_and_too_many_requests(
+    shop: Shop,
+) -> None:
+    shop.between.losing_each, shop.between.refused = 60, 20
+    try:
+        shop.replay()
+    finally:
+        shop.between.losing_each = shop.between.refused = 0
+    shop.go_on()
+    assert_right(shop.bed, version=version_of(shop.bed))
+
+
+@pytest.mark.sweep
+def test_a_slow_server_slows_a_replay_alone(shop: Shop) -> None:
+    shop.between.delay_seconds = 0.05
+    try:
+        shop.replay()
+    finally:
+        shop.between.delay_seconds = 0.0
+    shop.go_on()
+    assert_right(shop.bed, version=version_of(shop.bed))
+
+
+def test_a_host_that_is_lost_with_its_folder_is_followed_by_another(shop: Shop) -> None:
+    bed, before = shop.bed, shop.bed.live("shop")
+    shop.declare_the_other()
+    asked = bed.start("replay", "shop", "--yes")
+    bed.wait(lambda: bool(bed.state().active_rollouts), "the rollout")
+    for pid in {*bed.pids()} - {*bed.pids("reader.py")}:
+        kill(pid)
+    asked.communicate(timeout=60)
+    shutil.rmtree(bed.store.local.folder)
+
+    bed.must("up", "-d")
+    bed.wait(lambda: not bed.state().active_rollouts, "the end of the rollout")
+
+    assert bed.live("shop") != before
+    shop.go_on()
+    assert_right(bed, version=version_of(bed))

@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 from kappa.base.section.storage import StorageSettings
 from kappa.log.access.answers import wait_until
 
-_SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"
+_ERROR = "<Error><Code>{}</Code><Message>The proxy of a test says so.</Message></Error>"
+_SLOW_DOWN, _BUSY, _FORBIDDEN = "SlowDown", 503, 403
 # Of one connection, and not of the answer.
 _HOP = {"connection", "keep-alive", "transfer-encoding", "content-length"}
 
@@ -32,6 +33,10 @@ class Between:
     delay_seconds: float = 0.0
     # How many of the next requests are refused because there are too many.
     refused: int = 0
+    # The code with which each request is refused meanwhile: "" for none.
+    denied: str = ""
+    # The answer of each so-many-th request is swallowed; 0: of none.
+    losing_each: int = 0
     # Beginnings and ends of requests whose next answer is swallowed.
     _losing: list[tuple[str, str]] = field(default_factory=list)
     _changes: threading.Lock = field(default_factory=threading.Lock)
@@ -53,19 +58,23 @@ class Between:
         wait_until(lambda: len(self.requests) >= before + wait_for, f"{wait_for} requests")
         found += self.requests[before:]
 
-    def arrives(self, line: str) -> tuple[bool, bool]:
-        """Notes a request. Returns whether it is refused, and whether its answer is lost."""
+    def arrives(self, line: str) -> tuple[str, bool]:
+        """Notes a request. Returns the code of its refusal, and whether its answer is lost."""
         with self._changes:
             self.requests.append(line)
+            if self.denied:
+                return self.denied, False
             if self.refused:
                 self.refused -= 1
-                return True, False
+                return _SLOW_DOWN, False
+            if self.losing_each and not len(self.requests) % self.losing_each:
+                return "", True
             path = line.partition("?")[0]
             for loss in self._losing:
                 if line.startswith(loss[0]) and path.endswith(loss[1]):
                     self._losing.remove(loss)
-                    return False, True
-        return False, False
+                    return "", True
+        return "", False
 
 
 @contextmanager
@@ -83,7 +92,9 @@ def proxy_before(storage: StorageSettings) -> Iterator[Between]:
             refused, lost = between.arrives(f"{self.command} {self.path}")
             time.sleep(between.delay_seconds)
             if refused:
-                self._answer(503, {"Content-Type": "application/xml"}, _SLOW_DOWN)
+                status = _BUSY if refused == _SLOW_DOWN else _FORBIDDEN
+                told = _ERROR.format(refused).encode()
+                self._answer(status, {"Content-Type": "application/xml"}, told)
                 return
             try:
                 status, headers, content = self._asked(body)
