@@ -192,6 +192,15 @@ def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 
 @pytest.fixture
+def object_files(request: pytest.FixtureRequest, any_store: Store) -> Path:
+    """The folder in which the objects of `any_store` are files, on the server's disk or here."""
+    if any_store.is_on_disk:
+        return any_store.folder
+    running: ObjectStore = request.getfixturevalue("object_store")
+    return running.folder / any_store.url.removeprefix("s3://")
+
+
+@pytest.fixture
 def topic_name(request: pytest.FixtureRequest, _numbers: Callable[[], int]) -> str:
     """Returns a unique name: the test's own in Kafka's alphabet, shortened, and a number."""
     own = "".join(

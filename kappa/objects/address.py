@@ -9,6 +9,9 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from kappa.base.disk import delete_file as delete_from_disk
@@ -20,6 +23,21 @@ from kappa.objects.ranged_file import RangedFile
 _OPENED: dict[str, Bucket] = {}
 # As delta-rs writes the errors of requests.
 _OF_SERVER = "Generic S3 error"
+# What one request deletes.
+_AT_ONCE = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file, or a folder of the disk, which alone has folders that can be empty.
+
+    `size` is in bytes, `changed_at` in seconds since 1970.
+    """
+
+    address: str
+    size: int
+    changed_at: float
+    is_folder: bool = False
 
 
 def open_bucket(url: str, storage: StorageSettings) -> Bucket:
@@ -101,6 +119,45 @@ def files_in(folder: str) -> list[str]:
         return []
 
 
+def folders_in(folder: str) -> list[str]:
+    """Lists the names of the folders that are directly in a folder; none if it does not exist."""
+    if is_bucket(folder):
+        bucket, name = _split(folder)
+        return bucket.folders_in(name)
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(each.name for each in entries if each.is_dir(follow_symlinks=False))
+    except FileNotFoundError:
+        return []
+
+
+def entries_at(folder: str) -> Iterator[Entry]:
+    """Yields a folder and all at any depth below it; nothing if it does not exist.
+
+    What is deleted meanwhile may be left out.
+    """
+    if is_bucket(folder):
+        bucket, name = _split(folder)
+        for each in bucket.metas(name):
+            changed_at = each["last_modified"].timestamp()
+            yield Entry(bucket.address(each["path"]), each["size"], changed_at)
+        return
+    with suppress(FileNotFoundError):
+        yield Entry(folder, 0, Path(folder).stat().st_mtime, is_folder=True)
+        yield from _below(folder)
+
+
+def _below(folder: str) -> Iterator[Entry]:
+    with os.scandir(folder) as entries:
+        for each in entries:
+            with suppress(FileNotFoundError):
+                is_folder = each.is_dir(follow_symlinks=False)
+                found = each.stat(follow_symlinks=False)
+                yield Entry(each.path, 0 if is_folder else found.st_size, found.st_mtime, is_folder)
+                if is_folder:
+                    yield from _below(each.path)
+
+
 def delete_file(address: str) -> None:
     """Deletes a file; one that is not there is deleted already. Raises KappaError."""
     if is_bucket(address):
@@ -110,12 +167,32 @@ def delete_file(address: str) -> None:
         delete_from_disk(Path(address))
 
 
+def deleted_at_once(addresses: Iterable[str]) -> Iterator[tuple[str, ...]]:
+    """Yields files in parts that `delete_files` takes: a process may die between any two.
+
+    A part is a request to a bucket, or one file of the disk. Those of the disk are first.
+    """
+    every = list(addresses)
+    yield from ((each,) for each in every if not is_bucket(each))
+    in_bucket = [each for each in every if is_bucket(each)]
+    for start in range(0, len(in_bucket), _AT_ONCE):
+        yield tuple(in_bucket[start : start + _AT_ONCE])
+
+
+def delete_files(addresses: Sequence[str]) -> None:
+    """Deletes a part of files as `deleted_at_once` yields it. Raises KappaError."""
+    if len(addresses) == 1:
+        delete_file(addresses[0])
+        return
+    split = [_split(each) for each in addresses]
+    split[0][0].delete_all([name for _, name in split])
+
+
 def delete_folder(address: str) -> None:
     """Deletes a folder with all that is in it, as far as it can be deleted."""
     if is_bucket(address):
-        bucket, folder = _split(address)
-        for name in bucket.names(folder):
-            bucket.delete(name)
+        for part in deleted_at_once(each.address for each in entries_at(address)):
+            delete_files(part)
     else:
         shutil.rmtree(address, ignore_errors=True)
 

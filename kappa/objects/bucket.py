@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from obstore import copy, get_range, head, list_with_delimiter
@@ -28,6 +29,9 @@ from obstore.store import S3Store
 
 from kappa.base.errors import KappaError, SettingsError
 from kappa.base.section.storage import StorageSettings
+
+if TYPE_CHECKING:
+    from obstore import ListResult, ObjectMeta
 
 _SCHEME = "s3://"
 _REGION = "us-east-1"
@@ -119,26 +123,34 @@ class Bucket:
 
     def names(self, prefix: str) -> tuple[str, ...]:
         """Returns the names of all objects below a folder, sorted; () if there is none."""
+        return tuple(sorted(str(each["path"]) for each in self.metas(prefix)))
+
+    def metas(self, prefix: str) -> list[ObjectMeta]:
+        """Returns the names of all objects below a folder, with their sizes and times."""
         try:
-            return tuple(
-                sorted(str(each["path"]) for batch in self._objects.list(prefix) for each in batch)
-            )
+            return [each for batch in self._objects.list(prefix) for each in batch]
         except (NotFoundError, FileNotFoundError) as error:
             self._ensure_looked("list", prefix, error)
-            return ()
+            return []
         except (BaseError, OSError) as error:
             raise self._cannot("list", prefix, error) from error
 
     def names_in(self, folder: str) -> list[str]:
         """Returns the last parts of the names of the objects that are directly in a folder."""
+        return _last_parts(each["path"] for each in self._directly_in(folder)["objects"])
+
+    def folders_in(self, folder: str) -> list[str]:
+        """Returns the last parts of the names of the folders that are directly in a folder."""
+        return _last_parts(self._directly_in(folder)["common_prefixes"])
+
+    def _directly_in(self, folder: str) -> ListResult[Sequence[ObjectMeta]]:
         try:
-            found = list_with_delimiter(self._objects, folder)["objects"]
+            return list_with_delimiter(self._objects, folder)
         except (NotFoundError, FileNotFoundError) as error:
             self._ensure_looked("list", folder, error)
-            return []
+            return {"common_prefixes": [], "objects": []}
         except (BaseError, OSError) as error:
             raise self._cannot("list", folder, error) from error
-        return sorted(str(each["path"]).rpartition("/")[2] for each in found)
 
     def size(self, name: str) -> int | None:
         """Returns how many bytes an object has, or None if it does not exist."""
@@ -166,18 +178,39 @@ class Bucket:
         except (BaseError, OSError) as error:
             raise self._cannot("delete", name, error) from error
 
+    def delete_all(self, names: Sequence[str]) -> None:
+        """Deletes objects, 1,000 a request, in any order; what does not exist is deleted already.
+
+        If the process dies meanwhile, some of them are left.
+        """
+        try:
+            self._objects.delete(names)
+        except (NotFoundError, FileNotFoundError) as error:
+            self._ensure_looked("delete", names[0], error)
+        except (BaseError, OSError) as error:
+            raise self._cannot("delete", names[0], error) from error
+
+    def copy(self, name: str, to: str) -> bool:
+        """Gives an object's content another name too. Returns False if it does not exist.
+
+        The server copies it.
+        """
+        try:
+            copy(self._objects, name, to)
+        except (NotFoundError, FileNotFoundError) as error:
+            self._ensure_looked("copy", name, error)
+            return False
+        except (BaseError, OSError) as error:
+            raise self._cannot("copy", name, error) from error
+        return True
+
     def move(self, name: str, to: str) -> bool:
         """Gives an object another name. Returns False if it does not exist.
 
         For a moment it has both names, and keeps them if the process dies then.
         """
-        try:
-            copy(self._objects, name, to)
-        except (NotFoundError, FileNotFoundError) as error:
-            self._ensure_looked("move", name, error)
+        if not self.copy(name, to):
             return False
-        except (BaseError, OSError) as error:
-            raise self._cannot("move", name, error) from error
         self.delete(name)
         return True
 
@@ -224,6 +257,10 @@ def region_of(storage: StorageSettings) -> str:
 def is_plain(storage: StorageSettings) -> bool:
     """Returns True if requests are sent without TLS."""
     return storage.endpoint is not None and urlsplit(storage.endpoint).scheme == "http"
+
+
+def _last_parts(names: Iterable[str]) -> list[str]:
+    return sorted(name.rstrip("/").rpartition("/")[2] for name in names)
 
 
 def _code_of(told: str) -> str | None:

@@ -21,6 +21,8 @@ from kappa.state.store import Store
 
 # Collection keeps a lease so much longer: a renewal may be under way, two clocks may differ.
 GRACE_SECONDS = 10.0
+# The folder of all leases.
+LEASES = "leases"
 
 
 class Pin(Struct, frozen=True):
@@ -105,7 +107,7 @@ def sorted_leases(store: Store, now: float) -> tuple[tuple[Lease, ...], tuple[Le
     """Returns the leases that collection must respect at `now`, and those whose end has passed."""
     found = (
         read_lease(store, name.rsplit("/", 1)[-1].removesuffix(".json"))
-        for name in store.names("leases")
+        for name in store.names(LEASES)
     )
     there = [lease for lease in found if lease is not None]
     live = tuple(lease for lease in there if now < lease.expires_at + GRACE_SECONDS)
@@ -114,7 +116,7 @@ def sorted_leases(store: Store, now: float) -> tuple[tuple[Lease, ...], tuple[Le
 
 def lease_name(lease_id: str) -> str:
     """Returns the name of a lease below the root."""
-    return f"leases/{lease_id}.json"
+    return f"{LEASES}/{lease_id}.json"
 
 
 def floor(store: Store, build: str) -> int:

@@ -1,4 +1,4 @@
-"""Garbage: what nothing needs any more below the root, by build and kind."""
+"""Garbage: what nothing needs any more below the root and on this host, by build and kind."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+
+from kappa.objects.address import Entry
 
 
 class What(StrEnum):
@@ -26,15 +28,15 @@ class What(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """Garbage of one build, or (None) of none: files and, deepest first, folders.
+    """Garbage of one build, or (None) of none: files and, deepest first, folders of the disk.
 
     Or `left`: why the build was passed over.
     """
 
     build: str | None
     what: What | None
-    files: tuple[Path, ...] = ()
-    folders: tuple[Path, ...] = ()
+    files: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
     bytes: int = 0
     left: str = ""
 
@@ -44,44 +46,30 @@ class Garbage:
         return len(self.files) or len(self.folders)
 
 
-def garbage_files(build: str | None, what: What, paths: Iterable[Path]) -> Garbage:
-    """Returns files as garbage of a build, or of none."""
-    files = tuple(sorted(paths))
-    return Garbage(build, what, files, bytes=_bytes(files))
-
-
-def garbage_trees(build: str | None, what: What, tops: list[Path]) -> Garbage:
-    """Returns all files and folders at and below `tops` as garbage."""
-    every = [path for top in tops for path in (top, *top.rglob("*"))]
-    files = tuple(sorted(path for path in every if not _is_folder(path)))
+def garbage_of(build: str | None, what: What, entries: Iterable[Entry]) -> Garbage:
+    """Returns files and folders as garbage of a build, or of none."""
+    found = list(entries)
+    files = sorted(each.address for each in found if not each.is_folder)
+    folders = (each.address for each in found if each.is_folder)
     return Garbage(
         build,
         what,
-        files,
-        _deepest_first(path for path in every if _is_folder(path)),
-        _bytes(files),
+        tuple(files),
+        _deepest_first(folders),
+        sum(each.size for each in found),
     )
 
 
-def emptied_folders(top: Path, doomed: Iterable[Garbage]) -> Garbage:
+def emptied_folders(build: str, below: Iterable[Entry], doomed: Iterable[Garbage]) -> Garbage:
     """Returns the folders that will have no file once the `doomed` is deleted."""
-    going = {path for find in doomed for path in (*find.files, *find.folders)}
-    every = [path for path in top.rglob("*") if path not in going]
-    holding = {parent for path in every if not _is_folder(path) for parent in path.parents}
-    return Garbage(
-        top.name,
-        What.FOLDERS,
-        folders=_deepest_first(path for path in every if _is_folder(path) and path not in holding),
-    )
+    going = {address for find in doomed for address in (*find.files, *find.folders)}
+    left = [each for each in below if each.address not in going]
+    holding = {
+        str(parent) for each in left if not each.is_folder for parent in Path(each.address).parents
+    }
+    folders = (each.address for each in left if each.is_folder and each.address not in holding)
+    return Garbage(build, What.FOLDERS, folders=_deepest_first(folders))
 
 
-def _is_folder(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()
-
-
-def _deepest_first(folders: Iterable[Path]) -> tuple[Path, ...]:
-    return tuple(sorted(folders, key=lambda path: (-len(path.parts), path)))
-
-
-def _bytes(files: Iterable[Path]) -> int:
-    return sum(file.lstat().st_size for file in files if file.exists())
+def _deepest_first(folders: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(folders, key=lambda folder: (-folder.count("/"), folder)))

@@ -1,14 +1,14 @@
-"""Collection by hand: finds what nothing needs below the root, and deletes it.
+"""Collection by hand: finds what nothing needs, in the root and on this host, and deletes it.
 
 A dry run finds the same and deletes nothing. A build whose job runs is kept in shape by its job,
 which holds the lock: it is passed over. For any other the order is the job's own (law 11): lock,
-floor, what is kept no longer, then the leases, then files by list. Afterwards the files on disk are
-those that are referenced. See also kappa/engine/write/maintenance.py.
+floor, what is kept no longer, then the leases, then files by list. Afterwards the files that are
+there are those that are referenced. See also kappa/engine/write/maintenance.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,15 +16,16 @@ from kappa.base.disk import is_unfinished
 from kappa.base.errors import Conflict
 from kappa.base.scratch import left_behind
 from kappa.code.rows_version import born_rows_version
+from kappa.objects.address import Entry, entries_at
 from kappa.state.build import Birth, folder, read_birth, table_path
-from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.frontier import Frontier, Frontiers, frontier_records
 from kappa.state.kept import kept_name, kept_of, past
-from kappa.state.lease import Lease, lease_name, sorted_leases
+from kappa.state.lease import LEASES, Lease, lease_name, sorted_leases
 from kappa.state.store import Store
 from kappa.tables.unneeded import unneeded
-from replay.retire.garbage import Garbage, What, emptied_folders, garbage_files, garbage_trees
+from replay.retire.garbage import Garbage, What, emptied_folders, garbage_of
 from replay.retire.hands import Deleting, Hands, Looking
-from replay.retire.retire import data_of, orphans, was_never_staged
+from replay.retire.retire import data_of, entries_of, orphans, was_never_staged
 from replay.rollout.current import current_state
 from replay.rollout.state import State
 
@@ -83,13 +84,13 @@ def _walk(
     store: Store, hands: Hands, *, keep_seconds: float, now: float, temp: str, on_build: OnBuild
 ) -> Iterator[Garbage]:
     state = current_state(store)
-    for path in orphans(store, frozenset(state.versions), now=now):
-        found = garbage_trees(path.name, What.ORPHAN, [path])
-        with suppress(Conflict), hands.hold(path.name):
-            if was_never_staged(store, path.name):
+    for build in orphans(store, frozenset(state.versions), now=now):
+        found = garbage_of(build, What.ORPHAN, entries_of(store, build))
+        with suppress(Conflict), hands.hold(build):
+            if was_never_staged(store, build):
                 yield from _deleted(hands, found)
                 # The lock's own file, if it was new.
-                hands.delete(garbage_trees(path.name, What.ORPHAN, [path]))
+                hands.delete(garbage_of(build, What.ORPHAN, entries_of(store, build)))
     for number, build in enumerate(sorted(state.versions), 1):
         on_build(number, len(state.versions))
         try:
@@ -107,19 +108,17 @@ def _walk(
                 else "its job has not ended yet",
             )
     _, ended = sorted_leases(store, now)
-    yield from _deleted(
-        hands,
-        garbage_files(None, What.LEASES, (store.path(lease_name(lease.id)) for lease in ended)),
-    )
-    yield from _deleted(hands, garbage_files(None, What.DESCRIBED, _described(store, state, now)))
-    yield from _deleted(
-        hands, garbage_trees(None, What.LEFT, list(left_behind(store.local.path(temp))))
-    )
-    yield from _deleted(hands, garbage_files(None, What.UNFINISHED, _unfinished(store, now)))
+    put = _by_address(entries_at(store.address(LEASES)))
+    leases = _among(put, (store.address(lease_name(lease.id)) for lease in ended))
+    yield from _deleted(hands, garbage_of(None, What.LEASES, leases))
+    yield from _deleted(hands, garbage_of(None, What.DESCRIBED, _described(store, state, now)))
+    left = (each for path in left_behind(store.local.path(temp)) for each in entries_at(str(path)))
+    yield from _deleted(hands, garbage_of(None, What.LEFT, left))
+    yield from _deleted(hands, garbage_of(None, What.UNFINISHED, _unfinished(store, now)))
 
 
 def _of_retired(store: Store, hands: Hands, build: str, now: float) -> Iterator[Garbage]:
-    found = garbage_trees(build, What.RETIRED, list(data_of(store, build)))
+    found = garbage_of(build, What.RETIRED, data_of(store, build))
     if not found.count:
         return
     if any(build in lease.pins for lease in sorted_leases(store, now)[0]):
@@ -141,23 +140,11 @@ def _of_build(
         # Looked at before they are let go, so that a dry run finds the same.
         kept = kept_of(store, build)
         going, _ = past(kept, now, keep_seconds)
-        records = store.names(f"{folder(build)}/frontier") if newest is not None else ()
+        there = _by_address(entries_of(store, build))
+        kept_files = (store.address(kept_name(build, each.frontier.number)) for each in going)
         found = [
-            garbage_files(
-                build,
-                What.KEPT,
-                (store.path(kept_name(build, each.frontier.number)) for each in going),
-            ),
-            garbage_files(
-                build,
-                What.FRONTIERS,
-                (
-                    store.path(name)
-                    for name in records
-                    if newest is not None
-                    and int(name.rsplit("/", 1)[-1].removesuffix(".json")) < newest.number
-                ),
-            ),
+            garbage_of(build, What.KEPT, _among(there, kept_files)),
+            garbage_of(build, What.FRONTIERS, _among(there, _passed(store, build, newest))),
         ]
         if newest is not None:
             hands.let_go(build, newest.number)
@@ -166,23 +153,23 @@ def _of_build(
             *(each.frontier for each in kept if each not in going),
             *(() if newest is None else (newest,)),
         ]
-        found.append(
-            garbage_files(build, What.FILES, _unneeded(store, birth, newest, needed, leases))
-        )
-        found.append(
-            garbage_trees(
-                build,
-                What.SCRATCH,
-                [
-                    path
-                    for name in _SCRATCH
-                    if (path := store.path(f"{folder(build)}/{name}")).exists()
-                ],
-            )
-        )
-        found.append(emptied_folders(store.path(folder(build)), found))
+        unneeded_files = _unneeded(store, birth, newest, needed, leases, there)
+        found.append(garbage_of(build, What.FILES, _among(there, unneeded_files)))
+        own = store.local.address(folder(build))
+        scratch = (each for name in _SCRATCH for each in entries_at(f"{own}/{name}"))
+        found.append(garbage_of(build, What.SCRATCH, scratch))
+        below = [each for each in there.values() if each.address != own]
+        found.append(emptied_folders(build, below, found))
         for each in found:
             yield from _deleted(hands, each)
+
+
+def _passed(store: Store, build: str, newest: Frontier | None) -> Iterator[str]:
+    """Yields the frontiers before the newest."""
+    if newest is not None:
+        records = frontier_records(store, build)
+        numbers = (number for number in records.numbers() if number < newest.number)
+        yield from (store.address(records.name(number)) for number in numbers)
 
 
 def _unneeded(
@@ -191,7 +178,8 @@ def _unneeded(
     newest: Frontier | None,
     frontiers: Iterable[Frontier],
     leases: Iterable[Lease],
-) -> Iterator[Path]:
+    there: Iterable[str],
+) -> Iterator[str]:
     """Yields the files of a build's tables that no frontier and no lease needs.
 
     The next job takes back what a dead one has committed behind the newest frontier.
@@ -202,26 +190,36 @@ def _unneeded(
     for name, version in ({} if newest is None else newest.versions).items():
         path = table_path(store, birth.build, name)
         # A table that is gone is no garbage: kappa doctor tells of it.
-        if Path(path).exists():
+        if any(each.startswith(f"{path}/") for each in there):
             pinned = {each[name] for each in versions if name in each}
-            yield from map(Path, unneeded(store, path, version, pinned))
+            yield from unneeded(store, path, version, pinned)
 
 
-def _described(store: Store, state: State, now: float) -> Iterator[Path]:
+def _described(store: Store, state: State, now: float) -> Iterator[Entry]:
     births = [read_birth(store, build) for build in state.wanted_builds()]
     wanted = {name for each in births for name in (each.version, born_rows_version(each))}
-    for name in store.names(_DESCRIBED):
-        path = store.path(name)
-        if path.stem not in wanted and now - path.stat().st_mtime > _DESCRIBED_SECONDS:
-            yield path
+    for each in entries_at(store.address(_DESCRIBED)):
+        is_old = now - each.changed_at > _DESCRIBED_SECONDS
+        if is_old and not each.is_folder and Path(each.address).stem not in wanted:
+            yield each
 
 
-def _unfinished(store: Store, now: float) -> Iterator[Path]:
-    """Yields the files that processes were killed at when they put them."""
+def _unfinished(store: Store, now: float) -> Iterator[Entry]:
+    """Yields the files of the disk that processes were killed at when they put them."""
     for top in _PUT_INTO:
-        for path in store.path(top).rglob("*#*"):
-            if is_unfinished(path) and now - path.stat().st_mtime > _UNFINISHED_SECONDS:
-                yield path
+        for each in entries_at(store.local.address(top)):
+            is_old = now - each.changed_at > _UNFINISHED_SECONDS
+            if is_old and not each.is_folder and is_unfinished(Path(each.address)):
+                yield each
+
+
+def _by_address(entries: Iterable[Entry]) -> dict[str, Entry]:
+    return {each.address: each for each in entries}
+
+
+def _among(there: Mapping[str, Entry], addresses: Iterable[str]) -> Iterator[Entry]:
+    """Yields the entries of files, without those that are gone already."""
+    return (there[each] for each in addresses if each in there)
 
 
 def _deleted(hands: Hands, find: Garbage) -> Iterator[Garbage]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Protocol
 
-from kappa.base.disk import delete_file
 from kappa.base.errors import Conflict
 from kappa.base.failpoint import failpoint
+from kappa.objects.address import delete_files, deleted_at_once
 from kappa.state.build import folder
 from kappa.state.kept import ensure_past_gone
 from kappa.state.lease import put_floor
@@ -73,13 +74,13 @@ class Deleting:
 
     def delete(self, find: Garbage) -> None:
         """Deletes files, then the folders that are empty by then."""
-        for file in find.files:
+        for part in deleted_at_once(find.files):
             failpoint("gc.before_delete")
-            delete_file(file)
+            delete_files(part)
             failpoint("gc.after_delete")
-        for path in find.folders:
+        for folder_on_disk in find.folders:
             # A file may have been put into it since.
             failpoint("gc.before_rmdir")
             with contextlib.suppress(OSError):
-                path.rmdir()
+                Path(folder_on_disk).rmdir()
             failpoint("gc.after_rmdir")

@@ -7,19 +7,19 @@ lease is on them. A reader who pins it later finds a newer Served in the journal
 
 from __future__ import annotations
 
-import shutil
-import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from kappa.base.disk import delete_file, not_deleted
+from kappa.base.disk import not_deleted
 from kappa.base.errors import Conflict
 from kappa.base.failpoint import failpoint
+from kappa.objects.address import Entry, delete_files, deleted_at_once, entries_at, folders_in
 from kappa.state.build import folder
 from kappa.state.lease import live_leases
 from kappa.state.lock import Lock
 from kappa.state.store import Store
+from replay.retire.garbage import What, garbage_of
 from replay.rollout.current import current_state
 
 _KEPT = frozenset({"birth.json", "lock"})
@@ -37,8 +37,7 @@ def ensure_data_deleted(store: Store, build: str, *, now: float) -> bool:
     if any(build in lease.pins for lease in live_leases(store, now)):
         return False
     with Lock(store.local.path(f"{folder(build)}/lock"), what=f"build {build}"):
-        for path in data_of(store, build):
-            _delete(path)
+        _delete(data_of(store, build))
     return True
 
 
@@ -48,27 +47,24 @@ def ensure_orphans_deleted(store: Store, staged: frozenset[str], *, now: float) 
     Nothing in such a folder is younger than an hour.
     """
     deleted = []
-    for path in orphans(store, staged, now=now):
-        with (
-            suppress(Conflict),
-            Lock(store.local.path(f"{folder(path.name)}/lock"), what=path.name),
-        ):
-            if was_never_staged(store, path.name):
-                _delete(path)
-                deleted.append(path.name)
+    for build in orphans(store, staged, now=now):
+        with suppress(Conflict), Lock(store.local.path(f"{folder(build)}/lock"), what=build):
+            if was_never_staged(store, build):
+                _delete(entries_of(store, build))
+                deleted.append(build)
     return tuple(deleted)
 
 
-def orphans(store: Store, staged: frozenset[str], *, now: float) -> tuple[Path, ...]:
-    """Returns the folders of builds that were never staged.
+def orphans(store: Store, staged: frozenset[str], *, now: float) -> tuple[str, ...]:
+    """Returns the builds below the root that were never staged.
 
     Nothing in such a folder is younger than an hour. Clocks jump: who stages a build has its lock
     until the record is there, so look again with the lock (`was_never_staged`) before you delete.
     """
     return tuple(
-        path
-        for path in _entries(store.path("builds"))
-        if path.is_dir() and path.name not in staged and now - _newest(path) > _ORPHAN_SECONDS
+        build
+        for build in folders_in(store.address("builds"))
+        if build not in staged and now - _newest(store, build, otherwise=now) > _ORPHAN_SECONDS
     )
 
 
@@ -77,30 +73,41 @@ def was_never_staged(store: Store, build: str) -> bool:
     return build not in current_state(store).versions
 
 
-def data_of(store: Store, build: str) -> Iterator[Path]:
+def entries_of(store: Store, build: str) -> Iterator[Entry]:
+    """Yields all that there is of a build: first what is on this host, then what is in the root.
+
+    So a build whose deletion was cut short is found again.
+    """
+    for place in _places(store, build):
+        yield from entries_at(place)
+
+
+def data_of(store: Store, build: str) -> Iterator[Entry]:
     """Yields what of a build is deleted when it is retired."""
-    return (path for path in _entries(store.path(folder(build))) if path.name not in _KEPT)
+    for place in _places(store, build):
+        for each in entries_at(place):
+            below = each.address.removeprefix(place).split("/")
+            if len(below) > 1 and below[1] not in _KEPT:
+                yield each
 
 
-def _entries(path: Path) -> tuple[Path, ...]:
-    return tuple(sorted(path.iterdir())) if path.is_dir() else ()
+def _places(store: Store, build: str) -> tuple[str, ...]:
+    """Returns the folders of a build; of a root on the disk they are one."""
+    return tuple(dict.fromkeys(each.address(folder(build)) for each in (store.local, store)))
 
 
-def _newest(path: Path) -> float:
-    # Only the folder and its direct entries: stage writes there last.
-    return max(
-        (each.stat().st_mtime for each in (path, *_entries(path)) if each.exists()),
-        default=time.time(),
-    )
+def _newest(store: Store, build: str, *, otherwise: float) -> float:
+    return max((each.changed_at for each in entries_of(store, build)), default=otherwise)
 
 
-def _delete(path: Path) -> None:
-    failpoint("retire.before_delete")
-    if path.is_dir():
+def _delete(entries: Iterable[Entry]) -> None:
+    found = garbage_of(None, What.RETIRED, entries)
+    for part in deleted_at_once(found.files):
+        failpoint("retire.before_delete")
+        delete_files(part)
+        failpoint("retire.after_delete")
+    for each in found.folders:
         try:
-            shutil.rmtree(path)
+            Path(each).rmdir()
         except OSError as error:
-            raise not_deleted(path, error) from error
-    else:
-        delete_file(path)
-    failpoint("retire.after_delete")
+            raise not_deleted(Path(each), error) from error

@@ -1,4 +1,4 @@
-"""Laws of `kappa gc`: files on disk are files referenced (I5); a dry run finds the same."""
+"""Laws of `kappa gc`: what is there is what is referenced (I5); a dry run finds the same."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from kappa.engine.write.commit import TableWriter
 from kappa.engine.write.publisher import Publisher
 from kappa.journal.events import CaughtUp, Event, Retired
 from kappa.journal.journal import Journal
+from kappa.objects.address import files_in
 from kappa.state.build import Birth, put_birth, read_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import Kept, kept_of, put_kept
@@ -50,8 +51,10 @@ ALL = TableBirth("all", (("k", "string"), ("n", "bigint")))
 class House:
     """Builds a (retired), b (idle) and c (serving), which have slices and no running job."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, object_files: Path) -> None:
+        """Takes a store, and the folder in which its objects are files."""
         self.store = store
+        self.object_files = object_files
         self.slices: dict[str, int] = {}
         for build in "abc":
             put_birth(
@@ -154,20 +157,32 @@ class House:
 
     def crumbs(self, build: str) -> None:
         """Puts the files that a killed job leaves behind."""
-        for name in (
-            "tables/delays/part-cut-short.parquet",
-            "spark/blockmgr/x",
-            "slice/flights.arrow",
-        ):
-            self.store.put(f"builds/{build}/{name}", b"half a file")
-        self.store.path(f"builds/{build}/checkpoint/1/offsets").mkdir(parents=True)
+        own = f"builds/{build}"
+        self.store.put(f"{own}/tables/delays/part-cut-short.parquet", b"half a file")
+        for name in ("spark/blockmgr/x", "slice/flights.arrow"):
+            self.store.local.put(f"{own}/{name}", b"half a file")
+        self.store.local.path(f"{own}/checkpoint/1/offsets").mkdir(parents=True)
+
+    @property
+    def tops(self) -> set[Path]:
+        return {self.object_files, self.store.local.folder}
+
+    def there(self, build: str) -> list[str]:
+        """Lists what there is of a build, in the root and on this host."""
+        folders = {top / "builds" / build for top in self.tops}
+        return sorted({path.name for folder in folders for path in folder.glob("*")})
+
+    def age(self, *names: str, seconds: float) -> None:
+        """Makes objects and files of this host so old."""
+        for path in (top / name for top in self.tops for name in names):
+            if path.exists():
+                os.utime(path, (NOW - seconds, NOW - seconds))
 
     def everything(self) -> dict[str, int]:
         return {
-            str(path.relative_to(self.store.folder)): path.lstat().st_mtime_ns
-            if path.is_file()
-            else 0
-            for path in sorted(self.store.folder.rglob("*"))
+            str(path): path.lstat().st_mtime_ns if path.is_file() else 0
+            for top in self.tops
+            for path in sorted(top.rglob("*"))
         }
 
     def gc(self) -> tuple[Garbage, ...]:
@@ -176,12 +191,10 @@ class House:
     def look(self) -> tuple[Garbage, ...]:
         return look(self.store, keep_seconds=KEEP, now=NOW)
 
-    def on_disk(self, build: str, table: str) -> set[str]:
-        return {
-            str(file)
-            for file in Path(table_path(self.store, build, table)).iterdir()
-            if file.is_file()
-        }
+    def files(self, build: str, table: str) -> set[str]:
+        """Returns the addresses of the files of a table that are there, data and not log."""
+        path = table_path(self.store, build, table)
+        return {f"{path}/{name}" for name in files_in(path)}
 
     def referenced(self, build: str, table: str, *frontiers: Frontier) -> set[str]:
         path = table_path(self.store, build, table)
@@ -194,7 +207,13 @@ class House:
 
 @pytest.fixture
 def house(tmp_path: Path) -> House:
-    return House(Store(tmp_path / "a root"))
+    return House(Store(tmp_path / "a root"), tmp_path / "a root")
+
+
+@pytest.fixture
+def any_house(any_store: Store, object_files: Path) -> House:
+    """A house in a root of each kind."""
+    return House(any_store, object_files)
 
 
 def lived_in(house: House) -> dict[str, list[Frontier]]:
@@ -212,31 +231,29 @@ def lived_in(house: House) -> dict[str, list[Frontier]]:
     house.fold("b", 3)
     for build in "bc":
         house.crumbs(build)
-    orphan = house.store.path("builds/never-staged")
-    for name, content in (("birth.json", b"{}"), ("lock", b"")):
-        house.store.put(f"builds/never-staged/{name}", content)
-    for path in (orphan / "birth.json", orphan / "lock", orphan):
-        os.utime(path, (NOW - 7200, NOW - 7200))
+    house.store.put("builds/never-staged/birth.json", b"{}")
+    house.store.local.put("builds/never-staged/lock", b"")
+    own = ("birth.json", "lock")
+    house.age(*(f"builds/never-staged/{name}" for name in own), seconds=7200)
+    house.age("builds/never-staged", seconds=7200)
     for name, age in (("version-of-c", 7200), ("gone", 7200), ("new", 60)):
         house.store.put(f"cache/describe/{name}.json", b"{}")
-        os.utime(house.store.path(f"cache/describe/{name}.json"), (NOW - age, NOW - age))
+        house.age(f"cache/describe/{name}.json", seconds=age)
     # `old_news` answers for all times before `recent`, so it stays until `recent` is past, too.
     return {"b": [first], "c": [pinned, old_news, recent]}
 
 
-def test_afterwards_files_on_disk_are_files_referenced(house: House) -> None:
+def test_afterwards_files_that_are_there_are_files_referenced(any_house: House) -> None:
+    house = any_house
     needed = lived_in(house)
 
     house.gc()
 
     for build, frontiers in needed.items():
         for table in ("delays", "all", "rejects"):
-            assert house.on_disk(build, table) == house.referenced(build, table, *frontiers)
-    assert sorted(path.name for path in house.store.path("builds").iterdir()) == ["a", "b", "c"]
-    assert sorted(path.name for path in house.store.path("builds/a").iterdir()) == [
-        "birth.json",
-        "lock",
-    ]
+            assert house.files(build, table) == house.referenced(build, table, *frontiers)
+    assert {path.name for top in house.tops for path in (top / "builds").iterdir()} == {*"abc"}
+    assert house.there("a") == ["birth.json", "lock"]
     assert [len(house.store.names(f"builds/{build}/frontier")) for build in "bc"] == [1, 1]
     assert len(house.store.names("leases")) == 1
     assert [name.rsplit("/", 1)[-1] for name in house.store.names("cache/describe")] == [
@@ -245,7 +262,7 @@ def test_afterwards_files_on_disk_are_files_referenced(house: House) -> None:
     ]
     assert not [
         path
-        for path in house.store.path("builds").rglob("*")
+        for path in house.store.local.path("builds").rglob("*")
         if path.is_dir() and not any(path.iterdir())
     ]
 
@@ -277,12 +294,14 @@ def size_of(house: House) -> int:
     """Returns the size of all files, but for the sums that a collection joins."""
     return sum(
         path.stat().st_size
-        for path in house.store.folder.rglob("*")
+        for top in house.tops
+        for path in top.rglob("*")
         if path.is_file() and path.parent.name != "sums"
     )
 
 
-def test_a_dry_run_says_the_same_and_changes_nothing(house: House) -> None:
+def test_a_dry_run_says_the_same_and_changes_nothing(any_house: House) -> None:
+    house = any_house
     lived_in(house)
     before = house.everything()
 
@@ -305,18 +324,18 @@ def test_what_is_kept_goes_when_its_time_is_over(house: House) -> None:
     assert [(each.build, each.count) for each in said if each.what is What.KEPT] == [("c", 1)]
     assert said == house.gc()
     assert [each.frontier.number for each in kept_of(house.store, "c")] != [shown.number]
-    assert house.on_disk("c", "delays") == house.referenced(
+    assert house.files("c", "delays") == house.referenced(
         "c", "delays", kept_of(house.store, "c")[0].frontier
     )
 
 
 def test_a_build_whose_job_runs_is_left_to_it(house: House) -> None:
     lived_in(house)
-    with Lock(house.store.path("builds/c/lock"), what="build c"):
-        before = house.on_disk("c", "delays")
+    with Lock(house.store.local.path("builds/c/lock"), what="build c"):
+        before = house.files("c", "delays")
         said = house.look()
         assert said == house.gc()
-        assert house.on_disk("c", "delays") == before
+        assert house.files("c", "delays") == before
 
     assert [each.left for each in said if each.build == "c"] == [
         "its job runs, and keeps it in shape"
@@ -338,7 +357,7 @@ class Listed(Store):
 def test_a_reader_whose_lease_is_listed_too_late_finds_the_floor_above_its_pin(
     tmp_path: Path,
 ) -> None:
-    house = House(Listed(tmp_path))
+    house = House(Listed(tmp_path), tmp_path)
     pinned = [house.newest(build) for build in "bc"]
     for build in "bc":
         house.fold(build, 3)
@@ -353,18 +372,22 @@ def test_a_reader_whose_lease_is_listed_too_late_finds_the_floor_above_its_pin(
     assert all(before.number < let_go for before, let_go in zip(pinned, (b, c), strict=True))
 
 
-def test_a_retired_build_that_a_reader_has_pinned_is_left(house: House) -> None:
+def test_a_retired_build_that_a_reader_has_pinned_is_left(any_house: House) -> None:
+    house = any_house
     house.lease("a", house.newest("a"), ends_in=60)
 
     assert [each.left for each in house.look() if each.build == "a"] == [
         "it is retired, and a reader has it pinned"
     ]
     house.gc()
-    assert house.on_disk("a", "delays") >= house.referenced("a", "delays")
+    assert house.files("a", "delays") >= house.referenced("a", "delays")
 
 
 @pytest.mark.parametrize("torn", [False, True])
-def test_what_a_dead_job_has_committed_behind_its_frontier_goes(house: House, torn: bool) -> None:
+def test_what_a_dead_job_has_committed_behind_its_frontier_goes(
+    any_house: House, torn: bool
+) -> None:
+    house = any_house
     """The next job takes it back and folds it again; a power loss may have torn it."""
     shown = house.newest("c")
     writer = TableWriter(
@@ -373,51 +396,53 @@ def test_what_a_dead_job_has_committed_behind_its_frontier_goes(house: House, to
     mark = Mark("c", "", 1, 6, Offsets({"x": {0: 6}}), Offsets({"x": {0: 7}}))
     writer.commit(pa.table({"k": ["x"], "n": [1]}, schema=arrow_schema(ALL.columns)), mark)
     if torn:
-        (Path(writer.path) / "_delta_log" / f"{writer.version:020d}.json").write_bytes(b"")
+        name = f"builds/c/tables/all/_delta_log/{writer.version:020d}.json"
+        house.store.put(name, b"")
 
     house.gc()
 
-    assert house.on_disk("c", "all") == set(files(writer.path, shown.versions["all"]))
+    assert house.files("c", "all") == set(files(writer.path, shown.versions["all"]))
     assert open_newest(writer.path).version() == shown.versions["all"]
 
 
 def test_a_build_that_is_being_staged_is_nobodys_rubbish(house: House) -> None:
     house.store.put("builds/new/code/pipelines/p.py", b"")
-    os.utime(house.store.path("builds/new"), (NOW - 60, NOW - 60))
+    house.age("builds/new/code/pipelines/p.py", seconds=60)
 
     house.gc()
 
     assert house.store.get("builds/new/code/pipelines/p.py") == b""
 
 
-def test_a_build_whose_staging_stood_still_for_hours_is_left_to_it(house: House) -> None:
+def test_a_build_whose_staging_stood_still_for_hours_is_left_to_it(any_house: House) -> None:
+    house = any_house
     house.store.put("builds/new/code/pipelines/p.py", b"")
-    lock = house.store.path("builds/new/lock")
-    hours_ago = (NOW - 7200, NOW - 7200)
+    folders = ("builds/new/code/pipelines", "builds/new/code", "builds/new")
+    names = ("builds/new/code/pipelines/p.py", "builds/new/lock", *folders)
 
-    with Lock(lock, what="new"):
-        for each in (lock, lock.with_name("code"), lock.parent):
-            os.utime(each, hours_ago)
+    with Lock(house.store.local.path("builds/new/lock"), what="new"):
+        house.age(*names, seconds=7200)
 
         house.gc()
         assert ensure_orphans_deleted(house.store, frozenset(), now=NOW) == ()
         assert house.store.get("builds/new/code/pipelines/p.py") == b""
 
-    os.utime(lock, hours_ago)
+    house.age(*names, seconds=7200)
     house.gc()
-    assert not lock.parent.exists()
+    assert house.store.names("builds/new") == ()
+    assert not house.store.local.path("builds/new").exists()
 
 
 def test_what_a_killed_command_has_left_goes_and_what_a_living_one_uses_stays(house: House) -> None:
-    used = make_folder(house.store.path("tmp"), PROVE)
-    theirs = house.store.path("tmp/spill-of-somebody")
+    used = make_folder(house.store.local.path("tmp"), PROVE)
+    theirs = house.store.local.path("tmp/spill-of-somebody")
     for name in (f"{PROVE}999999999-1-0a1b2c3d", f"{SPILL}999999999-1-0a1b2c3d", theirs.name):
-        house.store.put(f"tmp/{name}/builds/b/birth.json", b"{}")
+        house.store.local.put(f"tmp/{name}/builds/b/birth.json", b"{}")
 
     found = [each for each in (*house.look(), *house.gc()) if each.what is What.LEFT]
 
     assert [(each.build, each.count) for each in found] == [(None, 2), (None, 2)]
-    assert set(house.store.path("tmp").iterdir()) == {used, theirs}
+    assert set(house.store.local.path("tmp").iterdir()) == {used, theirs}
 
 
 def test_an_overlay_keeps_the_tables_below_it_and_has_nothing_to_collect(house: House) -> None:
@@ -427,7 +452,7 @@ def test_an_overlay_keeps_the_tables_below_it_and_has_nothing_to_collect(house: 
     house.store.put("builds/d/code/p.py", b"pass")
     for name in (overlay.version, born_rows_version(overlay)):
         house.store.put(f"cache/describe/{name}.json", b"{}")
-        os.utime(house.store.path(f"cache/describe/{name}.json"), (NOW - 7200, NOW - 7200))
+        house.age(f"cache/describe/{name}.json", seconds=7200)
     house.append(
         staged("d", tables_of="c"),
         CaughtUp(16, NOWHERE),
@@ -442,7 +467,7 @@ def test_an_overlay_keeps_the_tables_below_it_and_has_nothing_to_collect(house: 
     assert not [each for each in found if each.build == "d"]
     assert house.newest("d") == shown
     for table in ("delays", "all", "rejects"):
-        assert house.on_disk("d", table) == house.referenced("c", table, *needed["c"])
+        assert house.files("d", table) == house.referenced("c", table, *needed["c"])
     assert house.store.names("builds/d") == ("builds/d/birth.json", "builds/d/code/p.py")
     assert len(house.store.names("cache/describe")) == 3
 

@@ -1,0 +1,91 @@
+"""Laws of the files of a root by path or URL, on a disk and in a bucket alike."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from kappa.base.errors import KappaError
+from kappa.base.section.storage import StorageSettings
+from kappa.objects.address import (
+    delete_files,
+    delete_folder,
+    deleted_at_once,
+    entries_at,
+    files_in,
+    folders_in,
+    open_bucket,
+)
+
+
+def test_all_below_a_folder_is_listed_with_sizes_and_times(any_store):
+    for name, content in (("a/x", b"1"), ("a/b/ü", b"333"), ("ab/x", b"")):
+        any_store.put(name, content)
+
+    found = list(entries_at(any_store.address("a")))
+
+    assert {each.address: each.size for each in found if not each.is_folder} == {
+        any_store.address("a/x"): 1,
+        any_store.address("a/b/ü"): 3,
+    }
+    assert all(abs(each.changed_at - time.time()) < 60 for each in found)
+    folders = {any_store.address("a"), any_store.address("a/b")}
+    assert {each.address for each in found if each.is_folder} == (
+        folders if any_store.is_on_disk else set()
+    )
+    assert list(entries_at(any_store.address("none"))) == []
+
+
+def test_files_and_folders_directly_in_a_folder_are_told_apart(any_store):
+    for name in ("a/x", "a/b/y", "a/c/d/z"):
+        any_store.put(name, b"")
+
+    assert files_in(any_store.address("a")) == ["x"]
+    assert folders_in(any_store.address("a")) == ["b", "c"]
+    assert folders_in(any_store.address("none")) == []
+
+
+def test_many_files_are_deleted_by_few_requests_and_what_is_gone_is_no_error(
+    object_store, between, tmp_path
+):
+    bucket = open_bucket(object_store.new_root(), between.storage)
+    names = [f"many/{number}" for number in range(1_001)]
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda name: bucket.put(name, b"", new=False, synced=False), names))
+    on_disk = tmp_path / "file"
+    on_disk.write_bytes(b"")
+    wanted = [*map(bucket.address, [*names, "gone"]), str(on_disk), str(tmp_path / "gone")]
+
+    with between.counting() as requests:
+        for part in deleted_at_once(wanted):
+            delete_files(part)
+
+    assert [each.split(" ")[0] for each in requests] == ["POST", "POST"]
+    assert bucket.names("many") == ()
+    assert not on_disk.exists()
+
+
+def test_a_folder_is_deleted_with_all_that_is_in_it(any_store):
+    for name in ("a/x", "a/b/y", "ab"):
+        any_store.put(name, b"")
+
+    delete_folder(any_store.address("a"))
+    delete_folder(any_store.address("a"))
+
+    assert any_store.names("") == ("ab",)
+
+
+def test_what_cannot_be_listed_or_deleted_is_an_error(object_store):
+    missing = StorageSettings(endpoint=object_store.storage.endpoint)
+    bucket = open_bucket("s3://no-such-bucket/kappa", missing)
+
+    for act in (
+        lambda: list(entries_at(bucket.address("a"))),
+        lambda: folders_in(bucket.address("a")),
+        lambda: bucket.delete_all(["a", "b"]),
+        lambda: bucket.copy("a", "b"),
+    ):
+        with pytest.raises(KappaError, match="has no bucket no-such-bucket"):
+            act()
