@@ -19,17 +19,25 @@ def up(
     detach: Annotated[
         bool, typer.Option("-d", "--detach", help="in the background; returns when it is ready")
     ] = False,
+    take_over: Annotated[
+        bool,
+        typer.Option(
+            "--take-over",
+            help="claim a root in a bucket that another host had: once that is gone",
+        ),
+    ] = False,
 ) -> None:
     """Start the platform: broker, jobs, controller and HTTP.
 
-    The broker is not started if another one is configured. Each build has a job of its own.
+    The broker is not started if another one is configured. Each build has a job of its own. A root
+    in a bucket has one host on which this runs.
     """
     from replay.run import supervisor
     from replay.status.running import served_at
 
     here = here_of(context)
     with moving("starting") if detach else contextlib.nullcontext() as show:
-        started = supervisor.up(here.settings, detach=detach, on_progress=show)
+        started = supervisor.up(here.settings, detach=detach, take_over=take_over, on_progress=show)
     if started is not None:
         url = served_at(here.store)
         say(

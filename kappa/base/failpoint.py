@@ -72,6 +72,7 @@ _EFFECTS = {
     "retire": ("delete",),
     "gc": ("delete", "rmdir"),
     "lock": ("hold",),
+    "claim": ("take", "release"),
     "child": ("start", "end", "reap"),
     "supervisor": ("ready", "down"),
     "alert": ("take", "send", "settle", "give_up", "delete", "answer"),

@@ -5,6 +5,7 @@ A name is a path with slashes, relative to the root. Read in this order:
 - objects.py: what both kinds of root can do
 - on_disk.py: a folder of a local disk
 - bucket.py: a prefix of a bucket, by the S3 protocol
+- claim.py: which host may change what is in a bucket
 - ranged_file.py: an object of a bucket as a file
 - address.py: files of a root by path or URL, for tables
 - in_duckdb.py: how DuckDB reads a bucket

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ from obstore.exceptions import (
     BaseError,
     NotFoundError,
     PermissionDeniedError,
+    PreconditionError,
     UnauthenticatedError,
 )
 from obstore.store import S3Store
@@ -31,7 +32,7 @@ from kappa.base.errors import KappaError, SettingsError
 from kappa.base.section.storage import StorageSettings
 
 if TYPE_CHECKING:
-    from obstore import ListResult, ObjectMeta
+    from obstore import ListResult, ObjectMeta, PutMode
 
 _SCHEME = "s3://"
 _REGION = "us-east-1"
@@ -68,6 +69,8 @@ class Bucket:
             )
         self.url = found[0]
         self.storage = storage
+        # Called with a name before each request that changes its object.
+        self.before_change: Callable[[str], None] = lambda _name: None
         self._bucket = found["bucket"]
         self._objects = S3Store(
             found["bucket"],
@@ -100,11 +103,20 @@ class Bucket:
         lost, and a lost answer is no lost race. So records that only one writer may put have
         something in them that is the writer's own.
         """
+        self.before_change(name)
+        return self._put(name, content, "create" if new else "overwrite")
+
+    def put_over(self, name: str, content: bytes, tag: str | None) -> bool:
+        """Puts an object over the one with this tag; None: where there is none.
+
+        Returns False, changing nothing, if there is another by now.
+        """
+        return self._put(name, content, "create" if tag is None else {"e_tag": tag})
+
+    def _put(self, name: str, content: bytes, mode: PutMode) -> bool:
         try:
-            self._objects.put(
-                name, content, mode="create" if new else "overwrite", use_multipart=False
-            )
-        except AlreadyExistsError:
+            self._objects.put(name, content, mode=mode, use_multipart=False)
+        except (AlreadyExistsError, PreconditionError):
             # None: it was deleted meanwhile, so somebody's was there.
             return self.get(name) == content
         except (BaseError, OSError) as error:
@@ -113,8 +125,14 @@ class Bucket:
 
     def get(self, name: str) -> bytes | None:
         """Returns an object's content, or None if it does not exist."""
+        found = self.get_tagged(name)
+        return None if found is None else found[0]
+
+    def get_tagged(self, name: str) -> tuple[bytes, str] | None:
+        """Returns an object's content and the tag of this one, or None if it does not exist."""
         try:
-            return bytes(self._objects.get(name).bytes())
+            found = self._objects.get(name)
+            return bytes(found.bytes()), str(found.meta["e_tag"])
         except (NotFoundError, FileNotFoundError) as error:
             self._ensure_looked("read", name, error)
             return None
@@ -171,6 +189,7 @@ class Bucket:
 
     def delete(self, name: str) -> None:
         """Deletes an object; one that does not exist is deleted already."""
+        self.before_change(name)
         try:
             self._objects.delete(name)
         except (NotFoundError, FileNotFoundError) as error:
@@ -183,6 +202,7 @@ class Bucket:
 
         If the process dies meanwhile, some of them are left.
         """
+        self.before_change(names[0])
         try:
             self._objects.delete(names)
         except (NotFoundError, FileNotFoundError) as error:
@@ -195,6 +215,7 @@ class Bucket:
 
         The server copies it.
         """
+        self.before_change(to)
         try:
             copy(self._objects, name, to)
         except (NotFoundError, FileNotFoundError) as error:

@@ -22,6 +22,7 @@ from kappa.base.section.storage import StorageSettings
 from kappa.base.settings import Settings
 from kappa.objects.address import open_bucket
 from kappa.objects.bucket import is_bucket
+from kappa.objects.claim import BucketControl, Control, DiskControl
 from kappa.objects.objects import Objects
 from kappa.objects.on_disk import DiskObjects
 
@@ -53,11 +54,13 @@ class Store:
         self._local: Store | None = None
         if is_bucket(str(root)):
             assert local is not None, "a root in a bucket has a folder on this host"
-            self._objects = open_bucket(str(root), storage)
+            self._objects = bucket = open_bucket(str(root), storage)
             self._local = Store(local, syncs=False)
+            self.control: Control = BucketControl(bucket, local)
         else:
             self._folder = _local_folder(root)
             self._objects = DiskObjects(self._folder, syncs=syncs)
+            self.control = DiskControl()
 
     @property
     def local(self) -> Store:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from deltalake import CommitProperties, DeltaTable, WriterProperties, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 
+from kappa.base.errors import KappaError
 from kappa.base.failpoint import failpoint
 from kappa.state.mark import Mark
 from kappa.tables.delta import (
@@ -51,12 +52,16 @@ class StoredTable:
         return int(self._table.version())
 
     def refresh(self) -> None:
-        """Notes commits that were made without this handle."""
+        """Notes a commit that was made without this handle, by this job. Raises KappaError."""
+        before = self.version
         attempted(self._table.update_incremental, f"table {self.path} could not be read")
+        self._ensure_own(before + 1)
 
     def reopen(self) -> None:
         """Forgets the log that was read and opens the table again, from its newest checkpoint."""
+        before = self.version
         self._table = open_newest(self.path)
+        self._ensure_own(before)
 
     def mark(self) -> Mark:
         """Returns the mark of the newest commit. Raises Damaged if it carries none."""
@@ -103,6 +108,7 @@ class StoredTable:
         # slice is folded all the same.
         if self.version == before:
             self.commit_nothing(mark, guard)
+        self._ensure_own(before + 1)
 
     def replace(self, rows: pa.RecordBatchReader, mark: Mark, guard: Guard) -> None:
         """Writes the table anew: these rows in place of all that it has."""
@@ -193,8 +199,10 @@ class StoredTable:
         )
 
     def _tidy(self, change: Callable[[], object], otherwise: str) -> None:
+        before = self.version
         failpoint("table.before_compact")
         attempted(change, otherwise)
+        self._ensure_own(before + 1)
         failpoint("table.after_compact")
 
     def _file_facts(self) -> pa.Table:
@@ -212,6 +220,7 @@ class StoredTable:
         otherwise: str,
     ) -> None:
         refuse_repeated(self.path, self._table, guard)
+        before = self.version
         attempted(
             lambda: write_deltalake(
                 self._table,
@@ -223,6 +232,12 @@ class StoredTable:
             ),
             otherwise,
         )
+        self._ensure_own(before + 1)
+
+    def _ensure_own(self, at_most: int) -> None:
+        """Raises KappaError if the table has more commits than this job has made: law 18."""
+        if self.version > at_most:
+            raise strangers(self.path, self.version, at_most)
 
     def _commit_no_rows(
         self, mode: Literal["append", "overwrite"], properties: CommitProperties, otherwise: str
@@ -238,6 +253,15 @@ class StoredTable:
             otherwise,
         )
         self.refresh()
+
+
+def strangers(path: str, version: int, own: int) -> KappaError:
+    """Returns the error of a table with a commit of another process, behind its job's `own`."""
+    return KappaError(
+        f"{path} is at version {version}, and its job has committed up to {own}: another process "
+        "writes there",
+        hint="the job begins again by itself, and takes back what is not its own",
+    )
 
 
 def open_table(path: str) -> StoredTable | None:

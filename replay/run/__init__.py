@@ -5,6 +5,7 @@ the journal (replay/rollout). It reads no topic's records; replay/children has i
 
 Read in this order:
 supervisor        what `kappa up` runs: the lock, the loop, the end of everything
+detached          a supervisor in the background, until it is ready
 controller        folds the journal and brings each active rollout on, a step a tick
 next_step         the decision for one rollout; ports: what the controller needs of others
 messages          lines for the operator, and errors in a sentence

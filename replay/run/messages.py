@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TextIO
 
 from kappa.base.clock import now
-from kappa.base.errors import Broken, KappaError
+from kappa.base.errors import Broken, KappaError, Superseded
 
 if TYPE_CHECKING:
     # The keeper of HTTP speaks too, and is small: it needs no journal.
@@ -38,10 +38,10 @@ class Reported:
 
     @contextlib.contextmanager
     def reported_once(self) -> Iterator[None]:
-        """Reports an error of the block once. Raises Broken, which none mends."""
+        """Reports an error of the block once. Raises Broken and Superseded, which none mends."""
         try:
             yield
-        except Broken:
+        except (Broken, Superseded):
             raise
         except (KappaError, OSError) as error:
             if str(error) != self._reported:

@@ -12,7 +12,6 @@ import argparse
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,7 +22,7 @@ from kappa.base.clock import now
 from kappa.base.errors import Conflict, ExitCode, KappaError, TimedOut
 from kappa.base.failpoint import failpoint
 from kappa.base.process import process_id
-from kappa.base.program import command_of, project_options, run_program
+from kappa.base.program import run_program
 from kappa.base.scratch import delete_left_behind
 from kappa.base.settings import Settings, load_settings
 from kappa.state.lock import Lock, holder
@@ -38,38 +37,42 @@ from replay.children.reserve import Reserve
 from replay.children.rests import Rests
 from replay.children.stop_request import StopRequest, StopRequested
 from replay.run.controller import Controller
+from replay.run.detached import SUPERVISOR_LOG, ensure_detached
 from replay.run.messages import Reported, named_errors, news, saying
-from replay.status.running import LOCK, RUNNING, Running, put_running, running_at
+from replay.status.running import LOCK, RUNNING, Running, put_running
 from replay.status.underway import Reporter, ensure_no_report
 
-_LOG = "logs/supervisor.log"
 _TICK_SECONDS = 0.2
 _NAP_SECONDS = 0.05
+# So soon a supervisor whose root was taken over ends; what it does meanwhile is refused.
+_CLAIM_SECONDS = 2.0
 # Jobs have 30 s to end, then the broker has 20.
 _DOWN_SECONDS = 90.0
-# Jars may have to be fetched, and a broker that was killed reads its log back.
-_UP_SECONDS = 600.0
 
 
 def up(
     settings: Settings,
     *,
     detach: bool,
+    take_over: bool = False,
     on_progress: Callable[[str], None] | None = None,
 ) -> Running | None:
     """Runs the platform in this process until it is asked to end, or detached.
 
     While it waits for a detached one, `on_progress` gets the last line that it has written.
     Detached, it returns the supervisor once it is ready; one that is up already is as good. In this
-    process it returns None, and raises Conflict if one is up. Raises KappaError if it cannot start:
-    no Java, no broker, a broken journal.
+    process it returns None, and raises Conflict if one is up, or if another host has claimed the
+    root and it is not to `take_over`. Raises KappaError if it cannot start: no Java, no broker, a
+    broken journal.
     """
     with named_errors():
         if detach:
-            return _ensure_detached(settings, on_progress or (lambda _line: None))
+            return ensure_detached(
+                settings, on_progress or (lambda _line: None), take_over=take_over
+            )
         store = open_store(settings)
-        with open_log(store.local.path(_LOG)).open("a", encoding="utf-8") as log:
-            _run(settings, saying(sys.stderr, log))
+        with open_log(store.local.path(SUPERVISOR_LOG)).open("a", encoding="utf-8") as log:
+            _run(settings, saying(sys.stderr, log), take_over=take_over)
     return None
 
 
@@ -101,59 +104,7 @@ def end_left_server(settings: Settings) -> bool:
     return holder(store.local.path(LOCK)) is None and ensure_no_keeper(store)
 
 
-def _ensure_detached(settings: Settings, on_progress: Callable[[str], None]) -> Running:
-    store = open_store(settings)
-    found = running_at(store)
-    if found is not None:
-        return found
-    path = open_log(store.local.path(_LOG))
-    with path.open("ab") as log:
-        begins_at = log.tell()
-        process = subprocess.Popen(
-            command_of("replay.run.supervisor", *project_options(settings)),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            cwd=settings.project,
-        )
-    deadline = time.monotonic() + _UP_SECONDS
-    while (found := running_at(store)) is None:
-        # Where two came at once, the other one may have the lock, and be the one to wait for.
-        if process.poll() is not None and holder(store.local.path(LOCK)) is None:
-            with path.open("rb") as log:
-                log.seek(begins_at)
-                raise _why(log.read().decode(errors="replace"), path)
-        if (line := _last_line(path, begins_at)) is not None:
-            on_progress(f"starting: {line}")
-        if time.monotonic() > deadline:
-            raise TimedOut("kappa is not up yet", hint=f"see what it does: {path}")
-        time.sleep(_NAP_SECONDS)
-    return found
-
-
-def _last_line(path: Path, begins_at: int) -> str | None:
-    """Returns the last whole line of a log from a position on, without its time."""
-    with path.open("rb") as log:
-        log.seek(begins_at)
-        whole, ended, _ = log.read().rpartition(b"\n")
-    if not ended:
-        return None
-    line = whole.splitlines()[-1].decode(errors="replace")
-    # Its own lines begin with their time; those of a library do not.
-    return line.partition(" ")[2] if line[:1].isdigit() else line
-
-
-def _why(output: str, path: Path) -> KappaError:
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    named = {kind: text for kind, _, text in (line.partition(": ") for line in lines)}
-    return KappaError(
-        f"kappa did not come up: {named.get('error') or (lines or ['it printed nothing'])[-1]}",
-        hint=named.get("hint") or f"see {path}",
-    )
-
-
-def _run(settings: Settings, say: Callable[[str], None]) -> None:
+def _run(settings: Settings, say: Callable[[str], None], *, take_over: bool) -> None:
     """Runs the platform until this process is asked to end."""
     store = open_store(settings)
     lock = Lock(store.local.path(LOCK), what="kappa")
@@ -165,6 +116,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> None:
             f"kappa is up already (process {other.pid if other else '?'})",
             hint="kappa status shows it; kappa down ends it",
         ) from error
+    store.control.take(over=take_over)
     store.local.delete(RUNNING)
     delete_left_behind(Path(tempfile.gettempdir()))
     ensure_no_report(store)
@@ -216,6 +168,9 @@ def _run(settings: Settings, say: Callable[[str], None]) -> None:
         collector.end()
         processes.end_all()
         kafka.stop()
+        # All that could change something has ended.
+        with contextlib.suppress(KappaError):
+            store.control.release()
         say("down")
         lock.release()
 
@@ -233,9 +188,13 @@ def _loop(
     stop: StopRequest,
 ) -> None:
     http, archiver, courier, collector = beside
-    ticking, announcing = Reported(say), Reported(say)
-    ready_at, resting = "", frozenset[str]()
+    claiming, ticking, announcing = Reported(say), Reported(say), Reported(say)
+    ready_at, resting, looked_at = "", frozenset[str](), time.monotonic()
     while not stop.requested:
+        if time.monotonic() - looked_at >= _CLAIM_SECONDS:
+            looked_at = time.monotonic()
+            with claiming.reported_once():
+                store.control.ensure_mine()
         with ticking.reported_once():
             has_space = reserve.ensure_space()
             http.ensure_running()
@@ -283,10 +242,11 @@ def main(arguments: list[str] | None = None) -> int:
 
     def work(given: argparse.Namespace) -> ExitCode:
         with named_errors():
-            _run(load_settings(given.project, root=given.root), saying(sys.stdout))
+            settings = load_settings(given.project, root=given.root)
+            _run(settings, saying(sys.stdout), take_over=bool(given.take_over))
         return ExitCode.OK
 
-    return run_program("replay.run.supervisor", work, arguments)
+    return run_program("replay.run.supervisor", work, arguments, take_over=int)
 
 
 if __name__ == "__main__":

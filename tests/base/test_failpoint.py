@@ -28,6 +28,7 @@ KILLING = (
     *(
         "tests/serving/courier/test_sinks.py",
         "tests/state/test_lock.py",
+        "tests/objects/test_claim.py",
         "tests/engine/job/test_job.py",
         "tests/engine/archive/test_archive.py",
         "tests/engine/write/test_recent.py",

@@ -138,7 +138,7 @@ class SliceFolder:
         """
         for part in self.splits.parts(piece):
             last = publisher.newest
-            ensure_follows(last, part)
+            ensure_follows(last, part, self.versions())
             if part.distance > self._driver_rows:
                 # That a cluster has no executor for it is no reason to split the slice.
                 self._wait_for(session)

@@ -33,7 +33,7 @@ from kappa.state.table import TableBirth
 from kappa.tables.delta import Guard
 from kappa.tables.merge import committed_columns, contribution_columns, is_mergeable, merge_for
 from kappa.tables.parquet import parquet_sql
-from kappa.tables.stored_table import StoredTable, ensure_table
+from kappa.tables.stored_table import StoredTable, ensure_table, strangers
 from kappa.tables.versions import files
 from kappa.values.arrow import arrow_schema
 
@@ -59,14 +59,20 @@ _MEMORY = 20
 _REPLAY = "kappa replay makes a new build from offset zero"
 
 
-def ensure_follows(last: Frontier, piece: Slice) -> None:
-    """Raises Broken if a slice does not begin where the frontier ends (law 2). Pure."""
+def ensure_follows(last: Frontier, piece: Slice, versions: Mapping[str, int]) -> None:
+    """Raises Broken if a slice does not begin where the frontier ends (law 2). Pure.
+
+    Raises KappaError if a table is not at the version that the frontier names (law 18).
+    """
     if not last.offsets.equals(piece.start):
         raise Broken(
             f"build {last.build} has folded up to {last.offsets} (slice {last.leg}/{last.slice}), "
             f"and the next slice {piece.leg}/{piece.number} begins at {piece.start}",
             hint=f"this is a mistake in Kappa; {_REPLAY}",
         )
+    for name, version in versions.items():
+        if version != last.versions.get(name, version):
+            raise strangers(f"table {name} of build {last.build}", version, last.versions[name])
 
 
 class TableWriter:

@@ -9,11 +9,12 @@ from types import SimpleNamespace
 import pytest
 
 from commands.app import run_command
-from kappa.base.errors import Broken, ExitCode, KappaError
+from kappa.base.errors import Broken, ExitCode, KappaError, Superseded
 from kappa.state.store import Store
 from replay.rollout.state import State
+from replay.run.detached import last_line
 from replay.run.messages import saying
-from replay.run.supervisor import _last_line, _loop, main
+from replay.run.supervisor import _loop, main
 from replay.status.running import RUNNING, running_at
 
 
@@ -132,7 +133,7 @@ def test_what_the_machine_refuses_before_the_loop_is_a_sentence(
 
     refused = "could not lock " if place == "run" else "kappa cannot run: "
     if place == "run":
-        assert main(started) == ExitCode.FAILED
+        assert main([*started, "--take_over", "0"]) == ExitCode.FAILED
         assert capsys.readouterr().err.startswith(f"error: {refused}")
     # A detached one fails to look for another one that is up, which is a sentence, too.
     for detach in ([], ["-d"]) if place == "logs" else ([],):
@@ -173,4 +174,21 @@ def test_while_it_starts_its_last_whole_line_is_shown(
     log = tmp_path / "supervisor.log"
     log.write_text(f"of an earlier one\n{written}")
 
-    assert _last_line(log, len("of an earlier one\n")) == line
+    assert last_line(log, len("of an earlier one\n")) == line
+
+
+def test_a_supervisor_whose_root_was_taken_over_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr("replay.run.supervisor._CLAIM_SECONDS", 0.0)
+
+    def refuse() -> None:
+        raise Superseded("another host has it")
+
+    store = Store(tmp_path)
+    monkeypatch.setattr(store.control, "ensure_mine", refuse)
+    unused = SimpleNamespace()
+
+    with pytest.raises(Superseded):
+        _loop(
+            *(store, unused, Ticks(), unused, unused, (unused, unused, unused, unused)),
+            *(unused, unused, print, SimpleNamespace(requested=False)),
+        )

@@ -1,0 +1,161 @@
+"""The claim on a root in a bucket: one machine writes there, its control host.
+
+A folder of a disk is guarded by the machine's own locks. A bucket is reached from everywhere, so an
+object names the control host, and each request that changes something is preceded by a look at it.
+
+A host that is taken for gone may go on: it was stopped between such a look and its request. So
+whatever has one winner was numbered before the look, and its number is put if absent. Then a late
+request came before anything of the new host, or is refused (docs/design.md, law 18).
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from kappa.base.clock import now
+from kappa.base.disk import put_file
+from kappa.base.errors import Conflict, Damaged, Superseded
+from kappa.base.failpoint import failpoint
+from kappa.base.process import boot
+from kappa.objects.bucket import Bucket
+
+NAME = "claim.json"
+# On the host itself: the id of its claim.
+_OWN = "run/claim"
+# Readers anywhere may pin what they read, and let it go.
+_ANYBODYS = ("leases/",)
+
+
+class Claim(Struct, frozen=True):
+    """The claim of a host, until another takes the root over.
+
+    `id` is its own, `pid` and `boot` are of the supervisor that claimed last. One that is
+    `released` stands for nobody.
+    """
+
+    host: str
+    pid: int
+    boot: str
+    id: str
+    since: str
+    released: bool = False
+    format: int = 1
+
+
+class Control(Protocol):
+    """Who may change what is below a root."""
+
+    def take(self, *, over: bool) -> None:
+        """Claims the root for this host, also `over` another. Raises Superseded otherwise."""
+
+    def ensure_mine(self) -> None:
+        """Raises Superseded if another host has claimed the root."""
+
+    def release(self) -> None:
+        """Lets any host claim the root, if this one has it."""
+
+
+class DiskControl:
+    """The control of a root on a disk, whose locks admit one host."""
+
+    def take(self, *, over: bool) -> None:
+        """Does nothing: who has the lock of the supervisor has the root."""
+
+    def ensure_mine(self) -> None:
+        """Does nothing: no other host sees the disk."""
+
+    def release(self) -> None:
+        """Does nothing: the lock ends with its process."""
+
+
+class BucketControl:
+    """The control of a root in a bucket, by its claim."""
+
+    def __init__(self, bucket: Bucket, local: Path) -> None:
+        """Looks at the claim before each change below the root; `local` is on this host."""
+        self._bucket = bucket
+        self._own_file = local / _OWN
+        bucket.before_change = self._ensure_may_change
+
+    def take(self, *, over: bool) -> None:
+        """Claims the root for this host, also `over` another. Raises Superseded otherwise.
+
+        The caller has the supervisor's lock.
+        """
+        found, tag = self._read()
+        own = self._own()
+        free = found is None or found.released
+        if found is not None and not free and found.id != own and not over:
+            raise self._superseded(found)
+        if found is None or found.id != own:
+            own = secrets.token_hex(8)
+            # First: a claim whose id is nowhere would be of no host.
+            put_file(self._own_file, own.encode())
+        assert own is not None, "a claim that is this host's has its id"
+        claim = Claim(socket.gethostname(), os.getpid(), boot(), own, now())
+        failpoint("claim.before_take")
+        put = self._bucket.put_over(NAME, msgspec.json.encode(claim), tag)
+        failpoint("claim.after_take")
+        if not put:
+            raise self._lost_race()
+
+    def ensure_mine(self) -> None:
+        """Raises Superseded if another host has claimed the root."""
+        found, _ = self._read()
+        if found is not None and found.id != self._own() and not found.released:
+            raise self._superseded(found)
+
+    def release(self) -> None:
+        """Lets any host claim the root, if this one has it."""
+        found, tag = self._read()
+        if found is not None and found.id == self._own() and not found.released:
+            failpoint("claim.before_release")
+            # Another host may have it by now: then it keeps it.
+            self._bucket.put_over(NAME, msgspec.json.encode(replace(found, released=True)), tag)
+            failpoint("claim.after_release")
+
+    def _ensure_may_change(self, name: str) -> None:
+        if not name.startswith(_ANYBODYS):
+            self.ensure_mine()
+
+    def _read(self) -> tuple[Claim | None, str | None]:
+        """Returns the claim and the tag of its object; None if there is none."""
+        found = self._bucket.get_tagged(NAME)
+        if found is None:
+            return None, None
+        try:
+            return msgspec.json.decode(found[0], type=Claim), found[1]
+        except msgspec.MsgspecError as error:
+            raise Damaged(
+                f"the claim {self._bucket.address(NAME)} cannot be read: {error}",
+                hint="see that no host runs kappa up on this root, and delete that object",
+            ) from error
+
+    def _own(self) -> str | None:
+        try:
+            return self._own_file.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return None
+
+    def _lost_race(self) -> Conflict:
+        found, _ = self._read()
+        if found is not None and not found.released:
+            return self._superseded(found)
+        return Conflict(
+            f"another host has just claimed the root {self._bucket.url}", hint="kappa up"
+        )
+
+    def _superseded(self, claim: Claim) -> Superseded:
+        return Superseded(
+            f"the root {self._bucket.url} is claimed by host {claim.host} (process {claim.pid}, "
+            f"since {claim.since})",
+            hint="type this there; or once that host is gone, here: kappa up --take-over",
+        )
