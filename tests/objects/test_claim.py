@@ -220,15 +220,11 @@ def test_a_reader_needs_no_claim(hosts):
 
 def test_a_journal_record_of_a_host_that_was_stopped_before_its_put_is_refused(hosts):
     old = Journal(hosts.old())
-    hosts.stop_old_before(
-        "/journal/", lambda: Journal(hosts.new()).append(1, Paused("new"))
-    )
+    hosts.stop_old_before("/journal/", lambda: Journal(hosts.new()).append(1, Paused("new")))
 
     assert old.append(1, Paused("old")) is None
 
-    assert [each.event for each in Journal(hosts.store("new")).after(0)] == [
-        Paused("new")
-    ]
+    assert [each.event for each in Journal(hosts.store("new")).after(0)] == [Paused("new")]
 
 
 def test_a_frontier_of_a_host_that_was_stopped_before_its_put_is_refused(hosts):
