@@ -51,7 +51,7 @@ class Claim(Struct, frozen=True):
 
 
 class Control(Protocol):
-    """Who may change what is below a root."""
+    """The control of a root: the host that may change it."""
 
     def take(self, *, over: bool) -> None:
         """Claims the root for this host, also `over` another. Raises Superseded otherwise."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -34,14 +35,20 @@ JOB_PATIENCE_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class StoredSchemas:
-    """The source of schemas of a root, which asks the registry for those that it lacks."""
+    """The source of schemas of a folder, which asks the registry for those that it lacks.
+
+    Spark's workers have it; `known` are those of the root when it was sent to them.
+    """
 
     folder: Path
     settings: RegistrySettings
     patience_seconds: float
+    known: Mapping[int, RegisteredSchema] = field(default_factory=dict)
 
     def schema(self, schema_id: int) -> RegisteredSchema:
         """Returns the schema of an id. Raises Unreachable if it is not kept and cannot be had."""
+        if schema_id in self.known:
+            return self.known[schema_id]
         path = self.folder / f"{schema_id}.json"
         try:
             return msgspec.json.decode(path.read_bytes(), type=RegisteredSchema)
@@ -75,8 +82,71 @@ class StoredSchemas:
             time.sleep(_PAUSE_SECONDS)
 
 
+class RootSchemas:
+    """The source of schemas of a root in a bucket, for the process that has the root open.
+
+    A folder of this host has what Spark's workers have asked for; it is kept in the root once it is
+    asked for here, and before the next slice of theirs.
+    """
+
+    def __init__(self, store: Store, settings: RegistrySettings, patience_seconds: float) -> None:
+        self._store = store
+        self._here = StoredSchemas(store.local.path(FOLDER), settings, patience_seconds)
+        self._known: dict[int, RegisteredSchema] = {}
+
+    def schema(self, schema_id: int) -> RegisteredSchema:
+        """Returns the schema of an id. Raises Unreachable if it is not kept and cannot be had."""
+        if schema_id not in self._known:
+            name = f"{FOLDER}/{schema_id}.json"
+            if self._kept(name) is None:
+                self._keep(name, self._here.schema(schema_id))
+        return self._known[schema_id]
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        """Is sent to Spark's workers as what needs no root."""
+        self._keep_all()
+        here = self._here
+        return StoredSchemas, (here.folder, here.settings, here.patience_seconds, {**self._known})
+
+    def _keep_all(self) -> None:
+        for name in self._store.names(FOLDER):
+            if _id_of(name) not in self._known:
+                self._kept(name)
+        for name in self._store.local.names(FOLDER):
+            schema_id = _id_of(name)
+            if schema_id is not None and schema_id not in self._known:
+                self._keep(name, self._here.schema(schema_id))
+
+    def _keep(self, name: str, found: RegisteredSchema) -> None:
+        self._store.put(name, msgspec.json.encode(found))
+        self._known[int(Path(name).stem)] = found
+
+    def _kept(self, name: str) -> RegisteredSchema | None:
+        content, schema_id = self._store.get(name), _id_of(name)
+        if content is None or schema_id is None:
+            return None
+        try:
+            found = msgspec.json.decode(content, type=RegisteredSchema)
+        except msgspec.MsgspecError:
+            told = f"{self._store.address(name)} is damaged, and asked for again"
+            print(told, file=sys.stderr, flush=True)
+            return None
+        self._known[schema_id] = found
+        return found
+
+
 def open_registry(
     settings: Settings, store: Store, *, patience_seconds: float = JOB_PATIENCE_SECONDS
 ) -> None:
     """Opens the schemas of a project's root for the readers of this process."""
-    open_schemas(StoredSchemas(store.path(FOLDER), settings.registry, patience_seconds))
+    registry = settings.registry
+    open_schemas(
+        StoredSchemas(store.path(FOLDER), registry, patience_seconds)
+        if store.is_on_disk
+        else RootSchemas(store, registry, patience_seconds)
+    )
+
+
+def _id_of(name: str) -> int | None:
+    stem = Path(name).stem
+    return int(stem) if stem.isdigit() else None

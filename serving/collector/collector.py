@@ -44,7 +44,6 @@ from serving.http.token import WaitingLine
 
 LOCK = "run/collector.lock"
 SPOOL = "collector/spool"
-POSITIONS = "collector/pull"
 _GRACE_SECONDS = 5
 _ANY_TOKEN = "-" * 16
 
@@ -87,11 +86,8 @@ def collect(
         address = replace(address, port=listening.getsockname()[1])
         datagrams = _datagrams(chosen.udp, resources)
         spool = _spool(store.local.path(SPOOL), parse_memory(chosen.spool))
-        positions = store.path(POSITIONS)
         stand = CollectorStand(
-            CollectorMeans(
-                *(chosen, log, declared, callers, spool, sources, positions, settings.syncs, say)
-            )
+            CollectorMeans(*(chosen, log, declared, callers, spool, sources, store, say))
         )
         single = SingleEvents(stand, parse_memory(chosen.body_bytes))
         config = uvicorn.Config(

@@ -8,12 +8,12 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from kappa.base.errors import KappaError, Unreachable
 from kappa.base.section.collect import CollectSettings
 from kappa.base.units import parse_memory
 from kappa.log.client import Log
+from kappa.state.store import Store
 from serving.collector.events.callers import Callers
 from serving.collector.events.counts import CollectorCounts
 from serving.collector.events.declared import CollectedTopic, DeclaredTopics
@@ -43,9 +43,8 @@ class CollectorMeans:
     callers: Callers
     spool: Spool
     sources: Sequence[PulledSource]
-    # The folder of sources' positions, and whether these survive a power loss.
-    positions: Path
-    syncs: bool
+    # It has the sources' positions.
+    store: Store
     say: Callable[[str], None]
 
 
@@ -77,17 +76,8 @@ class CollectorStand:
         self.intake = Intake(self.settings, means.log.options)
         delivery = UntilAcknowledged(self.intake, self.counts, self._topic_now, most=most)
         self.one_way = OneWay(means.spool, delivery, self.counts, most=most, say=means.say)
-        shared = PullMeans(
-            means.positions, means.syncs, self._topic_now, self._invalid, delivery, means.say
-        )
-        try:
-            self.pulls = Pulls(means.sources, shared)
-        except OSError as error:
-            raise KappaError(
-                f"a source's position in {means.positions} cannot be read: "
-                f"{error.strerror or error}",
-                hint="see whether the folder may be read",
-            ) from error
+        shared = PullMeans(means.store, self._topic_now, self._invalid, delivery, means.say)
+        self.pulls = Pulls(means.sources, shared)
         self._beside += [
             asyncio.create_task(self._look_after()),
             *self.pulls.begin(self._pull_ended),

@@ -31,7 +31,7 @@ from kappa.engine.job.slice_limit import SliceLimit
 from kappa.engine.job.topic_guard import TopicGuard
 from kappa.engine.legs.splits import Splits
 from kappa.engine.read.archived import Archives
-from kappa.engine.read.identities import Identities
+from kappa.engine.read.identities import identities_of
 from kappa.engine.read.source import LogSource
 from kappa.engine.views.maintained import MaintainedViews
 from kappa.engine.views.opened import open_tables
@@ -85,7 +85,7 @@ class SliceFolder:
         self._views = MaintainedViews(self.writers, birth, are_current=views_are_current)
         self.splits = Splits(store, birth.build)
         self._origin = birth.origin_offsets
-        self._identities = Identities(own / "identities", pipeline.topics, self._origin)
+        self._identities = identities_of(store, birth.build, pipeline.topics, self._origin)
         self.archives = archives or Archives(store, pipeline.topics, birth.topic_ids, log)
         self.guard = TopicGuard(birth, log, self.archives)
         self._function = FunctionRows(pipeline, births, scratch)

@@ -14,7 +14,7 @@ before, and so on.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -31,10 +31,13 @@ from kappa.engine.decode.remembered import (
     newest_memory,
     put_memory,
 )
+from kappa.engine.read.kept_folder import KeptFolder
 from kappa.records.identity import Memory
+from kappa.state.build import folder
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice, cut
+from kappa.state.store import Store
 
 # So many offsets are read back at once: their records are in memory together.
 _AT_ONCE = 50_000
@@ -57,15 +60,17 @@ class Identities:
         topics: Iterable[Topic],
         origin: Offsets,
         *,
+        keep: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Takes the topics that declare an identity.
 
-        `folder` keeps the memories that are put; `origin` is the start of the build's first slice;
-        `clock` gives monotonic seconds.
+        `folder` has the memories that are put, and `keep` lets them outlive this host; `origin` is
+        the start of the build's first slice; `clock` gives monotonic seconds.
         """
         self._topics = {topic.name: topic for topic in topics if topic.identity}
         self._folder = folder
+        self._keep = keep
         self._origin = origin
         # Offsets of the memories. None while a slice carries them along, and after Spark folded
         # one.
@@ -122,6 +127,8 @@ class Identities:
         if self._topics and self._at is not None and (ends or self._clock() >= self._look_at):
             self._look_at = self._clock() + _LOOK_SECONDS
             self._put_all(self._at, self._has_moved if ends else self._is_due)
+            if ends:
+                self._keep()
 
     def committed(self, end: Offsets) -> None:
         """Drops the memories that no slice needs once all tables are folded up to `end`."""
@@ -133,6 +140,7 @@ class Identities:
                 default=0,
             )
             drop_memories(self._folder / name, partition, below=newest)
+        self._keep()
         self._put = False
 
     def _go_to(self, start: Offsets, source: Readable) -> None:
@@ -200,6 +208,14 @@ class Identities:
                 put_memory(self._folder / name, partition, offset, memory, log_time)
                 self._newest[name, partition] = _Put(offset, log_time, self._clock())
                 self._put = True
+
+
+def identities_of(store: Store, build: str, topics: Sequence[Topic], origin: Offsets) -> Identities:
+    """Returns the memories of a build; what its earlier jobs have put is kept in the root."""
+    if not any(topic.identity for topic in topics):
+        return Identities(store.local.path(folder(build)), (), origin)
+    kept = KeptFolder(store, f"{folder(build)}/identities")
+    return Identities(kept.path, topics, origin, keep=kept.keep)
 
 
 @dataclass(frozen=True, slots=True)

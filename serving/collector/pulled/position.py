@@ -1,13 +1,13 @@
-"""The place in a source up to which its events are acknowledged, on the disk."""
+"""The place in a source up to which its events are acknowledged, in the root."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
-from kappa.base.disk import put_file
+from kappa.state.store import Store
+
+_FOLDER = "collector/pull"
 
 
 class PullPosition(Struct, frozen=True, omit_defaults=True):
@@ -23,16 +23,21 @@ class PullPosition(Struct, frozen=True, omit_defaults=True):
     document: str = ""
 
 
-def read_position(file: Path, source: str) -> PullPosition:
-    """Returns the position of a source; its beginning if there is none. Raises OSError."""
+def read_position(store: Store, name: str, source: str) -> PullPosition:
+    """Returns the position of a source; its beginning if there is none. Raises KappaError."""
+    content = store.get(_name(name))
     try:
-        found = msgspec.json.decode(file.read_bytes(), type=PullPosition)
-    except (FileNotFoundError, msgspec.MsgspecError):
-        return PullPosition(source)
+        found = None if content is None else msgspec.json.decode(content, type=PullPosition)
+    except msgspec.MsgspecError:
+        found = None
     # Another source's place means nothing here.
-    return found if found.source == source else PullPosition(source)
+    return found if found is not None and found.source == source else PullPosition(source)
 
 
-def put_position(file: Path, position: PullPosition, *, synced: bool) -> None:
-    """Writes a position down. Raises OSError."""
-    put_file(file, msgspec.json.encode(position), synced=synced)
+def put_position(store: Store, name: str, position: PullPosition) -> None:
+    """Writes a position down. Raises KappaError."""
+    store.put(_name(name), msgspec.json.encode(position))
+
+
+def _name(source: str) -> str:
+    return f"{_FOLDER}/{source}.json"

@@ -9,13 +9,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import h11
 from websockets.exceptions import InvalidStatus, WebSocketException
 
+from kappa.base.errors import KappaError
 from kappa.base.section.collect import PullKind
+from kappa.state.store import Store
 from serving.collector.events.declared import CollectedTopic
 from serving.collector.events.lines import Invalid, read_event
 from serving.collector.events.until_acknowledged import ArrivedEvent, UntilAcknowledged
@@ -36,10 +37,9 @@ _FAILED = OSError, EOFError, UnicodeError, h11.ProtocolError, WebSocketException
 
 @dataclass(frozen=True, slots=True)
 class PullMeans:
-    """The objects that all sources share. `synced`: a position survives a power loss."""
+    """The objects that all sources share; the store has their positions."""
 
-    folder: Path
-    synced: bool
+    store: Store
     topic: Callable[[str], CollectedTopic | None]
     invalid: Callable[[str], None]
     delivery: UntilAcknowledged
@@ -50,11 +50,10 @@ class Pull:
     """One source, and how far its events are in the log."""
 
     def __init__(self, source: PulledSource, means: PullMeans) -> None:
-        """Goes on behind the position of an earlier process. Raises OSError."""
+        """Goes on behind the position of an earlier process. Raises KappaError."""
         self.source = source
         self._means = means
-        self._file = means.folder / f"{source.name}.json"
-        self.position: PullPosition = read_position(self._file, source.digest)
+        self.position: PullPosition = read_position(means.store, source.name, source.digest)
         self.again_seconds = _FIRST_SECONDS
         self.counted: Counter[str] = Counter()
         self.failures = 0
@@ -64,7 +63,7 @@ class Pull:
         self.last_invalid: Invalid | None = None
         self._failed_in_turn = 0
         self._said = False
-        self._disk_said = ""
+        self._unkept_said = ""
         # Why its events wait, though the broker answers.
         self._refused = ""
 
@@ -172,15 +171,15 @@ class Pull:
     def _keep(self, position: PullPosition) -> None:
         self.position = position
         try:
-            put_position(self._file, position, synced=self._means.synced)
-            self._disk_said = ""
-        except OSError as error:
+            put_position(self._means.store, self.source.name, position)
+            self._unkept_said = ""
+        except KappaError as error:
             # What follows the last one is sent again after a kill.
-            why = error.strerror or str(error)
-            if why != self._disk_said:
-                self._disk_said = why
+            if error.message != self._unkept_said:
+                self._unkept_said = error.message
                 self._means.say(
-                    f"collect.pull.{self.source.name}: its position cannot be written: {why}"
+                    f"collect.pull.{self.source.name}: its position cannot be written: "
+                    f"{error.message}"
                 )
 
     def _gone(self, why: str) -> None:
@@ -208,7 +207,7 @@ class Pulls:
     """All sources of one collector."""
 
     def __init__(self, sources: Sequence[PulledSource], means: PullMeans) -> None:
-        """Raises OSError if a position cannot be read."""
+        """Raises KappaError if a position cannot be read."""
         self._pulls = [Pull(source, means) for source in sources]
 
     def begin(self, ended: Callable[[asyncio.Task[None]], None]) -> list[asyncio.Task[None]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ from kappa.engine.decode.fate import Fate, counts_in
 from kappa.engine.decode.remembered import memory_offsets
 from kappa.engine.decode.to_files import Remembering, decode_to_file
 from kappa.engine.read.identities import Identities
+from kappa.engine.read.kept_folder import KeptFolder
 from kappa.records.identity import Memory, identity_of
 from kappa.records.redrive import Original, Position
 from kappa.state.mark import Mark
@@ -95,8 +97,9 @@ def expected(log: MemoryLog) -> dict[tuple[int, int], Fate]:
 class Build:
     """A decoder of slice after slice, as a job does, with all its files and no tables."""
 
-    def __init__(self, folder: Path, log: MemoryLog) -> None:
+    def __init__(self, folder: Path, log: MemoryLog, kept: KeptFolder | None = None) -> None:
         self.folder = folder
+        self.kept = kept
         self.log = log
         self.mark = Mark("b", "", 1, -1, Offsets(), Offsets())
         self.fates: dict[tuple[int, int], Fate] = {}
@@ -106,8 +109,12 @@ class Build:
 
     def restart(self) -> None:
         """Begins a new job of the same build."""
+        kept = self.kept
         self.identities = Identities(
-            self.folder / "identities", (PAID,), Offsets(), clock=lambda: self.now
+            self.folder / "identities" if kept is None else kept.path,
+            *((PAID,), Offsets()),
+            keep=(lambda: None) if kept is None else kept.keep,
+            clock=lambda: self.now,
         )
 
     def here(self, piece: Slice) -> pa.Table:
@@ -410,3 +417,26 @@ def test_a_redriven_record_is_as_late_as_its_original_and_never_a_duplicate() ->
         Fate.DECODED,
     ]
     assert decoded.column("_reason").to_pylist()[3] == "late"
+
+
+def test_memories_outlive_the_host_that_has_put_them(any_store, tmp_path):
+    log = beats(20)
+    first = KeptFolder(any_store, "builds/b/identities")
+    build = Build(tmp_path, log, first)
+    for end in range(1, 9):
+        build.fold(Offsets({"paid": {0: end}}), by_tasks=end % 2 == 0)
+    build.identities.rest(ends=True)
+
+    if not any_store.is_on_disk:
+        shutil.rmtree(any_store.local.folder)
+    build.kept = KeptFolder(any_store, "builds/b/identities")
+    build.read_back = 0
+    build.restart()
+    build.fold(Offsets({"paid": {0: 9}}), by_tasks=False)
+
+    assert build.read_back == 0
+    # What is dropped here is dropped there.
+    assert [*any_store.names("builds/b/identities")] == [
+        *any_store.local.names("builds/b/identities")
+    ]
+    assert len(any_store.names("builds/b/identities")) <= 2
