@@ -67,7 +67,7 @@ def verify_archives(
     wrong = [each for each in found if each.found.wrong is not None]
     if wrong:
         where = f"topic {wrong[0].topic} partition {wrong[0].found.partition}"
-        kept = here.store.path(folder(wrong[0].topic, wrong[0].fingerprint))
+        kept = here.store.address(folder(wrong[0].topic, wrong[0].fingerprint))
         hint = f"move {kept} away, and it is made again from what the topic has"
         raise VerificationFailed(
             f"the archive of {where} is not what it should be: {wrong[0].found.wrong}", hint=hint

@@ -77,7 +77,7 @@ def doctor(
         _say_unread(here, log)
     kept = set_aside(store)
     if kept:
-        say(f"{kept} files that were moved aside are kept in {store.path(DAMAGED)}")
+        say(f"{kept} files that were moved aside are kept in {store.address(DAMAGED)}")
     if log is not None:
         _tell_risks(here, log)
     if not found:

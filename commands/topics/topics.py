@@ -211,7 +211,7 @@ def _described(here: Here, topic: str) -> TopicDescription:
         for pipeline in here.topic_readers.values()
         if declared in pipeline.topics
     )
-    sizes = partition_bytes(here.store.folder, [topic]) if here.settings.runs_broker else {}
+    sizes = partition_bytes(here.store.local.folder, [topic]) if here.settings.runs_broker else {}
     return describe(
         here.log(),
         topic,

@@ -90,7 +90,18 @@ def exists(address: str) -> bool:
     if not is_bucket(address):
         return Path(address).exists()
     bucket, name = _split(address)
-    return bucket.size(name) is not None
+    return bucket.meta(name) is not None
+
+
+def changed_at(address: str) -> float | None:
+    """Returns when a file was written, in seconds since 1970, or None if there is none."""
+    if is_bucket(address):
+        bucket, name = _split(address)
+        meta = bucket.meta(name)
+        return None if meta is None else meta["last_modified"].timestamp()
+    with suppress(FileNotFoundError):
+        return Path(address).stat().st_mtime
+    return None
 
 
 def readable(address: str) -> str | RangedFile:
@@ -101,10 +112,10 @@ def readable(address: str) -> str | RangedFile:
     if not is_bucket(address):
         return address
     bucket, name = _split(address)
-    size = bucket.size(name)
-    if size is None:
+    meta = bucket.meta(name)
+    if meta is None:
         raise _gone(address)
-    return RangedFile(bucket, name, size)
+    return RangedFile(bucket, name, meta["size"])
 
 
 def files_in(folder: str) -> list[str]:

@@ -170,10 +170,10 @@ class Bucket:
         except (BaseError, OSError) as error:
             raise self._cannot("list", folder, error) from error
 
-    def size(self, name: str) -> int | None:
-        """Returns how many bytes an object has, or None if it does not exist."""
+    def meta(self, name: str) -> ObjectMeta | None:
+        """Returns an object's size and time, or None if it does not exist."""
         try:
-            return int(head(self._objects, name)["size"])
+            return head(self._objects, name)
         except (NotFoundError, FileNotFoundError) as error:
             self._ensure_looked("read", name, error)
             return None

@@ -97,10 +97,11 @@ def new_sums(paths: Iterable[Path]) -> Sums:
 
 
 class RecordedSums:
-    """The sums of one build's files, as far as they were read."""
+    """The sums of one build's files, as far as they were read. Files in a bucket have none."""
 
     def __init__(self, store: Store, build: str) -> None:
         """Reads nothing yet."""
+        self._has_any = store.is_on_disk
         self._frontiers = frontier_records(store, build)
         self._joined = sums_records(store, build)
         # The numbers of the frontier and of the joined sums that were read last.
@@ -109,7 +110,7 @@ class RecordedSums:
 
     def of(self, names: Iterable[str]) -> Sums:
         """Returns the sums of these files, without those that have none."""
-        wanted = set(names)
+        wanted = set(names) if self._has_any else set()
         # Frontiers first: those that are deleted meanwhile have been joined by then. A reader of
         # each slice finds the next one without a list of all.
         for read in (self._read_next, self._read_frontiers, self._read_joined):
@@ -119,8 +120,9 @@ class RecordedSums:
 
     def all(self) -> Sums:
         """Returns all sums."""
-        self._read_frontiers()
-        self._read_joined()
+        if self._has_any:
+            self._read_frontiers()
+            self._read_joined()
         return self._known
 
     def _read_joined(self) -> None:

@@ -15,7 +15,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kappa.base.errors import Damaged
+from kappa.objects.address import folders_in
 from kappa.state.offsets import Offsets
+from kappa.state.store import Store
 from kappa.state.witness import LostEnd, Witness, Witnesses
 from kappa.values.tally import Tally
 
@@ -99,6 +101,16 @@ _MARKS = msgspec.json.Decoder(ArchiveMark)
 def folder(topic: str, fingerprint: str) -> str:
     """Returns the folder of an archive, below the root."""
     return f"{FOLDER}/{topic}/{fingerprint}"
+
+
+def archived_topics(store: Store) -> list[str]:
+    """Lists the topics that have a folder of archives."""
+    return folders_in(store.address(FOLDER))
+
+
+def archives_of(store: Store, topic: str) -> list[str]:
+    """Lists the fingerprints of a topic's archives, those included that are being made."""
+    return folders_in(store.address(f"{FOLDER}/{topic}"))
 
 
 def parse_archive_mark(text: Any, *, where: str) -> ArchiveMark:

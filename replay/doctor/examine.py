@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from kappa.base.errors import Damaged, KappaError
 from kappa.engine.legs.legs import leg_records
 from kappa.journal.journal import JournalRecord, journal_records
+from kappa.objects.address import files_in
 from kappa.state.build import Birth, read_birth, table_path
 from kappa.state.documents import NumberedRecords
 from kappa.state.frontier import Frontier, frontier_records
@@ -150,7 +150,8 @@ def _tables(store: Store, birth: Birth, newest: Frontier, *, serves: bool) -> It
     for name, version in newest.versions.items():
         path = table_path(store, birth.build, name)
         try:
-            gone = next((file for file in files(path, version) if not Path(file).exists()), None)
+            there = {f"{path}/{name}" for name in files_in(path)}
+            gone = next((file for file in files(path, version) if file not in there), None)
             why = None if gone is None else f"file {gone} is gone"
         except KappaError as error:
             why = error.message

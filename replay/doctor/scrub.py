@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kappa.base.errors import KappaError
+from kappa.base.errors import KappaError, UsageError
 from kappa.state.build import table_path
 from kappa.state.frontier import Frontiers, Sum
 from kappa.state.kept import kept_of
 from kappa.state.store import Store
 from kappa.sums.recorded import RecordedSums, name_of, sum_of
 from kappa.sums.whole import difference
-from kappa.tables.archive import FOLDER
+from kappa.tables.archive import archived_topics, archives_of, folder
 from kappa.tables.archived.stored_archive import open_archive
 from kappa.tables.versions import FileLists
 from replay.rollout.current import current_state
@@ -70,8 +70,14 @@ class Scrubbed:
 def scrub(store: Store, *, show: Show = lambda _done, _of, _bad: None) -> Scrubbed:
     """Reads all data files that are of use, from the disk and not from the machine's memory.
 
-    Raises Damaged if a record that says which files are of use cannot be read.
+    Raises Damaged if a record that says which files are of use cannot be read, and UsageError if
+    the root is in a bucket.
     """
+    if not store.is_on_disk:
+        raise UsageError(
+            f"the files of {store.url} have no sums of ours: the server keeps and checks its own",
+            hint="kappa doctor looks whether all files are there",
+        )
     wanted = tuple(_wanted(store))
     whole, done, bad = sum(each.size for each in wanted), 0, []
     for each in wanted:
@@ -104,8 +110,9 @@ def _wanted(store: Store) -> Iterator[ScrubbedFile]:
     state = current_state(store)
     for build in sorted({state.folded_by(build) for build in state.wanted_builds()}):
         yield from _of_build(store, state, build)
-    for log in sorted(store.path(FOLDER).glob("*/*/_delta_log")):
-        yield from _of_archive(store, log.parent)
+    for topic in archived_topics(store):
+        for fingerprint in archives_of(store, topic):
+            yield from _of_archive(store, topic, store.path(folder(topic, fingerprint)))
 
 
 def _of_build(store: Store, state: State, build: str) -> Iterator[ScrubbedFile]:
@@ -148,15 +155,14 @@ def _mend(state: State, build: str, *, is_past: bool) -> str:
     return f"it does not serve yet: kappa abandon {pipeline}; {again}"
 
 
-def _of_archive(store: Store, folder: Path) -> Iterator[ScrubbedFile]:
-    topic = folder.parent.name
-    hint = f"move {folder} away: kappa up archives again what the topic has"
+def _of_archive(store: Store, topic: str, path: Path) -> Iterator[ScrubbedFile]:
+    hint = f"move {path} away: kappa up archives again what the topic has"
     try:
-        archive = open_archive(str(folder))
+        archive = open_archive(str(path))
         blocks = () if archive is None else archive.blocks()
         sums = {} if archive is None else archive.sums(store)
     except KappaError as error:
-        yield ScrubbedFile(folder, topic, None, hint, None, why=f"cannot be read: {error.message}")
+        yield ScrubbedFile(path, topic, None, hint, None, why=f"cannot be read: {error.message}")
         return
     for block in blocks:
         yield _file(Path(block.path), topic, None, hint, sums.get(name_of(block.path)))

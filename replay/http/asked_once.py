@@ -12,10 +12,10 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any
 
 from kappa.base.errors import Conflict, Damaged, KappaError, UsageError
+from kappa.objects.address import changed_at
 from kappa.state.store import Store
 
 _FOLDER = "run/asked"
@@ -89,6 +89,5 @@ def _claim(store: Store, name: str) -> Mapping[str, Any] | None:
         found = ()
     if found is None or (isinstance(found, dict) and found.keys() >= {"asked", "at"}):
         return found
-    with suppress(OSError):
-        return {"at": store.path(name).stat().st_mtime}
-    return None
+    at = changed_at(store.address(name))
+    return None if at is None else {"at": at}

@@ -26,7 +26,15 @@ from kappa.log.access.client_options import client_options
 from kappa.state.lock import is_held
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from kappa.tables.archive import FOLDER, ArchiveMark, folder, lost_by_topic, why_cut, why_stopped
+from kappa.tables.archive import (
+    ArchiveMark,
+    archived_topics,
+    archives_of,
+    folder,
+    lost_by_topic,
+    why_cut,
+    why_stopped,
+)
 from kappa.tables.archived.stored_archive import StoredArchive, open_archive
 from kappa.values.tally import Tally
 from serving.query.render import Listing
@@ -93,7 +101,7 @@ def archive_status(
         if log is None or not names
         else (log.beginning(names), log.end(names))
     )
-    sizes = partition_bytes(store.folder, names) if settings.runs_broker else {}
+    sizes = partition_bytes(store.local.folder, names) if settings.runs_broker else {}
     follows = is_held(store.local.path(LOCK))
     found = []
     for topic, fingerprint in sorted({*there, *declared}):
@@ -162,7 +170,7 @@ def verify_archives(
     facts = log.topics()
     found = tuple(_archives(store, only))
     if only is not None and not found:
-        known = sorted({path.name for path in store.path(FOLDER).glob("*/") if path.is_dir()})
+        known = archived_topics(store)
         raise UsageError(
             f"there is no archive of a topic {only}",
             hint=f"there are those of {', '.join(known)}"
@@ -219,16 +227,12 @@ def _checked_row(checked: Checked) -> tuple[object, ...]:
 
 
 def _archives(store: Store, only: str | None = None) -> Iterator[tuple[StoredArchive, ArchiveMark]]:
-    for path in sorted(store.path(FOLDER).glob("*/*/_delta_log")):
-        fingerprint, topic = path.parent.name, path.parent.parent.name
+    for topic in archived_topics(store):
         # The caller wants this one: another that cannot be opened is no error.
-        archive = (
-            open_archive(str(store.path(folder(topic, fingerprint))))
-            if only in {None, topic}
-            else None
-        )
-        if archive is not None:
-            yield archive, archive.mark()
+        for fingerprint in archives_of(store, topic) if only in {None, topic} else ():
+            archive = open_archive(store.address(folder(topic, fingerprint)))
+            if archive is not None:
+                yield archive, archive.mark()
 
 
 def _state(*, declared: bool, follows: bool, why: str | None) -> ArchiveState:

@@ -7,7 +7,6 @@ can be planned without.
 from __future__ import annotations
 
 import functools
-import shutil
 import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -25,12 +24,13 @@ from kappa.declare.sink import Sink
 from kappa.declare.topic import Topic
 from kappa.journal.view import JournalView
 from kappa.log.cluster import TopicFacts
+from kappa.objects.address import entries_at
 from kappa.state.build import Birth, read_birth, tables_folder
 from kappa.state.frontier import Frontiers
 from kappa.state.kept import shown_of
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from kappa.tables.archive import FOLDER, ArchiveMark, one_log
+from kappa.tables.archive import ArchiveMark, archived_topics, one_log
 from replay.plan.overlay import has_its_rows
 from replay.preflight.cost import last_replays
 from replay.preflight.declared import declared_pipelines
@@ -41,6 +41,7 @@ from replay.preflight.subjects import pinned_subjects
 from replay.rollout.fold import fold
 from replay.rollout.libraries import installed_libraries
 from replay.rollout.state import State
+from replay.status.space import free_bytes
 from serving.courier.sink_state import read_state
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def _log_facts(
         configs={name: config for name in known if (config := _config(log, name)) is not None},
         # No client library knows what a partition takes on disk; of our own broker the disk is
         # ours to look at.
-        bytes=partition_bytes(store.folder, names) if settings.runs_broker else {},
+        bytes=partition_bytes(store.local.folder, names) if settings.runs_broker else {},
         archived=archived,
         topics_beginning=beginning,
         others=frozenset(name for name in sinks if _has_others(store, log, name)),
@@ -187,7 +188,7 @@ def _ensure_seen(log: Log, wanted: Mapping[str, Pipeline], there: Mapping[str, T
 def _archived(
     store: Store, wanted: Mapping[str, Pipeline], topic_ids: Mapping[str, str]
 ) -> tuple[ArchiveMark, ...]:
-    if not store.path(FOLDER).is_dir():
+    if not archived_topics(store):
         return ()
     from kappa.engine.read.archived import Archives  # noqa: PLC0415  # it takes Arrow, which most plans do without
 
@@ -223,18 +224,12 @@ def _disk(store: Store, state: State, births: Mapping[str, Birth]) -> DiskFacts:
                 _bytes_of(store, build),
                 frontier.offsets.distance(births[build].origin_offsets),
             )
-    return DiskFacts(shutil.disk_usage(store.folder).free, builds)
+    return DiskFacts(free_bytes(store) if store.is_on_disk else None, builds)
 
 
 def _bytes_of(store: Store, build: str) -> int:
-    taken = 0
-    for path in store.path(f"{tables_folder(store, build)}/tables").rglob("*"):
-        try:
-            taken += path.stat().st_size if path.is_file() else 0
-        except FileNotFoundError:
-            # Its job deletes files meanwhile.
-            continue
-    return taken
+    tables = entries_at(store.address(f"{tables_folder(store, build)}/tables"))
+    return sum(each.size for each in tables)
 
 
 def _has_others(store: Store, log: Log, topic: str) -> bool:

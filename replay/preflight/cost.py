@@ -70,15 +70,11 @@ class Cost:
             f"partition{'' if len(self.partitions) == 1 else 's'}, "
             f"{'size unknown' if self.bytes is None else size(self.bytes)}"
         )
-        free = "unknown" if self.disk_free is None else size(self.disk_free)
-        disk = (
-            f"disk unknown ({free} free)"
-            if self.disk_needed is None
-            else f"about {size(self.disk_needed)} of disk ({free} free)"
-        )
+        needed = "unknown" if self.disk_needed is None else f"about {size(self.disk_needed)}"
+        free = "" if self.disk_free is None else f" ({size(self.disk_free)} free)"
         rate = f" at {self.rate:,.0f} records/s" if self.rate else ""
         return (
-            f"{read}; {disk}; "
+            f"{read}; disk {needed}{free}; "
             f"{'time unknown' if self.seconds is None else f'about {duration(self.seconds)}{rate}'}"
         )
 

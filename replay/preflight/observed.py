@@ -83,9 +83,12 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class DiskFacts:
-    """The free space at the builds' folder, and of each serving build its bytes and offsets."""
+    """The free space on the root's disk, and of each serving build its bytes and offsets.
 
-    free: int
+    `free` is None if the root is in a bucket, which is never full.
+    """
+
+    free: int | None
     builds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 

@@ -18,7 +18,7 @@ from kappa.state.build import Birth
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.witness import Witnesses
-from kappa.tables.archive import FOLDER, ArchiveMark, LogEnds, one_log
+from kappa.tables.archive import ArchiveMark, LogEnds, archived_topics, one_log
 from kappa.tables.branch import base_frontier
 from replay.verify.unsettled import KeyLog
 
@@ -114,7 +114,7 @@ def _cut(log: ProofLog, upto: Offsets, witnesses: Witnesses) -> str | None:
 
 def _archived(store: Store, birth: Birth) -> tuple[ArchiveMark, ...]:
     """Returns the marks of the archives of a build's topics."""
-    if not store.path(FOLDER).is_dir():
+    if not archived_topics(store):
         return ()
     try:
         return Archives(store, load_snapshot(store, birth).topics, birth.topic_ids).marks()

@@ -1,4 +1,4 @@
-"""Collection by hand: finds what nothing needs, in the root and on this host, and deletes it.
+"""Collection by hand: finds what nothing needs, in the root and here, and deletes it.
 
 A dry run finds the same and deletes nothing. A build whose job runs is kept in shape by its job,
 which holds the lock: it is passed over. For any other the order is the job's own (law 11): lock,

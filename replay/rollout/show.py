@@ -94,8 +94,8 @@ def shown(
 
 def code_of(store: Store, birth: Birth) -> Code:
     """Returns where a build's code is, and its hash."""
-    path = store.path(f"{folder(birth.build)}/code")
-    return Code(str(path), birth.code_sha256, path.is_dir())
+    code = f"{folder(birth.build)}/code"
+    return Code(store.address(code), birth.code_sha256, bool(store.names(code)))
 
 
 def show_listing(found: Shown) -> Listing:

@@ -12,7 +12,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -22,6 +21,7 @@ from plans import log as log_facts
 from kappa.base.errors import Broken, Conflict
 from kappa.base.failpoint import acting
 from kappa.base.sections import RolloutSettings
+from kappa.objects.address import files_in, folders_in, readable
 from kappa.state.build import folder, read_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.job.stopped import Stopped, read_stopped
@@ -288,7 +288,7 @@ class World:
         self.doom.spares = True
         try:
             for build in self.jobs:
-                other = Lock(self.store.path(f"{folder(build)}/lock"), what=build)
+                other = Lock(self.store.local.path(f"{folder(build)}/lock"), what=build)
                 with pytest.raises(Conflict):
                     other.acquire()
         finally:
@@ -328,7 +328,7 @@ class World:
                 for path in files(
                     table_path(self.store, frontier.build, "ships"), frontier.versions["ships"]
                 )
-                for row in pq.ParquetFile(path).read().to_pylist()
+                for row in pq.ParquetFile(readable(path)).read().to_pylist()
             }
         except (FileNotFoundError, Broken):
             return None
@@ -338,22 +338,20 @@ class World:
 
         Asserts that no lease is left, too, and that each file has the sum of what it holds.
         """
-        scrubbed = scrub(self.store)
-        assert (scrubbed.bad, scrubbed.unknown) == ((), 0)
+        if self.store.is_on_disk:
+            scrubbed = scrub(self.store)
+            assert (scrubbed.bad, scrubbed.unknown) == ((), 0)
         state = self.state()
         assert self.store.names("leases") == ()
-        assert {path.name for path in self.store.path("builds").iterdir()} == set(state.versions)
+        builds = {name for each in self._stores for name in folders_in(each.address("builds"))}
+        assert builds == set(state.versions)
         for build in state.versions:
             if build in state.retired:
-                assert {path.name for path in self.store.path(folder(build)).iterdir()} <= {
-                    "birth.json",
-                    "lock",
-                }
+                assert self._left(build) <= {"birth.json", "lock"}
                 continue
             if build in state.overlays:
                 # What it serves is kept in shape by the build below it.
-                left = {path.name for path in self.store.path(folder(build)).iterdir()}
-                assert left - _OF_A_PROCESS == {"birth.json", "code"}
+                assert self._left(build) - _OF_A_PROCESS == {"birth.json", "code"}
                 continue
             newest = Frontiers(self.store, build).newest()
             assert newest is not None
@@ -367,8 +365,8 @@ class World:
                     newest.versions[table.name],
                     *(kept.frontier.versions[table.name] for kept in kept_of(self.store, build)),
                 }
-                on_disk = {str(file) for file in Path(path).iterdir() if file.is_file()}
-                assert on_disk == {file for version in versions for file in files(path, version)}
+                there = {f"{path}/{name}" for name in files_in(path)}
+                assert there == {file for version in versions for file in files(path, version)}
 
     def summary(self) -> dict[str, object]:
         """Returns the end of a story, with builds named by their versions."""
@@ -384,14 +382,19 @@ class World:
             "shown": self.shown,
             # Some of it is of a process alone, and depends on the one that died.
             "left": {
-                state.versions[build]: sorted(
-                    path.name
-                    for path in self.store.path(folder(build)).iterdir()
-                    if path.name not in _OF_A_PROCESS
-                )
+                state.versions[build]: sorted(self._left(build) - _OF_A_PROCESS)
                 for build in state.versions
             },
         }
+
+    @property
+    def _stores(self) -> tuple[Store, Store]:
+        return self.store, self.store.local
+
+    def _left(self, build: str) -> set[str]:
+        """Returns the names of what there is of a build, in the root and on this host."""
+        places = [each.address(folder(build)) for each in self._stores]
+        return {name for place in places for name in (*files_in(place), *folders_in(place))}
 
 
 def assert_all_counted(store: Store, frontier: Frontier) -> None:

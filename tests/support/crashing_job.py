@@ -163,7 +163,7 @@ class Job:
         self._world, self.build = world, build
         self._store = world.store
         with ExitStack() as undone:
-            self._lock = Lock(self._store.path(f"{folder(build)}/lock"), what=build)
+            self._lock = Lock(self._store.local.path(f"{folder(build)}/lock"), what=build)
             self._lock.acquire()
             undone.callback(self._lock.release)
             birth = read_birth(self._store, build)

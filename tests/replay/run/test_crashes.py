@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from crashing import HOUR, Doom, Story, World
+from object_store import ObjectStore
 
 from kappa.base.errors import Conflict
 from kappa.state.build import folder, read_birth
@@ -417,6 +418,37 @@ def test_killed_once_at_every_failpoint_in_turn_it_comes_to_the_same_end(
     doom = killed_at(points, story, tmp_path)
 
     assert {point for point in FAILPOINTS[story] if point in points} <= set(doom.fired)
+
+
+# `make test` dies in the story that ends in a collection of all kinds.
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "story",
+    [
+        each if each == "kept in shape" else pytest.param(each, marks=pytest.mark.sweep)
+        for each in STORIES
+    ],
+)
+def test_killed_at_every_failpoint_in_a_bucket_it_comes_to_the_same_end(
+    object_store: ObjectStore, story: str, tmp_path: Path
+) -> None:
+    def played(name: str, points: Mapping[str, int]) -> tuple[dict[str, object], Doom]:
+        doom, storage = Doom(points), object_store.storage
+        store = Store(object_store.new_root(), storage=storage, local=tmp_path / name)
+        return STORIES[story].play(store, doom).summary(), doom
+
+    wanted, passed = played("without", {})
+    for side in ("before", "after"):
+        points = {
+            point: 1
+            for point in passed.passed
+            if (".after_" in point) == (side == "after") and not point.startswith("lock.")
+        }
+
+        found, doom = played(side, points)
+
+        assert found == wanted
+        assert {point for point in FAILPOINTS[story] if point in points} <= set(doom.fired)
 
 
 def test_a_branch_begins_as_planned_though_its_frontier_was_dropped_before_the_yes(
