@@ -40,28 +40,6 @@ _CATALOG = re.compile(r'"(pg_|duckdb_|sqlite_|information_schema|pragma_)')
 Setting = str | bool | int | float | list[str]
 
 
-def open_exact(config: Mapping[str, Setting] | None = None) -> Connection:
-    """Opens a DuckDB whose rows are stored: without an optimisation that gives wrong ones.
-
-    DuckDB 1.5 moves a join's filter below the order and limit of a subquery that it joins.
-    Source: https://github.com/duckdb/duckdb/pull/22963, which mends it.
-    """
-    connection = open_connection(config)
-    # Without it, a limit sorts all rows, so queries of readers have it.
-    connection.execute("set disabled_optimizers = 'top_n'")
-    return connection
-
-
-def open_for_few_rows() -> Connection:
-    """Opens a DuckDB as `open_exact` does, whose as-of joins treat nulls as SQL does.
-
-    They compare all rows of one side with all of the other. `kappa/parsed/nulls.py` is for more.
-    """
-    connection = open_exact()
-    connection.execute("set asof_loop_join_threshold = 1000000")
-    return connection
-
-
 def told_by(error: Exception) -> tuple[str, list[str]]:
     """Returns DuckDB's sentence, after the kind of its error, and its hints (candidates).
 

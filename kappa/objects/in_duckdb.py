@@ -1,4 +1,6 @@
-"""DuckDB's way to read files of a bucket: its own client of S3, an extension.
+"""DuckDB over the files of tables, on a disk or in a bucket.
+
+A bucket is read by DuckDB's own client of S3, an extension.
 
 DuckDB checks the extension by its signature. It is installed as a package: by itself DuckDB would
 fetch it from a server of its own. It takes credentials from nowhere but a command, so only those of
@@ -8,12 +10,12 @@ the environment are known to it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from kappa.base.duck import Connection, DuckError
+from kappa.base.duck import Connection, DuckError, Setting, open_connection
 from kappa.base.errors import KappaError
 from kappa.base.sql import quoted, text
 from kappa.objects.address import opened_buckets
@@ -29,26 +31,66 @@ _CREDENTIALS = {
 }
 
 
+def open_over_files(config: Mapping[str, Setting] | None = None) -> Connection:
+    """Opens a DuckDB that reads files of tables, wherever the roots of this process are.
+
+    Raises KappaError if it cannot.
+    """
+    connection = open_connection(config)
+    try:
+        let_read_buckets(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def open_exact(config: Mapping[str, Setting] | None = None) -> Connection:
+    """Opens a DuckDB over files whose rows are stored: without an optimisation that spoils some.
+
+    DuckDB 1.5 moves a join's filter below the order and limit of a subquery that it joins.
+    Source: https://github.com/duckdb/duckdb/pull/22963, which mends it.
+    """
+    connection = open_over_files(config)
+    # Without it, a limit sorts all rows, so queries of readers have it.
+    connection.execute("set disabled_optimizers = 'top_n'")
+    return connection
+
+
+def open_for_few_rows() -> Connection:
+    """Opens a DuckDB as `open_exact` does, whose as-of joins treat nulls as SQL does.
+
+    They compare all rows of one side with all of the other. `kappa/parsed/nulls.py` is for more.
+    """
+    connection = open_exact()
+    connection.execute("set asof_loop_join_threshold = 1000000")
+    return connection
+
+
 def let_read_buckets(connection: Connection) -> None:
     """Lets a DuckDB read below the roots in buckets that this process has opened.
 
     Raises KappaError if it cannot.
     """
-    for bucket in opened_buckets():
-        for command in _commands(bucket):
-            try:
-                connection.execute(command)
-            except DuckError as error:
-                # Its words may quote the command, and a secret with it.
-                raise KappaError(
-                    f"DuckDB cannot be made to read {bucket.url}: {type(error).__name__}",
-                    hint="see that duckdb-extension-httpfs is of DuckDB's own version",
-                ) from None
+    for command in _commands(opened_buckets()):
+        try:
+            connection.execute(command)
+        except DuckError as error:
+            # Its words may quote the command, and a secret with it.
+            raise KappaError(
+                f"DuckDB cannot be made to read buckets: {type(error).__name__}",
+                hint="see that duckdb-extension-httpfs is of DuckDB's own version",
+            ) from None
 
 
-def _commands(bucket: Bucket) -> Iterator[str]:
-    yield f"load {text(str(_extension()))}"
-    yield f"set http_retries = {_RETRIES}"
+def _commands(buckets: Sequence[Bucket]) -> Iterator[str]:
+    if buckets:
+        yield f"load {text(str(_extension()))}"
+        yield f"set http_retries = {_RETRIES}"
+        yield from map(_secret, buckets)
+
+
+def _secret(bucket: Bucket) -> str:
     storage = bucket.storage
     options = {
         "scope": f"{bucket.url}/",
@@ -59,7 +101,7 @@ def _commands(bucket: Bucket) -> Iterator[str]:
     if storage.endpoint is not None:
         options["endpoint"] = urlsplit(storage.endpoint).netloc
     listed = ", ".join(f"{option} {text(value)}" for option, value in options.items())
-    yield (
+    return (
         f"create or replace secret {quoted(bucket.url)} "
         f"(type s3, {listed}, use_ssl {str(not is_plain(storage)).lower()})"
     )

@@ -49,8 +49,8 @@ _CHECKED: WeakKeyDictionary[Store, _Checked] = WeakKeyDictionary()
 
 
 def are_checked(store: Store, paths: Iterable[str]) -> bool:
-    """Returns True if this process has checked all of these files."""
-    return _checked(store).paths.issuperset(paths)
+    """Returns True if this process has checked all of these files; a bucket checks its own."""
+    return not store.is_on_disk or _checked(store).paths.issuperset(paths)
 
 
 def note_whole(store: Store, paths: Iterable[str]) -> None:
@@ -68,7 +68,7 @@ def ensure_whole(store: Store, build: str, paths: Iterable[str]) -> None:
     is gone is for its reader to notice.
     """
     known = _checked(store)
-    new = [path for path in paths if path not in known.paths]
+    new = [path for path in paths if not are_checked(store, (path,))]
     if not new:
         return
     if build not in known.sums:

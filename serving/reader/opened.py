@@ -9,10 +9,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from kappa.base.duck import Connection, DuckError, open_connection
+from kappa.base.duck import Connection, DuckError
 from kappa.base.scratch import make_spill_folder
 from kappa.base.sql import quoted
-from kappa.objects.in_duckdb import let_read_buckets
+from kappa.objects.in_duckdb import let_read_buckets, open_over_files
 from serving.reader.reader import Limits, Reader, Shown
 
 # The connection that was used last is the last.
@@ -34,7 +34,11 @@ def open_reader(limits: Limits | None, *, served: bool, showing: Sequence[object
     """
     folder = None if limits is None else make_spill_folder(limits.folder)
     connection, shows = _one_idle(tuple(showing)) if limits is None else (None, None)
-    connection = connection or open_connection()
+    if connection is None:
+        connection = open_over_files()
+    else:
+        # It may be older than what this process has opened since.
+        let_read_buckets(connection)
     reader = Reader(
         connection,
         served=served,
@@ -44,7 +48,6 @@ def open_reader(limits: Limits | None, *, served: bool, showing: Sequence[object
     )
     reader.shows = shows
     try:
-        let_read_buckets(connection)
         if limits is not None and folder is not None:
             for setting in limits.settings(folder):
                 reader.command(setting)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kappa.base.duck import open_connection, open_exact
+from kappa.base.duck import open_connection
+from kappa.objects.in_duckdb import open_exact
 
 
 @pytest.mark.parametrize("rows", [3, 5_000])

@@ -11,7 +11,8 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kappa.base.duck import Connection, open_exact
+from kappa.base.duck import Connection
+from kappa.objects.in_duckdb import open_exact
 from kappa.parsed.nulls import without_nulls
 from kappa.parsed.trees import sql_of, tree_of
 

@@ -233,7 +233,7 @@ class Rehearsal:
         schema = arrow_schema(writer.birth.columns)
         # The two writers have different Arrow types for one type of Delta's.
         stored = [
-            pq.ParquetFile(readable(path)).read().select(schema.names).cast(schema)
+            pq.ParquetFile(readable(path), pre_buffer=True).read().select(schema.names).cast(schema)
             for path in files(writer.path, self.publisher.newest.versions[name])
         ]
         return pa.concat_tables([schema.empty_table(), *stored])

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from kappa.base.duck import DUCKDB_ERRORS, Connection, open_for_few_rows, told_by, without_kind
+from kappa.base.duck import DUCKDB_ERRORS, Connection, told_by, without_kind
 from kappa.base.errors import DeclarationError
 from kappa.base.sql import quoted
 from kappa.engine.children.rehearsal import Rehearsal
+from kappa.objects.in_duckdb import open_for_few_rows
 from kappa.state.log_clock import log_clock
 from kappa.tables.parquet import cast_sql
 from kappa.tables.versions import files

@@ -101,7 +101,7 @@ def stored_frame(spark: SparkSession, path: str, version: int, columns: Columns)
 def _matching_batches(
     file: str, schema: pa.Schema, among: _Among | _Due
 ) -> Iterator[pa.RecordBatch]:
-    with pq.ParquetFile(readable(file)) as stored:
+    with pq.ParquetFile(readable(file), pre_buffer=True) as stored:
         for group in range(stored.num_row_groups):
             if not among.may_be_in(stored.metadata.row_group(group)):
                 continue

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from kappa.base.clock import Stopwatch
-from kappa.base.duck import Connection, DuckError, open_exact
+from kappa.base.duck import Connection, DuckError
 from kappa.base.sql import quoted
 from kappa.engine.read.rows import Rows, RowsInFiles
 from kappa.engine.views.touched import (
@@ -26,6 +26,7 @@ from kappa.engine.views.touched import (
     touched_sql,
 )
 from kappa.engine.write.commit import TableWriter
+from kappa.objects.in_duckdb import open_exact
 from kappa.state.build import Birth
 from kappa.state.log_clock import log_clock
 from kappa.state.mark import Mark

@@ -11,11 +11,12 @@ from functools import partial
 
 import pyarrow as pa
 
-from kappa.base.duck import DuckError, open_exact
+from kappa.base.duck import DuckError
 from kappa.declare.parts.seed import SeedFile, read_seed
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.views.touched import ViewSource
 from kappa.engine.write.commit import Merging, TableWriter
+from kappa.objects.in_duckdb import open_exact
 from kappa.state.build import Birth
 from kappa.state.mark import origin_mark
 from kappa.state.offsets import Offsets

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from kappa.base.duck import open_connection
 from kappa.base.sql import quoted
 from kappa.declare.options import DELETED
 from kappa.engine.write.commit import TableWriter
+from kappa.objects.in_duckdb import open_over_files
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
 from kappa.state.log_clock import log_clock, topic_clock
@@ -42,7 +42,7 @@ def ensure_gone_deleted(birth: Birth, writer: TableWriter, frontier: Frontier) -
     if condition is None:
         return
     rows = parquet_sql(table.columns, files(stored.path, stored.version))
-    with open_connection() as duck:
+    with open_over_files() as duck:
         # Times are compared as DataFusion has them, in which the rows are deleted.
         duck.execute("create macro arrow_cast(micros, kind) as make_timestamptz(micros)")
         gone, every = duck.execute(

@@ -72,7 +72,7 @@ class RecentPart:
         held = [self._schema.empty_table()]
         for path in files(self._path, self.stored.version):
             try:
-                rows = pq.ParquetFile(readable(path)).read()
+                rows = pq.ParquetFile(readable(path), pre_buffer=True).read()
                 held.append(rows.select(self._schema.names).cast(self._schema))
             except (OSError, pa.ArrowInvalid) as error:
                 raise unreadable(

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kappa.base.duck import Connection, DuckError, Setting, open_exact
+from kappa.base.duck import Connection, DuckError, Setting
 from kappa.base.errors import Broken, KappaError
 from kappa.base.sql import quoted, text
 from kappa.engine.fold.fold import spark_ddl
 from kappa.engine.read.rows import HERE, RowsInFiles
+from kappa.objects.in_duckdb import open_exact
 from kappa.state.table import TableBirth
 from kappa.tables.delta import OVERFLOW_HINT, Guard
 from kappa.tables.merge import contribution_columns, merged_sql

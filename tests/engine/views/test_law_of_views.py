@@ -16,11 +16,12 @@ from view_grammar import TABLES, Grammar
 
 from kappa import View
 from kappa.base.clock import Stopwatch
-from kappa.base.duck import DuckError, open_for_few_rows
+from kappa.base.duck import DuckError
 from kappa.base.errors import Broken, DeclarationError
 from kappa.engine.views.maintained import MaintainedViews
 from kappa.engine.views.touched import ViewSource
 from kappa.engine.write.commit import Merging, TableWriter
+from kappa.objects.in_duckdb import open_for_few_rows
 from kappa.state.build import Birth
 from kappa.state.mark import Mark, origin_mark
 from kappa.state.offsets import Offsets

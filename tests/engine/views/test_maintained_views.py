@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kappa import Pipeline, Table, Topic, View, count, max_, pipeline
-from kappa.base.duck import DuckError, open_for_few_rows
+from kappa.base.duck import DuckError
 from kappa.base.errors import Broken
 from kappa.base.sql import quoted
+from kappa.objects.in_duckdb import open_for_few_rows
 from kappa.state.offsets import Offsets
 from kappa.tables.versions import files
 
