@@ -1,6 +1,7 @@
 """Folders of one process, for as long as it needs them, and the user's cache.
 
-A reader spills into one what does not fit in its memory. A proof folds a build in one, an archive
+A reader spills into one what does not fit in its memory. A query of another's finds in one the
+files of a bucket that it may read. A proof folds a build in one, an archive
 is checked in one, and a child of Spark's has one for its request and its files. Each is named by
 its process, for its user alone, and deleted with its reader, proof, check or child. Those of a
 killed process are deleted by the next process that makes its folder, or by `kappa gc`.
@@ -20,11 +21,14 @@ from kappa.base.process import started
 SPILL = "spill-"
 PROVE = "prove-"
 ARCHIVE = "archive-check-"
+QUERY = "query-"
 # Below the machine's temporary folder: sockets are in it, whose paths have to be short.
 CHILD = "kappa-child-"
+# By what a user has them elsewhere.
+_SETTINGS = {CHILD: "TMPDIR", QUERY: "local in kappa.toml"}
 # Process, its birth, chance: other files of the user's may be beside them, in any folder.
 _OURS = re.compile(
-    rf"(?:{SPILL}|{PROVE}|{ARCHIVE}|{CHILD})(?P<pid>\d+)-(?P<born>\d+)-[0-9a-f]{{8}}"
+    rf"(?:{SPILL}|{PROVE}|{ARCHIVE}|{QUERY}|{CHILD})(?P<pid>\d+)-(?P<born>\d+)-[0-9a-f]{{8}}"
 )
 
 
@@ -44,7 +48,7 @@ def make_folder(parent: Path, prefix: str) -> Path:
         folder = parent / f"{prefix}{os.getpid()}-{started(os.getpid())}-{secrets.token_hex(4)}"
         folder.mkdir(mode=0o700)
     except OSError as error:
-        setting = "TMPDIR" if prefix == CHILD else "verify.temp in kappa.toml"
+        setting = _SETTINGS.get(prefix, "verify.temp in kappa.toml")
         raise SettingsError(
             f"nothing can be kept for a while below {parent}: {error.strerror}",
             hint=f"set {setting} to a folder you may write",

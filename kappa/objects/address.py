@@ -9,12 +9,13 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from kappa.base.disk import delete_file as delete_from_disk
+from kappa.base.errors import KappaError
 from kappa.base.section.storage import StorageSettings
 from kappa.objects.bucket import Bucket, is_bucket, is_plain, region_of
 from kappa.objects.ranged_file import RangedFile
@@ -116,6 +117,30 @@ def readable(address: str) -> str | RangedFile:
     if meta is None:
         raise _gone(address)
     return RangedFile(bucket, name, meta["size"])
+
+
+def fetch_file(url: str, to: Path, take_room: Callable[[int], None]) -> None:
+    """Copies a file of a bucket to the disk, once `take_room` has returned for so many bytes.
+
+    Raises KappaError if it does not exist, or cannot be read or written.
+    """
+    bucket, name = _split(url)
+    found = bucket.pieces(name)
+    if found is None:
+        raise KappaError(
+            f"file {url} is gone", hint="ask again: a newer snapshot has no need of it"
+        )
+    size, pieces = found
+    take_room(size)
+    try:
+        with to.open("wb") as file:
+            for piece in pieces:
+                file.write(piece)
+    except OSError as error:
+        raise KappaError(
+            f"file {url} could not be kept in {to.parent}: {error.strerror or error}",
+            hint="see whether the disk is full; local in kappa.toml is another folder",
+        ) from error
 
 
 def files_in(folder: str) -> list[str]:

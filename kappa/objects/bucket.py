@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,7 +32,7 @@ from kappa.base.errors import KappaError, SettingsError
 from kappa.base.section.storage import StorageSettings
 
 if TYPE_CHECKING:
-    from obstore import ListResult, ObjectMeta, PutMode
+    from obstore import GetResult, ListResult, ObjectMeta, PutMode
 
 _SCHEME = "s3://"
 _REGION = "us-east-1"
@@ -184,6 +184,26 @@ class Bucket:
         """Returns so many bytes of an object, which exists and has them."""
         try:
             return bytes(get_range(self._objects, name, start=start, length=length))
+        except (BaseError, OSError) as error:
+            raise self._cannot("read", name, error) from error
+
+    def pieces(self, name: str) -> tuple[int, Iterator[bytes]] | None:
+        """Returns how many bytes an object has, and these piece by piece.
+
+        Returns None if it does not exist.
+        """
+        try:
+            found = self._objects.get(name)
+        except (NotFoundError, FileNotFoundError) as error:
+            self._ensure_looked("read", name, error)
+            return None
+        except (BaseError, OSError) as error:
+            raise self._cannot("read", name, error) from error
+        return int(found.meta["size"]), self._pieces_of(name, found)
+
+    def _pieces_of(self, name: str, found: GetResult) -> Iterator[bytes]:
+        try:
+            yield from map(bytes, found)
         except (BaseError, OSError) as error:
             raise self._cannot("read", name, error) from error
 

@@ -48,6 +48,7 @@ class Store:
         The server of a bucket is that of `storage`, and what is local to this host is in the folder
         `local`.
         """
+        self.storage = storage
         self._objects: Objects
         self._folder: Path | None = None
         # No reference to itself: what is remembered of a store is forgotten with it.

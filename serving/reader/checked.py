@@ -6,7 +6,7 @@ of a text whose tree does not show it, all tables count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from kappa.parsed.trees import functions_in, tables_in
@@ -46,12 +46,24 @@ def ensure_named_whole(
     store: Store, snapshot: Snapshot, found: Sequence[Relations], named: Iterable[Named]
 ) -> None:
     """Raises Damaged, naming it, if a file of these tables is not as it was written."""
+    for pipeline, paths in _paths_named(found, named):
+        ensure_whole(store, snapshot.build_of(pipeline), paths)
+
+
+def files_named(found: Sequence[Relations], named: Iterable[Named]) -> list[str]:
+    """Lists the files of these tables."""
+    return [path for _, paths in _paths_named(found, named) for path in paths]
+
+
+def _paths_named(
+    found: Sequence[Relations], named: Iterable[Named]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
     by_pipeline = {each.pipeline: each for each in found}
     for pipeline, name in named:
         relations = by_pipeline.get(pipeline)
         table = None if relations is None else relations.tables.get(name)
         if table is not None:
-            ensure_whole(store, snapshot.build_of(pipeline), table.paths)
+            yield pipeline, table.paths
 
 
 def _reached(

@@ -33,7 +33,7 @@ from serving.reader.table_sql import schema_of
 from serving.reader.views import make_views
 
 # The files of a version never change: a reader that asks again reads a table's log once a version.
-_files = functools.lru_cache(maxsize=256)(FileLists().at)
+files_at = functools.lru_cache(maxsize=256)(FileLists().at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +66,19 @@ class Relations:
         return (*(name for name in self.tables if name != REJECTS), *self.views)
 
 
-def relations_of(snapshot: Snapshot, store: Store) -> tuple[Relations, ...]:
-    """Lists the relations of a snapshot, by pipeline."""
+def relations_of(
+    snapshot: Snapshot,
+    store: Store,
+    *,
+    listed: Callable[[str, int], tuple[str, ...]] | None = None,
+) -> tuple[Relations, ...]:
+    """Lists the relations of a snapshot, by pipeline. `listed` is as in `tables_of`."""
     return tuple(
         Relations(
             pipeline,
-            tables_of(snapshot.births[build], snapshot.frontiers[build], store),
+            tables_of(
+                snapshot.births[build], snapshot.frontiers[build], store, listed=listed or files_at
+            ),
             snapshot.births[build].views,
         )
         for pipeline, build in sorted(snapshot.serving.items())
@@ -96,7 +103,7 @@ def tables_of(
     store: Store,
     *,
     compared: bool = False,
-    listed: Callable[[str, int], tuple[str, ...]] = _files,
+    listed: Callable[[str, int], tuple[str, ...]] = files_at,
 ) -> Mapping[str, TableFiles]:
     """Lists a build's tables at a frontier, with their recent rows folded in.
 

@@ -5,6 +5,7 @@ A query's process writes nothing and connects to nothing. Read in this order:
 
 - question.py: a query, its allowance and its reply, as values.
 - sandbox.py: the server's side: takes a process for each query and passes the answer on.
+- fetched.py: the files of a root in a bucket, on this host's disk.
 - children.py: the nursery and its children as the server handles them.
 - nursery.py: the program that forks a process for each query.
 - frames.py: the protocol between the server and a query's process.

@@ -65,9 +65,9 @@ class QueryProcess:
     ) -> Reply:
         """Returns the complete answer.
 
-        `check` raises Damaged if the tables that the query names cannot be read; its time is not
-        the query's. Raises the error that the process reports, and TooMuch if it takes too long or
-        dies.
+        `check` sees that the files of the tables that the query names can be read, or raises
+        KappaError; its time is not the query's. Raises the error that the process reports, and
+        TooMuch if it takes too long or dies.
         """
         # The caller closes the file.
         body: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115

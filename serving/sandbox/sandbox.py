@@ -1,9 +1,9 @@
 """The sandbox: untrusted SQL runs in its own process, over the snapshot's tables only.
 
-The server sends the request, checks the files of the tables that the process finds named in it,
-reads pieces of the answer until it is complete, and kills a process that takes too long. It never
-parses the pieces. A process is started before it is needed, used
-for one query, and ends with it.
+The server sends the request, checks the files of the tables that the process finds named in it, or
+fetches them from a bucket, reads pieces of the answer until it is complete, and kills a process
+that takes too long. It never parses the pieces. A process is started before it is needed, used for
+one query, and ends with it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import contextlib
 import json
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any, Self
@@ -23,10 +23,11 @@ from serving.pin.catalog import pin
 from serving.pin.snapshot import PinnedSnapshot, Snapshot
 from serving.query.head import head_of
 from serving.query.render import plain
-from serving.reader.checked import are_all_checked, ensure_named_whole
+from serving.reader.checked import Named, are_all_checked, ensure_named_whole, files_named
 from serving.reader.explained import Left, TooMuch
-from serving.reader.relations import Relations, left_of, relations_of
+from serving.reader.relations import Relations, files_at, left_of, relations_of
 from serving.sandbox.children import Nursery, QueryProcess
+from serving.sandbox.fetched import FilesInPlace, files_for_query
 from serving.sandbox.question import MOST_FILES, Allowance, Busy, Question, Reply
 
 # A child that dies before it reads its request did nothing with it: the next child gets it.
@@ -84,7 +85,8 @@ class Sandbox:
         snapshot = pinned.snapshot
         relations = relations_of(snapshot, store)
         _ensure_few_files(relations)
-        reply = self._answered(store, question, relations, snapshot)
+        with files_for_query(store) as files:
+            reply = self._answered(store, question, relations, snapshot, files)
         try:
             pinned.confirm()
         except Conflict:
@@ -115,9 +117,20 @@ class Sandbox:
         question: Question,
         relations: Sequence[Relations],
         snapshot: Snapshot,
+        files: FilesInPlace,
     ) -> Reply:
+        def see_to(named: Iterable[Named]) -> None:
+            named = tuple(named)
+            ensure_named_whole(store, snapshot, relations, named)
+            files.fetch(files_named(relations, named))
+
         left = left_of(relations, store)
-        checks = not are_all_checked(store, relations)
+        waits = files.folder is not None or not are_all_checked(store, relations)
+        here = (
+            relations
+            if files.folder is None
+            else relations_of(snapshot, store, listed=partial(_placed, files))
+        )
         if not self._slots.acquire(timeout=self.allowance.seconds):
             raise Busy(
                 f"{self.allowance.at_once} queries are being answered, "
@@ -126,16 +139,16 @@ class Sandbox:
             )
         try:
             request = json.dumps(
-                {**self._request(question, relations, left, snapshot), "checks": checks}
+                {
+                    **self._request(question, here, left, snapshot),
+                    "folder": None if files.folder is None else str(files.folder),
+                    "waits": waits,
+                }
             ).encode()
             for _ in range(_ATTEMPTS):
                 with self._spare_process() as child:
                     if child.accepts(request):
-                        return child.reply(
-                            self.allowance,
-                            snapshot,
-                            partial(ensure_named_whole, store, snapshot, relations),
-                        )
+                        return child.reply(self.allowance, snapshot, see_to)
             raise KappaError(
                 "no process for the query could be started",
                 hint="see whether the machine has memory left; "
@@ -196,6 +209,10 @@ class Sandbox:
             self._nursery = Nursery(self._program)
         while len(self._spares) < min(_SPARES, self.allowance.at_once):
             self._spares.append(self._nursery.child())
+
+
+def _placed(files: FilesInPlace, table: str, version: int) -> tuple[str, ...]:
+    return tuple(map(files.path, files_at(table, version)))
 
 
 def _ensure_few_files(relations: Sequence[Relations]) -> None:

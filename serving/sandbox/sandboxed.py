@@ -127,7 +127,9 @@ def _answered(
     os.dup2(1, 2)
     paths = [path for each in found for table in each.tables.values() for path in table.paths]
     confine.limit(memory=request["memory"], cpu_seconds=request["cpu_seconds"])
-    confine.confine(paths, _looked_through(paths))
+    # Files that are fetched later are below a folder of this query's alone.
+    readable = paths if request["folder"] is None else [request["folder"]]
+    confine.confine(readable, _looked_through(paths))
     reader = Reader(connection, served=bool(found))
     left = tuple(Left(**each) for each in request["left"])
     reader.left = lambda: left
@@ -137,20 +139,23 @@ def _answered(
         ("memory_limit", text(f"{int(request['memory'] * _DUCKDBS_SHARE)}B")),
     ):
         reader.command(f"set {name} = {value}")
-    put_relations(reader, found)
     # For a path with a star in it, DuckDB checks both the pattern and the file that it finds.
     reader.command(
         "set allowed_paths = "
         f"[{', '.join(text(each) for each in sorted({*paths, *map(literal, paths)}))}]"
     )
     reader.command("set enable_external_access = false")
-    reader.command("set lock_configuration = true")
     statement = _allowed(connection, reader, request["sql"], found)
-    if request["checks"]:
-        # The server knows which files it has checked, and how: it goes on, or ends this process.
+    if request["waits"]:
+        # The server checks or fetches the files of these tables, or ends this process. Relations
+        # over others that are not fetched are broken, and not named.
         put(way_back, NAMED, json.dumps(tables_read(reader.tree, request["sql"], found)).encode())
         if take(lambda count: os.read(way_back, count), most=0) is None:
             return {}
+    put_relations(reader, found)
+    reader.command("set lock_configuration = true")
+    if reader.broken:
+        _allowed(connection, reader, request["sql"], found)
     try:
         result = connection.execute(statement)
         return write_answer(result, request, Pieces(way_back, request["bytes"]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from kappa.base.section.section import Section
+from kappa.base.section.section import Section, Size
 
 
 class StorageSettings(Section, frozen=True):
@@ -19,3 +19,7 @@ class StorageSettings(Section, frozen=True):
     path_style: Annotated[
         bool, "the bucket is in the path of a request, and not in the host's name"
     ] = True
+    cache: Annotated[
+        Size,
+        "most that is kept on this host's disk of files that queries over HTTP have read",
+    ] = "2g"
