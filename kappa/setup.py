@@ -18,12 +18,18 @@ from kappa.base.settings import load_settings
 from kappa.engine.spark.cds import ensure_archives, missing_archives
 from kappa.java.jars import Jars, ensure_jars
 from kappa.java.java import find_java
+from kappa.objects.bucket import is_bucket
 
 
-def set_up(console: Console, settings: JarsSettings) -> Jars:
-    """Makes everything ready. Raises KappaError if it cannot; the class archive is optional."""
+def set_up(console: Console, settings: JarsSettings, *, for_bucket: bool = False) -> Jars:
+    """Makes everything ready, `for_bucket`: for a root in one, too.
+
+    Raises KappaError if it cannot; the class archive is optional.
+    """
     java = find_java()
-    jars = ensure_jars(java, cache=settings.cache, repository=settings.repository)
+    jars = ensure_jars(
+        java, cache=settings.cache, repository=settings.repository, for_bucket=for_bucket
+    )
     if missing_archives(jars):
         making = "making the class archives of Spark and Kafka (once, about a minute)"
         if not console.is_terminal:
@@ -46,7 +52,7 @@ def set_up(console: Console, settings: JarsSettings) -> Jars:
         importlib.import_module(module)
     console.print(
         f"ready: Java {java.version} ({java.home}), "
-        f"{len(jars.broker) + len(jars.spark)} jars in {jars.spark[0].parent}",
+        f"{len(jars.broker) + len(jars.spark) + len(jars.bucket)} jars in {jars.spark[0].parent}",
         soft_wrap=True,
     )
     return jars
@@ -56,7 +62,8 @@ def main() -> int:
     """Runs the command: prints to stderr, and returns the exit code."""
     console = Console(stderr=True)
     try:
-        set_up(console, load_settings(Path.cwd()).jars)
+        settings = load_settings(Path.cwd())
+        set_up(console, settings.jars, for_bucket=is_bucket(settings.root))
     except KappaError as error:
         console.print(f"{error.message}\n{error.hint}".strip(), soft_wrap=True)
         return int(error.exit_code)

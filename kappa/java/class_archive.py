@@ -21,7 +21,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from kappa.base.errors import KappaError
-from kappa.java.jars import Use
+from kappa.java.jars_lock import Use
 
 # One minute on a quiet core.
 _LONGEST_MAKING_SECONDS = 600

@@ -1,5 +1,7 @@
 """The jars of the broker and of Spark: locked in `jars.lock`, fetched once per user by Ivy.
 
+Those by which Spark uses a bucket are fetched where a root is in one.
+
 Each is checked against its SHA-256. Ivy ships inside pyspark, so nothing but Java is needed. Ivy's
 own default repository is used unless `jars.repository` names another. Ivy resolves nothing: each
 jar is named with its exact version and without its dependencies.
@@ -20,38 +22,20 @@ from functools import cache
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
 from xml.sax.saxutils import quoteattr
 
 from kappa.base.errors import Damaged, KappaError, Unreachable
 from kappa.base.scratch import user_cache
+from kappa.java.jars_lock import Jar, Use, parse_lock
 from kappa.java.java import Java
 
-Use = Literal["broker", "spark"]
+_ALWAYS: tuple[Use, ...] = ("broker", "spark")
 
 # The time of change that marks a verified jar; any other is read again. It is the same on each
 # fetch, since the JVM's class archive (class_archive.py) refuses jars whose time has changed.
 _VERIFIED_NS = 1_000_000_000 * 10**9
-_RESTORE = "restore kappa/java/jars.lock from the repository"
 # Ivy's own timeouts are between bytes; this one only catches a process that hangs.
 _LONGEST_SILENCE_SECONDS = 180.0
-
-
-@dataclass(frozen=True, slots=True)
-class Jar:
-    """One line of the lock: a jar's use, its coordinates, and the bytes it must have."""
-
-    use: Use
-    size: int
-    sha256: str
-    group: str
-    artifact: str
-    version: str
-
-    @property
-    def file_name(self) -> str:
-        """Returns the jar's name in the cache."""
-        return f"{self.artifact}-{self.version}.jar"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +44,26 @@ class Jars:
 
     broker: tuple[Path, ...]
     spark: tuple[Path, ...]
+    # Those that Spark needs besides for a root in a bucket; none if they were not asked for.
+    bucket: tuple[Path, ...] = ()
 
 
-def ensure_jars(java: Java, *, cache: Path | None = None, repository: str | None = None) -> Jars:
+def ensure_jars(
+    java: Java,
+    *,
+    cache: Path | None = None,
+    repository: str | None = None,
+    for_bucket: bool = False,
+) -> Jars:
     """Returns the paths of all jars, and fetches those that the cache lacks or has damaged.
 
-    The cache is `kappa/jars` in the user's cache folder unless `cache` names another. Raises
-    Unreachable if the repository does not answer, and Damaged if it gives other bytes.
+    Those of Spark's client of a bucket are among them `for_bucket`. The cache is `kappa/jars` in
+    the user's cache folder unless `cache` names another. Raises Unreachable if the repository does
+    not answer, and Damaged if it gives other bytes.
     """
-    locked = parse_lock(
-        resources.files("kappa.java").joinpath("jars.lock").read_text(encoding="utf-8")
-    )
+    text = resources.files("kappa.java").joinpath("jars.lock").read_text(encoding="utf-8")
+    uses: tuple[Use, ...] = (*_ALWAYS, "bucket") if for_bucket else _ALWAYS
+    locked = [jar for jar in parse_lock(text) if jar.use in uses]
     folder = user_cache("jars") if cache is None else cache
     if any(not _is_verified(folder, jar) for jar in locked):
         with _alone_in(folder):
@@ -78,11 +71,11 @@ def ensure_jars(java: Java, *, cache: Path | None = None, repository: str | None
             missing = [jar for jar in locked if not _verify(folder / jar.file_name, jar)]
             if missing:
                 _fetch(missing, folder, java, repository)
-    paths = {
-        use: tuple(folder / jar.file_name for jar in locked if jar.use == use)
-        for use in ("broker", "spark")
-    }
-    return Jars(broker=paths["broker"], spark=paths["spark"])
+    broker, spark, bucket = (
+        tuple(folder / jar.file_name for jar in locked if jar.use == use)
+        for use in (*_ALWAYS, "bucket")
+    )
+    return Jars(broker, spark, bucket)
 
 
 @cache
@@ -92,31 +85,6 @@ def spark_home() -> Path:
     assert found is not None, "it is installed with Kappa"
     assert found.origin is not None, "it is a package of files"
     return Path(found.origin).parent
-
-
-def parse_lock(text: str) -> tuple[Jar, ...]:
-    """Reads the lock: one jar a line, `use bytes sha256 group:artifact:version`; `#` is prose."""
-    jars: list[Jar] = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip() or line.startswith("#"):
-            continue
-        match line.replace(":", " ").split():
-            case ["broker" | "spark" as use, size, sha256, group, artifact, version] if (
-                size.isdigit() and len(sha256) == 64
-            ):
-                jars.append(Jar(use, int(size), sha256, group, artifact, version))
-            case _:
-                raise Damaged(
-                    f"jars.lock line {number} is no jar: {line.strip()}",
-                    hint=_RESTORE,
-                )
-    names = [jar.file_name for jar in jars]
-    if repeated := {name for name in names if names.count(name) > 1}:
-        raise Damaged(
-            f"jars.lock names {', '.join(sorted(repeated))} twice",
-            hint=_RESTORE,
-        )
-    return tuple(jars)
 
 
 def _is_verified(folder: Path, jar: Jar) -> bool:

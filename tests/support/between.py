@@ -6,7 +6,7 @@ import http.client
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -39,6 +39,8 @@ class Between:
     losing_each: int = 0
     # Beginnings and ends of requests whose next answer is swallowed.
     _losing: list[tuple[str, str]] = field(default_factory=list)
+    # Beginnings and ends of requests, and what is done before the next such one is sent on.
+    _before: list[tuple[str, str, Callable[[str], None]]] = field(default_factory=list)
     _changes: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager
@@ -48,6 +50,10 @@ class Between:
         self._losing.append(loss)
         yield
         assert loss not in self._losing, f"no {method} of {name} came: {self.requests}"
+
+    def before(self, method: str, name: str, act: Callable[[str], None]) -> None:
+        """Acts when such a request arrives, once, and sends it on then; `act` gets its path."""
+        self._before.append((f"{method} ", name, act))
 
     @contextmanager
     def counting(self, *, wait_for: int = 0) -> Iterator[list[str]]:
@@ -70,6 +76,10 @@ class Between:
             if self.losing_each and not len(self.requests) % self.losing_each:
                 return "", True
             path = line.partition("?")[0]
+            for each in [*self._before]:
+                if line.startswith(each[0]) and path.endswith(each[1]):
+                    self._before.remove(each)
+                    each[2](path.split()[1])
             for loss in self._losing:
                 if line.startswith(loss[0]) and path.endswith(loss[1]):
                     self._losing.remove(loss)

@@ -20,6 +20,7 @@ from kappa.base.sql import spark_quote
 from kappa.declare.ordered import PLACE_COLUMNS
 from kappa.engine.fold.fold import spark_ddl
 from kappa.engine.fold.step_loop import Clocks
+from kappa.engine.spark.bucket.s3a import spark_address
 from kappa.objects.address import readable
 from kappa.tables.versions import files
 from kappa.values.arrow import arrow_schema
@@ -92,7 +93,7 @@ def stored_frame(spark: SparkSession, path: str, version: int, columns: Columns)
     """Returns a frame of all rows at a version, by exactly its files."""
     read = files(path, version)
     return (
-        spark.read.schema(spark_ddl(columns)).parquet(*read)
+        spark.read.schema(spark_ddl(columns)).parquet(*map(spark_address, read))
         if read
         else spark.createDataFrame([], spark_ddl(columns))
     )

@@ -29,7 +29,7 @@ from kappa.engine.function.prepared import Prepared
 from kappa.engine.function.trouble import SPARK_ERRORS
 from kappa.engine.read.rows import Rows
 from kappa.engine.read.source import LogSource
-from kappa.engine.spark.session import activate
+from kappa.engine.spark.running import activate
 from kappa.engine.spark.united import united
 from kappa.state.table import TableBirth
 

@@ -25,7 +25,7 @@ from kappa.engine.function.trouble import SPARK_ERRORS, translated
 from kappa.engine.job.slice_folder import SliceFolder
 from kappa.engine.legs.legs import Leg
 from kappa.engine.read.source import KafkaAccess, LogSource, batch_bounds, read_tail
-from kappa.engine.spark.session import hush_streams
+from kappa.engine.spark.running import hush_streams
 from kappa.engine.write.maintenance import Maintenance
 from kappa.engine.write.publisher import Publisher, Stopping
 from kappa.log.client import Log

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from enum import StrEnum
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from kappa.base.errors import SettingsError
 from kappa.base.settings import Settings
+from kappa.engine.spark.bucket.s3a import classes_in
 from kappa.engine.spark.cds import spark_archive
 from kappa.engine.spark.cluster.cluster import SparkCluster, cluster_of
 from kappa.java.jars import Jars
@@ -122,10 +124,12 @@ def command(
     ]
     java = locate_java()
     archive = spark_archive(jars, java)
+    # A class archive stays valid if its class path is the beginning of another.
+    for_bucket = (*jars.bucket, classes_in(local_dir)) if jars.bucket else ()
     return [
         java,
         "-cp",
-        archive.class_path,
+        os.pathsep.join((archive.class_path, *map(str, for_bucket))),
         f"-Xmx{memory}",
         *options,
         *archive.options(list_classes),

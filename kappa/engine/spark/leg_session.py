@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from kappa.engine.spark.jvm import Profile, cluster_for
-from kappa.engine.spark.session import Machine, activate, boot_for, warm_ahead
+from kappa.engine.spark.running import activate
+from kappa.engine.spark.session import Machine, boot_for, warm_ahead
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,7 +22,8 @@ from kappa.declare.topic import Topic
 from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.session import Machine, boot
 from kappa.java.class_archive import put_class_list
-from kappa.java.jars import Use, ensure_jars
+from kappa.java.jars import ensure_jars
+from kappa.java.jars_lock import Use
 from kappa.java.java import find_java
 from kappa.log.client import Log
 from kappa.log.producer import ProducedRecord

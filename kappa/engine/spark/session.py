@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from kappa.base.errors import KappaError
 from kappa.base.process import lower_priority
+from kappa.engine.spark.bucket.s3a import classes_in, compile_log_store, storage_of
 from kappa.engine.spark.cluster.cluster import SparkCluster
 from kappa.engine.spark.cluster.reached import ensure_master, not_begun
 from kappa.engine.spark.jvm import FOREIGN, Profile, cluster_for, command, secrets_of
@@ -33,6 +34,7 @@ from kappa.java.java import find_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from kappa.base.section.storage import StorageSettings
     from kappa.base.settings import Settings
 
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
@@ -47,8 +49,6 @@ _SET_BY_PYSPARK = {
 # Ctrl-C is for the process to answer, and its JVM outlives it.
 _WITHOUT_INTERRUPTS = ("/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh")
 _NAP_SECONDS = 0.01
-# It logs the error that ends a stream.
-_STREAMS = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,8 @@ class Machine:
     # Those of a cluster may have secrets.
     settings: Mapping[str, str] = field(repr=False)
     profile: Profile
+    # For classes that are compiled in it, if the root is in a bucket.
+    classes: Path | None = None
 
     def session(self) -> SparkSession:
         """Waits for the JVM, and begins its session. Raises KappaError if the JVM has ended.
@@ -128,6 +130,8 @@ class Machine:
             os.environ.update({_PORT: "", _SECRET: ""})
         # PySpark keeps one that it has started itself here: it must not be released while in use.
         spark.sparkContext._gateway.proc = self.process  # type: ignore[union-attr]  # noqa: SLF001
+        if self.classes is not None:
+            compile_log_store(spark, self.classes)
         return spark
 
     def _gateway(self) -> tuple[int, str]:
@@ -162,6 +166,7 @@ def boot(
     output: int | None = None,
     secrets: Mapping[str, str] | None = None,
     cluster: SparkCluster | None = None,
+    storage: StorageSettings | None = None,
 ) -> Machine:
     """Starts the JVM of this process's session, and does not wait for it.
 
@@ -169,7 +174,8 @@ def boot(
     `local_dir` takes what Spark spills and leaves; it belongs to this process alone. `list_classes`
     is a path for the list of the JVM's classes (only recording.py asks for it). The JVM's output
     goes to the file `output`, or where this process's own goes. Its environment has `secrets`.
-    Tasks run on the `cluster`, if there is one.
+    Tasks run on the `cluster`, if there is one. Tables may be in a bucket of the `storage`: then
+    the jars for it are among `jars`.
 
     One that was booted ahead for this profile is taken as it is; any other ends when the session of
     this one begins.
@@ -177,7 +183,8 @@ def boot(
     for machine in _ahead:
         if machine.profile is profile:
             return machine
-    for folder in (local_dir / "tmp", local_dir / "spark"):
+    classes = None if storage is None else classes_in(local_dir)
+    for folder in filter(None, (local_dir / "tmp", local_dir / "spark", classes)):
         folder.mkdir(parents=True, exist_ok=True)
     for variable in (*FOREIGN, *_SET_BY_PYSPARK):
         os.environ.pop(variable, None)
@@ -203,8 +210,9 @@ def boot(
     )
     # Another thread may change a variable while it is read, but not add or remove one (getenv(3)).
     os.environ.update(_SET_BY_PYSPARK)
-    settings = spark_settings(local_dir, cores, worker_memory, cluster, jars.spark)
-    return Machine(process, gateway, name, memory, settings, profile)
+    shipped = (*jars.spark, *jars.bucket)
+    settings = spark_settings(local_dir, cores, worker_memory, cluster, shipped, storage)
+    return Machine(process, gateway, name, memory, settings, profile, classes)
 
 
 def boot_for(
@@ -222,7 +230,13 @@ def boot_for(
     cluster = cluster_for(settings, profile)
     if cluster is not None:
         ensure_master(cluster)
-    jars = ensure_jars(find_java(), cache=settings.jars.cache, repository=settings.jars.repository)
+    storage = storage_of(settings)
+    jars = ensure_jars(
+        find_java(),
+        cache=settings.jars.cache,
+        repository=settings.jars.repository,
+        for_bucket=storage is not None,
+    )
     return boot(
         profile=profile,
         name=name,
@@ -234,6 +248,7 @@ def boot_for(
         output=output,
         secrets=secrets_of(settings),
         cluster=cluster,
+        storage=storage,
     )
 
 
@@ -273,22 +288,6 @@ def _relay(says: int) -> None:
     while said := os.read(says, 1 << 16):
         with suppress(OSError):
             os.write(2, said)
-
-
-def activate(spark: SparkSession) -> None:
-    """Makes a session that another thread has begun the active one of this thread, too.
-
-    Spark reads it, and a user's function may ask for it.
-    """
-    # PySpark does it so itself; it has no public way.
-    sessions = getattr(spark._jvm, "org.apache.spark.sql.classic.SparkSession")  # noqa: SLF001
-    sessions.setActiveSession(spark._jsparkSession)  # noqa: SLF001
-
-
-def hush_streams(spark: SparkSession) -> None:
-    """Keeps Spark's words on why a stream has failed out of the log: for errors of our own."""
-    log4j = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # noqa: SLF001
-    log4j.core.config.Configurator.setLevel(_STREAMS, log4j.Level.OFF)
 
 
 def end_process(code: int) -> NoReturn:

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kappa.base.process import cores_here
+from kappa.base.section.storage import StorageSettings
+from kappa.engine.spark.bucket.s3a import bucket_settings
 from kappa.engine.spark.cluster.cluster import SparkCluster
 
 # A variable of a JVM whose Python workers are to decode (workers.py).
@@ -22,13 +24,17 @@ def spark_settings(
     worker_memory: str,
     cluster: SparkCluster | None = None,
     jars: Sequence[Path] = (),
+    storage: StorageSettings | None = None,
 ) -> Mapping[str, str]:
     """Returns the settings of a session that may write to `local_dir` alone on this machine.
 
     Each of its Python workers may take `worker_memory` (`4g`). Tasks run here on so many `cores`
-    (0: all), or on a cluster, whose executors get the `jars`.
+    (0: all), or on a cluster, whose executors get the `jars`. A root in a bucket has a `storage`.
     """
-    local = _local_settings(local_dir, cores or cores_here(), worker_memory)
+    local = {
+        **_local_settings(local_dir, cores or cores_here(), worker_memory),
+        **({} if storage is None else bucket_settings(storage)),
+    }
     if cluster is None:
         return local
     return {

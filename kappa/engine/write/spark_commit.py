@@ -12,6 +12,7 @@ from kappa.base.errors import Broken
 from kappa.base.sql import spark_quote
 from kappa.engine.function.failure import unfit_in
 from kappa.engine.function.trouble import SPARK_ERRORS
+from kappa.engine.spark.bucket.s3a import spark_address
 from kappa.state.mark import Mark
 from kappa.state.table import TableBirth
 from kappa.tables.delta import OVERFLOW_HINT, Guard
@@ -29,14 +30,15 @@ def spark_append(rows: DataFrame, path: str, mark: Mark, guard: Guard) -> None:
         "txnVersion": str(guard.number),
         "userMetadata": mark.to_json(),
     }
-    rows.write.format("delta").mode("append").options(**options).save(path)
+    rows.write.format("delta").mode("append").options(**options).save(spark_address(path))
 
 
 def spark_merge(rows: DataFrame, table: TableBirth, path: str, mark: Mark, guard: Guard) -> None:
     """Merges rows into the table at `path`. Raises Broken if a value does not fit."""
     session: SparkSession = rows.sparkSession
     how = merge_for(table, spark_quote)
-    into = SparkTable.forPath(session, path).alias("t").merge(rows.alias("s"), how.match)
+    stored = SparkTable.forPath(session, spark_address(path))
+    into = stored.alias("t").merge(rows.alias("s"), how.match)
     update, insert = dict(how.update), dict(how.insert)
     # Delta's stubs want an invariant dict.
     matched = into.whenMatchedUpdate(how.update_when, set=update)  # type: ignore[arg-type]

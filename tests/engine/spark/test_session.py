@@ -165,7 +165,8 @@ from pathlib import Path
 from threading import Thread
 from pyspark.sql import SparkSession
 from kappa.engine.spark.jvm import Profile
-from kappa.engine.spark.session import activate, boot
+from kappa.engine.spark.running import activate
+from kappa.engine.spark.session import boot
 from kappa.java.java import find_java
 from kappa.java.jars import ensure_jars
 

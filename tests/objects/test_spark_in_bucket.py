@@ -1,0 +1,179 @@
+"""Spark commits in a bucket: of two writers one wins, and no kill or lost answer changes a row."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Self
+
+import pytest
+from between import Between
+from bucket_site import expected, random_log, site
+from object_store import CREDENTIALS, ObjectStore
+
+from kappa.engine.children.rehearsal import MemoryLog
+from kappa.journal.events import Served
+from kappa.journal.journal import Journal
+from kappa.journal.receipt import Receipt
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from serving.query.query import answer
+from serving.reader import opened
+
+pytestmark = pytest.mark.jvm
+
+_PATIENCE_SECONDS = 400
+RECORDS, SLICES = 300, 5
+RACES = 30
+
+# It appends to a table, again and again, and prints what becomes of each attempt.
+RACING = """
+import sys
+from pathlib import Path
+from typing import Self
+from py4j.protocol import Py4JJavaError
+from kappa.base.section.storage import StorageSettings
+from kappa.engine.spark.bucket.s3a import spark_address
+from kappa.engine.spark.jvm import Profile
+from kappa.engine.spark.session import boot
+from kappa.java.jars import ensure_jars
+from kappa.java.java import find_java
+
+endpoint, address, local, races = sys.argv[1:]
+machine = boot(
+    profile=Profile.CATCH_UP, name="racing", memory="1g", local_dir=Path(local),
+    jars=ensure_jars(find_java(), for_bucket=True), cores=1,
+    storage=StorageSettings(endpoint=endpoint),
+)
+spark = machine.session()
+for race in range(int(races)):
+    try:
+        rows = spark.createDataFrame([(race,)], "number int").coalesce(1)
+        rows.write.format("delta").mode("append").save(spark_address(address))
+        print("won", flush=True)
+    except Exception as error:
+        print(f"lost by {type(error).__name__}", flush=True)
+shown = [*spark.sparkContext.getConf().getAll()]
+shown += [
+    (each.getKey(), each.getValue())
+    for each in spark._jsc.hadoopConfiguration().iterator()
+]
+print(repr([(name, value) for name, value in shown if "kappa-tests" in value]), flush=True)
+machine.end()
+"""
+
+
+@pytest.fixture
+def store(object_store: ObjectStore, tmp_path: Path) -> Store:
+    # Connections of earlier tests know no bucket.
+    opened._idle.clear()
+    root = object_store.new_root()
+    return Store(root, storage=object_store.storage, local=tmp_path / "local")
+
+
+@pytest.fixture
+def folding(store: Store, between: Between, tmp_path: Path) -> Callable[[], Folding]:
+    return partial(Folding, store, between, tmp_path)
+
+
+class Folding:
+    """A process that folds, from the frontier on; it ends with the block."""
+
+    def __init__(self, store: Store, between: Between, folder: Path) -> None:
+        program = Path(__file__).parent.parent / "support" / "folding_in_bucket.py"
+        given = [between.storage.endpoint, store.url, folder / "local", RECORDS, SLICES]
+        self.output = folder / f"{len([*folder.iterdir()])}.out"
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, program, *map(str, given)],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def kill(self, _path: str = "") -> None:
+        """Kills it, with its JVM and its workers."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+
+    def ended(self) -> int:
+        """Waits for its end; returns its exit code."""
+        return self.process.wait(_PATIENCE_SECONDS)
+
+    def said(self) -> str:
+        return self.output.read_text(errors="replace")[-3000:]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.kill()
+
+
+def commit(table: str, version: int) -> str:
+    return f"/tables/{table}/_delta_log/{version:020d}.json"
+
+
+@contextmanager
+def asked(store: Store) -> Iterator[Callable[[str], list[tuple[object, ...]]]]:
+    receipt = Receipt(site.name, "b", "v", Offsets(), None, None, first=True)
+    assert Journal(store).append(1, Served(1, 1, {site.name: "b"}, receipt))
+    yield lambda sql: list(answer(store, sql).rows)
+
+
+def test_large_slices_are_what_the_log_says_whatever_is_killed_or_lost(store, folding, between):
+    """Every commit but a table's first is Spark's.
+
+    One job dies when it has sent a commit, which is made, and one while it writes a table's rows.
+    """
+    for method, name in [("PUT", commit("totals", 2)), ("PUT", ".parquet")]:
+        with folding() as job:
+            between.before(method, name, job.kill)
+            assert job.ended() == -signal.SIGKILL, job.said()
+
+    with folding() as job, between.losing("PUT", commit("visitors", 4)):
+        assert job.ended() == 0, job.said()
+
+    wanted = expected(random_log(MemoryLog(), RECORDS))
+    with asked(store) as ask:
+        assert {sql: ask(sql) for sql in wanted} == wanted
+
+
+def test_a_late_writer_never_wins_and_no_setting_has_credentials(store, between, tmp_path):
+    """Another writer makes each version between Spark's look and its commit."""
+    other = json.dumps({"commitInfo": {"timestamp": 0, "operation": "another's"}}).encode()
+    table, won = "builds/b/tables/t", []
+
+    def race(version: int, _path: str) -> None:
+        name = f"{table}/_delta_log/{version:020d}.json"
+        won.append(store.put_new(name, other))
+
+    for version in range(1, RACES + 1):
+        between.before("PUT", commit("t", version), partial(race, version))
+
+    given = [between.storage.endpoint, store.address(table), tmp_path / "racing", RACES + 1]
+    done = subprocess.run(
+        [sys.executable, "-c", RACING, *map(str, given)],
+        capture_output=True,
+        text=True,
+        timeout=_PATIENCE_SECONDS,
+        check=False,
+    )
+
+    *told, shown = done.stdout.splitlines() or [""]
+    assert told[0] == "won", done.stderr[-3000:]
+    assert len(told) == RACES + 1
+    assert [each for each in told[1:] if each == "won"] == []
+    assert won == [True] * RACES
+    for version in range(1, RACES + 1):
+        assert store.get(f"{table}/_delta_log/{version:020d}.json") == other
+    assert store.get(f"{table}/_delta_log/{RACES + 1:020d}.json") is None
+    assert shown == "[]", shown
+    assert all(secret.startswith("kappa-tests") for secret in CREDENTIALS.values())

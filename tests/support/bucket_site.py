@@ -1,0 +1,110 @@
+"""A site whose builds are in a bucket: its log at random, and what plain Python makes of it."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from kappa import Table, Topic, count, pipeline, set_, sum_
+from kappa.state.offsets import Offsets
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from kappa.engine.children.rehearsal import MemoryLog
+
+VISITS = Topic("visits", event="page string, seconds bigint, who string", partitions=2)
+PAGES = Topic(
+    "pages", kind="compacted", event="page string not null, title string", partitions=2, key="page"
+)
+
+
+@pipeline(
+    reads={"visits": VISITS, "pages": PAGES},
+    writes=[
+        Table("totals", keys=("page",), fold={"visits": count(), "seconds": sum_("seconds")}),
+        # Its rows of touched keys are read at the version of the slice before.
+        Table("visitors", keys=("page",), fold={"who": set_("who")}),
+        Table("all"),
+        Table("pages", latest=PAGES),
+    ],
+)
+def site(visits: DataFrame) -> dict[str, DataFrame]:
+    return {"totals": visits, "visitors": visits, "all": visits.select("page", "seconds")}
+
+
+TOTALS = "select page, visits, seconds from totals order by all"
+VISITORS = "select page, array_to_string(list_sort(who), ',') from visitors order by all"
+ALL = 'select page, seconds from "all" order by all'
+NEWEST = "select page, title from pages order by all"
+REJECTS = "select count(*) from rejects"
+
+
+def random_log(log: MemoryLog, records: int) -> MemoryLog:
+    draw = random.Random(31)
+    for number in range(records):
+        page, partition = draw.choice(["a", "b", "ü"]), draw.randrange(2)
+        match draw.randrange(10):
+            case 0:
+                log.add("visits", partition, b"{")
+            case 1 | 2:
+                value = {"page": page, "title": f"title {number}"}
+                content = None if draw.random() < 0.3 else json.dumps(value).encode()
+                log.add("pages", hash_of(page), content, key=page.encode(), ms=number)
+            case _:
+                seconds = draw.choice([None, 0, number, -(2**40)])
+                value = {"page": page, "seconds": seconds, "who": draw.choice("xyz")}
+                log.add("visits", partition, json.dumps(value).encode(), ms=number)
+    return log
+
+
+def hash_of(page: str) -> int:
+    return ord(page) % 2
+
+
+def ends_of(log: MemoryLog, slices: int) -> list[Offsets]:
+    """Returns the ends of so many slices, the last of which is the log's."""
+    draw, end, found = random.Random(7), log.end, []
+    at = {(topic, partition): 0 for topic, partition, _ in end.items()}
+    for left in range(slices, 0, -1):
+        for topic, partition, last in end.items():
+            step = (last - at[topic, partition]) * draw.random() * 2 / left
+            at[topic, partition] = (
+                last if left == 1 else min(last, at[topic, partition] + int(step))
+            )
+        ends: dict[str, dict[int, int]] = {}
+        for (topic, partition), offset in at.items():
+            ends.setdefault(topic, {})[partition] = offset
+        found.append(Offsets(ends))
+    return found
+
+
+def expected(log: MemoryLog) -> dict[str, list[tuple[Any, ...]]]:
+    """Computes what queries answer from the log, one record after the other."""
+    totals: dict[str, list[Any]] = defaultdict(lambda: [0, None])
+    visitors: dict[str, set[str]] = defaultdict(set)
+    every, pages, rejects = [], {}, 0
+    for topic, _, _, _, key, value, _ in sorted(log.records, key=lambda each: each[:3]):
+        if topic == "pages":
+            # A page is in one partition: its newest record is the last one there.
+            pages[key.decode()] = None if value is None else json.loads(value)["title"]
+            continue
+        try:
+            row = json.loads(value)
+        except ValueError:
+            rejects += 1
+            continue
+        found, seconds = totals[row["page"]], row["seconds"]
+        found[0] += 1
+        found[1] = seconds if found[1] is None else found[1] + (seconds or 0)
+        visitors[row["page"]].add(row["who"])
+        every.append((row["page"], seconds))
+    return {
+        TOTALS: sorted((page, *each) for page, each in totals.items()),
+        VISITORS: sorted((page, ",".join(sorted(who))) for page, who in visitors.items()),
+        ALL: sorted(every, key=lambda each: (each[0], each[1] is None, each[1])),
+        NEWEST: sorted((page, title) for page, title in pages.items() if title is not None),
+        REJECTS: [(rejects,)],
+    }
