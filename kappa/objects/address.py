@@ -9,8 +9,9 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,6 +52,18 @@ def open_bucket(url: str, storage: StorageSettings) -> Bucket:
 def opened_buckets() -> tuple[Bucket, ...]:
     """Returns the buckets that this process has opened."""
     return tuple(_OPENED.values())
+
+
+def ways_to_buckets() -> tuple[tuple[str, StorageSettings], ...]:
+    """Returns the buckets that this process has opened, for another to open them."""
+    return tuple((each.url, each.storage) for each in opened_buckets())
+
+
+def open_buckets(ways: Iterable[tuple[str, StorageSettings]]) -> None:
+    """Opens buckets for this process that another has opened, unless it has them already."""
+    for url, storage in ways:
+        if url not in _OPENED or _OPENED[url].storage != storage:
+            open_bucket(url, storage)
 
 
 def delta_options(address: str) -> dict[str, str] | None:
@@ -192,6 +205,26 @@ def _below(folder: str) -> Iterator[Entry]:
                 yield Entry(each.path, 0 if is_folder else found.st_size, found.st_mtime, is_folder)
                 if is_folder:
                     yield from _below(each.path)
+
+
+@contextmanager
+def writing(address: str) -> Iterator[Path]:
+    """Gives a path of this machine: what is written there is at the address after the block.
+
+    It is there whole, and not at all if the block fails.
+    """
+    path = Path(address)
+    if not is_bucket(address):
+        # Spark, Arrow and DuckDB take no file that begins so for data.
+        hidden = path.with_name(f"_{path.name}")
+        yield hidden
+        hidden.replace(path)
+        return
+    bucket, name = _split(address)
+    with tempfile.TemporaryDirectory(prefix="kappa-") as folder:
+        written = Path(folder) / path.name
+        yield written
+        bucket.put_file(name, written)
 
 
 def delete_file(address: str) -> None:

@@ -123,6 +123,13 @@ class Bucket:
             raise self._cannot("write", name, error) from error
         return True
 
+    def put_file(self, name: str, path: Path) -> None:
+        """Puts what is in a file of this machine, whole, in place of any object of that name."""
+        try:
+            self._objects.put(name, path)
+        except (BaseError, OSError) as error:
+            raise self._cannot("write", name, error) from error
+
     def get(self, name: str) -> bytes | None:
         """Returns an object's content, or None if it does not exist."""
         found = self.get_tagged(name)

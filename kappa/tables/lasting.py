@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from kappa.base.failpoint import failpoint
 from kappa.objects.address import delete_file, delete_folder, files_in
-from kappa.state.build import Birth, recent_names, table_path
+from kappa.state.build import Birth, folder, recent_names, table_path
 from kappa.state.frontier import Frontiers, Sums
 from kappa.state.store import Store
 from kappa.sums.recorded import RecordedSums, name_of, new_sums
@@ -71,8 +71,9 @@ def sync_versions(
 def take_back_to_frontier(store: Store, birth: Birth) -> None:
     """Takes the tables of a build back to its newest frontier, or away if it has published none.
 
-    The caller holds the build's lock. Raises Damaged if a file that the frontier needs is not as it
-    was written: a job would fold what is wrong in it into others.
+    What workers elsewhere have left of a slice is deleted. The caller holds the build's lock.
+    Raises Damaged if a file that the frontier needs is not as it was written: a job would fold what
+    is wrong in it into others.
     """
     newest = Frontiers(store, birth.build).newest()
     versions = {} if newest is None else newest.versions
@@ -86,12 +87,19 @@ def take_back_to_frontier(store: Store, birth: Birth) -> None:
             ensure_whole(store, birth.build, files(path, versions[name]))
         else:
             delete_folder(path)
+    if not store.is_on_disk:
+        delete_folder(scratch_in(store, birth.build))
     if taken:
         print(
             f"{taken} commits behind the frontier are taken back: their slice is folded again",
             file=sys.stderr,
             flush=True,
         )
+
+
+def scratch_in(store: Store, build: str) -> str:
+    """Returns the URL of what workers keep of a slice that see the root and no other file."""
+    return store.address(f"{folder(build)}/slice")
 
 
 def take_back(path: str, version: int) -> int:

@@ -303,6 +303,8 @@ def test_what_a_cluster_may_be_told_is_passed_through(project: Path) -> None:
         ("spark.executor.pyspark.memory", "engine.worker_memory"),
         ("spark.jars.packages", "spark-submit"),
         ("spark.hadoop.fs.defaultFS", "without a file system"),
+        ("spark.hadoop.fs.s3a.secret.key", "in the environment"),
+        ("spark.hadoop.fs.s3a.connection.ssl.enabled", "are encrypted"),
         ("executor.memory", "begins with spark."),
     ],
 )

@@ -108,6 +108,19 @@ def test_jars_are_fetched_once_and_then_found(small_lock, tmp_path):
     assert ensure_jars(a_java(tmp_path / "no java", gives={}), cache=tmp_path / "cache") == found
 
 
+def test_jars_for_a_bucket_are_fetched_where_a_root_is_in_one(monkeypatch, tmp_path):
+    digest = hashlib.sha256(b"one").hexdigest()
+    locked = parse_lock(a_line("bucket", "3", digest, "org.example:one:1"))
+    monkeypatch.setattr(jars_module, "parse_lock", lambda _text: locked)
+    java = a_java(tmp_path / "java", gives={"one": "one"})
+
+    assert ensure_jars(java, cache=tmp_path / "cache").bucket == ()
+    assert not [*tmp_path.glob("cache/*.jar")]
+
+    found = ensure_jars(java, cache=tmp_path / "cache", for_bucket=True)
+    assert [path.read_text() for path in found.bucket] == ["one"]
+
+
 def test_other_bytes_than_the_locks_are_refused_and_not_kept(small_lock, tmp_path):
     with pytest.raises(Damaged, match=r"two-1\.jar"):
         ensure_jars(

@@ -18,6 +18,8 @@ from registries import answers, free_port
 from kappa.base.process import start_tied
 from kappa.base.scratch import user_cache
 from kappa.base.section.storage import StorageSettings
+from kappa.java.jars import ensure_jars
+from kappa.java.java import find_java
 
 _VERSION = "1.8.0"
 _MODULE = f"github.com/versity/versitygw/cmd/versitygw@v{_VERSION}"
@@ -134,6 +136,7 @@ def running_object_store(folder: Path) -> Iterator[ObjectStore]:
 
 
 if __name__ == "__main__":
-    # It is built while packages and jars are fetched.
+    # It is built while packages and jars are fetched, and Spark's jars for it come then, too.
     with suppress(NotRunError):
         ensure_versitygw()
+        ensure_jars(find_java(), for_bucket=True)

@@ -53,6 +53,11 @@ _RULES: Mapping[str, str | None] = {
     "spark.hadoop.fs.default": "paths of the root are given without a file system",
     "spark.hadoop.fs.permissions.": "the root's files are for their user alone",
     "spark.hadoop.fs.file.": "the root's files are written as on this machine",
+    "spark.hadoop.fs.s3a.": "[storage] says where the root's bucket is, and its credentials are in "
+    "the environment",
+    "spark.hadoop.fs.s3a.connection.": None,
+    "spark.hadoop.fs.s3a.connection.ssl.": "[storage] says whether requests are encrypted",
+    "spark.hadoop.fs.s3a.threads.": None,
     "spark.hadoop.mapreduce.fileoutputcommitter.": "a lost task must leave no part of its file",
 }
 

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from kappa.base.errors import ExitCode, KappaError
@@ -32,6 +33,7 @@ from kappa.engine.spark.workers import begin_executors
 from kappa.engine.write.publisher import Publisher
 from kappa.log.access.client_options import client_options
 from kappa.log.client import Log
+from kappa.objects.bucket import is_bucket
 from kappa.registry.stored_schemas import open_registry
 from kappa.state.build import read_birth
 from kappa.state.job.cuts import read_cuts
@@ -95,6 +97,12 @@ def refold(
         source.close()
 
 
+def _seen_from(settings: Settings) -> Settings:
+    """Returns settings whose workers see the proof's folder: it is on this host's disk."""
+    here = replace(settings.engine, master="")
+    return replace(settings, engine=here) if is_bucket(settings.root) else settings
+
+
 def _session(settings: Settings, name: str, local_dir: Path) -> SparkSession:
     profile = Profile.CATCH_UP
     spark = boot_for(settings, profile=profile, name=name, local_dir=local_dir).session()
@@ -110,7 +118,7 @@ def main(arguments: list[str] | None = None) -> int:
     def work(given: argparse.Namespace) -> ExitCode:
         folder = Store(given.folder)
         try:
-            settings = load_settings(given.project, root=given.root)
+            settings = _seen_from(load_settings(given.project, root=given.root))
             refold(
                 settings,
                 given.bootstrap,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kappa.base.section.storage import StorageSettings
 from kappa.declare.topic import Topic
 from kappa.engine.decode.decoder import Clock, Decoder, Memories
 from kappa.engine.decode.fate import HIDDEN_COLUMNS, Counts, counts_in, decoded_columns, joined
@@ -21,6 +22,7 @@ from kappa.engine.decode.raw import RawRange
 from kappa.engine.decode.remembered import get_memory, put_memory
 from kappa.engine.decode.shares import CarriedTimes, Undivided, carried_times, shares_of
 from kappa.formats.schema_source import SchemaSource, open_schemas, opened_schemas
+from kappa.objects.address import open_buckets, ways_to_buckets, writing
 from kappa.records.identity import Memory
 from kappa.state.job.slice_progress import counting
 from kappa.values.arrow import arrow_schema
@@ -63,24 +65,34 @@ class Remembering:
     end: Mapping[int, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class DecodedShares:
+    """A topic's decoded files in the order of its partitions, and what is counted in them.
+
+    The counts are those of each partition; `carried` are the log times that join the files' rows.
+    """
+
+    files: tuple[str, ...]
+    counts: dict[int, Counts]
+    carried: CarriedTimes
+
+
 def decode_to_files(
     spark: SparkSession,
     ranges: Sequence[RawRange],
     topic: Topic,
     clock: Clock,
     remembering: Remembering,
-    folder: Path,
+    folder: str,
     *,
-    first: int = 0,
     left_out: frozenset[str] = frozenset(),
-) -> tuple[dict[int, Counts], CarriedTimes]:
+) -> DecodedShares:
     """Decodes a topic's raw records in Spark's workers into Parquet files, a task per share.
 
-    The names of the files in `folder` begin with numbers from `first`. Each attempt of a task has
-    files of its own, hidden until it counts: one that is lost with its worker may still write.
-    Columns of the event that are `left_out` decide what is valid as all do, and are not in the
-    files. Rows that returned to Spark to be kept by it would cost more than their decoding. Returns
-    the counts of each partition, and the log times that join the rows of the files.
+    `folder` is the path or URL of theirs. Each attempt of a task has a file of its own, and only
+    those that count are named: one that is lost with its worker may still write. Columns of the
+    event that are `left_out` decide what is valid as all do, and are not in the files. Rows that
+    returned to Spark to be kept by it would cost more than their decoding.
     """
     cores = spark.sparkContext.defaultParallelism
     shares = shares_of(topic, ranges, cores)
@@ -99,20 +111,23 @@ def decode_to_files(
         clock=clock,
         remembering=remembering,
         folder=folder,
-        first=first,
         left_out=left_out,
         schemas=opened_schemas(),
+        buckets=ways_to_buckets(),
     )
     found = (
         spark.range(0, count, 1, count).mapInArrow(decode, _SEEN_COLUMNS).collect() if count else []
     )
-    for name in {row.file for row in found}:
-        _hidden(folder, name).rename(folder / name)
+    of_shares = {row.share: row.file for row in found}
     seen: list[dict[int, Counts]] = [{} for _ in shares.ranges]
     for row in found:
         if row.partition is not None:
             seen[row.share][row.partition] = Counts(*(row[name] for name in _COUNTS))
-    return reduce(joined, seen, {}), carried_times(shares.ranges, seen)
+    return DecodedShares(
+        tuple(f"{folder}/{of_shares[share]}" for share in sorted(of_shares)),
+        reduce(joined, seen, {}),
+        carried_times(shares.ranges, seen),
+    )
 
 
 def _decode_shares(
@@ -121,33 +136,25 @@ def _decode_shares(
     topic: Topic,
     clock: Clock,
     remembering: Remembering,
-    folder: Path,
-    first: int,
+    folder: str,
     left_out: frozenset[str],
     schemas: SchemaSource | None,
+    buckets: Sequence[tuple[str, StorageSettings]],
 ) -> Iterator[pa.RecordBatch]:
     open_schemas(schemas)
+    open_buckets(buckets)
     for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
-        name = f"{first + number}-{secrets.token_hex(8)}.parquet"
-        seen = decode_to_file(
-            ranges[number].batches(),
-            topic,
-            clock,
-            remembering,
-            _hidden(folder, name),
-            left_out=left_out,
-        )
+        name = f"{number}-{secrets.token_hex(8)}.parquet"
+        with writing(f"{folder}/{name}") as path:
+            seen = decode_to_file(
+                ranges[number].batches(), topic, clock, remembering, path, left_out=left_out
+            )
         counted = [{"partition": partition, **asdict(one)} for partition, one in seen.items()]
         # A range without records has a file, too: of no rows, with its columns.
         yield pa.RecordBatch.from_pylist(
             [{"file": name, "share": number, **one} for one in counted or [{}]],
             schema=arrow_schema(_SEEN_TYPES),
         )
-
-
-def _hidden(folder: Path, name: str) -> Path:
-    # Spark and Arrow take no file that begins so for data.
-    return folder / f"_{name}"
 
 
 def decode_to_file(

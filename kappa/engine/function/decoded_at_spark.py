@@ -37,6 +37,7 @@ from kappa.engine.function.decoded_rows import (
 from kappa.engine.function.refused import Refused
 from kappa.engine.read.archived import ArchivedRange, Ranges
 from kappa.engine.read.rows import Rows, RowsInFiles
+from kappa.objects.address import delete_folder, writing
 from kappa.records.redrive import Attempt, Position, Settled
 from kappa.state.job.slice_progress import counting
 from kappa.state.offsets import Offsets
@@ -63,15 +64,18 @@ class DecodedAtSpark(Decoded):
         folder: Path,
         archived: Archived,
         left_out: Mapping[str, frozenset[str]],
+        elsewhere: str | None = None,
     ) -> None:
         """Decodes the slice into files of `folder`, which is made anew.
+
+        Workers that do not see this machine's files have theirs `elsewhere`, below a URL.
 
         `raw` gives the ranges of a topic in a slice; `archived` gives what need not be decoded.
         `left_out` names, per topic, columns of its events that the function does not use. A frame
         that is asked for one of them fails; in `chunks` they are null.
         """
         self._spark = spark
-        self._folder = folder
+        self._folder, self._elsewhere = folder, elsewhere
         self._files: dict[str, DecodedFiles] = {}
         self._frames: dict[str, DataFrame] = {}
         self._folded: Mapping[Position, int] = {}
@@ -82,10 +86,9 @@ class DecodedAtSpark(Decoded):
         for number, topic in enumerate(topics):
             name = topic.name
             path = folder / str(number)
-            # A lost task that still writes may have kept it; no file of another slice is read.
+            # A lost task that still writes may have kept it; its file is not read.
             path.mkdir(parents=True, exist_ok=True)
-            for left in path.glob("[0-9]*.parquet"):
-                left.unlink()
+            place = str(path) if elsewhere is None else f"{elsewhere}/{number}"
             clock = clocks.get(name, {})
             ranges = {
                 partition: (start, end)
@@ -101,18 +104,19 @@ class DecodedAtSpark(Decoded):
             seen = {partition: one.seen for partition, one in taken.items() if one.seen is not None}
             # The log is read from exactly the archive's end, in its log time too.
             archived_to = Offsets({name: {partition: one.end for partition, one in taken.items()}})
-            decoded, carried = decode_to_files(
+            decoded = decode_to_files(
                 spark,
                 raw(replace(piece, start=piece.start.highest(archived_to)), name),
                 topic,
                 {**clock, **{partition: one.log_time for partition, one in seen.items()}},
                 remembering.get(name, Remembering()),
-                path,
-                first=sum(1 for _ in path.glob("[0-9]*.parquet")),
+                place,
                 left_out=unused,
             )
-            seen_of[name] = joined(seen, decoded)
-            files = DecodedFiles(name, path, None if is_whole else ranges, unused, carried)
+            seen_of[name] = joined(seen, decoded.counts)
+            read = (*(_linked(path, place) if taken else ()), *decoded.files)
+            within = None if is_whole else ranges
+            files = DecodedFiles(name, read, within, unused, decoded.carried)
             self._files[name] = files
             self._frames[name] = files.frame(spark, decoded_columns(topic))
         self._seen: CountsOf = seen_of
@@ -229,3 +233,16 @@ class DecodedAtSpark(Decoded):
     def close(self) -> None:
         """Deletes the files."""
         shutil.rmtree(self._folder, ignore_errors=True)
+        if self._elsewhere is not None:
+            delete_folder(self._elsewhere)
+
+
+def _linked(folder: Path, place: str) -> Iterator[str]:
+    """Yields the files that were linked from an archive, in their order, as workers see them."""
+    linked = (path for path in folder.glob("*.parquet") if path.stem.isdecimal())
+    for path in sorted(linked, key=lambda path: int(path.stem)):
+        seen = f"{place}/{path.name}"
+        if seen != str(path):
+            with writing(seen) as copied:
+                shutil.copyfile(path, copied)
+        yield seen

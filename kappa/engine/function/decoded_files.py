@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,21 +24,23 @@ from kappa.engine.function.decoded_rows import PLACE_AND_FATE, with_fate
 from kappa.engine.function.refused import Refused, rejected_rows
 from kappa.engine.function.trouble import raised_at_spark
 from kappa.engine.read.archived import Ranges
+from kappa.engine.spark.bucket.s3a import spark_address
+from kappa.objects.address import readable, writing
 from kappa.records.redrive import Position
-from kappa.tables.parquet import parquet_dataset, parquet_sql
+from kappa.tables.parquet import parquet_sql
 from kappa.values.arrow import arrow_schema
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedFiles:
-    """The files of a topic; their names begin with numbers in the order of the partitions.
+    """The files of a topic, by path or URL, in the order of the partitions.
 
     `within` are the slice's ranges if the files contain records beside them. `left_out` are
     columns that are in no file. `carried` are log times that join those in the files.
     """
 
     topic: str
-    folder: Path
+    files: tuple[str, ...]
     within: Ranges | None
     left_out: frozenset[str]
     carried: CarriedTimes
@@ -47,7 +48,8 @@ class DecodedFiles:
     def frame(self, spark: SparkSession, columns: Columns) -> DataFrame:
         """Returns the records as Spark reads them. Using a column that is in no file raises."""
         ddl = spark_ddl([column for column in columns if column[0] not in self.left_out])
-        frame = self.carried.in_frame(spark.read.schema(ddl).parquet(str(self.folder)))
+        read = spark.read.schema(ddl).parquet(*map(spark_address, self.files))
+        frame = self.carried.in_frame(read)
         if self.left_out:
             frame = frame.select(
                 *(
@@ -70,20 +72,23 @@ class DecodedFiles:
             ),
         ]
         where = f" where {' and '.join(conditions)}" if conditions else ""
-        return self.carried.in_sql(parquet_sql(tuple(columns), map(str, self._parts()), where))
+        return self.carried.in_sql(parquet_sql(tuple(columns), self.files, where))
 
     def places(self, where: pc.Expression, columns: Sequence[str] = PLACE_AND_FATE) -> pa.Table:
         """Reads place and fate of the records that meet a condition, in this process."""
         within = self.within
         where = where if within is None else where & _rows_within(within)
-        found = parquet_dataset(self.folder).to_table(columns=list(columns), filter=where)
-        return self.carried.in_rows(found)
+        found = [
+            pq.read_table(readable(file), columns=list(columns), filters=where)
+            for file in self.files
+        ]
+        return self.carried.in_rows(pa.concat_tables(found))
 
     def valid(self, columns: Columns, at_most: int) -> Iterator[pa.Table]:
         """Yields the valid records in this process. Columns that are in no file are null."""
         wanted = dict.fromkeys(("_fate", "_partition", "_offset", *(name for name, _ in columns)))
-        for path in self._parts():
-            with pq.ParquetFile(path) as file:
+        for each in self.files:
+            with pq.ParquetFile(readable(each)) as file:
                 for batch in file.iter_batches(at_most, columns=list(wanted)):
                     rows = self.carried.in_rows(pa.Table.from_batches([batch]))
                     rows = _with_null_columns(rows, columns)
@@ -92,17 +97,15 @@ class DecodedFiles:
 
     def reject(self, refused: Refused) -> None:
         """Rewrites the files, with those records as rejects."""
-        for path in self._parts():
-            written = path.with_suffix(".new")
-            with pq.ParquetFile(path) as file, decoded_file(written, file.schema_arrow) as into:
+        for each in self.files:
+            with (
+                writing(each) as path,
+                pq.ParquetFile(readable(each)) as file,
+                decoded_file(path, file.schema_arrow) as into,
+            ):
                 for batch in file.iter_batches():
                     rows = pa.Table.from_batches([batch], schema=file.schema_arrow)
                     into.write_table(rejected_rows(rows, self.topic, refused))
-            written.replace(path)
-
-    def _parts(self) -> list[Path]:
-        found = self.folder.glob("[0-9]*.parquet")
-        return sorted(found, key=lambda path: int(path.stem.partition("-")[0]))
 
 
 def _rows_within(ranges: Ranges) -> pc.Expression:

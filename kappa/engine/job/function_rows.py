@@ -7,7 +7,6 @@ the records that it fails on.
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -29,16 +28,27 @@ from kappa.engine.function.prepared import Prepared
 from kappa.engine.function.trouble import SPARK_ERRORS
 from kappa.engine.read.rows import Rows
 from kappa.engine.read.source import LogSource
+from kappa.engine.spark.bucket.s3a import spark_address
 from kappa.engine.spark.running import activate
 from kappa.engine.spark.united import united
+from kappa.objects.address import delete_folder
 from kappa.state.table import TableBirth
 
 
 class FunctionRows:
     """The user's function of one build, run on one slice after the other."""
 
-    def __init__(self, pipeline: Pipeline, tables: Mapping[str, TableBirth], scratch: Path) -> None:
-        """`scratch` is the folder of the slice that is folded."""
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        tables: Mapping[str, TableBirth],
+        scratch: Path,
+        elsewhere: str | None,
+    ) -> None:
+        """`scratch` is the folder of the slice that is folded.
+
+        Workers that do not see it write and read `elsewhere`, below a URL.
+        """
         self._pipeline = pipeline
         self._tables = tables
         self._function = Function(pipeline, tables)
@@ -51,7 +61,7 @@ class FunctionRows:
         # Its holder may make the plan, or run it ahead.
         self._planning = threading.RLock()
         self._scratch = scratch
-        self._computed_folder = scratch / "contributed"
+        self._computed_folder = f"{elsewhere or scratch}/contributed"
         # Whether records are rejects by what the function makes of them.
         self.judges = pipeline.on_error is OnError.REJECT or any(
             table.refuses_expired for table in pipeline.tables
@@ -124,7 +134,7 @@ class FunctionRows:
         return {
             name: own
             if not isinstance(own, DataFrame)
-            else _written(own, str(self._computed_folder / name))
+            else _written(own, spark_address(f"{self._computed_folder}/{name}"))
             for name, own in self._whole(decoded, spark).items()
         }
 
@@ -134,7 +144,7 @@ class FunctionRows:
 
     def clear(self) -> None:
         """Deletes the files of the slice that is over."""
-        shutil.rmtree(self._computed_folder, ignore_errors=True)
+        delete_folder(self._computed_folder)
 
     def _contributed(
         self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession

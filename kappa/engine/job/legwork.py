@@ -98,7 +98,9 @@ class Legwork:
             log,
             driver_rows=engine.driver_rows,
             views_are_current=not within,
-            merging=Merging(engine.merge_bytes, engine.large_rows),
+            merging=Merging(
+                engine.merge_bytes, engine.large_rows, elsewhere=self._leg_session.is_elsewhere
+            ),
             slice_seconds=engine.slice_seconds,
         )
         try:

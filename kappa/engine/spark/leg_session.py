@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from kappa.engine.spark.bucket.s3a import storage_of
 from kappa.engine.spark.jvm import Profile, cluster_for
 from kappa.engine.spark.running import activate
 from kappa.engine.spark.session import Machine, boot_for, warm_ahead
@@ -57,6 +58,12 @@ class LegSession:
     def has_spare(self) -> bool:
         """True if a spare's JVM, which is warm, is at hand for few rows."""
         return self._warm is not None
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """True if its tasks run on machines that see the root, in a bucket, and no file of this."""
+        cluster = cluster_for(self._settings, self._profile)
+        return cluster is not None and storage_of(self._settings) is not None
 
     def __call__(self) -> SparkSession:
         """Returns the session, active in this thread. Raises KappaError if its JVM has ended."""

@@ -43,11 +43,13 @@ class Merging:
     """The way in which contributions by key are merged into their table.
 
     Those of Spark are merged in this process if they have at most `at_most_bytes`. Few of them wait
-    beside a table of `large_rows` or more; None: beside none.
+    beside a table of `large_rows` or more; None: beside none. Spark's workers may be `elsewhere`,
+    and see no file of this machine.
     """
 
     at_most_bytes: int = 0
     large_rows: int | None = None
+    elsewhere: bool = False
 
 
 # Rows of Spark are merged by Spark, and no contribution waits.
@@ -103,6 +105,7 @@ class TableWriter:
         self.versions_before: Mapping[str, int] = {}
         self._driver_rows = driver_rows
         # Combined rows were read beside those of their keys, by Spark: they stay there.
+        self._elsewhere = merging.elsewhere
         self._merge_bytes = merging.at_most_bytes if birth.row_keys and not birth.is_combined else 0
         self._contributed = arrow_schema(contribution_columns(birth))
         self._schema = arrow_schema(committed_columns(birth))
@@ -233,9 +236,10 @@ class TableWriter:
                 self._merge_bytes and _bytes_kept(kept) <= self._merge_bytes
             ):
                 return self._commit(kept.toArrow() if count else None, mark)
-            if self._merge_bytes and self.rewriting is not None and self.rewriting.takes(count):
-                kept.write.mode("overwrite").parquet(str(self.rewriting.contributed))
-                return self._rewrite(self.rewriting, mark, guard)
+            rewriting = None if self._elsewhere else self.rewriting
+            if self._merge_bytes and rewriting is not None and rewriting.takes(count):
+                kept.write.mode("overwrite").parquet(str(rewriting.contributed))
+                return self._rewrite(rewriting, mark, guard)
             self._drain()
             before = self.version
             failpoint("table.before_spark_commit")
@@ -264,7 +268,7 @@ class TableWriter:
         try:
             if count <= self._driver_rows or size <= self._merge_bytes:
                 return self._commit(rewriting.found() if count else None, mark)
-            if self._merge_bytes and rewriting.takes(count):
+            if self._elsewhere or (self._merge_bytes and rewriting.takes(count)):
                 return self._rewrite(rewriting, mark, guard)
             return self._commit_frame(rewriting.found_at(rows.spark), mark, guard)
         finally:

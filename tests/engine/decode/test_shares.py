@@ -161,7 +161,8 @@ def decoded_by_tasks(
         )
         for number, share in enumerate(shares)
     ]
-    files = DecodedFiles(topic.name, folder, None, left_out, carried_times(shares, seen))
+    paths = tuple(str(folder / f"{number}.parquet") for number in range(len(shares)))
+    files = DecodedFiles(topic.name, paths, None, left_out, carried_times(shares, seen))
     return files, reduce(joined, seen, {})
 
 

@@ -77,7 +77,8 @@ def test_files_have_the_latest_rows_that_their_records_have(
     for number, part in enumerate(parts):
         pq.write_table(part, folder / f"{number}.parquet")
     left_out = {Position(TOPIC.name, 1, offset) for offset in duplicates}
-    files = DecodedFiles(TOPIC.name, folder, within, frozenset(), CarriedTimes())
+    paths = tuple(str(folder / f"{number}.parquet") for number in range(2))
+    files = DecodedFiles(TOPIC.name, paths, within, frozenset(), CarriedTimes())
 
     elsewhere = Position("another", 0, 0)
     query = latest_sql(TABLE, files.sql(latest_input(TABLE), {*left_out, elsewhere}))
