@@ -18,6 +18,7 @@ from pathlib import Path
 
 import change
 import changes
+import cluster
 import collect
 import day
 import formats
@@ -67,6 +68,7 @@ _OWN: Mapping[str, tuple[Callable[[Path, int], Report | None], str, int]] = {
     "tables": (tables.main, "rounds", 60),
     "formats": (formats.main, "rounds", 2),
     "views": (views.main, "events", 5_000_000),
+    "cluster": (cluster.main, "events", 5_000_000),
 }
 
 

@@ -52,9 +52,12 @@ _SLICE = re.compile(
 
 
 class KappaJob:
-    """A build of the task's pipeline."""
+    """A build of the task's pipeline, in a project with these settings."""
 
     tasks = frozenset(TASKS)
+
+    def __init__(self, settings: str = "") -> None:
+        self._settings = settings
 
     def set_up(self, _home: Path) -> Mapping[str, str]:
         from rich.console import Console
@@ -79,7 +82,7 @@ class KappaJob:
         text = cell.fill(TASKS[cell.task].pipeline).encode()
         (attempt.folder / "pipelines").mkdir(parents=True)
         (attempt.folder / _FILE).write_bytes(text)
-        (attempt.folder / "kappa.toml").touch()
+        (attempt.folder / "kappa.toml").write_text(self._settings, encoding="utf-8")
         sources = Sources(attempt.folder)
         open_sources(sources)
         (_, pipeline), *_ = pipelines_in(load_module("pipelines.bench", sources))

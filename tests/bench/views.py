@@ -18,19 +18,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bids import ensure_input, topic_files, warm_page_cache
-from cells import FEWEST_EVENTS, TASKS, Cell
+from cells import FEWEST_EVENTS, Cell
 from freshness import KEYS, RATES, stretch
-from ground import ground, last_line, say, take, under
+from ground import say, under
 from kappa_job import KappaJob
 from living import ASKED, Platform
-from oracle import Oracle
-from rivals import Attempt
+from replays import in_turns, times
 from screen import Report, spread_of
 from touched import KEYS as TOUCHED
 from touched import seconds_added
-
-from kappa.base.errors import KappaError
 
 _ROUNDS = 3
 # What a live table has folded before does not change what a slice costs there.
@@ -41,7 +37,6 @@ _QUERIES = {
     "stages": "select count(*), sum(spread)::bigint from spread",
 }
 _REPLAYED = ("auctions", "q4")
-_MARGIN_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +65,11 @@ def main(home: Path, events: int) -> Report | None:
         return None
     if (fresh := _fresh(home, min(events, _MOST_SERVED))) is None:
         return None
-    if (replays := _replays(home, events)) is None:
+    kappa = KappaJob()
+    ways = {task: (kappa, Cell("views", task, events, KEYS, _ROUNDS, ())) for task in _REPLAYED}
+    if (replayed := in_turns(home, ways, _ROUNDS)) is None:
         return None
+    replays = {task: [each.wall for each in replayed[task]] for task in _REPLAYED}
     return _report(Added(2 * events, events, slices, fresh, replays, load))
 
 
@@ -93,42 +91,6 @@ def _fresh(home: Path, events: int) -> Mapping[str, Sequence[float]] | None:
     return found
 
 
-def _replays(home: Path, events: int) -> Mapping[str, Sequence[float]] | None:
-    kappa = KappaJob()
-    kappa.set_up(home)
-    cells = [Cell("views", task, events, KEYS, _ROUNDS, ()) for task in _REPLAYED]
-    found: dict[str, list[float]] = {task: [] for task in _REPLAYED}
-    with ground(home) as here:
-        servers, inputs = here.log.bootstrap_servers, home / "inputs"
-        given = ensure_input(here.log, cells[0], inputs, home, say)
-        oracles = {cell.task: Oracle(servers, given, cell, inputs, say) for cell in cells}
-        for number in range(_ROUNDS):
-            for cell in cells:
-                warm_page_cache(topic_files(home, cell.topic))
-                folder = home / "run" / "views"
-                shutil.rmtree(folder, ignore_errors=True)
-                folder.mkdir(parents=True)
-                attempt = Attempt(cell, given, servers, folder)
-                most = _MARGIN_SECONDS + events / TASKS[cell.task].slowest
-                took = take(kappa.prepare(attempt), folder, most)
-                if took.timed_out or took.code != 0:
-                    raise KappaError(
-                        f"the replay of {cell.task} ended with {took.code}: {last_line(folder)}",
-                        hint=f"see {folder / 'output.log'}",
-                    )
-                wrong = oracles[cell.task].differences(kappa.result(attempt))
-                if wrong is not None:
-                    say(f"no figure: the result of {cell.task} is not the oracle's: {wrong}")
-                    return None
-                found[cell.task].append(took.wall)
-                say(
-                    f"round {number + 1}, {cell.task}: {took.wall:.1f} s, CPU {took.cpu:.1f} s, "
-                    f"peak {took.rss / 2**30:.2f} GiB, equal"
-                )
-                shutil.rmtree(folder)
-    return found
-
-
 def _report(found: Added) -> Report:
     lately, random = (
         spread_of([seconds * 1000 for seconds in found.slices[which]], "{:.0f}")
@@ -136,7 +98,7 @@ def _report(found: Added) -> Report:
     )
     fresh, views_fresh = (spread_of(found.fresh[task], "{:.2f}") for task in _QUERIES)
     replay, views_replay = (spread_of(found.replays[task], "{:.1f}") for task in _REPLAYED)
-    fresher, longer = (_ratio(of) for of in (found.fresh, found.replays))
+    fresher, longer = (times(*of.values()) for of in (found.fresh, found.replays))
     slices = len(found.slices["open"])
     answers = f"freshness at {RATES[0]:,} events a second, p50, s: totals, and a view over them"
     replayed = f"replay of {found.events:,} events, s: bids and auctions, and query 4's two views"
@@ -165,9 +127,3 @@ def _report(found: Added) -> Report:
         f"{fresher}x; a replay with views {longer}x; load {found.load:.1f}"
     )
     return Report(line, json.dumps(asdict(found), indent=1), "\n".join(page))
-
-
-def _ratio(seconds: Mapping[str, Sequence[float]]) -> str:
-    """Returns how many times as long the second task takes, round by round."""
-    one, other = seconds.values()
-    return spread_of([more / less for less, more in zip(one, other, strict=True)], "{:.2f}")

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from cluster_shop import assert_right, candidate, deploy, is_reading, produce, shop_on_cluster
+from cluster_shop import assert_right, candidate, is_reading, must, produce, shop_on_cluster
 from spark_cluster import RunningCluster
 from testbed import Testbed
 from victims import jobs_of, kill
@@ -28,7 +28,7 @@ CONF = {
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Testbed, RunningCluster]]:
     with shop_on_cluster(tmp_path_factory.mktemp("cluster"), CONF) as (bed, cluster):
         produce(bed, RECORDS)
-        deploy(bed)
+        must(bed, "deploy", "--yes")
         assert_right(bed)
         yield bed, cluster
 

@@ -9,9 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from cluster_shop import assert_right, deploy, is_reading, produce, shop_on_cluster
+from cluster_shop import (
+    assert_right,
+    declare_dearer,
+    is_reading,
+    must,
+    produce,
+    shop_on_cluster,
+)
 from spark_cluster import RunningCluster
 from testbed import Testbed
+
+from kappa.state.offsets import Offsets
 
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(900)]
 RECORDS = 30_000
@@ -21,7 +30,7 @@ RECORDS = 30_000
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Testbed, RunningCluster]]:
     with shop_on_cluster(tmp_path_factory.mktemp("cluster")) as (bed, cluster):
         produce(bed, RECORDS)
-        deploy(bed)
+        must(bed, "deploy", "--yes")
         yield bed, cluster
 
 
@@ -50,3 +59,27 @@ def test_an_executor_that_is_killed_in_a_slice_costs_no_record_and_doubles_none(
 
     assert bed.live("shop") != before
     assert_right(bed)
+
+
+def test_the_fold_of_a_proof_runs_on_the_cluster(shop: tuple[Testbed, RunningCluster]) -> None:
+    bed, cluster = shop
+
+    assert "proved: 3 tables" in must(bed, "prove", "shop", "--slices", "2")
+
+    assert f"proof of {bed.live('shop')}" in cluster.applications(ended=True)
+    assert (cluster.applications(ended=False), cluster.cores_used()) == ([], 0)
+
+
+def test_the_base_of_a_branch_is_folded_on_the_cluster_by_the_code_before(
+    shop: tuple[Testbed, RunningCluster],
+) -> None:
+    """No frontier that is kept is at the base, and what comes after it is folded there, too."""
+    bed, cluster = shop
+    ends = bed.log.end(["orders"])
+    base = Offsets({"orders": {partition: 9 * end // 20 for _, partition, end in ends.items()}})
+    declare_dearer(bed)
+
+    must(bed, "branch", "shop", "--from", str(base).replace(" ", ","), "--yes")
+
+    assert cluster.applications(ended=True).count(bed.live("shop")) == 2
+    assert_right(bed, dearer_from=base)

@@ -65,6 +65,10 @@ def shop(orders):
 '''
 
 
+# A later version, whose orders cost one more: a branch may begin with it.
+_DEARER = _SHOP.replace('("amount")', '(F.col("amount") + 1)', 1)
+
+
 @contextmanager
 def shop_on_cluster(
     folder: Path, conf: Mapping[str, str] | None = None
@@ -117,18 +121,30 @@ def produce(bed: Testbed, count: int) -> None:
     bed.log.produce((order(number) for number in range(count)), "orders")
 
 
-def deploy(bed: Testbed) -> None:
-    """Deploys the shop; that starts more JVMs than a command of a test usually waits for."""
-    asked = bed.start("deploy", "--yes")
-    _, told = asked.communicate(timeout=600)
-    assert asked.returncode == 0, told + bed.logs()
+def must(bed: Testbed, *arguments: str) -> str:
+    """Runs a command that has to succeed; returns what it prints.
+
+    It starts more JVMs than a command of a test usually waits for.
+    """
+    asked = bed.start(*arguments)
+    out, told = asked.communicate(timeout=600)
+    assert asked.returncode == 0, out + told + bed.logs()
+    return out
 
 
-def assert_right(bed: Testbed) -> None:
-    """Asserts that all of the log is served, and is what plain Python makes of it."""
+def declare_dearer(bed: Testbed) -> None:
+    """Writes the version whose orders cost one more."""
+    bed.declare("shop", _DEARER)
+
+
+def assert_right(bed: Testbed, *, dearer_from: Offsets | None = None) -> None:
+    """Asserts that all of the log is served, and is what plain Python makes of it.
+
+    Orders cost one more from some offsets on, if these are given.
+    """
     end = bed.log.end(["orders"])
     bed.wait_until_folded("shop", end)
-    wanted = _expected(bed.log.records(["orders"], Offsets(), end))
+    wanted = _expected(bed.log.records(["orders"], Offsets(), end), dearer_from or end)
     assert {
         "by_customer": bed.rows("select customer, orders, gross from by_customer order by 1"),
         "climbs": bed.rows("select customer, climbs, last from climbs order by 1"),
@@ -138,7 +154,9 @@ def assert_right(bed: Testbed) -> None:
     } == wanted
 
 
-def _expected(records: Iterator[Record]) -> Mapping[str, list[dict[str, Any]]]:
+def _expected(
+    records: Iterator[Record], dearer_from: Offsets
+) -> Mapping[str, list[dict[str, Any]]]:
     factor = len(version(_PACKAGE))
     found: dict[str, dict[str, int]] = {}
     count = amounts = 0
@@ -150,7 +168,8 @@ def _expected(records: Iterator[Record]) -> Mapping[str, list[dict[str, Any]]]:
             event["customer"], {"orders": 0, "gross": 0, "climbs": 0, "last": amount}
         )
         row["orders"] += 1
-        row["gross"] += amount * factor
+        is_dearer = record.offset >= dearer_from.at("orders", record.partition)
+        row["gross"] += (amount + is_dearer) * factor
         row["climbs"] += amount > row["last"]
         row["last"] = amount
     ordered = sorted(found.items())

@@ -1,0 +1,89 @@
+"""A replay whose tasks run on a Spark cluster, beside one on the cores of this machine.
+
+    python tests/bench --cell cluster
+
+The cluster is Spark's own, on this machine: a master and two workers of a core each, whose
+executors start with the replay. So both have the same cores, and what the cluster adds is seen:
+more JVMs, rows between them, code and jars that are shipped. They are taken in turns.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from cells import FEWEST_EVENTS, Cell
+from freshness import KEYS
+from ground import under
+from kappa_job import KappaJob
+from replays import Replay, in_turns, times
+from screen import Report, spread_of
+
+sys.path.append(str(Path(__file__).parents[1] / "support"))
+
+from spark_cluster import HOST, spark_cluster
+
+_ROUNDS = 3
+_WORKERS = 2
+HERE, THERE = f"local[{_WORKERS}]", f"{_WORKERS} workers of a core"
+_HERE = f"[engine]\ncores = {_WORKERS}\n"
+_THERE = """
+[engine]
+master = "{master}"
+driver_host = "{host}"
+[engine.conf]
+"spark.cores.max" = "{cores}"
+"spark.executor.cores" = "1"
+"spark.executor.memory" = "1g"
+"""
+
+
+def main(home: Path, events: int) -> Report | None:
+    """Measures it; None where a result was not the oracle's."""
+    if events < FEWEST_EVENTS:
+        raise SystemExit(f"{events} events are too few to measure: give at least {FEWEST_EVENTS}")
+    load = os.getloadavg()[0]
+    cell = Cell("cluster", "totals", events, KEYS, _ROUNDS, ())
+    with spark_cluster(home / "run" / "spark-cluster", workers=_WORKERS) as cluster:
+        settings = _THERE.format(master=cluster.url, host=HOST, cores=_WORKERS)
+        ways = {HERE: (KappaJob(_HERE), cell), THERE: (KappaJob(settings), cell)}
+        found = in_turns(home, ways, _ROUNDS)
+        folded = len(cluster.applications(ended=True))
+    if found is None:
+        return None
+    assert folded == _ROUNDS, f"{folded} of {_ROUNDS} replays were folded on the cluster"
+    return _report(found, events, load)
+
+
+def _report(found: Mapping[str, Sequence[Replay]], events: int, load: float) -> Report:
+    walls = {way: [each.wall for each in replays] for way, replays in found.items()}
+    rates = {
+        way: [each.warm.rate for each in replays if each.warm is not None]
+        for way, replays in found.items()
+    }
+    longer, slower = times(walls[HERE], walls[THERE]), times(rates[THERE], rates[HERE])
+    page = [
+        "| tasks run on | seconds | events/s, warm |",
+        "|---|---:|---:|",
+        *(
+            f"| {way} | {spread_of(walls[way], '{:.1f}')} | {spread_of(rates[way], '{:,.0f}')} |"
+            for way in found
+        ),
+        f"| times as long on the cluster (target 1.3) | {longer} | {slower} |",
+        "",
+        f"{events:,} events, {KEYS:,} keys; {_ROUNDS} rounds taken in turns.",
+        "",
+        under(load),
+    ]
+    return Report(
+        f"bench cluster, {events} events, {KEYS} keys: a replay on {THERE} takes {longer}x as long "
+        f"as on {HERE}, warm {slower}x; load {load:.1f}",
+        json.dumps(
+            {way: [asdict(each) for each in replays] for way, replays in found.items()}, indent=1
+        ),
+        "\n".join(page),
+    )
