@@ -6,7 +6,7 @@ LOCKS := requirements
 # The tests start hundreds of Python processes of the same code: each would compile all of it again.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help setup classes demo test test-one test-browser check faults bench bench-quick docs lock clean
+.PHONY: help setup classes demo cluster test test-one test-browser check faults bench bench-quick docs lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -53,12 +53,16 @@ setup: $(VENV)/.run  ## own venv with pinned packages, Java found, jars fetched,
 demo: setup $(VENV)/.demo  ## the whole story on real data, in six to eight minutes on two cores
 	$(BIN)/python -m demo
 
+ROOT ?= folder
+cluster: setup $(VENV)/.demo  ## the demo's story on a cluster that it starts here: three brokers, Spark's master with two workers; ROOT=bucket: an S3 server has the root
+	$(BIN)/python -m demo --cluster --root $(ROOT)
+
 # Not $(MAKE) in the recipe: `make -n` would run that line.
 SELF := $(MAKE) --no-print-directory
 test: $(VENV)/.run  ## the tests, with a real broker, Spark, Delta and browser; long sweeps have their own target
 	@command -v chromium >/dev/null || echo "the page's tests in a browser: not run: no chromium (apt-get install chromium)"
 	@# Packages for tests come while jars are fetched and class archives made, and tests that need no JVM begin then. Those that need one have the machine to themselves: beside others what is niced, as a proof is, would starve. A JVM that starts leaves a core idle, so files of tests run three at a time.
-	@$(BIN)/python -m kappa.setup & ready=$$!; $(BIN)/python tests/support/object_store.py & \
+	@$(BIN)/python -m kappa.setup & ready=$$!; $(BIN)/python -m demo.cluster.object_store & \
 	$(SELF) $(VENV)/.demo $(VENV)/.dev || { kill $$ready; exit 1; }; \
 	$(BIN)/python -m pytest -q -n 3 --dist loadfile -m "not (jvm or sweep or browser)"; quick=$$?; \
 	wait $$ready && $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "(jvm$$(command -v chromium >/dev/null && echo ' or browser')) and not sweep"; jvm=$$?; \

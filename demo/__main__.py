@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from demo.cluster.servers import credentials
 from demo.screen import Screen
 from demo.story import Story, Wishes
 from kappa.base.errors import ExitCode, KappaError
@@ -35,21 +36,39 @@ def main() -> int:
     parser.add_argument(
         "--keep", action="store_true", help="keep the project's folder, to look around in it"
     )
+    parser.add_argument(
+        "--cluster",
+        action="store_true",
+        help="on three brokers and a Spark cluster, which it starts on this machine",
+    )
+    parser.add_argument(
+        "--root",
+        choices=("folder", "bucket"),
+        default="folder",
+        help="where a cluster's root is; a bucket is of an S3 server, which it starts too",
+    )
     given = parser.parse_args()
+    in_bucket = given.root == "bucket"
+    if in_bucket and not given.cluster:
+        parser.error("--root bucket is for --cluster: a broker's log on this machine has no copy")
     for number in (signal.SIGTERM, signal.SIGHUP):
         # As by Ctrl-C: all that the story started ends with it.
         signal.signal(number, signal.default_int_handler)
     _forget_settings()
+    if in_bucket:
+        os.environ.update(credentials())
     console = Console()
     # A file has no width of its own.
     screen = Screen(console if console.is_terminal else Console(width=140))
     folder = Path(tempfile.mkdtemp(prefix="kappa-demo-"))
-    code = _tell(screen, folder, Wishes(rate=given.rate, flights=given.flights))
+    wishes = Wishes(given.rate, given.flights, on_cluster=given.cluster, in_bucket=in_bucket)
+    code = _tell(screen, folder, wishes)
     if code == ExitCode.OK and not given.keep:
         shutil.rmtree(folder)
     else:
+        kept = "kappa" if given.cluster else "project/.kappa"
         screen.console.print(
-            f"everything is in {folder}, logs in {folder}/project/.kappa/logs", soft_wrap=True
+            f"everything is in {folder}, logs in {folder}/{kept}/logs", soft_wrap=True
         )
     return code
 
@@ -59,7 +78,7 @@ def _forget_settings() -> None:
     for name in [
         name
         for name in os.environ
-        if name.startswith("KAPPA_") and not name.startswith("KAPPA__JARS__")
+        if name.startswith(("KAPPA_", "AWS_")) and not name.startswith("KAPPA__JARS__")
     ]:
         del os.environ[name]
 

@@ -13,9 +13,8 @@ from demo.edit import PIPELINE
 from demo.judgement.reckoning import seen_fresh
 from demo.processes.watch import Watch
 from demo.screen import Screen
-from kappa.journal.journal import Journal
 from kappa.state.store import Store
-from replay.rollout.fold import fold
+from replay.rollout.current import current_state
 
 
 class Measures:
@@ -48,7 +47,7 @@ class Measures:
     def show(self, screen: Screen, store: Store, records: Path, watch: Watch) -> None:
         """Shows all measures, those of the watch and of the witnesses' accounts included."""
         screen.heading("Measured on this machine")
-        build = fold(Journal(store).after(0)).serving[PIPELINE]
+        build = current_state(store).serving[PIPELINE]
         replayed = watch.replayed(build, at_least=self.history)
         if replayed is not None:
             screen.say(

@@ -6,38 +6,32 @@ accounts are compared with the platform at the end, and measures.py shows what w
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from demo.cluster.servers import Servers, running_servers
 from demo.edit import PIPELINE, difference, edited
 from demo.judgement.oracle import Oracle
-from demo.judgement.reckoning import Finding, compared, judged
+from demo.judgement.reckoning import Finding, compared, judged, replayed_there
 from demo.measures import Measures
-from demo.processes.family import MARK, ensure_gone, wait_until_gone
+from demo.processes.family import ensure_gone, wait_until_gone
 from demo.processes.prompt import Prompt
 from demo.processes.watch import Watch
 from demo.producer.feed import offsets_of
+from demo.project import Project
 from demo.screen import Screen
 from demo.witnesses import Witnesses, folded
 from kappa.base.errors import KappaError
 from kappa.base.settings import load_settings
-from kappa.journal.journal import Journal
 from kappa.state.offsets import Offsets
 from kappa.state.store import open_store
-from replay.rollout.fold import fold
+from replay.rollout.current import current_state
 from replay.status.running import running, served_at
 from serving.query.query import answer
 
-TREE = Path(__file__).resolve().parent.parent
-# Beside this file, links to pipelines/flights.py and boards/flights.toml of the tree: a wheel has
-# them too.
-_FIRST_VERSION = Path(__file__).with_name("flights.py.txt")
-_BOARD = Path(__file__).with_name("flights.toml")
 # The blizzard Nemo: more than half of the flights scheduled in New York on that day never left.
 STORM = (
     "select name, flights, departed, on_time from delays join airlines using (carrier) "
@@ -51,9 +45,6 @@ _BUSY = (
     "join airports on faa = origin order by flights desc, hour limit 3"
 )
 _FLEET = "select manufacturer, planes, seats from fleet order by planes desc limit 3"
-# Slices small enough to show the replay's progress, and patience on a busy machine.
-# The build that is kept for an undo folds all at once, not in turns: the reckoning is of both.
-_SETTINGS = "[engine]\nslice_records = 150000\nrest_after = 0\n\n[rollout]\nhold_attempts = 6\n"
 # In its first slices a job is slower: its JVM compiles what it runs.
 _WARM_SECONDS = 10.0
 # The time in which the platform is measured at rest.
@@ -64,10 +55,15 @@ _GONE_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """The options of the story: events per second, and the first flights (None: all of 2013)."""
+    """The options of the story: events per second, and the first flights (None: all of 2013).
+
+    It runs on a cluster if one is wanted, with the root in a bucket or in a folder.
+    """
 
     rate: float = 1_000.0
     flights: int | None = None
+    on_cluster: bool = False
+    in_bucket: bool = False
 
 
 class Story:
@@ -77,60 +73,66 @@ class Story:
         """Prepares a run; `folder` is empty, and takes all files of the run."""
         self._screen = screen
         self._wishes = wishes
-        self._mark = folder.name
-        self._project = folder / "project"
-        self._records = folder / "records"
-        self._environment = {
-            **os.environ,
-            MARK: self._mark,
-            "KAPPA_BY": "demo",
-            "PYTHONPATH": os.pathsep.join(
-                [str(TREE), *filter(None, [os.environ.get("PYTHONPATH")])]
-            ),
-            # Without a terminal, tables would be squeezed into 80 columns.
-            **({} if screen.console.is_terminal else {"COLUMNS": "140"}),
-        }
-        self._prompt = Prompt(screen.console, self._project, self._environment)
+        self._folder = folder
+        self._project = Project(folder)
+        self._environment = self._project.environment(is_terminal=screen.console.is_terminal)
+        self._prompt = Prompt(screen.console, self._project.folder, self._environment)
         self._measures = Measures()
         self._storms: list[tuple[tuple[Any, ...], ...]] = []
 
     def tell(self) -> list[Finding]:
         """Runs all acts, and returns the findings. Leaves no process behind, however it ends."""
-        self._make_project()
-        self._store = open_store(load_settings(self._project))
         try:
-            with (
-                Watch(self._store, self._mark) as watch,
-                self._platform(),
-                closing(
-                    Witnesses(self._screen, self._store, self._records, self._environment)
-                ) as witnesses,
-            ):
-                self._act_the_log(witnesses)
-                self._act_the_first_version(witnesses)
-                self._act_a_change(witnesses)
-                self._act_there_and_back(witnesses)
-                findings = self._act_the_reckoning(witnesses)
+            with ExitStack() as stack:
+                servers = stack.enter_context(self._cluster()) if self._wishes.on_cluster else None
+                findings = self._told(servers)
             findings.append(self._nothing_left())
-            self._measures.show(self._screen, self._store, self._records, watch)
             return findings
         finally:
-            ensure_gone(self._mark)
+            ensure_gone(self._project.mark)
 
-    def _make_project(self) -> None:
-        (self._project / "pipelines").mkdir(parents=True)
-        self._records.mkdir()
-        (self._project / "kappa.toml").write_text(_SETTINGS, encoding="utf-8")
-        shutil.copy(_FIRST_VERSION, self._project / "pipelines" / "flights.py")
-        (self._project / "boards").mkdir()
-        shutil.copy(_BOARD, self._project / "boards" / "flights.toml")
+    def _told(self, servers: Servers | None) -> list[Finding]:
+        self._project.write("" if servers is None else servers.settings)
+        self._store = open_store(load_settings(self._project.folder))
+        with (
+            Watch(self._store, self._project.mark) as watch,
+            self._platform(servers),
+            closing(
+                Witnesses(self._screen, self._store, self._project, self._environment)
+            ) as witnesses,
+        ):
+            self._act_the_log(witnesses)
+            self._act_the_first_version(witnesses)
+            self._act_a_change(witnesses)
+            self._act_there_and_back(witnesses)
+            findings = self._act_the_reckoning(witnesses)
+        if servers is not None:
+            findings.append(replayed_there(servers.spark.applications(ended=True), self._builds()))
+        self._measures.show(self._screen, self._store, self._project.records, watch)
+        return findings
 
     @contextmanager
-    def _platform(self) -> Iterator[None]:
-        self._screen.heading("1. The log")
+    def _cluster(self) -> Iterator[Servers]:
+        self._screen.heading("The cluster")
         self._screen.say(
-            f"A project of its own, in {self._project}. "
-            "The platform starts, with an Apache Kafka broker in it."
+            "Three Kafka brokers, and Spark's master with two workers, start on this machine."
+        )
+        with running_servers(
+            self._folder,
+            self._project.folder,
+            self._environment,
+            in_bucket=self._wishes.in_bucket,
+        ) as servers:
+            for sentence in servers.sentences:
+                self._screen.say(sentence)
+            yield servers
+
+    @contextmanager
+    def _platform(self, servers: Servers | None) -> Iterator[None]:
+        self._screen.heading("1. The log")
+        beside = "with an Apache Kafka broker in it" if servers is None else "on the cluster"
+        self._screen.say(
+            f"A project of its own, in {self._project.folder}. The platform starts, {beside}."
         )
         self._prompt.kappa("up", "-d")
         try:
@@ -142,7 +144,7 @@ class Story:
 
     def _act_the_log(self, witnesses: Witnesses) -> None:
         self._prompt.kappa("topics", "create")
-        found = running(load_settings(self._project))
+        found = running(load_settings(self._project.folder))
         if found is None:
             raise KappaError("the supervisor has ended", hint="see its log")
         witnesses.start_producer(
@@ -191,7 +193,7 @@ class Story:
             "That can't be: cancelled flights count as on time. "
             "The code is mended; cancelled flights get a column of their own."
         )
-        file = self._project / "pipelines" / "flights.py"
+        file = self._project.file
         before = file.read_text(encoding="utf-8")
         after = edited(before)
         file.write_text(after, encoding="utf-8")
@@ -224,8 +226,8 @@ class Story:
         self._screen.heading("5. The reckoning")
         produced = witnesses.finish_producer()
         end = offsets_of(produced)
-        state = fold(Journal(self._store).after(0))
-        builds = {2: state.serving[PIPELINE], 1: state.idle[PIPELINE]}
+        state = current_state(self._store)
+        builds = self._builds()
         self._screen.say(
             f"The producer has ended: {produced.acknowledged:,} records are acknowledged. "
             "Both builds fold the rest."
@@ -242,7 +244,7 @@ class Story:
                 "; ".join(f"v{version} {build}" for version, build in sorted(builds.items())),
             )
         ]
-        with Oracle(self._records / "ledger.parquet", end) as oracle:
+        with Oracle(self._project.records / "ledger.parquet", end) as oracle:
             findings.append(
                 Finding(
                     "the ledger holds what the broker acknowledged",
@@ -263,6 +265,11 @@ class Story:
         findings.append(judged(witnesses.finish_reader()))
         return findings
 
+    def _builds(self) -> dict[int, str]:
+        """Returns the build of each version, at the story's end."""
+        state = current_state(self._store)
+        return {2: state.serving[PIPELINE], 1: state.idle[PIPELINE]}
+
     def _storms_held(self) -> Finding:
         first, second, undone, redone = self._storms
         held = first == undone and second == redone and first != second
@@ -274,7 +281,7 @@ class Story:
         )
 
     def _nothing_left(self) -> Finding:
-        left = wait_until_gone(self._mark, patience_seconds=_GONE_SECONDS)
+        left = wait_until_gone(self._project.mark, patience_seconds=_GONE_SECONDS)
         return Finding(
             "nothing is left running",
             not left,

@@ -7,20 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from pathlib import Path
 from time import monotonic
 
 from demo.edit import PIPELINE
 from demo.judgement.verdict import Verdict
 from demo.processes.child import Child
 from demo.producer.feed import Progress, offsets_of
+from demo.project import Project
 from demo.screen import Screen
 from kappa.base.errors import KappaError
-from kappa.journal.journal import Journal
 from kappa.state.frontier import Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from replay.rollout.fold import fold
+from replay.rollout.current import current_state
 
 _LOAD_SECONDS = 300.0
 _READER_SECONDS = 120.0
@@ -32,12 +31,13 @@ class Witnesses:
     """The producer and the reader of one run; both have ended once it is closed."""
 
     def __init__(
-        self, screen: Screen, store: Store, records: Path, environment: Mapping[str, str]
+        self, screen: Screen, store: Store, project: Project, environment: Mapping[str, str]
     ) -> None:
-        """Starts nothing yet; `records` takes their accounts and logs."""
+        """Starts nothing yet; the project's records take their accounts and logs."""
         self._screen = screen
         self._store = store
-        self._records = records
+        self._project = project.folder
+        self._records = project.records
         self._environment = environment
         self._stack = ExitStack()
         self._produced: Progress | None = None
@@ -70,7 +70,7 @@ class Witnesses:
 
     def start_reader(self) -> None:
         """Starts the reader, and waits for its first verdict."""
-        arguments = [str(self._store.folder), str(self._records / "answers.jsonl")]
+        arguments = [str(self._project), str(self._records / "answers.jsonl")]
         self._reader = self._started(_READER, arguments)
         self._reader.wait_until_it_speaks(_READER_SECONDS)
 
@@ -118,7 +118,7 @@ class Witnesses:
         return child
 
     def _served(self) -> Offsets:
-        serving = fold(Journal(self._store).after(0)).serving
+        serving = current_state(self._store).serving
         return folded(self._store, serving[PIPELINE]) if PIPELINE in serving else Offsets()
 
 

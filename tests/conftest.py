@@ -160,9 +160,11 @@ def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectSto
     """An S3 server for the run, whose credentials are in the environment."""
     import object_store
 
+    from demo.cluster.object_store import NotRunError, ensure_versitygw
+
     try:
-        object_store.ensure_versitygw()
-    except object_store.NotRunError as error:
+        ensure_versitygw()
+    except NotRunError as error:
         pytest.skip(f"not run: {error}")
     with (
         pytest.MonkeyPatch.context() as environment,

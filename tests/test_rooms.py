@@ -57,7 +57,7 @@ commands/terminal
 commands/following      commands/topics
 commands
 cli
-demo/processes
+demo/processes           demo/cluster
 demo/producer           demo/judgement
 demo
 """

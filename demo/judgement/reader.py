@@ -1,8 +1,8 @@
 """The reader's process: runs one query over several tables, and counts wrong answers.
 
-`python -m demo.judgement.reader ROOT LOG`. It goes on until its standard input ends. Each line it
-prints is a `Verdict` as JSON, and the last one is final. LOG gets one line per answer (its time and
-offsets), from which freshness is computed.
+`python -m demo.judgement.reader PROJECT LOG`. It goes on until its standard input ends. Each line
+it prints is a `Verdict` as JSON, and the last one is final. LOG gets one line per answer (its time
+and offsets), from which freshness is computed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import IO
 from demo.judgement.verdict import Observation, Verdict, after_answer, after_error
 from demo.processes.end_of_input import stop_at_end_of_input
 from kappa.base.errors import KappaError
-from kappa.state.store import Store
+from kappa.base.settings import load_settings
+from kappa.state.store import Store, open_store
 from serving.pin.catalog import pin
 from serving.pin.snapshot import Snapshot
 from serving.query.query import connect
@@ -91,10 +92,10 @@ def _version(snapshot: Snapshot) -> int:
 def main() -> int:
     """Runs the command; the exit code is 0 if all answers were in order."""
     parser = argparse.ArgumentParser(prog="python -m demo.judgement.reader")
-    parser.add_argument("root")
+    parser.add_argument("project", type=Path)
     parser.add_argument("log", type=Path)
     given = parser.parse_args()
-    store, stop = Store(given.root), stop_at_end_of_input()
+    store, stop = open_store(load_settings(given.project)), stop_at_end_of_input()
     verdict, before, spoken = Verdict(), None, 0.0
     with given.log.open("w", encoding="utf-8") as log:
         while not stop.wait(_PAUSE_SECONDS):

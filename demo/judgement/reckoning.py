@@ -6,6 +6,7 @@ oracle.py, verdict.py and freshness.py judge; here their results are put in word
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,6 +68,15 @@ def judged(verdict: Verdict) -> Finding:
         "the reader found nothing wrong, from its first query to its last",
         verdict.clean,
         "; ".join([seen, *verdict.faults]),
+    )
+
+
+def replayed_there(applications: Sequence[str], builds: Mapping[int, str]) -> Finding:
+    """Compares what has run on the Spark cluster, by name, with the builds of the versions."""
+    return Finding(
+        "both versions were replayed on the Spark cluster",
+        set(builds.values()) <= {*applications},
+        f"its applications: {', '.join(applications) or 'none'}",
     )
 
 

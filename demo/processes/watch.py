@@ -13,6 +13,7 @@ from kappa.base.errors import KappaError
 from kappa.state.frontier import Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+from replay.rollout.current import current_state
 
 _LOOK_SECONDS = 0.25
 _WEIGH_SECONDS = 1.0
@@ -77,14 +78,13 @@ class Watch:
             self._look()
 
     def _look(self) -> None:
-        builds = self._store.path("builds")
-        for folder in sorted(builds.iterdir()) if builds.is_dir() else ():
+        for rollout in current_state(self._store).rollouts:
             try:
-                newest = Frontiers(self._store, folder.name).newest()
+                newest = Frontiers(self._store, rollout.build).newest()
             except KappaError:
                 # A build that is retired at this moment; the reader judges the others.
                 continue
-            steps = self._steps.setdefault(folder.name, [])
+            steps = self._steps.setdefault(rollout.build, [])
             folded = 0 if newest is None else newest.offsets.distance(Offsets())
             if newest is not None and (not steps or steps[-1][1] != folded):
                 steps.append((time.monotonic(), folded))

@@ -10,18 +10,27 @@ from pathlib import Path
 
 import pytest
 
+from demo.__main__ import main
 from demo.processes.family import ensure_gone, members
 
-pytestmark = pytest.mark.jvm
 # Enough for the blizzard of 9 February to be among them.
 SHORT = ["--flights", "40000", "--rate", "300"]
 
 
+def test_a_root_in_a_bucket_is_for_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["demo", "--root", "bucket"])
+
+    with pytest.raises(SystemExit):
+        main()
+
+
+@pytest.mark.jvm
 @pytest.mark.sweep
 @pytest.mark.timeout(1800)
-def test_all_of_it_holds_and_nothing_is_left(tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", [[], ["--cluster"]], ids=["alone", "cluster"])
+def test_all_of_it_holds_and_nothing_is_left(tmp_path: Path, where: list[str]) -> None:
     told = subprocess.run(
-        [sys.executable, "-m", "demo", *SHORT],
+        [sys.executable, "-m", "demo", *SHORT, *where],
         env={**os.environ, "TMPDIR": str(tmp_path)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -35,9 +44,13 @@ def test_all_of_it_holds_and_nothing_is_left(tmp_path: Path) -> None:
     assert list(tmp_path.glob("kappa-demo-*")) == []
 
 
-def test_an_interrupted_story_leaves_nothing_running(tmp_path: Path) -> None:
+@pytest.mark.jvm
+@pytest.mark.parametrize(
+    "where", [[], pytest.param(["--cluster"], marks=pytest.mark.sweep)], ids=["alone", "cluster"]
+)
+def test_an_interrupted_story_leaves_nothing_running(tmp_path: Path, where: list[str]) -> None:
     story = subprocess.Popen(
-        [sys.executable, "-m", "demo", "--flights", "500", "--rate", "300"],
+        [sys.executable, "-m", "demo", "--flights", "500", "--rate", "300", *where],
         env={**os.environ, "TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

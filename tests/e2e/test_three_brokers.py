@@ -19,9 +19,10 @@ from e2e_shop import V1, V2, item, order
 from meanwhile import Asking, Producing, beside
 from reading import assert_right, readers
 from testbed import PATIENCE_SECONDS, Testbed, platform
-from three_brokers import NODES, ThreeBrokers
+from three_brokers import ThreeBrokers
 from victims import jobs_of, standing_still
 
+from demo.cluster.brokers import NODES
 from kappa.engine.legs.legs import LegKind, Legs
 from kappa.java.jars import Jars
 from kappa.java.java import Java

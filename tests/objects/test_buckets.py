@@ -88,7 +88,7 @@ def test_a_server_that_is_away_is_waited_for(store, between, object_store):
 def test_a_server_that_stays_away_is_named(tmp_path, monkeypatch, object_store):
     monkeypatch.setattr(bucket, "_PATIENCE", bucket._CONNECT / 10)
     # Nobody listens at a port that was just free.
-    nowhere = StorageSettings(endpoint=f"http://127.0.0.1:{ObjectStore(tmp_path, tmp_path).port}")
+    nowhere = StorageSettings(endpoint=f"http://127.0.0.1:{ObjectStore(tmp_path).port}")
     store = Store("s3://kappa-tests/x", storage=nowhere, local=tmp_path)
 
     with pytest.raises(KappaError) as caught:

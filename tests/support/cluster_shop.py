@@ -15,10 +15,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from spark_cluster import HOST, RunningCluster, spark_cluster, why_not_isolated
+from spark_cluster import RunningCluster, spark_cluster
 from testbed import Testbed, platform
 
+from demo.cluster.spark import why_not_isolated
 from kappa.base.scratch import user_cache
+from kappa.broker.properties import HOST
 from kappa.log.producer import ProducedRecord
 from kappa.log.reader import Record
 from kappa.state.job.slice_progress import READING, SliceProgress, read_progress

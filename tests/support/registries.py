@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import http.client
 import shutil
 import socket
 import subprocess
@@ -15,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from demo.cluster.answering import answers
 from kappa.base.scratch import user_cache
 from kappa.java.jars import spark_home
 from kappa.java.java import find_java
@@ -116,18 +116,6 @@ class RunningRegistry:
             self.process.terminate()
             self.process.wait(60)
             self.process = None
-
-
-def answers(port: int, path: str) -> bool:
-    """Returns True if a server of this machine answers a request well."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-    try:
-        connection.request("GET", path)
-        return connection.getresponse().status == 200
-    except OSError:
-        return False
-    finally:
-        connection.close()
 
 
 @contextmanager

@@ -1,9 +1,8 @@
-"""A cluster of three brokers, each a controller too, any of which can be killed and started."""
+"""A cluster of three brokers, with what tests ask and wait for of it."""
 
 from __future__ import annotations
 
 import re
-import subprocess
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -15,72 +14,21 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
     NewTopic,
 )
 
-from kappa.base.process import start_tied
-from kappa.broker.last_run import free_ports
-from kappa.broker.properties import HOST, java_text, log4j2_properties, server_properties
+from demo.cluster.brokers import NODES, Brokers
 from kappa.java.jars import Jars
 from kappa.java.java import Java
 
-_CLUSTER_ID = "a2FwcGEta2FwcGEta2FwcA"
-NODES = (1, 2, 3)
 _PATIENCE_SECONDS = 120.0
-# Topics of Kafka's own survive one broker, as those of users do.
-_REPLICATED = """
-offsets.topic.replication.factor=3
-transaction.state.log.replication.factor=3
-transaction.state.log.min.isr=2
-share.coordinator.state.topic.replication.factor=3
-share.coordinator.state.topic.min.isr=2
-replica.lag.time.max.ms=3000
-"""
 # A client cannot ask for the leader of the controllers: it is told of any broker as of one.
 _ACTIVE = re.compile(r"Becoming the active controller at epoch (\d+)")
 
 
-class ThreeBrokers:
-    """Three real brokers on 127.0.0.1, with small heaps."""
+class ThreeBrokers(Brokers):
+    """Three real brokers, and a client of all of them."""
 
     def __init__(self, root: Path, jars: Jars, java: Java) -> None:
-        self._root, self._java = root, java
-        self._class_path = ":".join(map(str, jars.broker))
-        self._ports = {node: free_ports(None) for node in NODES}
-        self._running: dict[int, subprocess.Popen[bytes]] = {}
-        for node in NODES:
-            self._write(node)
-            done = self._command("kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c")
-            subprocess.run(
-                [*done, str(self._settings(node))],
-                check=True,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-            )
-        for node in NODES:
-            self.start(node)
+        super().__init__(root, jars, java)
         self._admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
-
-    @property
-    def bootstrap_servers(self) -> str:
-        return ",".join(f"{HOST}:{port}" for port, _ in self._ports.values())
-
-    def start(self, node: int) -> None:
-        with (self._root / f"{node}.out").open("ab") as output:
-            self._running[node] = start_tied(
-                self._command("kafka.Kafka", str(self._settings(node)), node=node), output=output
-            )
-
-    def kill(self, node: int) -> None:
-        """Kills a broker, as a power cut would end it."""
-        self._running[node].kill()
-        self._running.pop(node).wait()
-
-    def stop(self, node: int) -> None:
-        """Ends a broker in good order, as a restart does: it hands its leaderships over."""
-        self._running[node].terminate()
-        self._running.pop(node).wait(_PATIENCE_SECONDS)
-
-    def close(self) -> None:
-        for node in tuple(self._running):
-            self.kill(node)
 
     def create(self, topic: str, replicas: Iterable[int]) -> None:
         """Makes a topic of one partition on these brokers; the first of them is its leader.
@@ -146,28 +94,3 @@ class ThreeBrokers:
             return self._admin.list_topics(timeout=5)
         except KafkaException:
             return None
-
-    def _settings(self, node: int) -> Path:
-        return self._root / f"{node}.properties"
-
-    def _log(self, node: int) -> Path:
-        return self._root / f"{node}.log"
-
-    def _write(self, node: int) -> None:
-        port, controller_port = self._ports[node]
-        voters = ",".join(f"{each}@{HOST}:{self._ports[each][1]}" for each in NODES)
-        # Java takes the last of two equal names. What one has acknowledged, another has, too.
-        text = server_properties(
-            self._root / f"data-{node}", port, controller_port, syncs=False
-        ) + (f"node.id={node}\ncontroller.quorum.voters={voters}{_REPLICATED}")
-        self._settings(node).write_bytes(java_text(text))
-        (self._root / f"{node}.log4j2.properties").write_bytes(
-            java_text(log4j2_properties(self._log(node)))
-        )
-
-    def _command(self, *arguments: str, node: int = NODES[0]) -> list[str]:
-        return [
-            *(self._java.command, "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
-            f"-Dlog4j2.configurationFile={self._root / f'{node}.log4j2.properties'}",
-            *("-Djava.net.preferIPv4Stack=true", "-cp", self._class_path, *arguments),
-        ]

@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from spark_cluster import HOST, spark_cluster
+from spark_cluster import spark_cluster
 
 from kappa.base.errors import KappaError, Unreachable
 from kappa.broker.last_run import free_ports
+from kappa.broker.properties import HOST
 from kappa.engine.spark.cluster.cluster import SparkCluster
 from kappa.engine.spark.cluster.reached import ensure_master
 from kappa.engine.spark.cluster.shipped import kappa_digest, same_kappa, take_compiled

@@ -1,0 +1,21 @@
+"""A question to a server of this machine: whether it answers over HTTP."""
+
+from __future__ import annotations
+
+import http.client
+
+from kappa.broker.properties import HOST
+
+_PATIENCE_SECONDS = 5
+
+
+def answers(port: int, path: str) -> bool:
+    """Returns True if a server of this machine answers a request well."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=_PATIENCE_SECONDS)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except OSError:
+        return False
+    finally:
+        connection.close()
