@@ -1,4 +1,4 @@
-"""Laws of a cluster's settings: they are a project's, with the root in a folder or in a bucket."""
+"""Laws of a cluster's settings: they are a project's, and name its root."""
 
 from __future__ import annotations
 
