@@ -12,6 +12,7 @@ import contextlib
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -51,6 +52,22 @@ def put_file(path: Path, content: bytes, *, new: bool = False, synced: bool = Tr
     if synced:
         sync_folders([path.parent])
     return True
+
+
+def link_file(file: Path, link: Path) -> None:
+    """Links a file that never changes to another name, or copies it if the disk has no links.
+
+    Raises FileNotFoundError if the file does not exist any more, and OSError.
+    """
+    try:
+        os.link(file, link)
+    except FileExistsError:
+        return
+    except FileNotFoundError:
+        raise
+    except OSError:
+        # Another disk, or one without links.
+        shutil.copyfile(file, link)
 
 
 def delete_file(path: Path) -> None:

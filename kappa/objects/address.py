@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kappa.base.disk import delete_file as delete_from_disk
+from kappa.base.disk import link_file
 from kappa.base.errors import KappaError
 from kappa.base.section.storage import StorageSettings
 from kappa.objects.bucket import Bucket, is_bucket, is_plain, region_of
@@ -225,6 +226,39 @@ def writing(address: str) -> Iterator[Path]:
         written = Path(folder) / path.name
         yield written
         bucket.put_file(name, written)
+
+
+def share_file(address: str, to: str) -> None:
+    """Gives a file that never changes a second name; each is deleted by itself.
+
+    On a disk it is a link, or a copy if the disk has no links. In a bucket the server copies it,
+    and from a bucket to the disk it is fetched. Raises FileNotFoundError if it does not exist (any
+    more), and OSError if the disk has no room.
+    """
+    if not is_bucket(to):
+        Path(to).parent.mkdir(parents=True, exist_ok=True)
+    if not is_bucket(address):
+        link_file(Path(address), Path(to))
+        return
+    bucket, name = _split(address)
+    if is_bucket(to):
+        into, copy_name = _split(to)
+        assert into is bucket, f"{to} is below another root than {address}"
+        found = bucket.copy(name, copy_name)
+    else:
+        found = bucket.fetch(name, Path(to))
+    if not found:
+        raise _gone(address)
+
+
+def place_file(path: Path, address: str) -> None:
+    """Moves a file that this host has written to its address, which may be where it is."""
+    if is_bucket(address):
+        bucket, name = _split(address)
+        bucket.send(path, name)
+        delete_from_disk(path)
+    else:
+        path.replace(address)
 
 
 def delete_file(address: str) -> None:

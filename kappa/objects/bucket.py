@@ -177,6 +177,33 @@ class Bucket:
         except (BaseError, OSError) as error:
             raise self._cannot("list", folder, error) from error
 
+    def fetch(self, name: str, into: Path) -> bool:
+        """Writes an object's content to a file of this host. Returns False if it does not exist.
+
+        Raises OSError if it cannot be written.
+        """
+        try:
+            found = self._objects.get(name).stream()
+        except (NotFoundError, FileNotFoundError) as error:
+            self._ensure_looked("read", name, error)
+            return False
+        except (BaseError, OSError) as error:
+            raise self._cannot("read", name, error) from error
+        with into.open("wb") as file:
+            try:
+                for part in found:
+                    file.write(part)
+            except BaseError as error:
+                raise self._cannot("read", name, error) from error
+        return True
+
+    def send(self, file: Path, name: str) -> None:
+        """Puts a file of this host as an object, in place of any that existed."""
+        try:
+            self._objects.put(name, file)
+        except (BaseError, OSError) as error:
+            raise self._cannot("write", name, error) from error
+
     def meta(self, name: str) -> ObjectMeta | None:
         """Returns an object's size and time, or None if it does not exist."""
         try:

@@ -161,11 +161,18 @@ def open_store(settings: Settings) -> Store:
             f"the root {settings.root} is in a bucket, and the log of Kappa's own broker is not",
             hint="set kafka.bootstrap_servers to a cluster whose log outlives this host",
         )
+    local = (settings.project / settings.local).absolute()
+    if is_bucket(settings.root) and (local / "journal").is_dir():
+        # What no record of the other root names would be deleted here.
+        raise SettingsError(
+            f"{local} is a root itself, and cannot be what this host keeps for {settings.root}",
+            hint="set local in kappa.toml to another folder, such as .kappa-local",
+        )
     return Store(
         settings.root_url,
         syncs=settings.syncs,
         storage=settings.storage,
-        local=(settings.project / settings.local).absolute(),
+        local=local,
     )
 
 

@@ -10,11 +10,11 @@ import json
 import shutil
 from pathlib import Path
 
+from kappa.base.disk import link_file
 from kappa.base.errors import KappaError
 from kappa.base.failpoint import failpoint
 from kappa.objects.address import exists, read_file
 from kappa.state.store import Store
-from kappa.tables.adopt import link_file
 from kappa.tables.delta import LAST_CHECKPOINT, LOG_FOLDER, attempted, open_version
 from kappa.tables.versions import log_of
 
@@ -42,7 +42,7 @@ def ensure_checkpoint(store: Store, path: str, version: int) -> None:
     shutil.rmtree(beside, ignore_errors=True)
     try:
         (beside / LOG_FOLDER).mkdir(parents=True)
-        for file in log_of(path, version):
+        for file in map(Path, log_of(path, version)):
             link_file(file, beside / LOG_FOLDER / file.name)
         attempted(
             open_version(str(beside), version).create_checkpoint,

@@ -53,7 +53,7 @@ def sync_versions(
         path = table_path(store, build, name)
         if name not in before:
             yield from map(Path, files(path, version))
-            yield from log_of(path, version)
+            yield from map(Path, log_of(path, version))
             return
         for number in range(before[name] + 1, version + 1):
             yield from files_of_commit(path, number)

@@ -9,12 +9,13 @@ from typing import Any
 from urllib.parse import unquote
 
 from kappa.base.errors import Damaged, unreadable
-from kappa.objects.address import exists, read_file
+from kappa.objects.address import exists, files_in, read_file
 from kappa.state.mark import Mark, parse_mark
 from kappa.tables.delta import LOG_FILE, LOG_FOLDER, attempted, open_version, retried
 
 # Up to this many commits, reading them one by one is faster than opening the table.
 _FEW = 50
+_CHECKPOINT = ".checkpoint.parquet"
 # Delta's names for types that differ from Spark's simple ones.
 _SIMPLE = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}
 
@@ -37,24 +38,22 @@ def files(path: str, version: int) -> tuple[str, ...]:
     )
 
 
-def log_of(path: str, version: int) -> tuple[Path, ...]:
+def log_of(path: str, version: int) -> tuple[str, ...]:
     """Lists the log files from which a version is read.
 
     They are the newest checkpoint that is not behind it, if there is one, and the commits since.
     """
-    log = Path(path) / LOG_FOLDER
-    checkpoints = {
-        number: file
-        for file in log.glob("*.checkpoint.parquet")
-        if (number := int(file.name[:20])) <= version
-    }
-    first = max(checkpoints, default=0)
-    commits = (
-        file
-        for file in sorted(log.glob("*.json"))
-        if LOG_FILE.match(file.name) and first <= int(file.name[:20]) <= version
+    log = f"{path}/{LOG_FOLDER}"
+    numbered = sorted(
+        (int(found[1]), name)
+        for name in files_in(log)
+        if (found := LOG_FILE.match(name)) is not None and int(found[1]) <= version
     )
-    return (*([checkpoints[first]] if first in checkpoints else ()), *commits)
+    checkpoints = {number: name for number, name in numbered if name.endswith(_CHECKPOINT)}
+    first = max(checkpoints, default=0)
+    commits = (name for number, name in numbered if number >= first and name.endswith(".json"))
+    names = (*([checkpoints[first]] if first in checkpoints else ()), *commits)
+    return tuple(f"{log}/{name}" for name in names)
 
 
 class FileLists:

@@ -56,14 +56,17 @@ def ensure_orphans_deleted(store: Store, staged: frozenset[str], *, now: float) 
 
 
 def orphans(store: Store, staged: frozenset[str], *, now: float) -> tuple[str, ...]:
-    """Returns the builds below the root that were never staged.
+    """Returns the builds, in the root or on this host, that were never staged.
 
     Nothing in such a folder is younger than an hour. Clocks jump: who stages a build has its lock
     until the record is there, so look again with the lock (`was_never_staged`) before you delete.
     """
+    builds = {
+        build for each in (store.local, store) for build in folders_in(each.address("builds"))
+    }
     return tuple(
         build
-        for build in folders_in(store.address("builds"))
+        for build in sorted(builds)
         if build not in staged and now - _newest(store, build, otherwise=now) > _ORPHAN_SECONDS
     )
 

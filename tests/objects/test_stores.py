@@ -126,3 +126,12 @@ def test_settings_take_a_folder_or_a_bucket_beside_a_cluster_that_outlives_this_
     store = open_store(Settings(project=tmp_path, root="s3://bucket/kappa", kafka=cluster))
 
     assert (store.url, store.local.folder) == ("s3://bucket/kappa", tmp_path / ".kappa")
+
+
+def test_a_root_on_the_disk_is_no_folder_of_this_host_for_another_root(tmp_path):
+    Store(tmp_path / ".kappa").put("journal/1.json", b"{}")
+    cluster = KafkaSettings(bootstrap_servers="kafka:9092")
+    settings = Settings(project=tmp_path, root="s3://bucket/kappa", kafka=cluster)
+
+    with pytest.raises(SettingsError, match="is a root itself"):
+        open_store(settings)

@@ -20,6 +20,7 @@ from kappa.engine.children.refold import REFOLDED
 from kappa.engine.job.next_mark import next_mark
 from kappa.engine.legs.legs import LegKind, catch_up
 from kappa.engine.write.commit import TableWriter
+from kappa.objects.address import readable
 from kappa.state.build import Base, Birth, put_birth, read_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import ensure_past_gone, kept_of
@@ -115,14 +116,15 @@ def rows(store: Store, build: str, table: str, version: int) -> list[int]:
     return sorted(
         n
         for file in files(table_path(store, build, table), version)
-        for n in pq.ParquetFile(file).read().column("n").to_pylist()
+        for n in pq.ParquetFile(readable(file)).read().column("n").to_pylist()
     )
 
 
 @pytest.mark.parametrize("checkpointed", [False, True])
 def test_its_tables_are_those_of_the_frontier_whatever_becomes_of_the_other_build(
-    store: Store, *, checkpointed: bool
+    any_store: Store, *, checkpointed: bool
 ) -> None:
+    store = any_store
     build = Folded(store)
     for number in range(5):
         build.fold(number)
@@ -165,7 +167,8 @@ def test_its_tables_are_those_of_the_frontier_whatever_becomes_of_the_other_buil
         assert rows(store, "a", name, build.tables[name].version) == list(range(9))
 
 
-def test_it_goes_on_by_itself_and_the_other_build_never_sees_it(store: Store) -> None:
+def test_it_goes_on_by_itself_and_the_other_build_never_sees_it(any_store: Store) -> None:
+    store = any_store
     build = Folded(store)
     build.fold(0)
     begin_from(store, birth("b"), store, build.frontier(1))
@@ -179,7 +182,10 @@ def test_it_goes_on_by_itself_and_the_other_build_never_sees_it(store: Store) ->
     assert rows(store, "a", "log", build.tables["log"].version) == [0]
 
 
-def test_a_version_that_is_not_there_any_more_is_damage_and_publishes_nothing(store: Store) -> None:
+def test_a_version_that_is_not_there_any_more_is_damage_and_publishes_nothing(
+    any_store: Store,
+) -> None:
+    store = any_store
     build = Folded(store)
     build.fold(0)
     there = build.frontier(1)
@@ -215,7 +221,10 @@ def test_what_it_stands_on_is_kept_for_as_long_as_it_is_and_told_as_no_time(stor
     assert len(kept_of(store, "b")) == 1
 
 
-def test_what_its_base_was_folded_by_keeps_no_proof_from_folding_from_there(store: Store) -> None:
+def test_what_its_base_was_folded_by_keeps_no_proof_from_folding_from_there(
+    any_store: Store, tmp_path: Path
+) -> None:
+    store = any_store
     build = Folded(store)
     build.fold(0)
     branch = birth("b", Base("a", "v0", at(20).plain(), 1))
@@ -234,7 +243,8 @@ def test_what_its_base_was_folded_by_keeps_no_proof_from_folding_from_there(stor
         ),
     )
 
-    anew = Store(store.folder / "anew")
+    # A proof folds on this host.
+    anew = Store(tmp_path / "anew")
     begin_from(anew, branch, store, base_frontier(store, branch))
     again = TableWriter(anew, "b", TABLES[0], origin=origin_mark("b", at(0)), driver_rows=10)
     for number, end in enumerate((at(20), at(21))):

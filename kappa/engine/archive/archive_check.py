@@ -22,8 +22,8 @@ from kappa.engine.archive.archive_writer import Read
 from kappa.engine.decode.decode import decoded_batches
 from kappa.engine.decode.fate import decoded_columns
 from kappa.engine.read.block_rows import log_time_before, rows_of
+from kappa.objects.address import share_file
 from kappa.state.witness import LostEnd
-from kappa.tables.adopt import link_file
 from kappa.tables.archive import ArchiveMark
 from kappa.tables.archived.stored_archive import Block, StoredArchive
 from kappa.values.tally import Tally
@@ -96,7 +96,7 @@ def _linked(blocks: Iterable[Block], into: Path) -> Iterator[Block]:
     for number, block in enumerate(blocks):
         path = into / f"{number}.parquet"
         try:
-            link_file(Path(block.path), path)
+            share_file(block.path, str(path))
         except FileNotFoundError as error:
             raise Damaged(
                 f"{block.path} is gone, and its archive needs it",

@@ -28,10 +28,10 @@ from kappa.declare.topic import Topic
 from kappa.engine.decode.decoder import Clock
 from kappa.engine.decode.fate import Counts, decoded_columns
 from kappa.engine.read.block_rows import counts_of, log_time_before
+from kappa.objects.address import share_file
 from kappa.state.offsets import Offsets
 from kappa.state.slices import BoundsOf
 from kappa.state.store import Store
-from kappa.tables.adopt import link_file
 from kappa.tables.archive import ArchiveMark, LogEnds, folder, why_cut
 from kappa.tables.archived.stored_archive import Block, StoredArchive, open_archive
 
@@ -175,7 +175,7 @@ class Archives:
             for block in own:
                 if block.least < reached and block.greatest >= start:
                     is_whole &= start <= block.least and block.greatest < reached
-                    link_file(Path(block.path), into / f"{number}.parquet")
+                    share_file(block.path, str(into / f"{number}.parquet"))
                     number += 1
                     more = counts_of(block, start, reached)
                     seen = more if seen is None or more is None else seen.then(more)

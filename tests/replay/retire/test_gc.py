@@ -433,6 +433,17 @@ def test_a_build_whose_staging_stood_still_for_hours_is_left_to_it(any_house: Ho
     assert not house.store.local.path("builds/new").exists()
 
 
+def test_what_a_killed_staging_has_left_on_this_host_alone_goes(any_house: House) -> None:
+    house = any_house
+    house.store.local.put("builds/new/lock", b"")
+    house.age("builds/new/lock", "builds/new", seconds=7200)
+
+    assert [each.build for each in house.look() if each.what is What.ORPHAN] == ["new"]
+    house.gc()
+
+    assert not house.store.local.path("builds/new").exists()
+
+
 def test_what_a_killed_command_has_left_goes_and_what_a_living_one_uses_stays(house: House) -> None:
     used = make_folder(house.store.local.path("tmp"), PROVE)
     theirs = house.store.local.path("tmp/spill-of-somebody")
