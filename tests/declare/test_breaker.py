@@ -14,6 +14,7 @@ from kappa.base.errors import Broken, DeclarationError
 from kappa.declare.breaker import beyond_text, is_beyond, rejected_of
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.job.rejected import ensure_within
+from kappa.objects.address import delta_options
 from kappa.state.build import Birth, put_birth, read_birth, table_path
 from kappa.state.frontier import Frontier
 from kappa.state.offsets import Offsets
@@ -142,15 +143,18 @@ def put_rejects(store: Store, *reasons: str) -> None:
         for number, reason in enumerate(reasons)
     ]
     remembered = {"topic": "hits", "partition": 0, "offset": 3, "_redrives": 1, "_deleted": True}
+    path = table_path(store, "b", "rejects")
     write_deltalake(
-        table_path(store, "b", "rejects"),
+        path,
         pa.Table.from_pylist([remembered, *rows], arrow_schema(REJECTS_BIRTH.columns)),
+        storage_options=delta_options(path),
     )
 
 
 def test_a_candidate_that_is_beyond_it_is_stopped_with_counts_reasons_and_an_example(
-    store: Store,
+    any_store: Store,
 ) -> None:
+    store = any_store
     birth = born(store, 2)
     put_rejects(store, "wrong_type", "missing_field", "wrong_type")
 

@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
+from asking import Server
+from between import Between
+from house import SUPPORT
+from object_store import ObjectStore
 from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
+from cli import run_command
+from kappa.base.errors import KappaError, UsageError
+from kappa.state.frontier import Frontiers
+from kappa.state.kept import Kept, put_kept
+from kappa.state.store import Store
+from serving.reader import opened
+from serving.reader.explained import TooMuch
 from serving.sandbox.question import Allowance, Question
 from serving.sandbox.sandbox import Sandbox
+
+VIEWS = {"busy": "select carrier from delays where flights > 3"}
 
 
 @pytest.fixture(scope="module")
@@ -18,15 +34,20 @@ def sandbox() -> Iterator[Sandbox]:
         yield made
 
 
+@pytest.fixture(autouse=True)
+def new_connections() -> None:
+    opened._idle.clear()
+
+
 @pytest.fixture
-def platform(any_store) -> Platform:
-    made = Platform(any_store)
-    made.serve(
-        "flights",
-        {DELAYS: ROWS_OF_DELAYS, PLANES: ROWS_OF_PLANES},
-        {"busy": "select carrier from delays where flights > 3"},
-    )
-    return made
+def store(object_store: ObjectStore, between: Between, tmp_path: Path) -> Store:
+    return Store(object_store.new_root(), storage=between.storage, local=tmp_path / "local")
+
+
+def serving(store: Store) -> Platform:
+    platform = Platform(store)
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS, PLANES: ROWS_OF_PLANES}, VIEWS)
+    return platform
 
 
 def rows(sandbox: Sandbox, platform: Platform, sql: str) -> list[list[object]]:
@@ -34,9 +55,136 @@ def rows(sandbox: Sandbox, platform: Platform, sql: str) -> list[list[object]]:
         return [[*each.values()] for each in json.load(body)["rows"]]
 
 
-def test_a_stranger_reads_what_is_served(sandbox, platform):
+def test_a_stranger_reads_what_is_served(sandbox, any_store):
+    platform = serving(any_store)
+
     assert rows(sandbox, platform, "from delays order by all") == [["UA", 3], ["ÅÄ", 4], [None, 5]]
     assert rows(sandbox, platform, "from flights.planes") == [["N1", 100]]
     assert rows(sandbox, platform, "from busy order by all") == [["ÅÄ"], [None]]
-    assert rows(sandbox, platform, "from rejects") == []
+    assert rows(sandbox, platform, "select count(*) as n from rejects") == [[0]]
+    assert rows(sandbox, platform, "describe delays")[0][0] == "carrier"
     assert rows(sandbox, platform, "select 1 as n") == [[1]]
+    platform.advance("flights-1", DELAYS, ROWS_OF_DELAYS)
+    assert rows(sandbox, platform, "select count(*) as n from delays") == [[6]]
+
+
+def test_what_is_wrong_with_a_query_is_said_alike(sandbox, any_store):
+    platform = serving(any_store)
+
+    with pytest.raises(UsageError, match=r"there is no table delay \(did you mean delays\?\)"):
+        rows(sandbox, platform, "from delay")
+    with pytest.raises(UsageError, match='"flight" not found'):
+        rows(sandbox, platform, "select flight from delays")
+    with pytest.raises(UsageError, match="looks outside of the tables"):
+        rows(sandbox, platform, "from read_csv('/etc/passwd')")
+
+
+def test_the_files_of_the_tables_that_a_query_names_are_fetched_once(sandbox, store, between):
+    platform = serving(store)
+
+    with between.counting() as requests:
+        rows(sandbox, platform, "from busy")
+        rows(sandbox, platform, "from delays")
+
+    (fetched,) = [each for each in requests if ".parquet" in each]
+    assert "/tables/delays/" in fetched
+    # A newer server has what an earlier one has fetched.
+    again = Platform(Store(store.url, storage=between.storage, local=store.local.folder))
+    with between.counting() as requests:
+        rows(sandbox, again, "from delays")
+    assert [each for each in requests if ".parquet" in each] == []
+
+
+def test_what_was_fetched_may_be_lost(sandbox, store):
+    platform = serving(store)
+    before = rows(sandbox, platform, "from delays")
+    shutil.rmtree(store.local.path("fetched"))
+
+    assert rows(sandbox, platform, "from delays") == before
+
+
+def test_nothing_of_a_query_is_left_but_what_was_fetched(sandbox, store):
+    rows(sandbox, serving(store), "from delays")
+
+    (kept,) = store.local.path("fetched").iterdir()
+    assert len(kept.name) == 64
+
+
+def test_tables_of_more_bytes_than_may_be_fetched_are_too_much(
+    sandbox, object_store, between, tmp_path
+):
+    storage = type(between.storage)(endpoint=between.storage.endpoint, cache="0m")
+    platform = serving(Store(object_store.new_root(), storage=storage, local=tmp_path / "local"))
+
+    with pytest.raises(TooMuch, match="files that queries read now have more than"):
+        rows(sandbox, platform, "from delays")
+    assert rows(sandbox, platform, "select 1 as n") == [[1]]
+
+
+def test_a_file_that_is_gone_is_an_error_and_takes_no_room(sandbox, store):
+    platform = serving(store)
+    (name,) = [
+        each
+        for each in store.names("builds/flights-1/tables/delays")
+        if each.endswith(".parquet") and "_delta_log" not in each
+    ]
+    content = store.get(name)
+    store.delete(name)
+    with pytest.raises(KappaError, match="is gone"):
+        rows(sandbox, platform, "from delays")
+
+    store.put(name, content)
+    assert len(rows(sandbox, platform, "from delays")) == 3
+
+
+def test_a_query_reads_no_file_that_was_fetched_for_another(store):
+    platform = serving(store)
+    # Its first barrier, the check of the parser's tree, is missing.
+    with Sandbox(Allowance(at_once=1), program=(str(SUPPORT / "unchecked_nursery.py"),)) as open_:
+        assert len(rows(open_, platform, "from delays")) == 3
+        (kept,) = store.local.path("fetched").iterdir()
+        for attack in (f"'{kept}'", f"read_parquet('{kept}')", f"glob('{kept.parent}/*')"):
+            with pytest.raises(UsageError):
+                rows(open_, platform, f"from {attack}")
+
+
+def test_over_http_a_snapshot_answers_again_what_it_answered(any_store):
+    platform = serving(any_store)
+
+    with Server(any_store, Allowance(at_once=1)) as server:
+        first = server.query("select count(*) as n from delays", X_Kappa_Snapshot="new")
+        platform.advance("flights-1", DELAYS, ROWS_OF_DELAYS)
+        now = server.query("select count(*) as n from delays")
+        again = server.query(
+            "select count(*) as n from delays",
+            X_Kappa_Snapshot=first.headers["x-kappa-snapshot"],
+        )
+
+    counts = [each.document["rows"][0]["n"] for each in (first, now, again)]
+    assert counts == [3, 6, 3]
+
+
+def test_commands_read_a_root_in_a_bucket_now_and_as_it_was(object_store, tmp_path, capsys):
+    root = object_store.new_root()
+    (tmp_path / "kappa.toml").write_text(
+        f'root = "{root}"\n[storage]\nendpoint = "{object_store.storage.endpoint}"\n'
+        '[kafka]\nbootstrap_servers = "127.0.0.1:1"\n',
+        encoding="utf-8",
+    )
+    store = Store(root, storage=object_store.storage, local=tmp_path / ".kappa")
+    platform = serving(store)
+    first = Frontiers(store, "flights-1").newest()
+    put_kept(store, Kept(first, (1,), stays=True))
+    then = datetime.now(UTC).isoformat()
+    platform.advance("flights-1", DELAYS, ROWS_OF_DELAYS)
+
+    def said(*typed: str) -> str:
+        assert run_command(["--project", str(tmp_path), *typed]) == 0
+        return capsys.readouterr().out
+
+    counted = ("query", "-o", "csv", "select count(*) as n from delays")
+    assert said(*counted) == "n\n6\n"
+    assert said(*counted, "--at", then) == "n\n3\n"
+    said("query", "select carrier from delays order by 1 limit 1", "--out", f"{tmp_path}/first.csv")
+    assert (tmp_path / "first.csv").read_text(encoding="utf-8") == "carrier\nUA\n"
+    assert "delays" in said("tables")

@@ -13,6 +13,7 @@ from deltalake import write_deltalake
 
 from kappa.declare.breaker import MaxRejects
 from kappa.declare.options import Thresholds
+from kappa.objects.address import delta_options
 from kappa.state.build import Birth, TopicBirth, put_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.job.alignment import Alignment, Alignments
@@ -104,9 +105,11 @@ def make_build(
     )
     put_birth(store, birth)
     for table, rows in contents.items():
+        path = table_path(store, build, table.name)
         write_deltalake(
-            table_path(store, build, table.name),
+            path,
             pa.Table.from_pylist([dict(row) for row in rows], arrow_schema(table.columns)),
+            storage_options=delta_options(path),
         )
     versions = {table.name: 0 for table in contents}
     offsets = Offsets({topic.name: {0: at} for topic in topics})

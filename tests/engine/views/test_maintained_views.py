@@ -16,11 +16,13 @@ from kappa.base.errors import Broken
 from kappa.base.sql import quoted
 from kappa.objects.in_duckdb import open_for_few_rows
 from kappa.state.offsets import Offsets
+from kappa.state.store import Store
 from kappa.tables.versions import files
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from object_store import ObjectStore
     from pyspark.sql import DataFrame, SparkSession
 
     from kappa.engine.children.rehearsal import MemoryLog, Rehearsal
@@ -117,22 +119,40 @@ def test_a_view_is_its_query_at_each_frontier_whatever_the_slices(
 ) -> None:
     from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
 
-    draw, log = random.Random(28), MemoryLog()
+    log = MemoryLog()
     with local_pipeline(market) as made:
-        built = Rehearsal(tmp_path, made, log, driver_rows=driver_rows)
-        for number in range(6):
-            put(log, draw, draw.choice([0, 1, 7, 30]))
-            if number == 3:
-                built.die_before_the_frontier_of(log.end)
-                built.begin(driver_rows=driver_rows)
-            built.fold(log.end)
-            ensure_views_hold(built)
+        fold_slices(Rehearsal(tmp_path, made, log, driver_rows=driver_rows), driver_rows)
         # Rows that Spark commits are not at hand.
         assert {name for name, is_so in tried if is_so} == (VIEWS if driver_rows else set())
         assert not driver_rows or not any(name for name, is_so in tried if not is_so)
         whole = Rehearsal(tmp_path / "whole", made, log, driver_rows=driver_rows)
         whole.fold(log.end)
         ensure_views_hold(whole)
+
+
+def test_in_a_bucket_it_is_as_well(
+    spark: SparkSession,
+    object_store: ObjectStore,
+    tmp_path: Path,
+    tried: Counter[tuple[str, bool]],
+) -> None:
+    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
+
+    store = Store(object_store.new_root(), storage=object_store.storage, local=tmp_path)
+    with local_pipeline(market) as made:
+        fold_slices(Rehearsal(store, made, MemoryLog(), driver_rows=1_000), 1_000)
+    assert {name for name, is_so in tried if is_so} == VIEWS
+
+
+def fold_slices(built: Rehearsal, driver_rows: int) -> None:
+    draw, log = random.Random(28), built._log
+    for number in range(6):
+        put(log, draw, draw.choice([0, 1, 7, 30]))
+        if number == 3:
+            built.die_before_the_frontier_of(log.end)
+            built.begin(driver_rows=driver_rows)
+        built.fold(log.end)
+        ensure_views_hold(built)
 
 
 def test_views_of_a_new_build_are_computed_at_the_end_of_a_leg(

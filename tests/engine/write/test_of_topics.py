@@ -16,6 +16,7 @@ from kappa.engine.decode.raw import RawRecord, raw_table
 from kappa.engine.function.decoded_here import DecodedHere
 from kappa.engine.write.commit import Merging, TableWriter
 from kappa.engine.write.of_topics import rows_of_topics
+from kappa.objects.address import readable
 from kappa.state.mark import Mark, origin_mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -49,9 +50,9 @@ def change(offset: int, op: str, key: int | None = None) -> RawRecord:
 class Slices:
     """A table of latest rows that slices are folded into, with little memory allowed."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, store: Store) -> None:
         self.writer = TableWriter(
-            Store(folder),
+            store,
             "b",
             BIRTH,
             origin=origin_mark("b", Offsets()),
@@ -74,16 +75,16 @@ class Slices:
     def rows(self) -> list[dict[str, Any]]:
         schema = arrow_schema(BIRTH.columns)
         found = (
-            pq.ParquetFile(path).read().select(schema.names).cast(schema)
+            pq.ParquetFile(readable(path)).read().select(schema.names).cast(schema)
             for path in files(self.writer.path, self.writer.version)
         )
         return pa.concat_tables(found).to_pylist()
 
 
 def test_a_small_slice_that_truncates_a_large_table_takes_no_keys_into_memory(
-    tmp_path: Path,
+    any_store: Store,
 ) -> None:
-    slices = Slices(tmp_path)
+    slices = Slices(any_store)
     slices.fold(change(key, "c", key) for key in range(KEYS))
     at = slices.end
 
@@ -99,7 +100,7 @@ def test_a_small_slice_that_truncates_a_large_table_takes_no_keys_into_memory(
 def test_a_truncation_among_more_partitions_than_declared_stops_the_job(
     tmp_path: Path,
 ) -> None:
-    slices = Slices(tmp_path)
+    slices = Slices(Store(tmp_path))
     slices.fold([change(0, "c", 1)], partitions=3)
 
     with pytest.raises(Broken, match="record orders:0:1 truncates .* the topic has 3 partitions"):

@@ -61,7 +61,8 @@ def test_equal_tables_have_no_difference(store: Store) -> None:
     assert difference.equal
 
 
-def test_rows_are_added_removed_and_changed_by_column(store: Store) -> None:
+def test_rows_are_added_removed_and_changed_by_column(any_store: Store) -> None:
+    store = any_store
     table = folded(columns="carrier string, flights bigint, on_time bigint, name string")
     before = [
         {"carrier": carrier, "flights": 4, "on_time": 2, "name": "x"}
@@ -504,7 +505,11 @@ def test_only_the_tables_that_are_asked_for_are_compared(store: Store) -> None:
         compared(store, *sides, only=["delay"])
 
 
-def test_rejects_are_compared_by_their_counts_and_what_became_of_records_too(store: Store) -> None:
+def test_rejects_are_compared_by_their_counts_and_what_became_of_records_too(
+    any_store: Store,
+) -> None:
+    store = any_store
+
     def rejected(*reasons: str) -> list[dict[str, Any]]:
         return [
             {"topic": "flights", "partition": 0, "offset": offset, "reason": reason}
@@ -550,17 +555,18 @@ def test_a_key_that_stands_twice_is_an_error_and_no_difference(store: Store) -> 
 
 @pytest.mark.slow
 def test_what_does_not_fit_in_memory_is_spilled_within_a_limit_and_nothing_is_left(
-    store: Store,
+    any_store: Store,
 ) -> None:
+    store = any_store
     rows = [{"carrier": f"{n:0200}", "on_time": n} for n in range(150_000)]
     sides = make_build(store, "a", {folded(): rows}), make_build(store, "b", {folded(): rows})
-    limits = Limits("48m", 2, store.path("tmp"), "1g")
+    limits = Limits("48m", 2, store.local.path("tmp"), "1g")
 
     assert compared(store, *sides, limits=limits).differences[0].equal
-    assert list(store.path("tmp").iterdir()) == []
+    assert list(store.local.path("tmp").iterdir()) == []
     with pytest.raises(KappaError, match="could not be run"):
         compared(store, *sides, limits=replace(limits, size="1m"))
-    assert list(store.path("tmp").iterdir()) == []
+    assert list(store.local.path("tmp").iterdir()) == []
 
 
 def test_what_a_killed_process_has_spilled_goes_with_the_next(store: Store) -> None:

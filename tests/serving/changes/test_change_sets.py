@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from changing import FOLLOWED, ChangingWorld, Consumer
@@ -18,6 +18,9 @@ from serving.changes.cursor import Cursor
 from serving.changes.follow import Follower
 from serving.query.query import answer
 
+if TYPE_CHECKING:
+    from object_store import ObjectStore
+
 pytestmark = pytest.mark.slow
 
 
@@ -26,9 +29,8 @@ def served_rows(store: Store, table: str) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(zip(found.columns, row, strict=True)) for row in found.rows)
 
 
-def ensure_sums_hold(folder: Path, seed: int, *, steps: int = 25) -> Counter[Kind]:
+def ensure_sums_hold(store: Store, seed: int, *, steps: int = 25) -> Counter[Kind]:
     """Follows all tables through slices, upkeep, switches, restarts and lost leases."""
-    store = Store(folder)
     world = ChangingWorld(store, seed)
     draw = world.draw
     kinds: Counter[Kind] = Counter()
@@ -73,7 +75,7 @@ def ensure_sums_hold(folder: Path, seed: int, *, steps: int = 25) -> Counter[Kin
 def test_change_sets_sum_up_to_the_table(
     tmp_path_factory: pytest.TempPathFactory, seed: int
 ) -> None:
-    ensure_sums_hold(tmp_path_factory.mktemp("changes"), seed, steps=15)
+    ensure_sums_hold(Store(tmp_path_factory.mktemp("changes")), seed, steps=15)
 
 
 @pytest.mark.parametrize(
@@ -84,4 +86,14 @@ def test_change_sets_sum_up_to_the_table(
     ],
 )
 def test_what_was_found_once(tmp_path: Path, what: str, seed: int) -> None:
-    ensure_sums_hold(tmp_path, seed)
+    ensure_sums_hold(Store(tmp_path), seed)
+
+
+def test_over_a_switch_in_a_bucket_they_sum_up_as_well(
+    object_store: ObjectStore, tmp_path: Path
+) -> None:
+    store = Store(object_store.new_root(), storage=object_store.storage, local=tmp_path)
+
+    kinds = ensure_sums_hold(store, 3, steps=6)
+
+    assert kinds.keys() >= {Kind.SLICE, Kind.PROMOTE}

@@ -77,8 +77,9 @@ def platform(store: Store) -> Platform:
 
 
 def test_the_past_is_answered_from_the_versions_that_were_shown_then(
-    platform: Platform, store: Store
+    any_store: Store,
 ) -> None:
+    store, platform = any_store, Platform(any_store)
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
     first = Frontiers(store, "flights-1").newest()
     assert first is not None
@@ -130,7 +131,8 @@ def test_each_query_sees_the_newest_frontier(platform: Platform) -> None:
     assert platform.ask("select count(*) from delays").rows == ((6,),)
 
 
-def test_several_queries_of_one_reading_see_one_frontier(platform: Platform) -> None:
+def test_several_queries_of_one_reading_see_one_frontier(any_store: Store) -> None:
+    platform = Platform(any_store)
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
 
     def twice(reader):

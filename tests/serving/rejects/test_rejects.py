@@ -26,6 +26,7 @@ from kappa.lines.envelope import envelope_record
 from kappa.lines.written import envelope_line
 from kappa.log.cluster import TopicFacts
 from kappa.log.producer import ProducedRecord
+from kappa.objects.address import delta_options
 from kappa.records.redrive import Position, named_original
 from kappa.state.build import Birth, TopicBirth, put_birth, read_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
@@ -124,11 +125,13 @@ def serve(
     )
     put_birth(store, birth)
     schema = arrow_schema(table.columns)
+    path = table_path(store, birth.build, "rejects")
     write_deltalake(
-        table_path(store, birth.build, "rejects"),
+        path,
         pa.Table.from_pylist(
             [{name: row.get(name) for name in schema.names} for row in rows], schema=schema
         ),
+        storage_options=delta_options(path),
     )
     Frontiers(store, birth.build).publish(
         Frontier(1, birth.build, 1, Offsets({"visits": {0: 99}}), {"rejects": 0}, now())
@@ -170,7 +173,8 @@ def test_the_newest_come_first_and_what_only_remembers_is_none(store: Store) -> 
     assert [each.at.offset for each in newest_rejects(store, Wanted(build="web-1"), limit=1)] == [9]
 
 
-def test_a_reject_is_shown_with_all_it_held(store: Store) -> None:
+def test_a_reject_is_shown_with_all_it_held(any_store: Store) -> None:
+    store = any_store
     serve(
         store,
         [
@@ -334,7 +338,8 @@ def test_a_mended_key_is_redriven_unless_rows_of_a_key_must_lie_in_one_partition
     )
 
 
-def test_what_is_mended_goes_to_its_originals_partition_and_names_it(store: Store) -> None:
+def test_what_is_mended_goes_to_its_originals_partition_and_names_it(any_store: Store) -> None:
+    store = any_store
     serve(store, [reject(3), reject(5, b"[", redrives=3), reject(6), folded(8, 6), reject(9)])
 
     found = planned(store, line(5, partition=None), "", line(6), line(9, b"{"))
