@@ -14,7 +14,8 @@ import getpass
 import os
 import secrets
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from msgspec import Struct, field
@@ -23,8 +24,11 @@ from kappa.base.clock import now
 from kappa.base.errors import KappaError
 from kappa.base.failpoint import failpoint
 from kappa.journal.events import Event, GenerationMade
+from kappa.objects.news import News, touch
 from kappa.state.documents import Documents, NumberedRecords
 from kappa.state.store import Store
+
+_NEWS = "journal"
 
 
 class JournalRecord(Struct, frozen=True):
@@ -57,6 +61,12 @@ class Journal:
 
     def __init__(self, store: Store) -> None:
         self._records = journal_records(store)
+        self._marker = store.marker(_NEWS)
+
+    @staticmethod
+    def news(store: Store, *, clock: Callable[[], float] = time.monotonic) -> News:
+        """Returns a watcher's looks for records that follow those it has."""
+        return News(store.marker(_NEWS), clock=clock)
 
     def append(self, number: int, event: Event) -> JournalRecord | None:
         """Puts record `number`, which must follow the last one read.
@@ -78,6 +88,7 @@ class Journal:
                 f"{error.message}; the record holds if it is there, and a power loss may take it",
                 hint="see kappa history before you type this again",
             ) from error
+        touch(self._marker)
         failpoint(f"journal.after_{event.kind}")
         if put:
             return record

@@ -6,6 +6,7 @@ A name is a path with slashes, relative to the root. Read in this order:
 - on_disk.py: a folder of a local disk
 - bucket.py: a prefix of a bucket, by the S3 protocol
 - claim.py: which host may change what is in a bucket
+- news.py: how a watcher knows that something was put
 - ranged_file.py: an object of a bucket as a file
 - address.py: files of a root by path or URL, for tables
 - in_duckdb.py: how DuckDB reads a bucket

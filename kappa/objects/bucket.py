@@ -146,14 +146,14 @@ class Bucket:
         except (BaseError, OSError) as error:
             raise self._cannot("read", name, error) from error
 
-    def names(self, prefix: str) -> tuple[str, ...]:
-        """Returns the names of all objects below a folder, sorted; () if there is none."""
-        return tuple(sorted(str(each["path"]) for each in self.metas(prefix)))
+    def names(self, prefix: str, *, after: str | None = None) -> tuple[str, ...]:
+        """Returns the names of all objects below a folder, sorted, or of those `after` one."""
+        return tuple(sorted(str(each["path"]) for each in self.metas(prefix, after=after)))
 
-    def metas(self, prefix: str) -> list[ObjectMeta]:
+    def metas(self, prefix: str, *, after: str | None = None) -> list[ObjectMeta]:
         """Returns the names of all objects below a folder, with their sizes and times."""
         try:
-            return [each for batch in self._objects.list(prefix) for each in batch]
+            return [each for batch in self._objects.list(prefix, offset=after) for each in batch]
         except (NotFoundError, FileNotFoundError) as error:
             self._ensure_looked("list", prefix, error)
             return []

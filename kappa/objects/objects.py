@@ -26,8 +26,11 @@ class Objects(Protocol):
     def get(self, name: str) -> bytes | None:
         """Returns an object's content, or None if it does not exist."""
 
-    def names(self, prefix: str) -> tuple[str, ...]:
-        """Returns the names of all objects below a folder, sorted; () if it does not exist."""
+    def names(self, prefix: str, *, after: str | None = None) -> tuple[str, ...]:
+        """Returns the names of all objects below a folder, sorted; () if it does not exist.
+
+        Or of those that are sorted `after` a name.
+        """
 
     def delete(self, name: str) -> None:
         """Deletes an object; one that does not exist is deleted already."""

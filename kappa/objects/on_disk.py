@@ -118,11 +118,15 @@ class DiskObjects:
         except (BaseError, OSError) as error:
             raise _cannot("read", name, error) from error
 
-    def names(self, prefix: str) -> tuple[str, ...]:
-        """Returns the names of all objects below a folder, sorted; () if it does not exist."""
+    def names(self, prefix: str, *, after: str | None = None) -> tuple[str, ...]:
+        """Returns the names of all objects below a folder, sorted, or of those `after` one."""
         try:
             return tuple(
-                sorted(str(each["path"]) for batch in self._objects.list(prefix) for each in batch)
+                sorted(
+                    str(each["path"])
+                    for batch in self._objects.list(prefix, offset=after)
+                    for each in batch
+                )
             )
         except (NotFoundError, FileNotFoundError):
             return ()

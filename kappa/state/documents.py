@@ -149,6 +149,10 @@ class NumberedRecords(Generic[_Record]):
         self._hint = hint
         # Of the record that was read or put last: its number and its seal.
         self._last: tuple[int, str] = (0, "")
+        # No record up to this one is missing.
+        self._whole = 0
+        # The number of the newest that was found.
+        self._newest = 0
 
     def put(self, number: int, record: _Record) -> bool:
         """Puts record `number`. Returns False if that number is taken."""
@@ -188,30 +192,32 @@ class NumberedRecords(Generic[_Record]):
         return self._kind.parse(document, what, hint=self._hint)
 
     def ensure_no_hole(self) -> None:
-        """Raises Damaged, naming it, if a record before the newest one is not there."""
-        numbers = self.numbers()
-        missing = next(
-            (one + 1 for one, other in pairwise((0, *numbers)) if other != one + 1), None
-        )
+        """Raises Damaged, naming it, if a record before the newest one is not there.
+
+        What was found whole once is not looked at again.
+        """
+        numbers = (self._whole, *self.numbers(after=self._whole))
+        missing = next((one + 1 for one, other in pairwise(numbers) if other != one + 1), None)
         if missing is not None:
             raise Damaged(
                 f"{self._what.format(missing)} is missing, and record {numbers[-1]} is there",
                 hint=_MEND,
             )
+        self._whole = numbers[-1]
 
-    def numbers(self) -> tuple[int, ...]:
-        """Returns the numbers of all records, ascending."""
-        return numbers_in(self._store, self._folder)
+    def numbers(self, *, after: int = 0) -> tuple[int, ...]:
+        """Returns the numbers of all records, or of those `after` one, ascending."""
+        return numbers_in(self._store, self._folder, after=after)
 
     def last(self) -> tuple[int, _Record] | None:
         """Returns the newest number and its record, or None if no record exists."""
-        numbers = self.numbers()
+        # The newest is never deleted but for a newer one: the list begins with it.
+        numbers = self.numbers(after=max(self._newest - 1, 0)) or self.numbers()
         while numbers:
             newest = numbers[-1]
             record = self.get(newest)
             if record is not None:
-                while (following := self.get(newest + 1)) is not None:
-                    newest, record = newest + 1, following
+                self._newest = newest
                 return newest, record
             # It was deleted between the list and the read: a newer one exists by now.
             numbers = self.numbers()
@@ -250,7 +256,8 @@ def numbered(folder: str, number: int) -> str:
     return f"{folder}/{number:0{_DIGITS}d}.json"
 
 
-def numbers_in(store: Store, folder: str) -> tuple[int, ...]:
-    """Returns the numbers of the documents in a folder, ascending."""
-    found = (name.rsplit("/", 1)[-1].removesuffix(".json") for name in store.names(folder))
+def numbers_in(store: Store, folder: str, *, after: int = 0) -> tuple[int, ...]:
+    """Returns the numbers of the documents in a folder, or of those `after` one, ascending."""
+    names = store.names(folder, after=numbered(folder, after))
+    found = (name.rsplit("/", 1)[-1].removesuffix(".json") for name in names)
     return tuple(int(number) for number in found if number.isdigit())

@@ -9,12 +9,14 @@ under its own epoch. A late put of a dead holder then finds its number taken.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 
 from msgspec import Struct, field
 
 from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
+from kappa.objects.news import News, touch
 from kappa.state.build import tables_folder
 from kappa.state.documents import Documents, NumberedRecords, Taken
 from kappa.state.offsets import Offsets
@@ -92,6 +94,12 @@ class Frontiers:
     def __init__(self, store: Store, build: str) -> None:
         self._build = build
         self._records = frontier_records(store, build)
+        self._marker = store.marker(_news(build))
+
+    @staticmethod
+    def news(store: Store, build: str, *, clock: Callable[[], float] = time.monotonic) -> News:
+        """Returns a watcher's looks for frontiers of a build that follow the one it has."""
+        return News(store.marker(_news(build)), clock=clock)
 
     def newest(self) -> Frontier | None:
         """Returns the frontier that readers see now, or None if the build has published none."""
@@ -109,6 +117,7 @@ class Frontiers:
         """
         failpoint("frontier.before_put")
         put = self._records.put(frontier.number, frontier)
+        touch(self._marker)
         failpoint("frontier.after_put")
         if not put:
             raise Taken(f"frontier {frontier.number} of build {self._build}")
@@ -142,3 +151,7 @@ class Frontiers:
         failpoint("frontier.before_delete")
         self._records.delete_below(number)
         failpoint("frontier.after_delete")
+
+
+def _news(build: str) -> str:
+    return f"frontier/{build}"

@@ -88,6 +88,10 @@ class Store:
         """Returns the path of an object on the local disk, for tools that want a file."""
         return self.folder / name
 
+    def marker(self, of: str) -> Path | None:
+        """Returns the file of this host that watchers look at; None: they look at the root."""
+        return None if self._local is None else self._local.path(f"run/news/{of}")
+
     def address(self, name: str) -> str:
         """Returns an object or a folder as Delta, Spark and DuckDB take it: a path, or a URL."""
         return self._objects.address(name)
@@ -119,9 +123,12 @@ class Store:
         """Returns an object's content, or None if it does not exist."""
         return self._objects.get(name)
 
-    def names(self, prefix: str) -> tuple[str, ...]:
-        """Returns the names of all objects below a folder, sorted; () if it does not exist."""
-        return self._objects.names(prefix)
+    def names(self, prefix: str, *, after: str | None = None) -> tuple[str, ...]:
+        """Returns the names of all objects below a folder, sorted; () if it does not exist.
+
+        Or of those that are sorted `after` a name.
+        """
+        return self._objects.names(prefix, after=after)
 
     def delete(self, name: str) -> None:
         """Deletes an object; one that does not exist is deleted already."""

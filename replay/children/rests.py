@@ -11,7 +11,7 @@ from typing import Protocol
 
 from kappa.base.clock import now as clock_now
 from kappa.base.errors import KappaError, Unreachable
-from kappa.engine.legs.legs import has_tail
+from kappa.engine.legs.legs import Legs
 from kappa.state.build import read_birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.job.turns import end_turn, turns_asked
@@ -34,6 +34,21 @@ class TopicEnds(Protocol):
 
     def config(self, name: str) -> Mapping[str, str]:
         """Returns all settings of a topic that are in force."""
+
+
+class WatchedBuild:
+    """The newest frontier of one build, as its looks from outside know it."""
+
+    def __init__(self, store: Store, build: str, clock: Callable[[], float]) -> None:
+        self._legs, self._frontiers = Legs(store, build), Frontiers(store, build)
+        self._news = Frontiers.news(store, build, clock=clock)
+        self._newest: Frontier | None = None
+
+    def tailed(self) -> Frontier | None:
+        """Returns the newest frontier if the build's newest leg is its tail, else None."""
+        if self._news.are_due():
+            self._newest = self._frontiers.newest() if self._legs.has_tail() else None
+        return self._newest
 
 
 class Rests:
@@ -61,6 +76,7 @@ class Rests:
         self._clock = clock
         self._wall = wall
         self._known: dict[str, Repose] = {}
+        self._watched: dict[str, WatchedBuild] = {}
         self._promises: dict[str, tuple[float, Promise]] = {}
         self._topics: dict[str, frozenset[str]] = {}
         self._wanted = frozenset[str]()
@@ -107,11 +123,14 @@ class Rests:
     ) -> None:
         now = self._clock()
         self._known = {build: each for build, each in self._known.items() if build in wanted}
+        self._watched = {
+            build: self._watched.get(build) or WatchedBuild(self._store, build, self._clock)
+            for build in sorted(wanted)
+        }
         frontiers = {
             build: newest
-            for build in sorted(wanted)
-            if has_tail(self._store, build)
-            and (newest := Frontiers(self._store, build).newest()) is not None
+            for build, watched in self._watched.items()
+            if (newest := watched.tailed()) is not None
         }
         asked = [
             build for build, newest in frontiers.items() if self._is_due(build, newest, kept, now)

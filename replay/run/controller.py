@@ -62,6 +62,7 @@ class Controller:
         self.waits: dict[int, str] = {}
         self._store = store
         self._journal = Journal(store)
+        self._news = Journal.news(store)
         self._log = log
         self._processes = processes
         self._rules = rules
@@ -78,7 +79,8 @@ class Controller:
         Raises KappaError or OSError, after all else was brought on, if something could not be
         looked at or done: Unreachable if the broker did not answer. Nothing is decided without it.
         """
-        self.state = fold(self._journal.after(self.state.last), self.state)
+        if self._news.are_due():
+            self.state = fold(self._journal.after(self.state.last), self.state)
         unseen: list[KappaError | OSError] = []
         self.waits = {}
         for begun in self.state.active_rollouts:

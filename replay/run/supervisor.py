@@ -45,7 +45,7 @@ from replay.status.underway import Reporter, ensure_no_report
 _TICK_SECONDS = 0.2
 _NAP_SECONDS = 0.05
 # So soon a supervisor whose root was taken over ends; what it does meanwhile is refused.
-_CLAIM_SECONDS = 2.0
+_CLAIM_SECONDS = 5.0
 # Jobs have 30 s to end, then the broker has 20.
 _DOWN_SECONDS = 90.0
 

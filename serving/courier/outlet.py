@@ -6,12 +6,16 @@ import functools
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 from kappa.declare.alert import AlertBirth
 from kappa.declare.sink import SinkBirth
 from kappa.journal.events import GenerationMade
+from kappa.journal.journal import Journal
 from kappa.journal.view import JournalView
+from kappa.objects.news import News
 from kappa.state.build import Birth, read_birth
 from kappa.state.store import Store
 
@@ -32,6 +36,17 @@ class Outlet(Protocol):
 MakeOutlet = Callable[[str], Outlet | None]
 
 
+@dataclass
+class _Watch:
+    """The builds that serve, as of the last look of this process."""
+
+    news: News
+    serving: tuple[str, ...] = ()
+
+
+_WATCHES: WeakKeyDictionary[Store, _Watch] = WeakKeyDictionary()
+
+
 def tell(text: str) -> None:
     """Writes a line to the courier's log, which a full disk loses."""
     with suppress(OSError):
@@ -48,10 +63,18 @@ def outlets_of(birth: Birth) -> Mapping[str, OutletBirth]:
 
 def served_outlets(store: Store) -> Mapping[str, Birth]:
     """Returns each part of a serving build that is an outlet, with that build's birth."""
-    _, record = JournalView(store).last_served()
-    if record is None or not isinstance(record.event, GenerationMade):
-        return {}
-    return _outlets_in(store, tuple(record.event.serving.values()))
+    if store not in _WATCHES:
+        _WATCHES[store] = _Watch(Journal.news(store))
+    watch = _WATCHES[store]
+    # Threads share it: one that comes while another asks has what there was before.
+    if watch.news.are_due():
+        _, record = JournalView(store).last_served()
+        watch.serving = (
+            tuple(record.event.serving.values())
+            if record is not None and isinstance(record.event, GenerationMade)
+            else ()
+        )
+    return _outlets_in(store, watch.serving)
 
 
 @functools.lru_cache(maxsize=4)

@@ -19,6 +19,7 @@ from kappa.base.clock import now
 from kappa.base.errors import Broken
 from kappa.engine.legs.legs import Leg, LegKind, Legs
 from kappa.engine.legs.splits import Splits
+from kappa.engine.write.publisher import Publisher
 from kappa.journal.events import Served
 from kappa.journal.journal import Journal
 from kappa.journal.receipt import Receipt
@@ -40,6 +41,7 @@ from kappa.state.lease import (
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store
+from replay.children.rests import WatchedBuild
 from serving.pin.catalog import pin
 
 AT = Offsets({"t": {0: 5}})
@@ -156,8 +158,8 @@ def test_a_look_costs_a_few_requests_whatever_the_root_has(store, between):
         frontiers.publish(replace(FRONTIER, number=number))
 
     assert _cost(between, lambda: list(Journal(store).after(30))) == {"GET": 1}
-    # A list, the newest record, and a look at whether one followed meanwhile.
-    assert _cost(between, lambda: Frontiers(store, "b").newest()) == {"GET": 3}
+    # A list, and the newest record.
+    assert _cost(between, lambda: Frontiers(store, "b").newest()) == {"GET": 2}
     with pin(store, lease_seconds=60):
         pass
     with between.counting() as requests, pin(store, lease_seconds=60):
@@ -179,3 +181,71 @@ def _cost(between: Between, act: Callable[[], object]) -> dict[str, int]:
         act()
     methods = [each.partition(" ")[0] for each in requests]
     return {method: methods.count(method) for method in methods}
+
+
+def test_a_record_costs_a_list_from_the_last_known_one(store, between):
+    journal = Journal(store)
+    for number in range(1, 6):
+        assert journal.append(number, replace(SERVED, generation=number))
+
+    with between.counting() as requests:
+        assert journal.append(6, replace(SERVED, generation=6))
+
+    # The list for holes, the look at the claim, and the put.
+    methods = [each.partition(" ")[0] for each in requests]
+    assert methods == ["GET", "GET", "PUT"], requests
+    assert "start-after=" in requests[0]
+    assert f"{'0' * 19}4.json" in requests[0]
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_an_idle_minute_of_watchers_costs_a_few_requests(store, between):
+    """The loops of supervisor, controller, courier and a job's tail, at their own paces."""
+    put_birth(store, BIRTH)
+    assert Journal(store).append(1, SERVED)
+    clock = Clock()
+    publisher = Publisher(store, BIRTH, hold_seconds=10, clock=clock)
+    publisher.begin(FRONTIER)
+    Legs(store, "b").begin(Leg(1, LegKind.TAIL, AT))
+    journal, frontier = Journal.news(store, clock=clock), WatchedBuild(store, "b", clock)
+    frontier.tailed()
+
+    with between.counting() as requests:
+        for step in range(60 * 20):
+            clock.now = step / 20
+            publisher.look()
+            if step % 4 == 0 and journal.are_due():
+                list(Journal(store).after(1))
+            if step % 10 == 0:
+                frontier.tailed()
+
+    # A look in five seconds: one request at the journal, four at a build's leg and frontier.
+    assert len(requests) <= 12 * (1 + 1 + 4), len(requests)
+
+
+def test_a_watcher_is_told_at_once_by_who_puts_on_its_host(any_store):
+    clock = Clock()
+    journal, frontier = (
+        Journal.news(any_store, clock=clock),
+        Frontiers.news(any_store, "b", clock=clock),
+    )
+    assert journal.are_due()
+    assert frontier.are_due()
+    # At a folder it looks each time.
+    assert journal.are_due() == any_store.is_on_disk
+
+    Journal(any_store).append(1, SERVED)
+    Frontiers(any_store, "b").publish(FRONTIER)
+
+    assert journal.are_due()
+    assert frontier.are_due()
+    assert frontier.are_due() == any_store.is_on_disk
+    # What was put by one that died before it told.
+    clock.now = 5.0
+    assert frontier.are_due()

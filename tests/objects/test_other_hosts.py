@@ -1,4 +1,4 @@
-"""What a host of a root in a bucket keeps elsewhere: schemas and places in sources outlive it."""
+"""Schemas and places of sources outlive the host of a root in a bucket."""
 
 from __future__ import annotations
 

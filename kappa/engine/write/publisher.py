@@ -124,6 +124,7 @@ class Publisher:
         self._birth = birth
         self._build = birth.build
         self._journal = Journal(store)
+        self._news = Journal.news(store, clock=clock)
         self._frontiers = Frontiers(store, birth.build)
         self._keeper = Keeper(
             store,
@@ -278,7 +279,7 @@ class Publisher:
         return replace(frontier, sums=sums)
 
     def _read_journal(self, shown: Frontier | None) -> None:
-        for record in self._journal.after(self._seen):
+        for record in self._journal.after(self._seen) if self._news.are_due() else ():
             self._keeper.hear(record, shown)
             self._seen = record.number
             before, self._hold = self._hold, hold_after(self._hold, record, self._build)
