@@ -19,4 +19,5 @@ rejects    rejects list, show, export, redrive
 archive    archive status, verify
 following/ changes, sinks, alerts
 doctor     doctor, scrub
+root       root copy
 """

@@ -21,6 +21,7 @@ from commands import (
     promote,
     query,
     rejects,
+    root,
     run,
     schemas,
     service,
@@ -58,6 +59,7 @@ _GROUPS = {
     "rejects": rejects.app,
     "archive": archive.app,
     "alerts": alerts.app,
+    "root": root.app,
 }
 
 

@@ -14,6 +14,7 @@ preflight  the obstacles to a replay in code, log and cost
 status     what runs, how far each build is, and how far behind the log
 verify     the verification of a candidate: its checks, and its rows against those that serve
 topics     topics by hand: what each is, what uses it, its records, and changes of it
+root       the root as a whole: its copy to another disk or bucket
 plan       what a deploy would do, why, what it costs, and what refuses it
 doctor     what is damaged below a root, what follows from it, and its repair
 prove      the proof: a served table against a fold of the log from its origin

@@ -46,7 +46,7 @@ serving/http/streams    replay/boards        serving/courier         serving/col
 kappa/engine/spare      serving/collector/pulled
 serving/collector
 kappa                   replay/preflight     replay/status        replay/verify
-replay/topics
+replay/topics           replay/root
 replay/plan             replay/prove         replay/doctor
 replay/stage
 replay/look

@@ -43,7 +43,7 @@ class News:
 
 
 def touch(marker: Path | None) -> None:
-    """Tells the watchers on this host. If it cannot, they notice somewhat later."""
+    """Changes a marker for the watchers on this host; if it cannot, they notice later."""
     if marker is not None:
         with suppress(OSError):
             put_file(marker, secrets.token_bytes(8), synced=False)

@@ -36,6 +36,7 @@ from replay.children.processes import Processes
 from replay.children.reserve import Reserve
 from replay.children.rests import Rests
 from replay.children.stop_request import StopRequest, StopRequested
+from replay.root.copy import ensure_whole_root
 from replay.run.controller import Controller
 from replay.run.detached import SUPERVISOR_LOG, ensure_detached
 from replay.run.messages import Reported, named_errors, news, saying
@@ -116,6 +117,7 @@ def _run(settings: Settings, say: Callable[[str], None], *, take_over: bool) -> 
             f"kappa is up already (process {other.pid if other else '?'})",
             hint="kappa status shows it; kappa down ends it",
         ) from error
+    ensure_whole_root(store)
     store.control.take(over=take_over)
     store.local.delete(RUNNING)
     delete_left_behind(Path(tempfile.gettempdir()))

@@ -1,0 +1,39 @@
+"""The root of the project, as a whole."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from commands.terminal.moving import moving
+from commands.terminal.options import here_of
+from commands.terminal.output import say
+
+app = typer.Typer(no_args_is_help=True, help="All that Kappa keeps, as a whole.")
+
+
+@app.command("copy")
+def copy(
+    context: typer.Context,
+    to: Annotated[
+        str,
+        typer.Argument(metavar="TO", show_default=False, help="a folder, or s3://BUCKET/PREFIX"),
+    ],
+) -> None:
+    """Copy the project's root to another folder or bucket, while the platform is down.
+
+    A copy that was cut short is gone on with when this is typed again. The root itself is not
+    changed.
+    """
+    from replay.root.copy import copy_root
+
+    here = here_of(context)
+    with moving("copying") as show:
+        copied = copy_root(
+            *(here.settings, here.store, to),
+            on_progress=lambda done, of: show(f"copying, object {done} of {of}"),
+        )
+    say(f"{copied.url} has all of {here.store.url}: {copied.objects} objects")
+    say(f'now set in kappa.toml: root = "{to}"')
+    say("then kappa up; of two copies of a root only one may ever be up")

@@ -1,0 +1,158 @@
+"""Laws of copied roots: the same answers anywhere, whatever a copy is cut short by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from object_store import ObjectStore
+from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
+
+from commands.app import run_command
+from kappa.base.errors import Conflict, ExitCode, Superseded, UsageError
+from kappa.base.settings import Settings, load_settings
+from kappa.journal.journal import Journal
+from kappa.state.lease import Lease, Pin, ensure_lease, read_lease
+from kappa.state.lock import Lock
+from kappa.state.store import Store
+from replay.root.copy import copy_root, ensure_whole_root, objects_of
+from replay.status.running import LOCK
+from serving.reader import opened
+
+QUERIES = [f"select * from {name} order by all" for name in ("delays", "planes", "busy", "rejects")]
+
+
+@pytest.fixture(autouse=True)
+def new_connections() -> None:
+    """Connections of earlier tests know no bucket of this one."""
+    opened._idle.clear()
+
+
+@pytest.fixture
+def settings(object_store: ObjectStore, tmp_path: Path) -> Settings:
+    (tmp_path / "kappa.toml").write_text(
+        f"root = 'disk'\nlocal = 'own'\n[storage]\nendpoint = {object_store.storage.endpoint!r}\n"
+        "[kafka]\nbootstrap_servers = '127.0.0.1:9'\n"
+    )
+    return load_settings(tmp_path)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """A root on a disk in which something serves."""
+    store = Store(tmp_path / "disk")
+    Platform(store).serve(
+        "flights",
+        {DELAYS: ROWS_OF_DELAYS, PLANES: ROWS_OF_PLANES},
+        {"busy": "select carrier from delays where flights > 3"},
+    )
+    ensure_lease(store, Lease(1, "me", 9e9, {"flights-1": Pin(1, {"delays": 0})}, id="l"))
+    # What a host keeps for itself.
+    for name in ("logs/supervisor.log", "builds/flights-1/lock", "builds/flights-1/slice/a"):
+        store.put(name, b"mine")
+    return store
+
+
+def opened_at(url: str, settings: Settings) -> Store:
+    local = settings.project / "elsewhere"
+    return Store(url, storage=settings.storage, local=local)
+
+
+def contents(store: Store) -> dict[str, bytes | None]:
+    return {name: store.get(name) for name in objects_of(store)}
+
+
+def answers(store: Store) -> list[object]:
+    return [Platform(store).ask(sql).rows for sql in QUERIES]
+
+
+def test_from_disk_to_bucket_to_disk_all_is_the_same(settings, store, object_store, tmp_path):
+    url = object_store.new_root()
+
+    copied = copy_root(settings, store, url)
+
+    bucket = opened_at(url, settings)
+    assert copied.objects == copied.copied == len(contents(store)) > 8
+    assert contents(bucket) == contents(store)
+    assert bucket.names("logs") == bucket.names("builds/flights-1/slice") == ()
+    assert read_lease(bucket, "l") == read_lease(store, "l")
+    assert answers(bucket) == answers(store)
+
+    more = pa.table({**dict(zip(ROWS_OF_DELAYS.column_names, ROWS_OF_DELAYS.columns, strict=True))})
+    Platform(bucket).advance("flights-1", DELAYS, more)
+    copy_root(settings, bucket, str(tmp_path / "disk 2"))
+    again = Store(tmp_path / "disk 2")
+    assert contents(again) == contents(bucket)
+    assert answers(again) == answers(bucket) != answers(store)
+    records = [[*Journal(each).after(0)] for each in (store, bucket, again)]
+    assert records[0] == records[1] == records[2] != []
+
+
+class DiedError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("at", [1, 4, 9])
+def test_a_copy_that_is_cut_short_is_no_root_and_is_gone_on_with(settings, store, object_store, at):
+    url = object_store.new_root()
+
+    def die(done: int, _of: int) -> None:
+        if done == at:
+            raise DiedError
+
+    with pytest.raises(DiedError):
+        copy_root(settings, store, url, on_progress=die)
+
+    bucket = opened_at(url, settings)
+    assert bucket.names("journal") == () or at == 9
+    with pytest.raises(Conflict, match="is a copy of file://.* that was cut short"):
+        ensure_whole_root(bucket)
+    # Meanwhile the platform ran: something is there anew, something is gone.
+    store.delete("leases/l.json")
+    Platform(store).advance("flights-1", DELAYS, ROWS_OF_DELAYS)
+    copied = copy_root(settings, store, url)
+    ensure_whole_root(bucket)
+    assert contents(bucket) == contents(store)
+    assert copied.copied <= copied.objects
+    assert answers(bucket) == answers(store)
+
+
+def test_it_is_refused_while_the_platform_is_up(settings, store, object_store):
+    with (
+        Lock(store.local.path(LOCK), what="kappa"),
+        pytest.raises(Conflict, match="kappa is up") as refused,
+    ):
+        copy_root(settings, store, object_store.new_root())
+    assert "kappa down" in refused.value.hint
+
+    url = object_store.new_root()
+    opened_at(url, settings).control.take(over=False)
+    elsewhere = Store(url, storage=settings.storage, local=settings.project / "third")
+    with pytest.raises(Superseded, match="is claimed by host"):
+        copy_root(settings, elsewhere, object_store.new_root())
+
+
+def test_a_target_that_has_something_is_left_alone(settings, store, object_store, tmp_path):
+    other = Store(tmp_path / "other")
+    other.put("journal/1.json", b"{}")
+
+    for target in (str(tmp_path / "other"), str(tmp_path / "disk")):
+        with pytest.raises(UsageError):
+            copy_root(settings, store, target)
+    # Nor is one that is becoming another root's copy.
+    other.delete("journal/1.json")
+    other.put_json("copying.json", {"from": "another"})
+    with pytest.raises(UsageError, match="is not empty"):
+        copy_root(settings, store, str(tmp_path / "other"))
+    assert objects_of(other) == ()
+
+
+def test_the_command_says_what_to_set(settings, store, object_store, capsys):
+    url = object_store.new_root()
+
+    assert run_command(["--project", str(settings.project), "root", "copy", url]) == ExitCode.OK
+
+    told = " ".join(capsys.readouterr().err.split())
+    assert f'now set in kappa.toml: root = "{url}"' in told
+    assert contents(opened_at(url, settings)) == contents(store)
