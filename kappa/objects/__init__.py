@@ -9,5 +9,6 @@ A name is a path with slashes, relative to the root. Read in this order:
 - news.py: how a watcher knows that something was put
 - ranged_file.py: an object of a bucket as a file
 - address.py: files of a root by path or URL, for tables
+- transfer.py: files that this host writes for a root, or takes from it
 - in_duckdb.py: how DuckDB reads a bucket
 """

@@ -9,15 +9,12 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from kappa.base.disk import delete_file as delete_from_disk
-from kappa.base.disk import link_file
-from kappa.base.errors import KappaError
 from kappa.base.section.storage import StorageSettings
 from kappa.objects.bucket import Bucket, is_bucket, is_plain, region_of
 from kappa.objects.ranged_file import RangedFile
@@ -74,7 +71,7 @@ def delta_options(address: str) -> dict[str, str] | None:
     """
     if not is_bucket(address):
         return None
-    storage = _split(address)[0].storage
+    storage = split(address)[0].storage
     return {
         "aws_region": region_of(storage),
         "aws_virtual_hosted_style_request": str(not storage.path_style).lower(),
@@ -93,10 +90,10 @@ def read_file(address: str) -> bytes:
     """Reads a file. Raises OSError if it does not exist, or cannot be read from a disk."""
     if not is_bucket(address):
         return Path(address).read_bytes()
-    bucket, name = _split(address)
+    bucket, name = split(address)
     found = bucket.get(name)
     if found is None:
-        raise _gone(address)
+        raise gone(address)
     return found
 
 
@@ -104,14 +101,14 @@ def exists(address: str) -> bool:
     """Returns True if there is a file at an address."""
     if not is_bucket(address):
         return Path(address).exists()
-    bucket, name = _split(address)
+    bucket, name = split(address)
     return bucket.meta(name) is not None
 
 
 def changed_at(address: str) -> float | None:
     """Returns when a file was written, in seconds since 1970, or None if there is none."""
     if is_bucket(address):
-        bucket, name = _split(address)
+        bucket, name = split(address)
         meta = bucket.meta(name)
         return None if meta is None else meta["last_modified"].timestamp()
     with suppress(FileNotFoundError):
@@ -126,41 +123,17 @@ def readable(address: str) -> str | RangedFile:
     """
     if not is_bucket(address):
         return address
-    bucket, name = _split(address)
+    bucket, name = split(address)
     meta = bucket.meta(name)
     if meta is None:
-        raise _gone(address)
+        raise gone(address)
     return RangedFile(bucket, name, meta["size"])
-
-
-def fetch_file(url: str, to: Path, take_room: Callable[[int], None]) -> None:
-    """Copies a file of a bucket to the disk, once `take_room` has returned for so many bytes.
-
-    Raises KappaError if it does not exist, or cannot be read or written.
-    """
-    bucket, name = _split(url)
-    found = bucket.pieces(name)
-    if found is None:
-        raise KappaError(
-            f"file {url} is gone", hint="ask again: a newer snapshot has no need of it"
-        )
-    size, pieces = found
-    take_room(size)
-    try:
-        with to.open("wb") as file:
-            for piece in pieces:
-                file.write(piece)
-    except OSError as error:
-        raise KappaError(
-            f"file {url} could not be kept in {to.parent}: {error.strerror or error}",
-            hint="see whether the disk is full; local in kappa.toml is another folder",
-        ) from error
 
 
 def files_in(folder: str) -> list[str]:
     """Lists the names of the files that are directly in a folder; none if it does not exist."""
     if is_bucket(folder):
-        bucket, name = _split(folder)
+        bucket, name = split(folder)
         return bucket.names_in(name)
     try:
         with os.scandir(folder) as entries:
@@ -172,7 +145,7 @@ def files_in(folder: str) -> list[str]:
 def folders_in(folder: str) -> list[str]:
     """Lists the names of the folders that are directly in a folder; none if it does not exist."""
     if is_bucket(folder):
-        bucket, name = _split(folder)
+        bucket, name = split(folder)
         return bucket.folders_in(name)
     try:
         with os.scandir(folder) as entries:
@@ -187,7 +160,7 @@ def entries_at(folder: str) -> Iterator[Entry]:
     What is deleted meanwhile may be left out.
     """
     if is_bucket(folder):
-        bucket, name = _split(folder)
+        bucket, name = split(folder)
         for each in bucket.metas(name):
             changed_at = each["last_modified"].timestamp()
             yield Entry(bucket.address(each["path"]), each["size"], changed_at)
@@ -208,63 +181,10 @@ def _below(folder: str) -> Iterator[Entry]:
                     yield from _below(each.path)
 
 
-@contextmanager
-def writing(address: str) -> Iterator[Path]:
-    """Gives a path of this machine: what is written there is at the address after the block.
-
-    It is there whole, and not at all if the block fails.
-    """
-    path = Path(address)
-    if not is_bucket(address):
-        # Spark, Arrow and DuckDB take no file that begins so for data.
-        hidden = path.with_name(f"_{path.name}")
-        yield hidden
-        hidden.replace(path)
-        return
-    bucket, name = _split(address)
-    with tempfile.TemporaryDirectory(prefix="kappa-") as folder:
-        written = Path(folder) / path.name
-        yield written
-        bucket.put_file(name, written)
-
-
-def share_file(address: str, to: str) -> None:
-    """Gives a file that never changes a second name; each is deleted by itself.
-
-    On a disk it is a link, or a copy if the disk has no links. In a bucket the server copies it,
-    and from a bucket to the disk it is fetched. Raises FileNotFoundError if it does not exist (any
-    more), and OSError if the disk has no room.
-    """
-    if not is_bucket(to):
-        Path(to).parent.mkdir(parents=True, exist_ok=True)
-    if not is_bucket(address):
-        link_file(Path(address), Path(to))
-        return
-    bucket, name = _split(address)
-    if is_bucket(to):
-        into, copy_name = _split(to)
-        assert into is bucket, f"{to} is below another root than {address}"
-        found = bucket.copy(name, copy_name)
-    else:
-        found = bucket.fetch(name, Path(to))
-    if not found:
-        raise _gone(address)
-
-
-def place_file(path: Path, address: str) -> None:
-    """Moves a file that this host has written to its address, which may be where it is."""
-    if is_bucket(address):
-        bucket, name = _split(address)
-        bucket.send(path, name)
-        delete_from_disk(path)
-    else:
-        path.replace(address)
-
-
 def delete_file(address: str) -> None:
     """Deletes a file; one that is not there is deleted already. Raises KappaError."""
     if is_bucket(address):
-        bucket, name = _split(address)
+        bucket, name = split(address)
         bucket.delete(name)
     else:
         delete_from_disk(Path(address))
@@ -287,7 +207,7 @@ def delete_files(addresses: Sequence[str]) -> None:
     if len(addresses) == 1:
         delete_file(addresses[0])
         return
-    split = [_split(each) for each in addresses]
+    split = [split(each) for each in addresses]
     split[0][0].delete_all([name for _, name in split])
 
 
@@ -300,11 +220,12 @@ def delete_folder(address: str) -> None:
         shutil.rmtree(address, ignore_errors=True)
 
 
-def _gone(address: str) -> FileNotFoundError:
+def gone(address: str) -> FileNotFoundError:
+    """Returns the error of a file that does not exist (any more)."""
     return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), address)
 
 
-def _split(address: str) -> tuple[Bucket, str]:
+def split(address: str) -> tuple[Bucket, str]:
     """Returns the opened bucket that an address is in, and the name there."""
     root = max(root for root in _OPENED if address.startswith(f"{root}/"))
     return _OPENED[root], address.removeprefix(f"{root}/")

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 from obstore import copy, get_range, head, list_with_delimiter
@@ -34,6 +34,7 @@ from kappa.base.section.storage import StorageSettings
 if TYPE_CHECKING:
     from obstore import GetResult, ListResult, ObjectMeta, PutMode
 
+_Answer = TypeVar("_Answer")
 _SCHEME = "s3://"
 _REGION = "us-east-1"
 # A server that is started again answers within seconds. What is asked longer is given up, and the
@@ -125,6 +126,7 @@ class Bucket:
 
     def put_file(self, name: str, path: Path) -> None:
         """Puts what is in a file of this machine, whole, in place of any object of that name."""
+        self.before_change(name)
         try:
             self._objects.put(name, path)
         except (BaseError, OSError) as error:
@@ -137,80 +139,24 @@ class Bucket:
 
     def get_tagged(self, name: str) -> tuple[bytes, str] | None:
         """Returns an object's content and the tag of this one, or None if it does not exist."""
-        try:
+
+        def ask() -> tuple[bytes, str]:
             found = self._objects.get(name)
             return bytes(found.bytes()), str(found.meta["e_tag"])
-        except (NotFoundError, FileNotFoundError) as error:
-            self._ensure_looked("read", name, error)
-            return None
-        except (BaseError, OSError) as error:
-            raise self._cannot("read", name, error) from error
 
-    def names(self, prefix: str, *, after: str | None = None) -> tuple[str, ...]:
-        """Returns the names of all objects below a folder, sorted, or of those `after` one."""
-        return tuple(sorted(str(each["path"]) for each in self.metas(prefix, after=after)))
+        return self._asked("read", name, ask)
 
-    def metas(self, prefix: str, *, after: str | None = None) -> list[ObjectMeta]:
-        """Returns the names of all objects below a folder, with their sizes and times."""
-        try:
-            return [each for batch in self._objects.list(prefix, offset=after) for each in batch]
-        except (NotFoundError, FileNotFoundError) as error:
-            self._ensure_looked("list", prefix, error)
-            return []
-        except (BaseError, OSError) as error:
-            raise self._cannot("list", prefix, error) from error
+    def pieces(self, name: str) -> tuple[int, Iterator[bytes]] | None:
+        """Returns how many bytes an object has, and these piece by piece.
 
-    def names_in(self, folder: str) -> list[str]:
-        """Returns the last parts of the names of the objects that are directly in a folder."""
-        return _last_parts(each["path"] for each in self._directly_in(folder)["objects"])
-
-    def folders_in(self, folder: str) -> list[str]:
-        """Returns the last parts of the names of the folders that are directly in a folder."""
-        return _last_parts(self._directly_in(folder)["common_prefixes"])
-
-    def _directly_in(self, folder: str) -> ListResult[Sequence[ObjectMeta]]:
-        try:
-            return list_with_delimiter(self._objects, folder)
-        except (NotFoundError, FileNotFoundError) as error:
-            self._ensure_looked("list", folder, error)
-            return {"common_prefixes": [], "objects": []}
-        except (BaseError, OSError) as error:
-            raise self._cannot("list", folder, error) from error
-
-    def fetch(self, name: str, into: Path) -> bool:
-        """Writes an object's content to a file of this host. Returns False if it does not exist.
-
-        Raises OSError if it cannot be written.
+        Returns None if it does not exist.
         """
-        try:
-            found = self._objects.get(name).stream()
-        except (NotFoundError, FileNotFoundError) as error:
-            self._ensure_looked("read", name, error)
-            return False
-        except (BaseError, OSError) as error:
-            raise self._cannot("read", name, error) from error
-        with into.open("wb") as file:
-            try:
-                for part in found:
-                    file.write(part)
-            except BaseError as error:
-                raise self._cannot("read", name, error) from error
-        return True
+        found = self._asked("read", name, lambda: self._objects.get(name))
+        return None if found is None else (found.meta["size"], self._pieces_of(name, found))
 
-    def send(self, file: Path, name: str) -> None:
-        """Puts a file of this host as an object, in place of any that existed."""
+    def _pieces_of(self, name: str, found: GetResult) -> Iterator[bytes]:
         try:
-            self._objects.put(name, file)
-        except (BaseError, OSError) as error:
-            raise self._cannot("write", name, error) from error
-
-    def meta(self, name: str) -> ObjectMeta | None:
-        """Returns an object's size and time, or None if it does not exist."""
-        try:
-            return head(self._objects, name)
-        except (NotFoundError, FileNotFoundError) as error:
-            self._ensure_looked("read", name, error)
-            return None
+            yield from map(bytes, found)
         except (BaseError, OSError) as error:
             raise self._cannot("read", name, error) from error
 
@@ -221,35 +167,38 @@ class Bucket:
         except (BaseError, OSError) as error:
             raise self._cannot("read", name, error) from error
 
-    def pieces(self, name: str) -> tuple[int, Iterator[bytes]] | None:
-        """Returns how many bytes an object has, and these piece by piece.
+    def meta(self, name: str) -> ObjectMeta | None:
+        """Returns an object's size and time, or None if it does not exist."""
+        return self._asked("read", name, lambda: head(self._objects, name))
 
-        Returns None if it does not exist.
-        """
-        try:
-            found = self._objects.get(name)
-        except (NotFoundError, FileNotFoundError) as error:
-            self._ensure_looked("read", name, error)
-            return None
-        except (BaseError, OSError) as error:
-            raise self._cannot("read", name, error) from error
-        return int(found.meta["size"]), self._pieces_of(name, found)
+    def names(self, prefix: str, *, after: str | None = None) -> tuple[str, ...]:
+        """Returns the names of all objects below a folder, sorted, or of those `after` one."""
+        return tuple(sorted(str(each["path"]) for each in self.metas(prefix, after=after)))
 
-    def _pieces_of(self, name: str, found: GetResult) -> Iterator[bytes]:
-        try:
-            yield from map(bytes, found)
-        except (BaseError, OSError) as error:
-            raise self._cannot("read", name, error) from error
+    def metas(self, prefix: str, *, after: str | None = None) -> list[ObjectMeta]:
+        """Returns the names of all objects below a folder, with their sizes and times."""
+
+        def ask() -> list[ObjectMeta]:
+            return [each for batch in self._objects.list(prefix, offset=after) for each in batch]
+
+        return self._asked("list", prefix, ask) or []
+
+    def names_in(self, folder: str) -> list[str]:
+        """Returns the last parts of the names of the objects that are directly in a folder."""
+        found = self._directly_in(folder)
+        return [] if found is None else _last_parts(each["path"] for each in found["objects"])
+
+    def folders_in(self, folder: str) -> list[str]:
+        """Returns the last parts of the names of the folders that are directly in a folder."""
+        found = self._directly_in(folder)
+        return [] if found is None else _last_parts(found["common_prefixes"])
+
+    def _directly_in(self, folder: str) -> ListResult[Sequence[ObjectMeta]] | None:
+        return self._asked("list", folder, lambda: list_with_delimiter(self._objects, folder))
 
     def delete(self, name: str) -> None:
         """Deletes an object; one that does not exist is deleted already."""
-        self.before_change(name)
-        try:
-            self._objects.delete(name)
-        except (NotFoundError, FileNotFoundError) as error:
-            self._ensure_looked("delete", name, error)
-        except (BaseError, OSError) as error:
-            raise self._cannot("delete", name, error) from error
+        self.delete_all([name])
 
     def delete_all(self, names: Sequence[str]) -> None:
         """Deletes objects, 1,000 a request, in any order; what does not exist is deleted already.
@@ -257,12 +206,7 @@ class Bucket:
         If the process dies meanwhile, some of them are left.
         """
         self.before_change(names[0])
-        try:
-            self._objects.delete(names)
-        except (NotFoundError, FileNotFoundError) as error:
-            self._ensure_looked("delete", names[0], error)
-        except (BaseError, OSError) as error:
-            raise self._cannot("delete", names[0], error) from error
+        self._asked("delete", names[0], lambda: self._objects.delete(names))
 
     def copy(self, name: str, to: str) -> bool:
         """Gives an object's content another name too. Returns False if it does not exist.
@@ -270,14 +214,12 @@ class Bucket:
         The server copies it.
         """
         self.before_change(to)
-        try:
+
+        def ask() -> bool:
             copy(self._objects, name, to)
-        except (NotFoundError, FileNotFoundError) as error:
-            self._ensure_looked("copy", name, error)
-            return False
-        except (BaseError, OSError) as error:
-            raise self._cannot("copy", name, error) from error
-        return True
+            return True
+
+        return self._asked("copy", name, ask) is not None
 
     def move(self, name: str, to: str) -> bool:
         """Gives an object another name. Returns False if it does not exist.
@@ -295,12 +237,16 @@ class Bucket:
     def ensure_lasting(self, name: str) -> None:
         """Does nothing: what can be read lasts."""
 
-    def _ensure_looked(self, what: str, name: str, error: Exception) -> None:
-        """Raises KappaError if an object was not found for another reason than that it is none.
-
-        Servers answer 404 for a bucket that does not exist, and some for unknown credentials.
-        """
-        if _code_of(str(error)) not in {None, _NO_OBJECT}:
+    def _asked(self, what: str, name: str, ask: Callable[[], _Answer]) -> _Answer | None:
+        """Asks the server. Returns None if the object does not exist. Raises KappaError."""
+        try:
+            return ask()
+        except (NotFoundError, FileNotFoundError) as error:
+            # Servers answer 404 for a bucket that does not exist, and some for unknown credentials.
+            if _code_of(str(error)) in {None, _NO_OBJECT}:
+                return None
+            raise self._cannot(what, name, error) from error
+        except (BaseError, OSError) as error:
             raise self._cannot(what, name, error) from error
 
     def _cannot(self, what: str, name: str, error: Exception) -> KappaError:

@@ -203,6 +203,14 @@ def recent_names(table: str) -> tuple[str, str]:
     return f"{table}.recent-1", f"{table}.recent-2"
 
 
+def slice_scratch(store: Store, build: str, *, elsewhere: bool) -> str:
+    """Returns the path or URL of what a job keeps of the slice that it folds.
+
+    It is on this host, or `elsewhere` in the root: for workers that see no file of this host.
+    """
+    return (store if elsewhere else store.local).address(f"{folder(build)}/slice")
+
+
 def put_birth(store: Store, birth: Birth) -> bool:
     """Puts a birth certificate. Returns False if the build has one already."""
     failpoint("birth.before_put")

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from kappa.base.failpoint import failpoint
 from kappa.objects.address import delete_file, delete_folder, files_in
-from kappa.state.build import Birth, folder, recent_names, table_path
+from kappa.state.build import Birth, recent_names, slice_scratch, table_path
 from kappa.state.frontier import Frontiers, Sums
 from kappa.state.store import Store
 from kappa.sums.recorded import RecordedSums, name_of, new_sums
@@ -88,18 +88,13 @@ def take_back_to_frontier(store: Store, birth: Birth) -> None:
         else:
             delete_folder(path)
     if not store.is_on_disk:
-        delete_folder(scratch_in(store, birth.build))
+        delete_folder(slice_scratch(store, birth.build, elsewhere=True))
     if taken:
         print(
             f"{taken} commits behind the frontier are taken back: their slice is folded again",
             file=sys.stderr,
             flush=True,
         )
-
-
-def scratch_in(store: Store, build: str) -> str:
-    """Returns the URL of what workers keep of a slice that see the root and no other file."""
-    return store.address(f"{folder(build)}/slice")
 
 
 def take_back(path: str, version: int) -> int:

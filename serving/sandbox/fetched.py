@@ -14,7 +14,7 @@ import re
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -24,7 +24,7 @@ from weakref import WeakKeyDictionary
 from kappa.base.errors import KappaError
 from kappa.base.scratch import QUERY, make_folder
 from kappa.base.units import parse_memory, size
-from kappa.objects.address import fetch_file
+from kappa.objects.transfer import fetch_file
 from kappa.state.store import Store
 from serving.reader.explained import TooMuch
 
@@ -77,7 +77,7 @@ class FetchedFiles:
             self._coming.add(name)
             self._users[name] += 1
         try:
-            fetch_file(url, place, partial(self._take_room, name))
+            _fetch(url, place, partial(self._take_room, name))
             with suppress(FileExistsError):
                 os.link(place, kept)
         except BaseException:
@@ -125,6 +125,20 @@ class FetchedFiles:
                 )
             self._sizes[name] = wanted
             self._bytes += wanted
+
+
+def _fetch(url: str, place: Path, take_room: Callable[[int], None]) -> None:
+    try:
+        fetch_file(url, place, take_room)
+    except FileNotFoundError as error:
+        raise KappaError(
+            f"file {url} is gone", hint="ask again: a newer snapshot has no need of it"
+        ) from error
+    except OSError as error:
+        raise KappaError(
+            f"file {url} could not be kept in {place.parent}: {error.strerror or error}",
+            hint="see whether the disk is full; local in kappa.toml is another folder",
+        ) from error
 
 
 class LentFiles(FilesInPlace):

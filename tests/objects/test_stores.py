@@ -6,10 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kappa.base.errors import Damaged, SettingsError
+from kappa.base.errors import Broken, Damaged, SettingsError
 from kappa.base.kafka_settings import KafkaSettings
 from kappa.base.section.storage import StorageSettings
 from kappa.base.settings import Settings
+from kappa.objects.address import exists, read_file
+from kappa.objects.transfer import writing
 from kappa.state.store import DAMAGED, Store, open_store
 
 
@@ -58,6 +60,24 @@ def test_a_large_object_is_put_whole(store):
 
     assert store.put_new("large", content)
     assert store.get("large") == content
+
+
+def test_a_file_that_is_written_is_there_whole_or_not_at_all(store):
+    address = store.address("builds/b/slice/one.parquet")
+
+    def die_in_the_middle() -> None:
+        with writing(address) as path:
+            path.write_bytes(b"half")
+            raise Broken("in the middle")
+
+    with pytest.raises(Broken):
+        die_in_the_middle()
+    assert not exists(address)
+
+    for content in (b"one", b"another"):
+        with writing(address) as path:
+            path.write_bytes(content)
+        assert read_file(address) == content
 
 
 def test_an_object_that_exists_is_not_put_anew(store):

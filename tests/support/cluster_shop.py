@@ -73,13 +73,15 @@ _DEARER = _SHOP.replace('("amount")', '(F.col("amount") + 1)', 1)
 
 @contextmanager
 def shop_on_cluster(
-    folder: Path, conf: Mapping[str, str] | None = None
+    folder: Path, conf: Mapping[str, str] | None = None, *, rooted: str | None = None
 ) -> Iterator[tuple[Testbed, RunningCluster]]:
     """Yields the shop and its cluster of two workers, isolated if this machine can.
 
-    Isolated workers see neither the project nor the user's cache nor the package. All see the root.
+    Isolated workers see neither the project nor the user's cache nor the package. All see the root:
+    a folder, unless its settings are `rooted`.
     """
-    project, root = folder / "project", folder / "root"
+    project = folder / "project"
+    rooted = rooted or f'root = "{folder / "root"}"\n'
     project.mkdir(parents=True)
     found = find_spec(_PACKAGE)
     assert found is not None
@@ -104,7 +106,7 @@ def shop_on_cluster(
         }
         listed = "\n".join(f'"{name}" = "{value}"' for name, value in given.items())
         settings = (
-            f'root = "{root}"\n[engine]\ndriver_rows = 500\ntail_records = 500\nhung_seconds = 60\n'
+            f"{rooted}[engine]\ndriver_rows = 500\ntail_records = 500\nhung_seconds = 60\n"
             f'slice_records = 10000\nmaster = "{cluster.url}"\ndriver_host = "{HOST}"\n'
             f"[engine.conf]\n{listed}\n"
         )

@@ -1,4 +1,4 @@
-"""A process that folds the log of `bucket_site` by large slices, all of whose rows are Spark's.
+"""A process that folds the log of `bucket_site` by large slices, whose rows are Spark's.
 
     python folding_in_bucket.py ENDPOINT ROOT LOCAL RECORDS SLICES
 

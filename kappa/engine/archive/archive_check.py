@@ -22,7 +22,7 @@ from kappa.engine.archive.archive_writer import Read
 from kappa.engine.decode.decode import decoded_batches
 from kappa.engine.decode.fate import decoded_columns
 from kappa.engine.read.block_rows import log_time_before, rows_of
-from kappa.objects.address import share_file
+from kappa.objects.transfer import share_file
 from kappa.state.witness import LostEnd
 from kappa.tables.archive import ArchiveMark
 from kappa.tables.archived.stored_archive import Block, StoredArchive

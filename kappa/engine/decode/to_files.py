@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shutil
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +23,8 @@ from kappa.engine.decode.raw import RawRange
 from kappa.engine.decode.remembered import get_memory, put_memory
 from kappa.engine.decode.shares import CarriedTimes, Undivided, carried_times, shares_of
 from kappa.formats.schema_source import SchemaSource, open_schemas, opened_schemas
-from kappa.objects.address import open_buckets, ways_to_buckets, writing
+from kappa.objects.address import open_buckets, ways_to_buckets
+from kappa.objects.transfer import writing
 from kappa.records.identity import Memory
 from kappa.state.job.slice_progress import counting
 from kappa.values.arrow import arrow_schema
@@ -155,6 +157,20 @@ def _decode_shares(
             [{"file": name, "share": number, **one} for one in counted or [{}]],
             schema=arrow_schema(_SEEN_TYPES),
         )
+
+
+def linked_for_workers(folder: Path, place: str) -> Iterator[str]:
+    """Yields the files that were linked from an archive into `folder`, in their order.
+
+    They are copied if the workers' `place` is another.
+    """
+    linked = (path for path in folder.glob("*.parquet") if path.stem.isdecimal())
+    for path in sorted(linked, key=lambda path: int(path.stem)):
+        seen = f"{place}/{path.name}"
+        if seen != str(path):
+            with writing(seen) as copied:
+                shutil.copyfile(path, copied)
+        yield seen
 
 
 def decode_to_file(

@@ -9,8 +9,6 @@ one such fold, all its folds are combined; other tables are merged.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -26,8 +24,11 @@ from kappa.values.arrow import arrow_schema
 class Combiner:
     """The combination of one table's contributions with the stored rows of their keys."""
 
-    def __init__(self, table: TableBirth, path: str, folder: Path) -> None:
-        """Takes the table's `path`; `folder` is for the rows of the slice that is being folded."""
+    def __init__(self, table: TableBirth, path: str, folder: str) -> None:
+        """Takes the table's `path`; `folder` is for the rows of the slice that is being folded.
+
+        Both are paths or URLs.
+        """
         self._table = table
         self._path = path
         self._folder = folder
@@ -69,14 +70,13 @@ class _Plan:
         table: TableBirth,
         stored: tuple[tuple[str, str], ...],
         contributed: tuple[tuple[str, str], ...],
-        folder: Path,
+        folder: str,
     ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         self._table = table
         self._schema = arrow_schema(table.columns)
         self._leaves = (
-            Leaf(folder / "stored.parquet", stored),
-            Leaf(folder / "contributed.parquet", contributed),
+            Leaf(f"{folder}/stored.parquet", stored),
+            Leaf(f"{folder}/contributed.parquet", contributed),
         )
         # Threads commit the tables, and none has a session of its own: this is the process's.
         self._session = session_of_leaves(SparkSession.active())

@@ -9,13 +9,14 @@ a gap before its footer.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from kappa.engine.fold.fold import spark_ddl
+from kappa.engine.spark.bucket.s3a import spark_address
+from kappa.objects.transfer import writing
 from kappa.values.arrow import arrow_schema
 
 _FIRST_BYTES = 1 << 20
@@ -36,9 +37,9 @@ def session_of_leaves(spark: SparkSession) -> SparkSession:
 class Leaf:
     """One input of a plan, on a file of its own."""
 
-    def __init__(self, path: Path, columns: Sequence[tuple[str, str]]) -> None:
-        """Makes a leaf without rows; `columns` are (name, Spark's type)."""
-        self._path = path
+    def __init__(self, address: str, columns: Sequence[tuple[str, str]]) -> None:
+        """Makes a leaf without rows, by its path or URL; `columns` are (name, Spark's type)."""
+        self._address = address
         self._columns = columns
         self._schema = arrow_schema(columns)
         self._bytes = _FIRST_BYTES
@@ -49,7 +50,7 @@ class Leaf:
 
         It is valid for as long as `put` returns True.
         """
-        return spark.read.schema(spark_ddl(self._columns)).parquet(str(self._path))
+        return spark.read.schema(spark_ddl(self._columns)).parquet(spark_address(self._address))
 
     def put(self, rows: pa.Table | None) -> bool:
         """Puts the leaf's rows (None: no row), and returns whether earlier frames can read them.
@@ -69,7 +70,7 @@ class Leaf:
         fits = len(written) <= self._bytes
         while len(written) > self._bytes:
             self._bytes *= 2
-        with self._path.open("wb") as file:
+        with writing(self._address) as path, path.open("wb") as file:
             file.write(written[:-footer])
             file.seek(self._bytes - footer)
             file.write(written[-footer:])

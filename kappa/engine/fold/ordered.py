@@ -14,18 +14,21 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, groupby
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from kappa.base.section.storage import StorageSettings
 from kappa.base.sql import spark_quote
 from kappa.declare.ordered import Over, Step
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.fold.fold import spark_ddl
 from kappa.engine.fold.step_loop import PLACE, Clocks, Key, Row, StepLoop, place_of
+from kappa.engine.spark.bucket.s3a import spark_address
+from kappa.objects.address import open_buckets, ways_to_buckets
+from kappa.objects.transfer import writing
 from kappa.state.table import TableBirth
 from kappa.values.arrow import arrow_schema
 
@@ -86,14 +89,12 @@ class OrderedFold:
         return {table.name: folding.take(table) for table in self.made}
 
     def at_spark(
-        self, spark: SparkSession, rows: DataFrame, held: DataFrame, clocks: Clocks, folder: Path
+        self, spark: SparkSession, rows: DataFrame, held: DataFrame, clocks: Clocks, folder: str
     ) -> dict[str, DataFrame]:
         """Folds a large slice as `here` does, by Spark's workers into files of `folder`.
 
         `held` are all rows of the table.
         """
-        for table in self.made:
-            (folder / table.name).mkdir(parents=True)
         keys = [F.col(spark_quote(key)) for key in self.table.keys]
         states = held.select(
             *keys, _row_struct(held).alias("state"), F.lit(None).cast(rows.schema).alias("row")
@@ -107,14 +108,20 @@ class OrderedFold:
         in_order = both.repartition(*keys).sortWithinPartitions(
             *keys, F.col("row").isNotNull(), *(f"row.{name}" for name in PLACE)
         )
-        in_order.mapInArrow(
-            partial(_fold_into, fold=self, clocks=clocks, folder=folder), "folded bigint"
-        ).collect()
-        return {
-            table.name: spark.read.schema(spark_ddl(table.columns)).parquet(
-                str(folder / table.name)
-            )
+        fold = partial(
+            _fold_into, fold=self, clocks=clocks, folder=folder, buckets=ways_to_buckets()
+        )
+        parts = [row.part for row in in_order.mapInArrow(fold, "part int").collect()]
+        files = {
+            table: [spark_address(_place(folder, table, part)) for part in sorted(parts)]
             for table in self.made
+        }
+        return {
+            table.name: spark.read.schema(ddl).parquet(*paths)
+            if paths
+            else spark.createDataFrame([], ddl)
+            for table, paths in files.items()
+            for ddl in [spark_ddl(table.columns)]
         }
 
     def _key(self, row: Row) -> Key:
@@ -122,20 +129,25 @@ class OrderedFold:
 
 
 def _fold_into(
-    batches: Iterable[pa.RecordBatch], fold: OrderedFold, clocks: Clocks, folder: Path
+    batches: Iterable[pa.RecordBatch],
+    fold: OrderedFold,
+    clocks: Clocks,
+    folder: str,
+    buckets: Sequence[tuple[str, StorageSettings]],
 ) -> Iterator[pa.RecordBatch]:
     """Folds one task's keys, each state before its rows, into a file per table.
 
-    Yields the number of keys.
+    Yields the number that the files have.
     """
     from pyspark import TaskContext  # noqa: PLC0415  # is a worker's
 
     context = TaskContext.get()
     assert context is not None
-    folding, folded = fold.loop(clocks), 0
+    open_buckets(buckets)
+    folding, part = fold.loop(clocks), context.partitionId()
     with ExitStack() as ending:
         # A task that is retried writes its files again.
-        places = [folder / table.name / f"{context.partitionId()}.parquet" for table in fold.made]
+        places = [ending.enter_context(writing(_place(folder, table, part))) for table in fold.made]
         writers = [
             ending.enter_context(pq.ParquetWriter(place, arrow_schema(table.columns)))
             for table, place in zip(fold.made, places, strict=True)
@@ -143,15 +155,16 @@ def _fold_into(
         files = list(zip(fold.made, writers, strict=True))
         for key, held, rows in _by_key(batches, fold.table.keys, fold.on_time is not None):
             folding.fold(key, held, rows)
-            folded += 1
             for table, file in files:
                 if folding.is_full(table):
                     file.write_table(folding.take(table))
         for table, file in files:
             file.write_table(folding.take(table))
-    yield pa.RecordBatch.from_pydict(
-        {"folded": [folded]}, schema=arrow_schema((("folded", "bigint"),))
-    )
+    yield pa.RecordBatch.from_pydict({"part": [part]}, schema=arrow_schema((("part", "int"),)))
+
+
+def _place(folder: str, table: TableBirth, part: int) -> str:
+    return f"{folder}/{table.name}/{part}.parquet"
 
 
 def _by_key(

@@ -17,7 +17,7 @@ from kappa.declare.topic import Topic
 from kappa.engine.decode.decoder import Clock
 from kappa.engine.decode.fate import VALID, Counts, Fate, decoded_columns, joined
 from kappa.engine.decode.raw import RawRange
-from kappa.engine.decode.to_files import Remembering, decode_to_files
+from kappa.engine.decode.to_files import Remembering, decode_to_files, linked_for_workers
 from kappa.engine.fold.latest import latest_input, latest_sql
 from kappa.engine.function.decoded import Columns, CountsOf, Decoded
 from kappa.engine.function.decoded_files import DecodedFiles
@@ -37,7 +37,7 @@ from kappa.engine.function.decoded_rows import (
 from kappa.engine.function.refused import Refused
 from kappa.engine.read.archived import ArchivedRange, Ranges
 from kappa.engine.read.rows import Rows, RowsInFiles
-from kappa.objects.address import delete_folder, writing
+from kappa.objects.address import delete_folder
 from kappa.records.redrive import Attempt, Position, Settled
 from kappa.state.job.slice_progress import counting
 from kappa.state.offsets import Offsets
@@ -86,7 +86,7 @@ class DecodedAtSpark(Decoded):
         for number, topic in enumerate(topics):
             name = topic.name
             path = folder / str(number)
-            # A lost task that still writes may have kept it; its file is not read.
+            # A lost task may have kept it and still write; its file is not read.
             path.mkdir(parents=True, exist_ok=True)
             place = str(path) if elsewhere is None else f"{elsewhere}/{number}"
             clock = clocks.get(name, {})
@@ -114,11 +114,10 @@ class DecodedAtSpark(Decoded):
                 left_out=unused,
             )
             seen_of[name] = joined(seen, decoded.counts)
-            read = (*(_linked(path, place) if taken else ()), *decoded.files)
+            read = (*(linked_for_workers(path, place) if taken else ()), *decoded.files)
             within = None if is_whole else ranges
-            files = DecodedFiles(name, read, within, unused, decoded.carried)
-            self._files[name] = files
-            self._frames[name] = files.frame(spark, decoded_columns(topic))
+            self._files[name] = DecodedFiles(name, read, within, unused, decoded.carried)
+            self._frames[name] = self._files[name].frame(spark, decoded_columns(topic))
         self._seen: CountsOf = seen_of
 
     def counts(self) -> CountsOf:
@@ -235,14 +234,3 @@ class DecodedAtSpark(Decoded):
         shutil.rmtree(self._folder, ignore_errors=True)
         if self._elsewhere is not None:
             delete_folder(self._elsewhere)
-
-
-def _linked(folder: Path, place: str) -> Iterator[str]:
-    """Yields the files that were linked from an archive, in their order, as workers see them."""
-    linked = (path for path in folder.glob("*.parquet") if path.stem.isdecimal())
-    for path in sorted(linked, key=lambda path: int(path.stem)):
-        seen = f"{place}/{path.name}"
-        if seen != str(path):
-            with writing(seen) as copied:
-                shutil.copyfile(path, copied)
-        yield seen

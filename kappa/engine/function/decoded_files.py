@@ -25,7 +25,8 @@ from kappa.engine.function.refused import Refused, rejected_rows
 from kappa.engine.function.trouble import raised_at_spark
 from kappa.engine.read.archived import Ranges
 from kappa.engine.spark.bucket.s3a import spark_address
-from kappa.objects.address import readable, writing
+from kappa.objects.address import readable
+from kappa.objects.transfer import writing
 from kappa.records.redrive import Position
 from kappa.tables.parquet import parquet_sql
 from kappa.values.arrow import arrow_schema

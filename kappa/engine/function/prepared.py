@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -42,13 +41,12 @@ class Prepared:
         pipeline: Pipeline,
         function: Function,
         tables: Mapping[str, TableBirth],
-        folder: Path,
+        folder: str,
     ) -> None:
         """Makes the plan. Raises Broken as `Function` does.
 
-        `folder` takes the rows of the slice that is being folded.
+        `folder`, a path or URL, takes the rows of the slice that is being folded.
         """
-        folder.mkdir(parents=True, exist_ok=True)
         self._pipeline = pipeline
         self._function = function
         self._columns = {
@@ -58,7 +56,7 @@ class Prepared:
         if any(table.refuses_expired for table in pipeline.function_tables):
             self._columns[EXPIRED] = EXPIRED_COLUMNS
         self._leaves = {
-            topic.name: Leaf(folder / f"{topic.name}.parquet", pipeline.columns_of(topic))
+            topic.name: Leaf(f"{folder}/{topic.name}.parquet", pipeline.columns_of(topic))
             for topic in pipeline.input_topics
         }
         self._session = session_of_leaves(spark)

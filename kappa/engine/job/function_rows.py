@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from pyspark import SparkContext
@@ -38,17 +37,8 @@ from kappa.state.table import TableBirth
 class FunctionRows:
     """The user's function of one build, run on one slice after the other."""
 
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        tables: Mapping[str, TableBirth],
-        scratch: Path,
-        elsewhere: str | None,
-    ) -> None:
-        """`scratch` is the folder of the slice that is folded.
-
-        Workers that do not see it write and read `elsewhere`, below a URL.
-        """
+    def __init__(self, pipeline: Pipeline, tables: Mapping[str, TableBirth], scratch: str) -> None:
+        """`scratch` is the folder, by path or URL, of the slice that is folded."""
         self._pipeline = pipeline
         self._tables = tables
         self._function = Function(pipeline, tables)
@@ -61,7 +51,7 @@ class FunctionRows:
         # Its holder may make the plan, or run it ahead.
         self._planning = threading.RLock()
         self._scratch = scratch
-        self._computed_folder = f"{elsewhere or scratch}/contributed"
+        self._computed_folder = f"{scratch}/contributed"
         # Whether records are rejects by what the function makes of them.
         self.judges = pipeline.on_error is OnError.REJECT or any(
             table.refuses_expired for table in pipeline.tables

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -17,6 +15,7 @@ from kappa.engine.fold.touched import due_rows, stored_frame, touched_rows
 from kappa.engine.function.failure import raised_here
 from kappa.engine.read.rows import Rows
 from kappa.engine.write.commit import TableWriter
+from kappa.objects.address import delete_folder
 from kappa.state.table import TableBirth
 from kappa.values.arrow import arrow_schema
 
@@ -28,11 +27,11 @@ class OrderedSteps:
         self,
         pipeline: Pipeline,
         tables: Mapping[str, TableBirth],
-        scratch: Path,
+        scratch: str,
         *,
         wakes_here: int,
     ) -> None:
-        """`scratch` is the folder for the results of large slices.
+        """`scratch` is the folder, by path or URL, for the results of large slices.
 
         A small slice that wakes more than `wakes_here` keys is folded as a large one.
         """
@@ -64,7 +63,7 @@ class OrderedSteps:
 
     def clear(self) -> None:
         """Deletes the results of the slice that is over."""
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        delete_folder(self._scratch)
 
     def _folded(
         self,
@@ -81,9 +80,9 @@ class OrderedSteps:
             if due is None:
                 rows = spark.createDataFrame(rows)
         if isinstance(rows, DataFrame):
-            folder = self._scratch / fold.table.name
+            folder = f"{self._scratch}/{fold.table.name}"
             # A crash has left some; those of other steps are this slice's.
-            shutil.rmtree(folder, ignore_errors=True)
+            delete_folder(folder)
             held = stored_frame(spark, path, version, columns)
             return fold.at_spark(spark, rows, held, clocks, folder)
         assert isinstance(rows, pa.Table), "the function gives rows here or at Spark"

@@ -40,14 +40,14 @@ from kappa.engine.write.commits import Commits
 from kappa.engine.write.of_topics import rows_of_topics
 from kappa.engine.write.publisher import Publisher
 from kappa.log.client import Log
-from kappa.state.build import Birth, folder
+from kappa.state.build import Birth, folder, slice_scratch
 from kappa.state.frontier import Frontier
 from kappa.state.job.slice_progress import DECODED
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store
-from kappa.tables.lasting import scratch_in, take_back_to_frontier
+from kappa.tables.lasting import take_back_to_frontier
 from kappa.tables.versions import files
 
 
@@ -75,13 +75,13 @@ class SliceFolder:
         """
         births = {table.name: table for table in birth.tables}
         own = store.local.path(folder(birth.build))
-        scratch = own / "slice"
+        scratch = slice_scratch(store, birth.build, elsewhere=merging.elsewhere)
         self._birth = birth
         self._pipeline = pipeline
         self._driver_rows = driver_rows
         self._decoded_folder = own / DECODED
         take_back_to_frontier(store, birth)
-        self._elsewhere = scratch_in(store, birth.build) if merging.elsewhere else None
+        self._decoded_elsewhere = f"{scratch}/decoded" if merging.elsewhere else None
         self.writers = open_tables(store, birth, pipeline, driver_rows=driver_rows, merging=merging)
         self._views = MaintainedViews(self.writers, birth, are_current=views_are_current)
         self.splits = Splits(store, birth.build)
@@ -89,8 +89,8 @@ class SliceFolder:
         self._identities = identities_of(store, birth.build, pipeline.topics, self._origin)
         self.archives = archives or Archives(store, pipeline.topics, birth.topic_ids, log)
         self.guard = TopicGuard(birth, log, self.archives)
-        self._function = FunctionRows(pipeline, births, scratch, self._elsewhere)
-        self._steps = OrderedSteps(pipeline, births, scratch / "steps", wakes_here=driver_rows)
+        self._function = FunctionRows(pipeline, births, scratch)
+        self._steps = OrderedSteps(pipeline, births, f"{scratch}/steps", wakes_here=driver_rows)
         self._topic_watch = ThreadPoolExecutor(1, thread_name_prefix="topics")
         self._commits = Commits(len(self.writers))
         self._limit = SliceLimit(slice_seconds, str(pipeline.source))
@@ -275,7 +275,7 @@ class SliceFolder:
             self.archives.take,
             # Columns that this slice shows to be unused are left out of later ones.
             self._function.unused(),
-            None if self._elsewhere is None else f"{self._elsewhere}/decoded",
+            self._decoded_elsewhere,
         )
 
     def _settle_redriven(self, decoded: DecodedHere | DecodedAtSpark, piece: Slice) -> None:

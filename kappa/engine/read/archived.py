@@ -28,7 +28,7 @@ from kappa.declare.topic import Topic
 from kappa.engine.decode.decoder import Clock
 from kappa.engine.decode.fate import Counts, decoded_columns
 from kappa.engine.read.block_rows import counts_of, log_time_before
-from kappa.objects.address import share_file
+from kappa.objects.transfer import share_file
 from kappa.state.offsets import Offsets
 from kappa.state.slices import BoundsOf
 from kappa.state.store import Store

@@ -3,7 +3,7 @@
 The room knows no slices and no tables. Read in this order:
 
 - `session.py`: the session of this process and its JVM. The only door to SparkSession.
-- `running.py`: what a session that runs is made to do beside its work.
+- `running.py`: orders to a session that runs, beside its work.
 - `leg_session.py`: the session of one leg of a job, which starts while the job does other things.
 - `jvm.py`, `spark_settings.py`: the JVM's command line, and Spark's settings.
 - `workers.py`: where Spark's Python workers start, and which modules they import.

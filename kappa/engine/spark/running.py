@@ -1,4 +1,4 @@
-"""What a session that runs is made to do beside its work."""
+"""Orders to a session that runs, beside its work."""
 
 from __future__ import annotations
 

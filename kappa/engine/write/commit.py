@@ -23,7 +23,7 @@ from kappa.engine.read.rows import Rows, RowsInFiles
 from kappa.engine.write.recent import RecentRows
 from kappa.engine.write.rewritten import Rewriting
 from kappa.engine.write.spark_commit import folding, spark_append, spark_merge
-from kappa.state.build import folder, recent_names, table_path
+from kappa.state.build import folder, recent_names, slice_scratch, table_path
 from kappa.state.frontier import Frontier
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
@@ -106,13 +106,12 @@ class TableWriter:
         self._driver_rows = driver_rows
         # Combined rows were read beside those of their keys, by Spark: they stay there.
         self._elsewhere = merging.elsewhere
+        scratch = slice_scratch(store, build, elsewhere=merging.elsewhere)
         self._merge_bytes = merging.at_most_bytes if birth.row_keys and not birth.is_combined else 0
         self._contributed = arrow_schema(contribution_columns(birth))
         self._schema = arrow_schema(committed_columns(birth))
         self._combiner = (
-            Combiner(
-                birth, self.path, store.local.path(f"{folder(build)}/slice/combined/{birth.name}")
-            )
+            Combiner(birth, self.path, f"{scratch}/combined/{birth.name}")
             if birth.is_combined
             else None
         )

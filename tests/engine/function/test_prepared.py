@@ -44,7 +44,7 @@ def prepared(spark: SparkSession, made: Pipeline, folder: Path) -> Prepared:
     births = {
         table.name: table for table in table_births(made, {"totals": columns, "all": columns})
     }
-    return Prepared(spark, made, Function(made, births), births, folder)
+    return Prepared(spark, made, Function(made, births), births, str(folder))
 
 
 def rows(*events: tuple[str | None, int | None]) -> dict[str, pa.Table]:

@@ -72,9 +72,9 @@ def classes_in(local_dir: Path) -> Path:
 
 
 def compile_log_store(spark: SparkSession, classes: Path) -> None:
-    """Compiles the store of Delta's logs in a session's JVM, which loads it with its first table.
+    """Compiles the store of Delta's logs in a session's JVM, by the compiler that Spark brings.
 
-    Spark brings the compiler.
+    The JVM loads it with its first table.
     """
     compiler = spark._jvm.org.codehaus.janino.SimpleCompiler()  # type: ignore[union-attr]  # noqa: SLF001  # there is no other door
     compiler.setSourceVersion(_JAVA)

@@ -1,0 +1,84 @@
+"""Files that this host writes for a root, or takes from it, by path or URL."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kappa.base.disk import delete_file, link_file
+from kappa.objects.address import gone, split
+from kappa.objects.bucket import is_bucket
+
+
+@contextmanager
+def writing(address: str) -> Iterator[Path]:
+    """Gives a path of this machine: what is written there is at the address after the block.
+
+    It is there whole, and not at all if the block fails.
+    """
+    path = Path(address)
+    if not is_bucket(address):
+        # Spark, Arrow and DuckDB take no file that begins so for data.
+        hidden = path.with_name(f"_{path.name}")
+        hidden.parent.mkdir(parents=True, exist_ok=True)
+        yield hidden
+        hidden.replace(path)
+        return
+    with tempfile.TemporaryDirectory(prefix="kappa-") as folder:
+        written = Path(folder) / path.name
+        yield written
+        place_file(written, address)
+
+
+def place_file(path: Path, address: str) -> None:
+    """Moves a file that this host has written to its address, which may be where it is."""
+    if is_bucket(address):
+        bucket, name = split(address)
+        bucket.put_file(name, path)
+        delete_file(path)
+    else:
+        path.replace(address)
+
+
+def share_file(address: str, to: str) -> None:
+    """Gives a file that never changes a second name; each is deleted by itself.
+
+    On a disk it is a link, or a copy if the disk has no links. In a bucket the server copies it,
+    and from a bucket to the disk it is fetched. Raises FileNotFoundError if it does not exist (any
+    more), and OSError if the disk has no room.
+    """
+    if not is_bucket(to):
+        Path(to).parent.mkdir(parents=True, exist_ok=True)
+        if is_bucket(address):
+            fetch_file(address, Path(to))
+        else:
+            link_file(Path(address), Path(to))
+        return
+    bucket, name = split(address)
+    into, copy_name = split(to)
+    assert into is bucket, f"{to} is below another root than {address}"
+    if not bucket.copy(name, copy_name):
+        raise gone(address)
+
+
+def _any_room(_: int) -> None:
+    """Takes all the room there is."""
+
+
+def fetch_file(url: str, to: Path, take_room: Callable[[int], None] = _any_room) -> None:
+    """Copies a file of a bucket to the disk, once `take_room` has returned for so many bytes.
+
+    Raises FileNotFoundError if it does not exist (any more), OSError if it cannot be written, and
+    KappaError if it cannot be read.
+    """
+    bucket, name = split(url)
+    found = bucket.pieces(name)
+    if found is None:
+        raise gone(url)
+    size, pieces = found
+    take_room(size)
+    with to.open("wb") as file:
+        for piece in pieces:
+            file.write(piece)

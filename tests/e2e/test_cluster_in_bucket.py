@@ -1,0 +1,58 @@
+"""Workers that see the bucket of the root, and no file of the control host, fold a build.
+
+So it is if an executor dies in a slice. What they have decoded is in the bucket meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from cluster_shop import assert_right, deploy, is_reading, produce, shop_on_cluster
+from object_store import ObjectStore
+from spark_cluster import RunningCluster
+from testbed import Testbed
+
+pytestmark = [pytest.mark.jvm, pytest.mark.timeout(900)]
+RECORDS = 30_000
+
+
+@pytest.fixture(scope="module")
+def shop(
+    object_store: ObjectStore, lent: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Testbed, RunningCluster]]:
+    """A shop of two workers, whose credentials are in their own environment."""
+    endpoint = object_store.storage.endpoint
+    rooted = f'root = "{object_store.new_root()}"\n[storage]\nendpoint = "{endpoint}"\n{lent}'
+    with shop_on_cluster(tmp_path_factory.mktemp("cluster"), rooted=rooted) as (bed, cluster):
+        produce(bed, RECORDS)
+        deploy(bed)
+        yield bed, cluster
+
+
+def test_a_build_is_folded_by_workers_that_see_the_bucket_alone(
+    shop: tuple[Testbed, RunningCluster],
+) -> None:
+    bed, cluster = shop
+
+    assert_right(bed)
+
+    build = bed.live("shop")
+    assert cluster.applications(ended=True) == [build], cluster.output()
+    assert bed.store.names(f"builds/{build}/slice") == ()
+
+
+@pytest.mark.fault
+def test_an_executor_that_is_killed_costs_no_record_and_leaves_nothing(
+    shop: tuple[Testbed, RunningCluster],
+) -> None:
+    bed, cluster = shop
+    before = bed.live("shop")
+
+    asked = bed.start("replay", "shop", "--yes")
+    bed.wait(lambda: is_reading(bed) and cluster.kill_executor(0), "an executor at work")
+    asked.communicate(timeout=300)
+
+    assert bed.live("shop") != before
+    assert_right(bed)
+    assert bed.store.names(f"builds/{bed.live('shop')}/slice") == ()
