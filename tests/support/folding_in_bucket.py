@@ -17,7 +17,7 @@ from kappa.base.errors import KappaError
 from kappa.base.section.storage import StorageSettings
 from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
 from kappa.engine.spark.jvm import Profile
-from kappa.engine.spark.session import boot
+from kappa.engine.spark.session import boot, end_process
 from kappa.java.jars import ensure_jars
 from kappa.java.java import find_java
 from kappa.state.build import is_born, put_birth, read_birth
@@ -50,6 +50,7 @@ def main() -> None:
         built.close()
     machine.end()
     print("folded", flush=True)
+    end_process(0)
 
 
 if __name__ == "__main__":
@@ -57,4 +58,4 @@ if __name__ == "__main__":
         main()
     except KappaError as error:
         print(f"{type(error).__name__}: {error.message}", file=sys.stderr, flush=True)
-        os._exit(1)
+        end_process(1)

@@ -81,8 +81,7 @@ class DecodedAtSpark(Decoded):
         self._folded: Mapping[Position, int] = {}
         self._duplicates: frozenset[Position] = frozenset()
         seen_of: dict[str, Mapping[int, Counts]] = {}
-        # A crash may have left files.
-        self.close()
+        self.close()  # A crash may have left files.
         for number, topic in enumerate(topics):
             name = topic.name
             path = folder / str(number)
@@ -99,7 +98,6 @@ class DecodedAtSpark(Decoded):
             counting(path, "archived")(
                 sum(one.end - ranges[partition][0] for partition, one in taken.items())
             )
-            is_whole = all(one.is_whole for one in taken.values())
             unused = left_out.get(name, frozenset())
             seen = {partition: one.seen for partition, one in taken.items() if one.seen is not None}
             # The log is read from exactly the archive's end, in its log time too.
@@ -115,7 +113,7 @@ class DecodedAtSpark(Decoded):
             )
             seen_of[name] = joined(seen, decoded.counts)
             read = (*(linked_for_workers(path, place) if taken else ()), *decoded.files)
-            within = None if is_whole else ranges
+            within = None if all(one.is_whole for one in taken.values()) else ranges
             self._files[name] = DecodedFiles(name, read, within, unused, decoded.carried)
             self._frames[name] = self._files[name].frame(spark, decoded_columns(topic))
         self._seen: CountsOf = seen_of

@@ -80,8 +80,8 @@ class DecodedFiles:
         within = self.within
         where = where if within is None else where & _rows_within(within)
         found = [
-            pq.read_table(readable(file), columns=list(columns), filters=where)
-            for file in self.files
+            pq.read_table(readable(each), columns=list(columns), filters=where, partitioning=None)
+            for each in self.files
         ]
         return self.carried.in_rows(pa.concat_tables(found))
 
