@@ -68,6 +68,19 @@ def sync_versions(
     return sums
 
 
+def sync_commit(store: Store, path: str, version: int) -> Sums:
+    """Waits until one commit of a table and its files are on the disk; returns their sums.
+
+    In a bucket nothing is to wait for, and files have no sums. Raises Damaged if the commit cannot
+    be read.
+    """
+    if not store.is_on_disk:
+        return {}
+    new = list(files_of_commit(path, version))
+    store.sync(new)
+    return new_sums(each for each in new if each.suffix == ".parquet")
+
+
 def take_back_to_frontier(store: Store, birth: Birth) -> None:
     """Takes the tables of a build back to its newest frontier, or away if it has published none.
 

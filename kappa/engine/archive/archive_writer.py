@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,6 +20,7 @@ from kappa.engine.decode.decode import decoded_batches
 from kappa.engine.decode.fate import Counts, counts_in, decoded_columns
 from kappa.engine.read.archived import archive_fingerprint
 from kappa.engine.read.block_rows import STATISTICS
+from kappa.objects.address import delete_folder, place_file, readable
 from kappa.state.store import Store
 from kappa.state.witness import NO_EPOCH, Witness, digest_of
 from kappa.tables.archive import ArchiveMark, folder
@@ -95,10 +95,16 @@ class ArchiveWriter:
         self._group_rows = group_rows
         self._archive = ensure_archive(
             store,
-            str(store.path(folder(topic.name, name))),
+            store.address(folder(topic.name, name)),
             self._columns,
             ArchiveMark(topic.name, topic_id, name),
         )
+        # Files are written on this host: of a root on the disk, where they are to be.
+        self._folder = store.local.path(folder(topic.name, name))
+        if str(self._folder) != self._archive.path:
+            # A process that was killed may have left one.
+            delete_folder(str(self._folder))
+            self._folder.mkdir(parents=True)
         self._archive.tidy(store, long_log=_LONG_LOG)
 
     def mark(self) -> ArchiveMark:
@@ -183,7 +189,8 @@ class ArchiveWriter:
         # What is wrong in a file would be right in the next one.
         self._archive.ensure_whole(self._store, taken_along)
         first = taken_along[0].first if taken_along else start
-        path = Path(self._archive.path) / f"{partition}-{first:020d}-{secrets.token_hex(4)}.parquet"
+        name = f"{partition}-{first:020d}-{secrets.token_hex(4)}.parquet"
+        path, address = self._folder / name, f"{self._archive.path}/{name}"
         schema = arrow_schema(self._columns)
         seen: Counts | None = None
         reached, last = end, start
@@ -222,11 +229,13 @@ class ArchiveWriter:
             raise
         with pq.ParquetFile(path) as written:
             count = written.metadata.num_rows
+        size = path.stat().st_size
+        place_file(path, address)
         least = (
             taken_along[0].least if taken_along else int(first_batch.column("_offset")[0].as_py())
         )
         return (
-            Block(str(path), partition, first, count, path.stat().st_size, least, last),
+            Block(address, partition, first, count, size, least, last),
             reached,
             seen,
         )
@@ -238,7 +247,8 @@ class ArchiveWriter:
 
 def _rows_of(blocks: Iterable[Block], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for block in blocks:
-        with pq.ParquetFile(block.path) as file:
+        # A row group is read whole, by few requests.
+        with pq.ParquetFile(readable(block.path), pre_buffer=True) as file:
             for group in range(file.num_row_groups):
                 yield from file.read_row_group(group).cast(schema).to_batches()
 

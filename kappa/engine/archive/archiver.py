@@ -158,7 +158,7 @@ class Archiver:
             if (
                 topic_id is None
                 and open_archive(
-                    str(self._store.path(folder(topic.name, archive_fingerprint(topic))))
+                    self._store.address(folder(topic.name, archive_fingerprint(topic)))
                 )
                 is None
             ):

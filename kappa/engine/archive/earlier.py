@@ -13,7 +13,7 @@ from kappa.base.errors import Damaged
 from kappa.engine.decode.raw import RAW_SCHEMA
 from kappa.engine.read.block_rows import rows_of
 from kappa.state.store import Store
-from kappa.tables.archive import FOLDER, ArchiveMark, folder
+from kappa.tables.archive import ArchiveMark, archives_of, folder
 from kappa.tables.archived.stored_archive import Block, open_archive
 
 # A column's name in raw records -> its name in an archive.
@@ -52,11 +52,11 @@ class Earlier:
     def of(cls, store: Store, mark: ArchiveMark) -> Self:
         """Reads the marks of the other archives of the same topic."""
         kept: dict[int, list[RawStretch]] = {}
-        for path in sorted(store.path(f"{FOLDER}/{mark.topic}").glob("*/_delta_log")):
+        for fingerprint in archives_of(store, mark.topic):
             archive = (
                 None
-                if path.parent.name == mark.fingerprint
-                else open_archive(str(store.path(folder(mark.topic, path.parent.name))))
+                if fingerprint == mark.fingerprint
+                else open_archive(store.address(folder(mark.topic, fingerprint)))
             )
             other = None if archive is None else archive.mark()
             if archive is not None and other is not None and other.topic_id == mark.topic_id:

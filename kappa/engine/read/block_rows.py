@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kappa.engine.decode.fate import Counts, Fate, counts_in
+from kappa.objects.address import readable
 from kappa.tables.archived.stored_archive import Block
 
 # The columns whose statistics an archive's files have; older ones have none of the last three.
@@ -41,7 +42,7 @@ def log_time_before(offset: int, blocks: Sequence[Block]) -> int | None:
 
 def _by_statistics(block: Block) -> Counts | None:
     """Returns the counts of a block, or None if its statistics do not show that all are valid."""
-    found = pq.read_metadata(block.path)
+    found = pq.read_metadata(readable(block.path))
     columns = {found.schema.column(place).path: place for place in range(found.num_columns)}
     decoded, redriven, log_time = 0, 0, 0
     for number in range(found.num_row_groups):
@@ -71,7 +72,7 @@ def _has_bounds(statistics: Any) -> bool:
 def rows_of(block: Block, columns: list[str], start: int, end: int) -> pq.Table:
     """Reads a block's rows of `[start, end)`, without the row groups that have none of them."""
     return pq.read_table(
-        block.path,
+        readable(block.path),
         columns=columns,
         filters=(pc.field("_offset") >= start) & (pc.field("_offset") < end),
         partitioning=None,

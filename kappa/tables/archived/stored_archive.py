@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import shutil
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import unquote
 
 from deltalake import DeltaTable
@@ -15,13 +14,13 @@ from deltalake.transaction import AddAction
 from msgspec import Struct, field
 
 from kappa.base.failpoint import failpoint
-from kappa.objects.address import delete_file
+from kappa.objects.address import delete_files, delete_folder, deleted_at_once
 from kappa.state.documents import Documents
 from kappa.state.frontier import Sums
 from kappa.state.store import Store
-from kappa.sums.recorded import name_of, new_sums
+from kappa.sums.recorded import name_of
 from kappa.sums.whole import ensure_archived_whole
-from kappa.tables.archive import HINT, ArchiveMark, parse_archive_mark
+from kappa.tables.archive import HINT, ArchiveMark, folder, parse_archive_mark
 from kappa.tables.checkpoint import ensure_checkpoint
 from kappa.tables.delta import (
     NO_HOOKS,
@@ -32,9 +31,9 @@ from kappa.tables.delta import (
     open_newest,
     refuse_repeated,
 )
-from kappa.tables.lasting import take_back
+from kappa.tables.lasting import sync_commit, take_back
 from kappa.tables.unneeded import unneeded
-from kappa.tables.versions import files_of_commit, is_committed, mark_text
+from kappa.tables.versions import is_committed, mark_text
 
 # An archive's files are named by their place in the log: so one commit can replace exactly some of
 # them.
@@ -65,6 +64,8 @@ class StoredArchive:
         """Wraps an open table: `open_archive` and `ensure_archive` make it."""
         self.path = path
         self._table = table
+        # Of the version that was read last: a commit's mark never changes.
+        self._mark: tuple[int, ArchiveMark] | None = None
 
     @property
     def version(self) -> int:
@@ -73,8 +74,12 @@ class StoredArchive:
 
     def mark(self) -> ArchiveMark:
         """Returns the archive's mark. Raises Damaged if its newest commit carries none."""
-        where = f"version {self.version} of {self.path}"
-        return parse_archive_mark(mark_text(self.path, self.version), where=where)
+        version = self.version
+        if self._mark is None or self._mark[0] != version:
+            where = f"version {version} of {self.path}"
+            mark = parse_archive_mark(mark_text(self.path, version), where=where)
+            self._mark = version, mark
+        return self._mark[1]
 
     def blocks(self) -> tuple[Block, ...]:
         """Lists its files, in the order of partitions and offsets."""
@@ -130,19 +135,17 @@ class StoredArchive:
         failpoint("archive.after_append")
 
     def settle(self, store: Store) -> None:
-        """Records that the newest version is on the disk, and the sums of its files."""
-        new = list(files_of_commit(self.path, self.version))
-        store.sync(new)
-        added = new_sums(each for each in new if each.suffix == ".parquet")
+        """Records that the newest version lasts, and the sums of its files."""
+        added = sync_commit(store, self.path, self.version)
         needed = {name_of(block.path) for block in self.blocks()}
         known = {**self.sums(store), **added}
         sums = {name: each for name, each in known.items() if name in needed}
-        _LASTING.put(store, _lasting_name(store, self.path), LastingVersion(self.version, sums))
+        _LASTING.put(store, _lasting_name(self.path), LastingVersion(self.version, sums))
 
     def sums(self, store: Store) -> Sums:
         """Returns the sums of its files, as they were written."""
         lasting = _LASTING.get(
-            store, _lasting_name(store, self.path), f"the newest version of archive {self.path}"
+            store, _lasting_name(self.path), f"the newest version of archive {self.path}"
         )
         return {} if lasting is None else lasting.sums
 
@@ -160,12 +163,12 @@ class StoredArchive:
             ensure_checkpoint(store, self.path, self.version)
             # A handle that has read the log would read its older files again.
             self._table = open_newest(self.path)
-        for file in unneeded(store, self.path, self.version, ()):
-            delete_file(file)
+        for part in deleted_at_once(unneeded(store, self.path, self.version, ())):
+            delete_files(part)
 
 
 class LastingVersion(Struct, frozen=True):
-    """The newest version of an archive that is on the disk: what a frontier is to a table.
+    """The newest version of an archive that lasts: what a frontier is to a table.
 
     `sums` are those of its files, but for files from before sums were recorded.
     """
@@ -193,13 +196,13 @@ def ensure_archive(
 
     A commit that was under way when power was lost is taken back.
     """
-    name = _lasting_name(store, path)
+    name = _lasting_name(path)
     lasting = _LASTING.get(store, name, f"the newest version of archive {path}")
     if lasting is not None:
         take_back(path, lasting.version)
     elif not is_committed(path, 1):
         # It was being made, and has no row yet.
-        shutil.rmtree(path, ignore_errors=True)
+        delete_folder(path)
     found = open_archive(path)
     if found is not None:
         return found
@@ -214,8 +217,8 @@ def ensure_archive(
     return made
 
 
-def _lasting_name(store: Store, path: str) -> str:
-    return f"{Path(path).relative_to(store.folder)}.json"
+def _lasting_name(path: str) -> str:
+    return f"{folder(*path.rsplit('/', 2)[1:])}.json"
 
 
 def _added(block: Block) -> AddAction:
@@ -225,12 +228,11 @@ def _added(block: Block) -> AddAction:
         "maxValues": {"_offset": block.greatest},
         "nullCount": {"_offset": 0},
     }
-    name, changed = Path(block.path).name, int(Path(block.path).stat().st_mtime * 1000)
     return AddAction(
-        name,
+        block.path.rpartition("/")[2],
         block.bytes,
         {"_partition": str(block.partition), "_block": str(block.first)},
-        changed,
+        int(time.time() * 1000),
         True,  # noqa: FBT003  # deltalake's signature
         json.dumps(stats),
     )

@@ -37,6 +37,7 @@ from kappa.engine.read.archived import Archives, archive_fingerprint
 from kappa.log.client import Log
 from kappa.log.cluster import TopicFacts
 from kappa.log.producer import ProducedRecord
+from kappa.objects.address import files_in, readable
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store
@@ -142,12 +143,13 @@ def archived(
 
 def rows(store: Store, topic: Topic = VISITS) -> pa.Table:
     """All rows of the archive, as Delta has them."""
-    path = str(store.path(folder("visits", archive_fingerprint(topic))))
+    path = store.address(folder("visits", archive_fingerprint(topic)))
     found = open_archive(path)
     assert found is not None
     names = [name for name, _ in decoded_columns(topic)]
     return pa.concat_tables(
-        pq.read_table(file, partitioning=None).select(names) for file in files(path, found.version)
+        pq.read_table(readable(file), partitioning=None).select(names)
+        for file in files(path, found.version)
     ).sort_by([("_partition", "ascending"), ("_offset", "ascending")])
 
 
@@ -220,8 +222,9 @@ def raw_rows(rows: pa.Table) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("at_once", [10_000, 19])
 def test_a_raw_archive_has_each_record_as_in_the_log_from_then_on(
-    store: Store, tmp_path: Path, at_once: int
+    any_store: Store, tmp_path: Path, at_once: int
 ) -> None:
+    store = any_store
     log = some_log(300)
     first = archived(store, log, [{0: 60, 1: 60}])
     assert first.mark().raw == {}
@@ -246,7 +249,7 @@ def test_a_raw_archive_has_each_record_as_in_the_log_from_then_on(
     # All else is as it was without.
     others = [name for name, _ in decoded_columns(VISITS) if not name.startswith("_raw_")]
     assert rows(store).select(others).equals(decoded(log, log.end).select(others))
-    found = open_archive(str(store.path(folder("visits", archive_fingerprint(VISITS)))))
+    found = open_archive(store.address(folder("visits", archive_fingerprint(VISITS))))
     assert found is not None
     (tmp_path / "links").mkdir()
     assert [
@@ -256,8 +259,9 @@ def test_a_raw_archive_has_each_record_as_in_the_log_from_then_on(
 
 
 def test_an_archive_that_keeps_raw_for_a_while_is_sound_and_says_where(
-    store: Store, tmp_path: Path
+    any_store: Store, tmp_path: Path
 ) -> None:
+    store = any_store
     log = some_log(300)
     for end, topic in ((20, RAW), (40, RAW), (60, VISITS), (90, RAW), (110, VISITS)):
         archived(store, log, [{0: end, 1: end}], topic=topic)
@@ -271,7 +275,7 @@ def test_an_archive_that_keeps_raw_for_a_while_is_sound_and_says_where(
     ] == [None, None]
     # Of the log's beginning nothing reaches the topic any more.
     assert archive_all(store, REDECLARED, Broker(log, {0: 80, 1: 80})) == []
-    anew = open_archive(str(store.path(folder("visits", archive_fingerprint(REDECLARED)))))
+    anew = open_archive(store.address(folder("visits", archive_fingerprint(REDECLARED))))
     assert anew is not None
     assert anew.mark().start == {0: 60, 1: 60}
 
@@ -344,7 +348,7 @@ def test_what_no_archive_has_raw_is_lost(store: Store) -> None:
     # Partition 0 is there raw from 60 on, and partition 1 not at all.
     assert archive_all(store, REDECLARED, Broker(log, {0: 100, 1: 100})) == []
 
-    found = open_archive(str(store.path(folder("visits", archive_fingerprint(REDECLARED)))))
+    found = open_archive(store.address(folder("visits", archive_fingerprint(REDECLARED))))
     assert found is not None
     assert found.mark().start == {0: 60, 1: 100}
     # What lies between the archive before and the topic is nowhere.
@@ -358,20 +362,23 @@ def test_what_no_archive_has_raw_is_lost(store: Store) -> None:
     ]
 
 
-def test_small_files_are_joined_and_what_they_replace_is_gone(store: Store) -> None:
+def test_small_files_are_joined_and_what_they_replace_is_gone(any_store: Store) -> None:
+    store = any_store
     log = some_log(400)
 
     archived(store, log, steps(log, 7))
 
-    path = store.path(folder("visits", archive_fingerprint(VISITS)))
-    found = open_archive(str(path))
+    path = store.address(folder("visits", archive_fingerprint(VISITS)))
+    found = open_archive(path)
     assert found is not None
-    assert len(found.blocks()) < 2 * 9
-    assert sorted(path.glob("*.parquet")) == sorted(Path(block.path) for block in found.blocks())
+    blocks = found.blocks()
+    assert len(blocks) < 2 * 9
+    assert {f"{path}/{name}" for name in files_in(path)} == {block.path for block in blocks}
     # Its log is cut behind a checkpoint, now and then.
-    assert len(list((path / "_delta_log").glob("*.json"))) == found.version % 50 + 1 < found.version
+    commits = [name for name in files_in(f"{path}/_delta_log") if name.endswith(".json")]
+    assert len(commits) == found.version % 50 + 1 < found.version
     # What was read bit by bit is not written so.
-    assert all(pq.ParquetFile(block.path).num_row_groups == 1 for block in found.blocks())
+    assert all(pq.ParquetFile(readable(block.path)).num_row_groups == 1 for block in blocks)
     # Each holds one stretch of one partition, and they follow one another.
     for partition in (0, 1):
         own = [block for block in found.blocks() if block.partition == partition]
@@ -385,8 +392,9 @@ class _DiedError(Exception):
 
 @pytest.mark.parametrize("point", FAILPOINTS)
 def test_one_that_dies_goes_on_with_no_offset_twice_and_none_left_out(
-    store: Store, point: str
+    any_store: Store, point: str
 ) -> None:
+    store = any_store
     log = some_log(300)
     passed = 0
 
@@ -408,7 +416,8 @@ def test_one_that_dies_goes_on_with_no_offset_twice_and_none_left_out(
     assert rows(store).equals(decoded(log, log.end))
 
 
-def test_what_does_not_follow_is_refused(store: Store) -> None:
+def test_what_does_not_follow_is_refused(any_store: Store) -> None:
+    store = any_store
     log = some_log(100)
     writer = archived(store, log, [{0: 20}])
 
@@ -427,8 +436,9 @@ def test_what_does_not_follow_is_refused(store: Store) -> None:
 @pytest.mark.parametrize("is_valid", [False, True])
 @pytest.mark.parametrize("cut", [0, 1, 57, 200])
 def test_what_is_taken_of_a_range_is_what_decoding_it_gives(
-    store: Store, tmp_path: Path, cut: int, *, is_valid: bool
+    any_store: Store, tmp_path: Path, cut: int, *, is_valid: bool
 ) -> None:
+    store = any_store
     log = some_log(500, is_valid=is_valid)
     writer = archived(store, log, steps(log, 45), block_bytes=5_000)
     before = decoded(log, Offsets({"visits": {0: cut, 1: cut}}))
@@ -487,15 +497,21 @@ def test_a_build_of_another_origin_topic_or_declaration_reads_the_log(
 
 @pytest.mark.parametrize("spoilt", ["file", "gone", "log"])
 def test_an_archive_that_is_damaged_is_told_once_and_none(
-    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str], spoilt: str
+    any_store: Store,
+    object_files: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    spoilt: str,
 ) -> None:
+    store = any_store
     archived(store, some_log(200), [{0: 60, 1: 60}])
     archive = the_archive(store)
     # The file of partition 1, which is looked at after that of 0 was linked.
+    path = object_files / folder("visits", archive_fingerprint(VISITS))
     file = (
-        Path(archive.blocks()[-1].path)
+        path / archive.blocks()[-1].path.rpartition("/")[2]
         if spoilt != "log"
-        else max(Path(archive.path).glob("_delta_log/*.json"))
+        else max(path.glob("_delta_log/*.json"))
     )
     file.unlink() if spoilt == "gone" else file.write_bytes(b"no more")
     (tmp_path / "slice").mkdir()
@@ -515,8 +531,9 @@ def test_an_archive_that_is_damaged_is_told_once_and_none(
 
 
 def test_files_that_are_joined_while_a_slice_takes_them_are_looked_for_again(
-    store: Store, tmp_path: Path
+    any_store: Store, tmp_path: Path
 ) -> None:
+    store = any_store
     log = some_log(200)
     writer = archived(store, log, ({0: end} for end in range(5, 45, 5)))
     (tmp_path / "slice").mkdir()
@@ -597,7 +614,7 @@ def test_an_archive_that_cannot_be_gone_on_with_says_why() -> None:
 
 
 def the_archive(store: Store) -> StoredArchive:
-    found = open_archive(str(store.path(folder("visits", archive_fingerprint(VISITS)))))
+    found = open_archive(store.address(folder("visits", archive_fingerprint(VISITS))))
     assert found is not None
     return found
 
@@ -613,8 +630,9 @@ def checked(
 
 @pytest.mark.parametrize("beginning", [0, 33])
 def test_an_archive_is_compared_with_all_that_the_topic_still_has(
-    store: Store, tmp_path: Path, beginning: int
+    any_store: Store, tmp_path: Path, beginning: int
 ) -> None:
+    store = any_store
     log = some_log(300)
     archived(store, log, steps(log, 40), block_bytes=5_000)
     log.add("visits", 0, b"{}", key=b"later")
@@ -736,7 +754,7 @@ def test_the_archiver_killed_in_the_middle_goes_on_and_the_archive_is_the_topic(
     held = pa.concat_tables(
         pq.read_table(block.path, partitioning=None)
         for block in open_archive(
-            str(store.path(folder(topic_name, archive_fingerprint(topic))))
+            store.address(folder(topic_name, archive_fingerprint(topic)))
         ).blocks()  # type: ignore[union-attr]  # it is there
     )
     assert sorted(
