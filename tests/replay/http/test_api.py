@@ -317,9 +317,9 @@ def test_what_was_broken_off_is_not_done_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"at": 0}', b"\0" * 40])
 def test_a_claim_that_is_torn_stops_no_other_request_and_is_done_at_most_once(
-    tmp_path: Path, content: bytes
+    any_store: Store, content: bytes
 ) -> None:
-    store = Store(tmp_path)
+    store = any_store
     assert do_once(store, "k", 1, lambda: {"done": 1}) == {"done": 1}
     (name,) = store.names("run/asked")
     store.put(name, content)

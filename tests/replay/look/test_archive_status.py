@@ -72,7 +72,7 @@ def store(settings: Settings) -> Store:
 def archive(store: Store, mark: ArchiveMark = MARK) -> None:
     """Makes an archive that has reached offsets 40 and 60, with three rejects."""
     held = ensure_archive(
-        store, str(store.path(folder(mark.topic, mark.fingerprint))), decoded_columns(VISITS), mark
+        store, store.address(folder(mark.topic, mark.fingerprint)), decoded_columns(VISITS), mark
     )
     for partition, end in ((0, 40), (1, 60)):
         held.append(
@@ -93,12 +93,13 @@ def status(
 
 
 def test_an_archive_tells_how_far_it_is_and_how_far_behind(
-    settings: Settings, store: Store
+    settings: Settings, any_store: Store
 ) -> None:
+    store = any_store
     archive(store)
 
     waiting = status(settings, store, Log())
-    with Lock(store.path(LOCK), what="the archive"):
+    with Lock(store.local.path(LOCK), what="the archive"):
         following = status(settings, store, Log())
 
     assert (waiting.state, following.state, following.note) == (

@@ -57,6 +57,13 @@ def test_disk_is_scaled_from_the_build_that_serves() -> None:
     assert cost(disk=DiskFacts(10_000, {"b": (3_000, 100)})).disk_needed is None
 
 
+def test_a_bucket_is_never_full() -> None:
+    found = cost(disk=DiskFacts(None, {"a": (3_000, 100)}))
+
+    assert (found.disk_needed, found.disk_free) == (6_000, None)
+    assert "; disk about 6.0 kB; " in found.text
+
+
 def test_a_long_replay_tells_a_rate_and_a_time() -> None:
     found = cost(log(end=1_000_000), replayed=Replayed(records=400_000, seconds=100.0))
 
