@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kappa.base.errors import Damaged
 from kappa.base.failpoint import failpoint
-from kappa.objects.address import delete_file, files_in
+from kappa.objects.address import delete_files, deleted_at_once, files_in
 from kappa.state.store import Store
 from kappa.tables.delta import LOG_FILE, LOG_FOLDER
 from kappa.tables.versions import files
@@ -25,14 +25,15 @@ def delete_unneeded(
 
     No commit may be under way.
     """
-    deleted = 0
-    for file in unneeded(store, path, newest, pinned, listed=listed):
+    going = unneeded(store, path, newest, pinned, listed=listed)
+    for part in deleted_at_once(going):
         failpoint("table.before_delete")
-        delete_file(file)
+        delete_files(part)
         failpoint("table.after_delete")
-        folder, name = file.rsplit("/", 1)
-        deleted += not folder.endswith(f"/{LOG_FOLDER}") and not name.startswith(".")
-    return deleted
+    split = (file.rsplit("/", 1) for file in going)
+    return sum(
+        not folder.endswith(f"/{LOG_FOLDER}") and not name.startswith(".") for folder, name in split
+    )
 
 
 def unneeded(

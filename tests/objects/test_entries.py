@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 
 import pytest
 
@@ -14,9 +15,12 @@ from kappa.objects.address import (
     delete_folder,
     deleted_at_once,
     entries_at,
+    exists,
     files_in,
     folders_in,
     open_bucket,
+    place_file,
+    share_file,
 )
 
 
@@ -65,6 +69,40 @@ def test_many_files_are_deleted_by_few_requests_and_what_is_gone_is_no_error(
     assert [each.split(" ")[0] for each in requests] == ["POST", "POST"]
     assert bucket.names("many") == ()
     assert not on_disk.exists()
+
+
+@pytest.mark.parametrize("trouble", ["lost", "refused"])
+def test_files_are_deleted_copied_sent_and_fetched_though_answers_are_lost_or_refused(
+    object_store, between, tmp_path, trouble
+):
+    bucket = open_bucket(object_store.new_root(), between.storage)
+    content, here = bytes(range(256)) * 50_000, tmp_path / "here"
+    here.write_bytes(content)
+
+    def troubled(method, name=""):
+        if trouble == "lost":
+            return between.losing(method, name)
+        between.refused = 2
+        return nullcontext()
+
+    with troubled("PUT"):
+        place_file(here, bucket.address("sent"))
+    assert not here.exists()
+    with troubled("PUT", "copied"):
+        share_file(bucket.address("sent"), bucket.address("copied"))
+    with troubled("GET", "copied"):
+        share_file(bucket.address("copied"), str(tmp_path / "below" / "fetched"))
+    assert (tmp_path / "below" / "fetched").read_bytes() == content
+    with troubled("POST"):
+        bucket.delete_all(["sent", "copied"])
+    assert bucket.names("") == ()
+
+
+def test_a_file_that_is_gone_cannot_be_shared(any_store, tmp_path):
+    for to in (any_store.address("b"), str(tmp_path / "b")):
+        with pytest.raises(FileNotFoundError):
+            share_file(any_store.address("a"), to)
+        assert not exists(to)
 
 
 def test_a_folder_is_deleted_with_all_that_is_in_it(any_store):
