@@ -72,7 +72,7 @@ def test_many_files_are_deleted_by_few_requests_and_what_is_gone_is_no_error(
 
 
 @pytest.mark.parametrize("trouble", ["lost", "refused"])
-def test_files_are_deleted_copied_sent_and_fetched_though_answers_are_lost_or_refused(
+def test_files_are_sent_copied_fetched_and_deleted_though_answers_are_lost(
     object_store, between, tmp_path, trouble
 ):
     bucket = open_bucket(object_store.new_root(), between.storage)
