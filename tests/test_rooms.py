@@ -348,6 +348,24 @@ def test_every_file_says_what_it_is() -> None:
     ] == []
 
 
+def test_who_reads_files_of_tables_by_duckdb_reads_them_in_a_bucket_too() -> None:
+    """All others open one without files: over text, types or rows of their own."""
+    openers = {name_of(path) for path in files() if "open_connection(" in path.read_text("utf-8")}
+
+    assert openers == {
+        "kappa/base/duck.py",
+        "kappa/engine/decode/plain/typed_texts.py",
+        "kappa/objects/in_duckdb.py",
+        "kappa/parsed/trees.py",
+        "kappa/views/births.py",
+        "kappa/views/ways.py",
+        # Asyncio's.
+        "serving/collector/pulled/http_get.py",
+        # Its files are on this host (serving/sandbox/fetched.py).
+        "serving/sandbox/sandboxed.py",
+    }
+
+
 def test_a_session_is_made_in_one_place() -> None:
     makers = {
         name_of(path)

@@ -29,6 +29,7 @@ _CREDENTIALS = {
     "secret": "AWS_SECRET_ACCESS_KEY",
     "session_token": "AWS_SESSION_TOKEN",
 }
+_NEEDED = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 
 
 def open_over_files(config: Mapping[str, Setting] | None = None) -> Connection:
@@ -91,6 +92,12 @@ def _commands(buckets: Sequence[Bucket]) -> Iterator[str]:
 
 
 def _secret(bucket: Bucket) -> str:
+    missing = [name for name in _NEEDED if name not in os.environ]
+    if missing:
+        raise KappaError(
+            f"DuckDB cannot read {bucket.url}: {missing[0]} is not in the environment",
+            hint=f"set {' and '.join(_NEEDED)}: DuckDB takes no credentials of a machine's role",
+        )
     storage = bucket.storage
     options = {
         "scope": f"{bucket.url}/",

@@ -12,6 +12,8 @@ from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
 from kappa.base.errors import Damaged, KappaError
 from kappa.base.sql import quoted
+from kappa.engine.fold.touched import touched_rows
+from kappa.objects.in_duckdb import open_exact
 from kappa.state.build import table_path
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
@@ -123,6 +125,31 @@ def test_a_commit_whose_answer_is_lost_is_there_once(
         assert rows_at(table.path, table.version) == [("k1", 1), ("k2", 2)]
         take_back(table.path, before)
         table = open_table(table.path)
+
+
+def test_the_columns_of_a_row_group_are_one_request(
+    object_store: ObjectStore, between: Between, tmp_path: Path
+) -> None:
+    store = Store(object_store.new_root(), storage=between.storage, local=tmp_path / "local")
+    columns = [("k", "string"), *((f"n{number}", "bigint") for number in range(6))]
+    table = ensure_table(table_path(store, "b", "t"), columns, MARK)
+    wide = {f"n{number}": [*range(number, 50_000 + number)] for number in range(6)}
+    table.append(pa.table({"k": [f"k{n}" for n in range(50_000)], **wide}), MARK, Guard("a", 1))
+
+    with between.counting() as requests:
+        found = touched_rows(table.path, table.version, columns, pa.table({"k": ["k7"]}))
+
+    assert found.num_rows == 1
+    # Its size, its footer, the keys, and the other columns.
+    assert len([each for each in requests if ".snappy" in each or ".zstd" in each]) == 4, requests
+
+
+def test_without_credentials_of_the_environment_duckdb_says_so(object_store, tmp_path, monkeypatch):
+    Store(object_store.new_root(), storage=object_store.storage, local=tmp_path)
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+
+    with pytest.raises(KappaError, match="AWS_SECRET_ACCESS_KEY is not in the environment"):
+        open_exact()
 
 
 def test_a_query_reads_what_is_served(any_store):

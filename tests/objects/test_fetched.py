@@ -1,4 +1,4 @@
-"""Laws of files that are fetched from a bucket: bounded, each once, kept while they are read."""
+"""Laws of files fetched from a bucket: bounded, each once, kept while they are read."""
 
 from __future__ import annotations
 
