@@ -1,4 +1,4 @@
-"""A worker, driver or master that dies or stands still in a replay: the tables are right."""
+"""Any process of a cluster dies or stands still in a replay: the tables are right."""
 
 from __future__ import annotations
 
@@ -7,13 +7,21 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from cluster_shop import assert_right, candidate, is_reading, must, produce, shop_on_cluster
+from cluster_shop import (
+    assert_right,
+    candidate,
+    is_reading,
+    must,
+    produce,
+    shop_on_cluster,
+    slice_under_way,
+)
 from spark_cluster import RunningCluster
 from testbed import Testbed
 from victims import jobs_of, kill
 
 pytestmark = [pytest.mark.jvm, pytest.mark.sweep, pytest.mark.fault, pytest.mark.timeout(1200)]
-RECORDS = 40_000
+RECORDS = 30_000
 # Two JVMs and Python's workers begin before a slice is read: on a busy machine that is minutes.
 _PATIENCE_SECONDS = 600.0
 # A worker that stands still is given up after this; Spark's default is two minutes.
@@ -29,8 +37,9 @@ CONF = {
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Testbed, RunningCluster]]:
     with shop_on_cluster(tmp_path_factory.mktemp("cluster"), CONF) as (bed, cluster):
-        produce(bed, RECORDS)
+        # The first build folds them in its tail, on this machine: each test replays all of them.
         must(bed, "deploy", "--yes")
+        produce(bed, RECORDS)
         assert_right(bed)
         yield bed, cluster
 
@@ -74,6 +83,27 @@ def test_a_worker_that_is_killed_costs_no_record_and_doubles_none(
     assert_switched(bed, before, asked)
 
     cluster.start_worker(1)
+
+
+def test_executors_that_die_in_each_slice_cost_no_record_and_double_none(
+    shop: tuple[Testbed, RunningCluster],
+) -> None:
+    """Now one of this worker, now one of the other."""
+    bed, cluster = shop
+    before = bed.live("shop")
+    hit: set[int] = set()
+
+    asked = replay(bed)
+
+    def is_over() -> bool:
+        found = slice_under_way(bed)
+        if found is not None and found.slice not in hit and cluster.kill_executor(found.slice % 2):
+            hit.add(found.slice)
+        return asked.poll() is not None
+
+    bed.wait(is_over, "the end of the replay", _PATIENCE_SECONDS)
+    assert_switched(bed, before, asked)
+    assert len(hit) > 1
 
 
 def test_a_driver_that_is_killed_is_followed_by_one_that_goes_on(
