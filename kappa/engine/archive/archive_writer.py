@@ -20,7 +20,8 @@ from kappa.engine.decode.decode import decoded_batches
 from kappa.engine.decode.fate import Counts, counts_in, decoded_columns
 from kappa.engine.read.archived import archive_fingerprint
 from kappa.engine.read.block_rows import STATISTICS
-from kappa.objects.address import delete_folder, place_file, readable
+from kappa.objects.address import delete_folder, readable
+from kappa.objects.transfer import place_file
 from kappa.state.store import Store
 from kappa.state.witness import NO_EPOCH, Witness, digest_of
 from kappa.tables.archive import ArchiveMark, folder
