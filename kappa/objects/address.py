@@ -207,8 +207,8 @@ def delete_files(addresses: Sequence[str]) -> None:
     if len(addresses) == 1:
         delete_file(addresses[0])
         return
-    split = [split(each) for each in addresses]
-    split[0][0].delete_all([name for _, name in split])
+    places = [split(each) for each in addresses]
+    places[0][0].delete_all([name for _, name in places])
 
 
 def delete_folder(address: str) -> None:

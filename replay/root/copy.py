@@ -43,7 +43,7 @@ _AT_ONCE = 4
 
 @dataclass(frozen=True, slots=True)
 class CopiedRoot:
-    """What a copy has: its root's URL, how many objects, and how many were copied just now."""
+    """The URL of a copied root, its objects, and how many of them were copied just now."""
 
     url: str
     objects: int

@@ -1,4 +1,4 @@
-"""Replays of one log that are taken in turns: each is a new build's catch-up, from start to end."""
+"""Replays of one log, taken in turns: each is a new build's whole catch-up."""
 
 from __future__ import annotations
 

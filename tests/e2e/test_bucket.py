@@ -1,4 +1,4 @@
-"""The platform with its root in a bucket of a real S3 server: what the server or the host loses.
+"""The platform on a root in a bucket, whose server or whose host is lost.
 
 Readers and a producer go on all the while: no error (I4), no mix (I2), nothing backward (I3), and
 the tables are right (I1).
@@ -44,7 +44,7 @@ AWAY_SECONDS = 3.0
 
 
 class At(StrEnum):
-    """What the platform does while the server is away."""
+    """The work of the platform while the server is away."""
 
     TAIL = "tail"
     REPLAY = "replay"

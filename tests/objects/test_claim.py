@@ -21,7 +21,7 @@ from commands.app import run_command
 from kappa.base.errors import Broken, Conflict, Damaged, ExitCode, KappaError, Superseded
 from kappa.base.failpoint import acting
 from kappa.engine.legs.legs import Leg, LegKind, Legs
-from kappa.engine.write.commit import ensure_follows
+from kappa.engine.write.follows import ensure_follows
 from kappa.engine.write.publisher import Publisher
 from kappa.journal.events import Paused
 from kappa.journal.journal import Journal

@@ -12,7 +12,7 @@ from kappa.engine.decode.shares import CarriedTimes
 from kappa.engine.decode.to_files import Remembering, decode_to_file
 from kappa.engine.function.decoded_files import DecodedFiles
 from kappa.engine.function.refused import refused_of
-from kappa.objects.address import writing
+from kappa.objects.transfer import writing
 from kappa.state.build import slice_scratch
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice

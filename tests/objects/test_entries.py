@@ -19,9 +19,8 @@ from kappa.objects.address import (
     files_in,
     folders_in,
     open_bucket,
-    place_file,
-    share_file,
 )
+from kappa.objects.transfer import place_file, share_file
 
 
 def test_all_below_a_folder_is_listed_with_sizes_and_times(any_store):

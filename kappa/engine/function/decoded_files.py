@@ -92,8 +92,7 @@ class DecodedFiles:
             with pq.ParquetFile(readable(each)) as file:
                 for batch in file.iter_batches(at_most, columns=list(wanted)):
                     rows = self.carried.in_rows(pa.Table.from_batches([batch]))
-                    rows = _with_null_columns(rows, columns)
-                    rows = with_fate(rows, *VALID)
+                    rows = with_fate(_with_null_columns(rows, columns), *VALID)
                     yield rows if self.within is None else rows.filter(_rows_within(self.within))
 
     def reject(self, refused: Refused) -> None:

@@ -35,8 +35,9 @@ from kappa.engine.read.identities import identities_of
 from kappa.engine.read.source import LogSource
 from kappa.engine.views.maintained import MaintainedViews
 from kappa.engine.views.opened import open_tables
-from kappa.engine.write.commit import AT_ONCE, Merging, TableWriter, ensure_follows
+from kappa.engine.write.commit import AT_ONCE, Merging, TableWriter
 from kappa.engine.write.commits import Commits
+from kappa.engine.write.follows import ensure_follows
 from kappa.engine.write.of_topics import rows_of_topics
 from kappa.engine.write.publisher import Publisher
 from kappa.log.client import Log

@@ -3,6 +3,7 @@
 This room folds nothing and decides no slice. A build has one writer: the holder of its lock.
 
 - commit.py: a slice's rows in one commit, by delta-rs, by delta-spark or by DuckDB
+- follows.py: the rule that a slice begins where the frontier ends
 - commits.py: how the commits of a slice run beside each other
 - spark_commit.py: what delta-spark appends and merges
 - rewritten.py: many contributions, folded into a table that is written anew

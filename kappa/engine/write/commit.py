@@ -24,16 +24,14 @@ from kappa.engine.write.recent import RecentRows
 from kappa.engine.write.rewritten import Rewriting
 from kappa.engine.write.spark_commit import folding, spark_append, spark_merge
 from kappa.state.build import folder, recent_names, slice_scratch, table_path
-from kappa.state.frontier import Frontier
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
-from kappa.state.slices import Slice
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.delta import Guard
 from kappa.tables.merge import committed_columns, contribution_columns, is_mergeable, merge_for
 from kappa.tables.parquet import parquet_sql
-from kappa.tables.stored_table import StoredTable, ensure_table, strangers
+from kappa.tables.stored_table import StoredTable, ensure_table
 from kappa.tables.versions import files
 from kappa.values.arrow import arrow_schema
 
@@ -59,22 +57,6 @@ AT_ONCE = Merging()
 # A merge in this process may take so many times the bytes of what is merged.
 _MEMORY = 20
 _REPLAY = "kappa replay makes a new build from offset zero"
-
-
-def ensure_follows(last: Frontier, piece: Slice, versions: Mapping[str, int]) -> None:
-    """Raises Broken if a slice does not begin where the frontier ends (law 2). Pure.
-
-    Raises KappaError if a table is not at the version that the frontier names (law 18).
-    """
-    if not last.offsets.equals(piece.start):
-        raise Broken(
-            f"build {last.build} has folded up to {last.offsets} (slice {last.leg}/{last.slice}), "
-            f"and the next slice {piece.leg}/{piece.number} begins at {piece.start}",
-            hint=f"this is a mistake in Kappa; {_REPLAY}",
-        )
-    for name, version in versions.items():
-        if version != last.versions.get(name, version):
-            raise strangers(f"table {name} of build {last.build}", version, last.versions[name])
 
 
 class TableWriter:
