@@ -347,8 +347,8 @@ class Listed(Store):
 
     seen: ClassVar[list[tuple[int, int]]] = []
 
-    def names(self, prefix: str) -> tuple[str, ...]:
-        found = super().names(prefix)
+    def names(self, prefix: str, *, after: str | None = None) -> tuple[str, ...]:
+        found = super().names(prefix, after=after)
         if prefix == "leases":
             self.seen.append((floor(self, "b"), floor(self, "c")))
         return found
