@@ -14,7 +14,7 @@ import re
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -45,7 +45,10 @@ class FilesInPlace:
         return address
 
     def fetch(self, addresses: Iterable[str]) -> None:
-        """Sees that files are there. Raises KappaError if they cannot be."""
+        """Sees that files are there, but for those that are gone: the query finds them missing.
+
+        Raises KappaError if it cannot.
+        """
 
 
 class FetchedFiles:
@@ -77,7 +80,7 @@ class FetchedFiles:
             self._coming.add(name)
             self._users[name] += 1
         try:
-            _fetch(url, place, partial(self._take_room, name))
+            fetch_file(url, place, partial(self._take_room, name))
             with suppress(FileExistsError):
                 os.link(place, kept)
         except BaseException:
@@ -127,20 +130,6 @@ class FetchedFiles:
             self._bytes += wanted
 
 
-def _fetch(url: str, place: Path, take_room: Callable[[int], None]) -> None:
-    try:
-        fetch_file(url, place, take_room)
-    except FileNotFoundError as error:
-        raise KappaError(
-            f"file {url} is gone", hint="ask again: a newer snapshot has no need of it"
-        ) from error
-    except OSError as error:
-        raise KappaError(
-            f"file {url} could not be kept in {place.parent}: {error.strerror or error}",
-            hint="see whether the disk is full; local in kappa.toml is another folder",
-        ) from error
-
-
 class LentFiles(FilesInPlace):
     """The files of a root in a bucket, as one query reads them: in a folder of its own."""
 
@@ -155,7 +144,7 @@ class LentFiles(FilesInPlace):
         return str(self.folder / address.removeprefix(self._fetched.root))
 
     def fetch(self, addresses: Iterable[str]) -> None:
-        """Fetches files that this host does not have."""
+        """Fetches those files that this host does not have."""
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fetch") as threads:
             asked = [threads.submit(self._fetch, each) for each in {*addresses}]
             try:
@@ -170,6 +159,8 @@ class LentFiles(FilesInPlace):
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
             self._used.append(self._fetched.bring(address, place))
+        except FileNotFoundError:
+            return
         except OSError as error:
             raise KappaError(
                 f"no file can be kept in {self.folder}: {error.strerror or error}",

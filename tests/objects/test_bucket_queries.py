@@ -16,10 +16,13 @@ from object_store import ObjectStore
 from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
 from cli import run_command
-from kappa.base.errors import KappaError, UsageError
+from kappa.base.errors import Damaged, UsageError
+from kappa.objects.address import delete_file
+from kappa.state.build import table_path
 from kappa.state.frontier import Frontiers
 from kappa.state.kept import Kept, put_kept
 from kappa.state.store import Store
+from kappa.tables.versions import files
 from serving.reader import opened
 from serving.reader.explained import TooMuch
 from serving.sandbox.question import Allowance, Question
@@ -130,7 +133,7 @@ def test_a_file_that_is_gone_is_an_error_and_takes_no_room(sandbox, store):
     ]
     content = store.get(name)
     store.delete(name)
-    with pytest.raises(KappaError, match="is gone"):
+    with pytest.raises(Damaged):
         rows(sandbox, platform, "from delays")
 
     store.put(name, content)
@@ -188,3 +191,16 @@ def test_commands_read_a_root_in_a_bucket_now_and_as_it_was(object_store, tmp_pa
     said("query", "select carrier from delays order by 1 limit 1", "--out", f"{tmp_path}/first.csv")
     assert (tmp_path / "first.csv").read_text(encoding="utf-8") == "carrier\nUA\n"
     assert "delays" in said("tables")
+
+
+def test_a_file_that_is_gone_fails_the_queries_that_need_it_by_name(sandbox, any_store):
+    platform = serving(any_store)
+    (path,) = files(table_path(any_store, "flights-1", "delays"), 0)
+    delete_file(path)
+
+    with pytest.raises(Damaged, match="file builds/flights-1/tables/delays/part-"):
+        platform.ask("from busy")
+    assert platform.ask("select seats from planes").rows == ((100,),)
+    with pytest.raises(Damaged, match="file builds/flights-1/tables/delays/part-"):
+        rows(sandbox, platform, "from busy")
+    assert rows(sandbox, platform, "select seats from planes") == [[100]]
