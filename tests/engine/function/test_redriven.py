@@ -5,6 +5,7 @@ The rows that the rejects table has by now do not matter.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from kappa.records.redrive import Attempt, Position, Settled
 from kappa.state.build import Birth
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
+from kappa.state.store import Store
 from kappa.tables.shape import REJECTS_BIRTH
 from kappa.values.arrow import arrow_schema
 
@@ -66,15 +68,17 @@ def row(
 
 
 def settled(
-    tmp_path: Path, decoded: Decoded, *rows: dict[str, Any], piece: Slice = SLICE
+    store: Store, decoded: Decoded, *rows: dict[str, Any], piece: Slice = SLICE
 ) -> Settled | None:
-    file = tmp_path / "part.parquet"
-    pq.write_table(pa.Table.from_pylist(list(rows), arrow_schema(REJECTS_BIRTH.columns)), file)
-    settle_redriven(decoded, piece, BIRTH, REJECTS_BIRTH, lambda: (str(file),))  # type: ignore[arg-type]  # of it three methods matter
+    content = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(list(rows), arrow_schema(REJECTS_BIRTH.columns)), content)
+    store.put("part.parquet", content.getvalue())
+    found = (store.address("part.parquet"),)
+    settle_redriven(decoded, piece, BIRTH, REJECTS_BIRTH, lambda: found)  # type: ignore[arg-type]  # of it three methods matter
     return decoded.settled
 
 
-def test_what_slices_before_have_rejected_and_folded_counts(tmp_path: Path) -> None:
+def test_what_slices_before_have_rejected_and_folded_counts(any_store: Store) -> None:
     decoded = Decoded(
         Attempt(at(7), 1, valid=True),
         Attempt(at(8), 2, valid=True),
@@ -83,7 +87,7 @@ def test_what_slices_before_have_rejected_and_folded_counts(tmp_path: Path) -> N
     )
 
     found = settled(
-        tmp_path, decoded, row(1), row(2), row(3, redrives=2), row(4, redrives=2, folded=True)
+        any_store, decoded, row(1), row(2), row(3, redrives=2), row(4, redrives=2, folded=True)
     )
 
     assert found == Settled({at(7): 1}, frozenset({at(8), at(9), at(10)}))
@@ -100,7 +104,7 @@ def test_a_chain_of_any_length_is_read_by_two_queries(tmp_path: Path) -> None:
     )
 
     found = settled(
-        tmp_path,
+        Store(tmp_path),
         decoded,
         *(row(each, redrives=each - 1 if each else None) for each in range(links)),
         piece=Slice(1, 1, start, end),
@@ -115,8 +119,8 @@ def test_a_slice_that_the_rejects_table_has_already_is_settled_as_it_was(tmp_pat
         Attempt(at(7), 1, valid=True), Attempt(at(8), 6, valid=True), Attempt(at(9), 1, valid=True)
     )
 
-    first = settled(tmp_path, decoded, row(1))
-    again = settled(tmp_path, decoded, row(1), row(6), row(7, redrives=1, folded=True))
+    first = settled(Store(tmp_path), decoded, row(1))
+    again = settled(Store(tmp_path), decoded, row(1), row(6), row(7, redrives=1, folded=True))
 
     assert first == again == Settled({at(7): 1}, frozenset({at(8), at(9)}))
 
@@ -124,7 +128,7 @@ def test_a_slice_that_the_rejects_table_has_already_is_settled_as_it_was(tmp_pat
 def test_rejects_of_other_topics_and_partitions_are_others(tmp_path: Path) -> None:
     decoded = Decoded(Attempt(at(7), 1, valid=True), Attempt(at(7, 1), 1, valid=True))
 
-    found = settled(tmp_path, decoded, row(1, partition=2), row(1, topic="hits"))
+    found = settled(Store(tmp_path), decoded, row(1, partition=2), row(1, topic="hits"))
 
     # Partition 1 of the build begins at offset 4.
     assert found == Settled({at(7, 1): 1}, frozenset({at(7)}))
@@ -134,7 +138,7 @@ def test_what_was_folded_in_other_topics_and_partitions_was_folded_there(tmp_pat
     decoded = Decoded(Attempt(at(7), 1, valid=True))
 
     found = settled(
-        tmp_path,
+        Store(tmp_path),
         decoded,
         row(1),
         row(2, redrives=1, folded=True, partition=2),
