@@ -133,6 +133,7 @@ class SinkOutlet:
         """Follows the table until asked to stop, or until the sink is served no more."""
         self._state = replace(self._state, table=sink.of, pipeline=birth.pipeline, state="starts")
         topic_id = ensure_topic(self._means.log, birth, sink)
+        self._means.store.control.ensure_mine()
         with self._means.log.transactions(self._topic) as transactions:
             position = SinkPosition.parse(transactions.begin())
             if position is None or position.topic_id != topic_id or self._is_compared:
