@@ -43,7 +43,7 @@ _AT_ONCE = 4
 
 @dataclass(frozen=True, slots=True)
 class CopiedRoot:
-    """The URL of a copied root, its objects, and how many of them were copied just now."""
+    """A copy: its URL, how many objects it has, and how many were copied just now."""
 
     url: str
     objects: int
