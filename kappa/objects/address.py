@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kappa.base.disk import delete_file as delete_from_disk
+from kappa.base.disk import put_file
 from kappa.base.section.storage import StorageSettings
 from kappa.objects.bucket import Bucket, is_bucket, is_plain, region_of
 from kappa.objects.ranged_file import RangedFile
@@ -95,6 +96,15 @@ def read_file(address: str) -> bytes:
     if found is None:
         raise gone(address)
     return found
+
+
+def write_file(address: str, content: bytes) -> None:
+    """Writes a file whole, in place of any that exists; it survives a power loss."""
+    if is_bucket(address):
+        bucket, name = split(address)
+        bucket.put(name, content, new=False, synced=True)
+    else:
+        put_file(Path(address), content)
 
 
 def exists(address: str) -> bool:

@@ -2,19 +2,19 @@
 
 `FOLDER/<partition>/<offset>.parquet` is the memory of all records before the offset, and the log
 time there. It follows from the log, so it may be written again, or lost. Spark's tasks read and
-write it for large slices, a job for itself; engine/read/identities.py decides when.
+write it for large slices, a job for itself; engine/read/identities.py decides when. FOLDER is a
+path or URL.
 """
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kappa.base.disk import delete_file, put_file
 from kappa.base.errors import Damaged, KappaError
+from kappa.objects.address import delete_file, files_in, read_file, write_file
 from kappa.records.identity import DIGEST_BYTES, Memory
 
 _LOG_TIME = b"log_time"
@@ -22,7 +22,7 @@ _SCHEMA = pa.schema([("identity", pa.binary(DIGEST_BYTES)), ("accepted", pa.int6
 
 
 def put_memory(
-    folder: Path, partition: int, offset: int, memory: Memory, log_time: int | None
+    folder: str, partition: int, offset: int, memory: Memory, log_time: int | None
 ) -> None:
     """Puts a memory as of `offset`, and replaces one that exists.
 
@@ -37,11 +37,11 @@ def put_memory(
     written = pa.BufferOutputStream()
     pq.write_table(table, written)
     # A torn one would be read back from a log that has perhaps lost its beginning.
-    put_file(_path(folder, partition, offset), written.getvalue())
+    write_file(_path(folder, partition, offset), written.getvalue().to_pybytes())
 
 
 def get_memory(
-    folder: Path, partition: int, offset: int, horizon_ms: int
+    folder: str, partition: int, offset: int, horizon_ms: int
 ) -> tuple[Memory, int | None]:
     """Returns the memory that was put for this offset, and the log time there.
 
@@ -51,7 +51,7 @@ def get_memory(
     path = _path(folder, partition, offset)
     try:
         # Read as a data set, its folders would become columns.
-        table = pq.ParquetFile(path).read(use_threads=False)
+        table = pq.ParquetFile(pa.BufferReader(read_file(path))).read(use_threads=False)
         kept = (table.schema.metadata or {})[_LOG_TIME]
         log_time = int(kept) if kept else None
         accepted = dict(
@@ -76,7 +76,7 @@ def get_memory(
 
 
 def newest_memory(
-    folder: Path, partition: int, at_most: int, horizon_ms: int
+    folder: str, partition: int, at_most: int, horizon_ms: int
 ) -> tuple[int, Memory, int | None] | None:
     """Returns the newest memory up to an offset: its own offset, itself, and the log time there.
 
@@ -94,17 +94,18 @@ def newest_memory(
     return None
 
 
-def memory_offsets(folder: Path, partition: int) -> list[int]:
+def memory_offsets(folder: str, partition: int) -> list[int]:
     """Lists the offsets that have a memory, ascending."""
-    return sorted(int(path.stem) for path in (folder / str(partition)).glob("*.parquet"))
+    stems = (name.removesuffix(".parquet") for name in files_in(f"{folder}/{partition}"))
+    return sorted(int(stem) for stem in stems if stem.isdecimal())
 
 
-def drop_memories(folder: Path, partition: int, *, below: int) -> None:
+def drop_memories(folder: str, partition: int, *, below: int) -> None:
     """Deletes the memories for offsets below one."""
     for offset in memory_offsets(folder, partition):
         if offset < below:
             delete_file(_path(folder, partition, offset))
 
 
-def _path(folder: Path, partition: int, offset: int) -> Path:
-    return folder / str(partition) / f"{offset}.parquet"
+def _path(folder: str, partition: int, offset: int) -> str:
+    return f"{folder}/{partition}/{offset}.parquet"

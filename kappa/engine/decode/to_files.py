@@ -61,7 +61,7 @@ class Remembering:
     topic declares no identity.
     """
 
-    folder: Path | None = None
+    folder: str | None = None
     origin: Mapping[int, int] = field(default_factory=dict)
     start: Mapping[int, int] = field(default_factory=dict)
     end: Mapping[int, int] = field(default_factory=dict)

@@ -31,7 +31,7 @@ from kappa.engine.job.slice_limit import SliceLimit
 from kappa.engine.job.topic_guard import TopicGuard
 from kappa.engine.legs.splits import Splits
 from kappa.engine.read.archived import Archives
-from kappa.engine.read.identities import identities_of
+from kappa.engine.read.identities import Identities
 from kappa.engine.read.source import LogSource
 from kappa.engine.views.maintained import MaintainedViews
 from kappa.engine.views.opened import open_tables
@@ -75,19 +75,20 @@ class SliceFolder:
         those of the store, unless others are given. `views_are_current`: see `MaintainedViews`.
         """
         births = {table.name: table for table in birth.tables}
-        own = store.local.path(folder(birth.build))
         scratch = slice_scratch(store, birth.build, elsewhere=merging.elsewhere)
         self._birth = birth
         self._pipeline = pipeline
         self._driver_rows = driver_rows
-        self._decoded_folder = own / DECODED
+        own = folder(birth.build)
+        self._decoded_folder = store.local.path(f"{own}/{DECODED}")
         take_back_to_frontier(store, birth)
         self._decoded_elsewhere = f"{scratch}/decoded" if merging.elsewhere else None
         self.writers = open_tables(store, birth, pipeline, driver_rows=driver_rows, merging=merging)
         self._views = MaintainedViews(self.writers, birth, are_current=views_are_current)
         self.splits = Splits(store, birth.build)
         self._origin = birth.origin_offsets
-        self._identities = identities_of(store, birth.build, pipeline.topics, self._origin)
+        memories = store.address(f"{own}/identities")
+        self._identities = Identities(memories, pipeline.topics, self._origin)
         self.archives = archives or Archives(store, pipeline.topics, birth.topic_ids, log)
         self.guard = TopicGuard(birth, log, self.archives)
         self._function = FunctionRows(pipeline, births, scratch)

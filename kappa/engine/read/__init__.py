@@ -6,6 +6,5 @@ It decides nothing about records: decoding is `kappa/engine/decode`. Read in thi
 - `archived.py`: a slice's records from the archive of their topic.
 - `block_rows.py`: the records of one file of an archive, and their counts.
 - `identities.py`: the memory of identities that a slice is decoded with.
-- `kept_folder.py`: where it is kept, on this host and in the root.
 - `rows.py`: the type of rows that a slice contributes to a table.
 """

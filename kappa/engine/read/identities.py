@@ -14,9 +14,8 @@ before, and so on.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
@@ -31,13 +30,10 @@ from kappa.engine.decode.remembered import (
     newest_memory,
     put_memory,
 )
-from kappa.engine.read.kept_folder import KeptFolder
 from kappa.records.identity import Memory
-from kappa.state.build import folder
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice, cut
-from kappa.state.store import Store
 
 # So many offsets are read back at once: their records are in memory together.
 _AT_ONCE = 50_000
@@ -56,21 +52,19 @@ class Identities:
 
     def __init__(
         self,
-        folder: Path,
+        folder: str,
         topics: Iterable[Topic],
         origin: Offsets,
         *,
-        keep: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Takes the topics that declare an identity.
 
-        `folder` has the memories that are put, and `keep` lets them outlive this host; `origin` is
-        the start of the build's first slice; `clock` gives monotonic seconds.
+        `folder`, a path or URL, keeps the memories that are put; `origin` is the start of the
+        build's first slice; `clock` gives monotonic seconds.
         """
         self._topics = {topic.name: topic for topic in topics if topic.identity}
         self._folder = folder
-        self._keep = keep
         self._origin = origin
         # Offsets of the memories. None while a slice carries them along, and after Spark folded
         # one.
@@ -92,9 +86,9 @@ class Identities:
         self._at = None
         return self._memories
 
-    def folders(self, start: Offsets, source: Readable) -> Mapping[str, Path]:
+    def folders(self, start: Offsets, source: Readable) -> Mapping[str, str]:
         """Returns, per topic, the folder of the memories for a slice that Spark's tasks decode."""
-        folders = {name: self._folder / name for name in self._topics}
+        folders = {name: self._folder_of(name) for name in self._topics}
         for name, partition, offset in start.only(set(self._topics)).items():
             if offset > self._origin.at(name, partition) and offset not in memory_offsets(
                 folders[name], partition
@@ -127,21 +121,26 @@ class Identities:
         if self._topics and self._at is not None and (ends or self._clock() >= self._look_at):
             self._look_at = self._clock() + _LOOK_SECONDS
             self._put_all(self._at, self._has_moved if ends else self._is_due)
-            if ends:
-                self._keep()
 
     def committed(self, end: Offsets) -> None:
         """Drops the memories that no slice needs once all tables are folded up to `end`."""
         if not self._put:
             return
         for name, partition, offset in end.only(set(self._topics)).items():
+            folder = self._folder_of(name)
             newest = max(
-                (each for each in memory_offsets(self._folder / name, partition) if each <= offset),
+                (
+                    each
+                    for each in memory_offsets(self._folder_of(name), partition)
+                    if each <= offset
+                ),
                 default=0,
             )
-            drop_memories(self._folder / name, partition, below=newest)
-        self._keep()
+            drop_memories(folder, partition, below=newest)
         self._put = False
+
+    def _folder_of(self, topic: str) -> str:
+        return f"{self._folder}/{topic}"
 
     def _go_to(self, start: Offsets, source: Readable) -> None:
         start = start.only(set(self._topics))
@@ -154,7 +153,7 @@ class Identities:
         begin: dict[str, dict[int, int]] = {}
         for name, partition, offset in start.items():
             found = newest_memory(
-                self._folder / name, partition, offset, self._topics[name].identity_horizon_ms
+                self._folder_of(name), partition, offset, self._topics[name].identity_horizon_ms
             )
             if found is None:
                 first = min(self._origin.at(name, partition), offset)
@@ -205,17 +204,9 @@ class Identities:
                     self._topics[name].identity_horizon_ms
                 )
                 log_time = self._log_time[name].get(partition)
-                put_memory(self._folder / name, partition, offset, memory, log_time)
+                put_memory(self._folder_of(name), partition, offset, memory, log_time)
                 self._newest[name, partition] = _Put(offset, log_time, self._clock())
                 self._put = True
-
-
-def identities_of(store: Store, build: str, topics: Sequence[Topic], origin: Offsets) -> Identities:
-    """Returns the memories of a build; what its earlier jobs have put is kept in the root."""
-    if not any(topic.identity for topic in topics):
-        return Identities(store.local.path(folder(build)), (), origin)
-    kept = KeptFolder(store, f"{folder(build)}/identities")
-    return Identities(kept.path, topics, origin, keep=kept.keep)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,6 @@ from kappa.engine.decode.fate import Fate, counts_in
 from kappa.engine.decode.remembered import memory_offsets
 from kappa.engine.decode.to_files import Remembering, decode_to_file
 from kappa.engine.read.identities import Identities
-from kappa.engine.read.kept_folder import KeptFolder
 from kappa.records.identity import Memory, identity_of
 from kappa.records.redrive import Original, Position
 from kappa.state.mark import Mark
@@ -97,9 +96,9 @@ def expected(log: MemoryLog) -> dict[tuple[int, int], Fate]:
 class Build:
     """A decoder of slice after slice, as a job does, with all its files and no tables."""
 
-    def __init__(self, folder: Path, log: MemoryLog, kept: KeptFolder | None = None) -> None:
+    def __init__(self, folder: Path, log: MemoryLog, memories: str | None = None) -> None:
         self.folder = folder
-        self.kept = kept
+        self.memories = memories or str(folder / "identities")
         self.log = log
         self.mark = Mark("b", "", 1, -1, Offsets(), Offsets())
         self.fates: dict[tuple[int, int], Fate] = {}
@@ -109,13 +108,7 @@ class Build:
 
     def restart(self) -> None:
         """Begins a new job of the same build."""
-        kept = self.kept
-        self.identities = Identities(
-            self.folder / "identities" if kept is None else kept.path,
-            *((PAID,), Offsets()),
-            keep=(lambda: None) if kept is None else kept.keep,
-            clock=lambda: self.now,
-        )
+        self.identities = Identities(self.memories, (PAID,), Offsets(), clock=lambda: self.now)
 
     def here(self, piece: Slice) -> pa.Table:
         """Reads the records back, and notes them."""
@@ -243,7 +236,7 @@ def test_the_horizon_bounds_what_is_read_back_however_long_the_chain_of_duplicat
     assert build.read_back <= HORIZON_MS // 1_000 + 7
     assert build.fates == expected(log)
     assert sum(fate is Fate.DECODED for fate in build.fates.values()) == 20
-    assert len(memory_offsets(tmp_path / "identities" / "paid", 0)) == 1
+    assert len(memory_offsets(str(tmp_path / "identities" / "paid"), 0)) == 1
 
 
 @pytest.mark.parametrize("identity", ["a", None, "no JSON"])
@@ -270,7 +263,7 @@ def test_nothing_is_read_back_of_a_resting_partition_which_retention_may_empty(
 def test_topics_without_an_identity_are_nobodys_memory(tmp_path: Path) -> None:
     log = beats(5)
     log.add("plain", 0, b"{}")
-    identities = Identities(tmp_path, (PAID, Topic("plain", event="id string")), Offsets())
+    identities = Identities(str(tmp_path), (PAID, Topic("plain", event="id string")), Offsets())
 
     folders = identities.folders(log.end, log)
     identities.take(log.end, log)
@@ -280,7 +273,7 @@ def test_topics_without_an_identity_are_nobodys_memory(tmp_path: Path) -> None:
     assert [path.relative_to(tmp_path).parts for path in sorted(tmp_path.rglob("*.parquet"))] == [
         ("paid", "0", "5.parquet")
     ]
-    assert folders == {"paid": tmp_path / "paid"}
+    assert folders == {"paid": str(tmp_path / "paid")}
 
 
 def test_what_is_read_back_once_is_not_read_back_again(tmp_path: Path) -> None:
@@ -313,10 +306,10 @@ def test_a_task_to_which_a_memory_is_missing_takes_none_for_it(tmp_path: Path) -
 
     with pytest.raises(KappaError, match=r"0/4\.parquet is missing on this machine"):
         decode_to_file(
-            raw.to_batches(), PAID, {}, Remembering(tmp_path, {0: 3}, {0: 4}, {0: 10}), file
+            raw.to_batches(), PAID, {}, Remembering(str(tmp_path), {0: 3}, {0: 4}, {0: 10}), file
         )
     seen = decode_to_file(
-        raw.to_batches(), PAID, {}, Remembering(tmp_path, {0: 4}, {0: 4}, {0: 10}), file
+        raw.to_batches(), PAID, {}, Remembering(str(tmp_path), {0: 4}, {0: 4}, {0: 10}), file
     )
 
     assert (seen[0].decoded, seen[0].duplicate) == (1, 5)
@@ -421,22 +414,16 @@ def test_a_redriven_record_is_as_late_as_its_original_and_never_a_duplicate() ->
 
 def test_memories_outlive_the_host_that_has_put_them(any_store, tmp_path):
     log = beats(20)
-    first = KeptFolder(any_store, "builds/b/identities")
-    build = Build(tmp_path, log, first)
+    build = Build(tmp_path, log, any_store.address("builds/b/identities"))
     for end in range(1, 9):
         build.fold(Offsets({"paid": {0: end}}), by_tasks=end % 2 == 0)
     build.identities.rest(ends=True)
 
     if not any_store.is_on_disk:
         shutil.rmtree(any_store.local.folder)
-    build.kept = KeptFolder(any_store, "builds/b/identities")
     build.read_back = 0
     build.restart()
     build.fold(Offsets({"paid": {0: 9}}), by_tasks=False)
 
     assert build.read_back == 0
-    # What is dropped here is dropped there.
-    assert [*any_store.names("builds/b/identities")] == [
-        *any_store.local.names("builds/b/identities")
-    ]
     assert len(any_store.names("builds/b/identities")) <= 2
