@@ -142,7 +142,7 @@ def kept_at(shop: Shop, at: At) -> Iterator[None]:
                 shop.server.kill()
             yield
         case At.COLLECTION:
-            asked = bed.start("gc", "--yes")
+            asked = bed.start("gc")
             deleted = len(shop.between.requests)
             bed.wait(lambda: any(_deletes(each) for each in shop.between.requests[deleted:]), "it")
             yield
