@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import bucket
 import change
 import changes
 import cluster
@@ -69,6 +70,7 @@ _OWN: Mapping[str, tuple[Callable[[Path, int], Report | None], str, int]] = {
     "formats": (formats.main, "rounds", 2),
     "views": (views.main, "events", 5_000_000),
     "cluster": (cluster.main, "events", 5_000_000),
+    "bucket": (bucket.main, "events", 5_000_000),
 }
 
 

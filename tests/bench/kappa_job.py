@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shutil
 import sys
 import time
@@ -22,6 +23,7 @@ from oracle import Rows
 from rivals import Attempt, Command, NotThereError
 
 from kappa.base.clock import now
+from kappa.base.settings import load_settings
 from kappa.code.artifact import digests, ensure_snapshot
 from kappa.code.importer import open_sources
 from kappa.code.project import load_module, pipelines_in
@@ -36,7 +38,7 @@ from kappa.log.client import Log
 from kappa.state.build import Birth, TopicBirth, put_birth, read_birth
 from kappa.state.frontier import Frontiers
 from kappa.state.offsets import Offsets
-from kappa.state.store import Store
+from kappa.state.store import Store, open_store
 from kappa.tables.archive import FOLDER
 from kappa.tables.versions import files
 from kappa.values.columns import parse_type
@@ -57,6 +59,7 @@ class KappaJob:
     tasks = frozenset(TASKS)
 
     def __init__(self, settings: str = "") -> None:
+        """Takes the settings of its project, in which `{servers}` and `{run}` are filled in."""
         self._settings = settings
 
     def set_up(self, _home: Path) -> Mapping[str, str]:
@@ -82,7 +85,10 @@ class KappaJob:
         text = cell.fill(TASKS[cell.task].pipeline).encode()
         (attempt.folder / "pipelines").mkdir(parents=True)
         (attempt.folder / _FILE).write_bytes(text)
-        (attempt.folder / "kappa.toml").write_text(self._settings, encoding="utf-8")
+        settings = self._settings.replace("{servers}", attempt.bootstrap_servers)
+        (attempt.folder / "kappa.toml").write_text(
+            settings.replace("{run}", secrets.token_hex(4)), encoding="utf-8"
+        )
         sources = Sources(attempt.folder)
         open_sources(sources)
         (_, pipeline), *_ = pipelines_in(load_module("pipelines.bench", sources))
@@ -93,7 +99,7 @@ class KappaJob:
             }
             for table, columns in TASKS[cell.task].returns.items()
         }
-        store = Store(attempt.folder / ".kappa")
+        store = _store(attempt)
         ensure_snapshot(store, BUILD, {_FILE: text})
         birth = Birth(
             build=BUILD,
@@ -123,7 +129,7 @@ class KappaJob:
             "--project",
             str(attempt.folder),
             "--root",
-            str(attempt.folder / ".kappa"),
+            store.address("").rstrip("/"),
             "--bootstrap",
             attempt.bootstrap_servers,
         ]
@@ -146,7 +152,7 @@ class KappaJob:
         """Makes ready what stands beside the log."""
 
     def result(self, attempt: Attempt) -> Rows:
-        store = Store(attempt.folder / ".kappa")
+        store = _store(attempt)
         frontier = Frontiers(store, BUILD).newest()
         if frontier is None or not frontier.offsets.equals(attempt.given.offsets):
             raise NotThereError(
@@ -188,6 +194,10 @@ class FromArchive(KappaJob):
         if "cannot be read" in _output(attempt):
             raise NotThereError("its archive could not be read")
         return super().result(attempt)
+
+
+def _store(attempt: Attempt) -> Store:
+    return open_store(load_settings(attempt.folder))
 
 
 def _archive(attempt: Attempt, topic: Topic, root: Path) -> None:

@@ -35,7 +35,7 @@ from kappa.log.client import Log
 from kappa.state.build import read_birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
-from kappa.state.store import Store
+from kappa.state.store import open_store
 from replay.rollout.fold import fold
 from serving.reader.relations import tables_of
 
@@ -87,12 +87,17 @@ class Taken:
 class Platform:
     """A project under the bench's home, and what runs of it."""
 
-    def __init__(self, home: Path, cell: Cell, *, listen: str = "") -> None:
-        """Makes the project's folder; nothing runs yet."""
+    def __init__(self, home: Path, cell: Cell, *, listen: str = "", root: str = "") -> None:
+        """Makes the project's folder; nothing runs yet.
+
+        `root` are settings of another root than a folder, and of the cluster that it needs.
+        """
         self.folder = home / cell.name
         shutil.rmtree(self.folder, ignore_errors=True)
         (self.folder / "pipelines").mkdir(parents=True)
-        (self.folder / "kappa.toml").write_text(_SETTINGS.format(listen=listen), encoding="utf-8")
+        (self.folder / "kappa.toml").write_text(
+            root + _SETTINGS.format(listen=listen), encoding="utf-8"
+        )
         self.cell = cell
         self.mark = secrets.token_hex(8)
         self.environment = {
@@ -103,7 +108,7 @@ class Platform:
             ),
         }
         self.declare(0)
-        self.store = Store(load_settings(self.folder).root_url)
+        self.store = open_store(load_settings(self.folder))
 
     def declare(self, number: int, *, archived: bool = False) -> None:
         """Writes the pipeline; of each number it is another version."""
@@ -125,7 +130,7 @@ class Platform:
         self.kappa("deploy", "--yes", "--allow-breaking")
         self.wait_for_all()
         deadline = time.monotonic() + _PATIENCE_SECONDS
-        while len(self._jobs()) > 1 or not any(doors(self.store.path(SPARES))):
+        while len(self._jobs()) > 1 or not any(doors(self.store.local.path(SPARES))):
             if time.monotonic() > deadline:
                 raise KappaError(f"{len(self._jobs())} jobs run, and a spare is not ready")
             time.sleep(_NAP_SECONDS)
@@ -199,7 +204,7 @@ class Platform:
         log, topic, newest = self.log, self.cell.topic, self.frontier()
         facts = log.facts(topic)
         assert facts is not None
-        size = sum(partition_bytes(self.store.folder, [topic])[topic].values())
+        size = sum(partition_bytes(self.store.local.folder, [topic]).get(topic, {}).values())
         given = Input(
             topic,
             facts.id,
@@ -218,7 +223,7 @@ class Platform:
         self, rate: int, ledger: Path, answers: Path, query: str = ASKED
     ) -> Iterator[None]:
         """Sends events at a steady rate beside the block, and queries; leaves a file of each."""
-        with self.script("probe", str(self.store.folder), PIPELINE, str(answers), query) as probe:
+        with self.script("probe", str(self.folder), PIPELINE, str(answers), query) as probe:
             with self.script(
                 "paced",
                 self.log.bootstrap_servers,

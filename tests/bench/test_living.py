@@ -108,6 +108,7 @@ def test_a_start_is_told_in_seconds_and_in_empty_machines() -> None:
 @pytest.mark.slow
 def test_the_probe_writes_what_its_answers_have_folded(tmp_path: Path) -> None:
     Platform(Store(tmp_path)).serve("bench", {DELAYS: ROWS_OF_DELAYS})
+    (tmp_path / "kappa.toml").write_text(f'root = "{tmp_path}"', encoding="utf-8")
     probe = [sys.executable, str(SCRIPTS / "probe.py"), str(tmp_path), "bench", "/dev/stdout"]
 
     with subprocess.Popen(

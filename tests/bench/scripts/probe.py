@@ -1,6 +1,6 @@
 """The freshness cell's probe: repeats a query and writes each answer's time and offsets.
 
-    python probe.py ROOT BUILD_OF OUT SQL
+    python probe.py PROJECT BUILD_OF OUT SQL
 
 It writes a line of JSON per answer, `{"at": seconds, "offsets": {...}}`, with the offsets of the
 pipeline `BUILD_OF`; `at` is by the clock that all processes of a machine share. It ends when its
@@ -15,14 +15,15 @@ import time
 from pathlib import Path
 
 from demo.processes.end_of_input import stop_at_end_of_input
-from kappa.state.store import Store
+from kappa.base.settings import load_settings
+from kappa.state.store import open_store
 from serving.query.query import answer
 
 # Two looks at the table overlap in no way, and the probe leaves the cores to what it measures.
 PAUSE_SECONDS = 0.03
 
-root, pipeline, out, sql = sys.argv[1:5]
-store, stop = Store(root), stop_at_end_of_input()
+project, pipeline, out, sql = sys.argv[1:5]
+store, stop = open_store(load_settings(Path(project))), stop_at_end_of_input()
 with Path(out).open("w", encoding="utf-8") as lines:
     while not stop.wait(PAUSE_SECONDS):
         found = answer(store, sql)

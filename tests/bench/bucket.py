@@ -1,0 +1,124 @@
+"""A root in a bucket beside a root in a folder: a replay, and the freshness of answers.
+
+    python tests/bench --cell bucket
+
+The bucket is of a real S3 server on this machine. Replays are taken in turns, and reach the server
+as it is. For freshness, a proxy lets each request wait for 2 ms, as in a data centre; the platform
+with a folder runs on the same broker, one after the other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from cells import FEWEST_EVENTS, Cell
+from freshness import KEYS, RATES, Stretch, stretch
+from ground import ground, say, under
+from kappa_job import KappaJob
+from living import Platform
+from replays import Replay, in_turns, times
+from screen import Report, spread_of
+
+sys.path.append(str(Path(__file__).parents[1] / "support"))
+
+from between import proxy_before
+from object_store import CREDENTIALS, ObjectStore, running_object_store
+
+_ROUNDS = 3
+_LIVE_EVENTS = 500_000
+_WAIT_SECONDS = 0.002
+FOLDER, BUCKET = "a folder", "a bucket"
+_BROKER = """
+[kafka]
+bootstrap_servers = "{servers}"
+"""
+_BUCKET = """root = "{root}-{run}"
+[storage]
+endpoint = "{endpoint}"
+"""
+
+
+def main(home: Path, events: int) -> Report | None:
+    """Measures it; None where a result was not the oracle's."""
+    if events < FEWEST_EVENTS:
+        raise SystemExit(f"{events} events are too few to measure: give at least {FEWEST_EVENTS}")
+    load = os.getloadavg()[0]
+    os.environ.update(CREDENTIALS)
+    (home / "run").mkdir(parents=True, exist_ok=True)
+    with running_object_store(home / "run" / "s3") as server:
+        cell = Cell("bucket", "totals", events, KEYS, _ROUNDS, ())
+        settings = _settings(server, server.storage.endpoint)
+        ways = {FOLDER: (KappaJob(_BROKER), cell), BUCKET: (KappaJob(settings), cell)}
+        replays = in_turns(home, ways, _ROUNDS)
+        if replays is None:
+            return None
+        with ground(home) as here, proxy_before(server.storage) as between:
+            between.delay_seconds = _WAIT_SECONDS
+            roots = {FOLDER: _BROKER, BUCKET: _settings(server, between.storage.endpoint)}
+            fresh = {
+                way: _fresh(home, root.replace("{servers}", here.log.bootstrap_servers))
+                for way, root in roots.items()
+            }
+    if None in fresh.values():
+        return None
+    return _report(replays, {way: each for way, each in fresh.items() if each}, events, load)
+
+
+def _settings(server: ObjectStore, endpoint: str | None) -> str:
+    root = _BUCKET.replace("{root}", server.new_root()).replace("{endpoint}", str(endpoint))
+    return f"{root}{_BROKER}"
+
+
+def _fresh(home: Path, root: str) -> Stretch | None:
+    """Measures the freshness of a platform with a root; None if what it serves is wrong."""
+    cell = Cell("bucket-live", "totals", _LIVE_EVENTS, KEYS, 1, ())
+    platform = Platform(home, cell, root=root.replace("{run}", "live"))
+    with platform.up():
+        found = stretch(platform, RATES[0], "nothing")
+        wrong = platform.wrong(say)
+    shutil.rmtree(platform.folder)
+    if wrong is not None:
+        say(f"no figure: what serves is not the oracle's: {wrong}")
+        return None
+    return found
+
+
+def _report(
+    replays: Mapping[str, Sequence[Replay]],
+    fresh: Mapping[str, Stretch],
+    events: int,
+    load: float,
+) -> Report:
+    walls = {way: [each.wall for each in found] for way, found in replays.items()}
+    longer = times(walls[FOLDER], walls[BUCKET])
+    p50 = {way: each.freshness.p50 for way, each in fresh.items()}
+    more = (p50[BUCKET] - p50[FOLDER]) * 1_000
+    page = [
+        "| root in | replay, seconds | freshness p50, seconds |",
+        "|---|---:|---:|",
+        *(f"| {way} | {spread_of(walls[way], '{:.1f}')} | {p50[way]:.2f} |" for way in replays),
+        f"| a bucket's cost (targets 1.3 times, 150 ms) | {longer} times | {more:.0f} ms |",
+        "",
+        f"{events:,} events, {KEYS:,} keys; {_ROUNDS} rounds taken in turns.",
+        f"Freshness at {RATES[0]:,} events/s; requests wait {_WAIT_SECONDS * 1_000:.0f} ms.",
+        "",
+        under(load),
+    ]
+    return Report(
+        f"bench bucket, {events} events, {KEYS} keys: a replay into a bucket takes {longer}x as "
+        f"long as into a folder; p50 {p50[FOLDER]:.2f} s, and {more:.0f} ms more; load {load:.1f}",
+        json.dumps(
+            {
+                way: {"replays": [asdict(each) for each in found], "live": asdict(fresh[way])}
+                for way, found in replays.items()
+            },
+            indent=1,
+        ),
+        "\n".join(page),
+    )
