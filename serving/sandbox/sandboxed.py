@@ -139,6 +139,13 @@ def _answered(
         ("memory_limit", text(f"{int(request['memory'] * _DUCKDBS_SHARE)}B")),
     ):
         reader.command(f"set {name} = {value}")
+    # For a path with a star in it, DuckDB checks both the pattern and the file that it finds. In
+    # place of a file that is gone it looks for a folder, and then says which file it is.
+    spelled = sorted({*paths, *map(literal, paths)})
+    for setting, suffix in (("allowed_paths", ""), ("allowed_directories", "/")):
+        listed = ", ".join(text(f"{each}{suffix}") for each in spelled)
+        reader.command(f"set {setting} = [{listed}]")
+    reader.command("set enable_external_access = false")
     statement = _allowed(connection, reader, request["sql"], found)
     if request["waits"]:
         # The server checks or fetches the files of these tables, or ends this process. Relations
@@ -147,12 +154,7 @@ def _answered(
         if take(lambda count: os.read(way_back, count), most=0) is None:
             return {}
     put_relations(reader, found)
-    # For a path with a star in it, DuckDB checks both the pattern and the file that it finds.
-    reader.command(
-        "set allowed_paths = "
-        f"[{', '.join(text(each) for each in sorted({*paths, *map(literal, paths)}))}]"
-    )
-    reader.command("set enable_external_access = false")
+    # Names are looked up by a setting, until here.
     reader.command("set lock_configuration = true")
     if reader.broken:
         _allowed(connection, reader, request["sql"], found)
