@@ -1,4 +1,4 @@
-"""Replays of one log, taken in turns: each is a new build's whole catch-up."""
+"""Replays of one log, taken in turns: each is a new build's catch-up, start to end."""
 
 from __future__ import annotations
 

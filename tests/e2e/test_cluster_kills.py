@@ -24,11 +24,13 @@ pytestmark = [pytest.mark.jvm, pytest.mark.sweep, pytest.mark.fault, pytest.mark
 RECORDS = 30_000
 # Two JVMs and Python's workers begin before a slice is read: on a busy machine that is minutes.
 _PATIENCE_SECONDS = 600.0
-# A worker that stands still is given up after this; Spark's default is two minutes.
+# A worker that stands still is given up after this; Spark's default is two minutes. After ten
+# seconds executors of a busy machine were, too.
 CONF = {
-    "spark.network.timeout": "10s",
+    "spark.network.timeout": "20s",
     "spark.network.timeoutInterval": "2s",
     "spark.executor.heartbeatInterval": "2s",
+    "spark.executor.cores": "1",
     "spark.dynamicAllocation.enabled": "true",
     "spark.dynamicAllocation.executorIdleTimeout": "30s",
 }
