@@ -129,16 +129,19 @@ def asked(store: Store) -> Iterator[Callable[[str], list[tuple[object, ...]]]]:
 
 
 def test_large_slices_are_what_the_log_says_whatever_is_killed_or_lost(store, folding, between):
-    """Every commit but a table's first is Spark's.
+    """Rows are decoded and folded by Spark, and committed by it where they are many.
 
-    One job dies when it has sent a commit, which is made, and one while it writes a table's rows.
+    One job dies while it writes a table's rows, and one when it has sent a commit, which is made.
     """
-    for method, name in [("PUT", commit("totals", 2)), ("PUT", ".parquet")]:
+    for method, name in [("PUT", ".parquet"), ("PUT", commit("totals", 2))]:
         with folding() as job:
             between.before(method, name, job.kill)
             assert job.ended() == -signal.SIGKILL, job.said()
 
+    # A commit of delta-rs whose answer is lost ends the job; one of Spark's does not.
     with folding() as job, between.losing("PUT", commit("visitors", 4)):
+        assert job.ended() in {0, 1}, job.said()
+    with folding() as job:
         assert job.ended() == 0, job.said()
 
     wanted = expected(random_log(MemoryLog(), RECORDS))
