@@ -1,4 +1,4 @@
-"""The cell of the bucket: what it tells of replays and freshness in a bucket and in a folder."""
+"""The cell of the bucket: its report of replays and freshness, there and in a folder."""
 
 from __future__ import annotations
 
