@@ -7,7 +7,7 @@
     ├── VerificationFailed      4  a candidate did not pass; nothing was swapped
     ├── TimedOut                5  still running, this process stopped waiting
     ├── Conflict                6  somebody else was first, or the decision's ground is stale
-    │   └── Superseded          6  another host has claimed the root
+    ├── Superseded              6  another host has claimed the root
     ├── ConsentNeeded           7  a question was due, without a terminal to ask it on
     ├── Unreachable             1  broker or supervisor cannot be reached
     │   └── AccessRefused       1  the cluster does not let this client in, or is not trusted
@@ -93,8 +93,10 @@ class Conflict(KappaError):
     exit_code = ExitCode.CONFLICT
 
 
-class Superseded(Conflict):
+class Superseded(KappaError):
     """A root that another host has claimed: nothing that is done here can be seen."""
+
+    exit_code = ExitCode.CONFLICT
 
 
 class ConsentNeeded(KappaError):

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from kappa.base.disk import delete_file as delete_from_disk
 from kappa.base.disk import put_file
+from kappa.base.errors import KappaError
 from kappa.base.section.storage import StorageSettings
 from kappa.objects.bucket import Bucket, is_bucket, is_plain, region_of
 from kappa.objects.ranged_file import RangedFile
@@ -221,8 +222,14 @@ def delete_files(addresses: Sequence[str]) -> None:
     places[0][0].delete_all([name for _, name in places])
 
 
+def delete_scratch(address: str) -> None:
+    """Deletes a folder of what is needed no more, if it can: who comes next deletes it, too."""
+    with suppress(KappaError):
+        delete_folder(address)
+
+
 def delete_folder(address: str) -> None:
-    """Deletes a folder with all that is in it, as far as it can be deleted."""
+    """Deletes a folder with all that is in it: of a disk, as far as it can be deleted."""
     if is_bucket(address):
         for part in deleted_at_once(each.address for each in entries_at(address)):
             delete_files(part)

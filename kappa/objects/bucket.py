@@ -32,23 +32,26 @@ from kappa.base.errors import KappaError, SettingsError
 from kappa.base.section.storage import StorageSettings
 
 if TYPE_CHECKING:
-    from obstore import GetResult, ListResult, ObjectMeta, PutMode
+    from obstore import ListResult, ObjectMeta, PutMode
 
 _Answer = TypeVar("_Answer")
 _SCHEME = "s3://"
 _REGION = "us-east-1"
-# A server that is started again answers within seconds. What is asked longer is given up, and the
-# process says so: its supervisor goes on asking.
+# A server that is started again answers within seconds. Who asks longer gives up, and says so.
 _PATIENCE = timedelta(seconds=30)
 _REQUEST = timedelta(seconds=20)
 _CONNECT = timedelta(seconds=5)
 _LONGEST_PAUSE = timedelta(seconds=2)
+# So much comes within one request's time on a slow network.
+_PIECE = 8 << 20
 # Names of buckets, and a prefix whose URL is itself.
 _ROOT = re.compile(
     r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/(?P<prefix>[A-Za-z0-9_./=-]+)"
 )
 # A server's own word for why it refuses a request.
 _CODE = re.compile(r"<Code>(\w+)</Code>")
+# Of obstore and delta-rs, but not of DuckDB.
+_ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT")
 _NO_BUCKET, _NO_OBJECT = "NoSuchBucket", "NoSuchKey"
 # The last one is versitygw's own.
 _REFUSED = {
@@ -67,6 +70,11 @@ class Bucket:
             raise SettingsError(
                 f"the root {url} is not the URL of a folder in a bucket",
                 hint="set root in kappa.toml as in s3://BUCKET/kappa; of letters, digits, _ - . =",
+            )
+        if storage.endpoint is None and any(map(os.environ.get, _ENDPOINTS)):
+            raise SettingsError(
+                "AWS_ENDPOINT_URL is set, and not all that reads a root heeds it",
+                hint="set storage.endpoint in kappa.toml to that URL, or unset the variable",
             )
         self.url = found[0]
         self.storage = storage
@@ -147,18 +155,16 @@ class Bucket:
         return self._asked("read", name, ask)
 
     def pieces(self, name: str) -> tuple[int, Iterator[bytes]] | None:
-        """Returns how many bytes an object has, and these piece by piece.
+        """Returns how many bytes an object has, and these piece by piece, by a request each.
 
-        Returns None if it does not exist.
+        Returns None if it does not exist. It never changes.
         """
-        found = self._asked("read", name, lambda: self._objects.get(name))
-        return None if found is None else (found.meta["size"], self._pieces_of(name, found))
-
-    def _pieces_of(self, name: str, found: GetResult) -> Iterator[bytes]:
-        try:
-            yield from map(bytes, found)
-        except (BaseError, OSError) as error:
-            raise self._cannot("read", name, error) from error
+        found = self.meta(name)
+        if found is None:
+            return None
+        size = found["size"]
+        starts = range(0, size, _PIECE)
+        return size, (self.part(name, at, min(_PIECE, size - at)) for at in starts)
 
     def part(self, name: str, start: int, length: int) -> bytes:
         """Returns so many bytes of an object, which exists and has them."""

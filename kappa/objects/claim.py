@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from kappa.base.clock import now
 from kappa.base.disk import put_file
-from kappa.base.errors import Conflict, Damaged, Superseded
+from kappa.base.errors import Conflict, Damaged, KappaError, Superseded
 from kappa.base.failpoint import failpoint
 from kappa.base.process import boot
 from kappa.objects.bucket import Bucket
@@ -145,7 +145,7 @@ class BucketControl:
         except FileNotFoundError:
             return None
 
-    def _lost_race(self) -> Conflict:
+    def _lost_race(self) -> KappaError:
         found, _ = self._read()
         if found is not None and not found.released:
             return self._superseded(found)

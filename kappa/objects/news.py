@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kappa.base.disk import put_file
@@ -29,6 +29,16 @@ class News:
         self._clock = clock
         self._known: object = None
         self._asked_at = -math.inf
+
+    @contextmanager
+    def looking(self) -> Iterator[bool]:
+        """Gives whether the root is to be asked within the block. One that fails has not asked."""
+        due = self.are_due()
+        try:
+            yield due
+        except BaseException:
+            self._asked_at = -math.inf
+            raise
 
     def are_due(self) -> bool:
         """Returns True if the root is to be asked: there may be news since the last time."""

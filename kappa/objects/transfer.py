@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,8 +22,8 @@ def writing(address: str) -> Iterator[Path]:
     """
     path = Path(address)
     if not is_bucket(address):
-        # Spark, Arrow and DuckDB take no file that begins so for data.
-        hidden = path.with_name(f"_{path.name}")
+        # Spark, Arrow and DuckDB take no file that begins so for data; a lost task writes on.
+        hidden = path.with_name(f"_{secrets.token_hex(4)}-{path.name}")
         hidden.parent.mkdir(parents=True, exist_ok=True)
         yield hidden
         hidden.replace(path)
@@ -30,6 +32,15 @@ def writing(address: str) -> Iterator[Path]:
         written = Path(folder) / path.name
         yield written
         place_file(written, address)
+
+
+def copy_file(address: str, to: str) -> None:
+    """Copies a file, whole, to another root. Raises OSError if it does not exist (any more)."""
+    with writing(to) as path:
+        if is_bucket(address):
+            fetch_file(address, path)
+        else:
+            shutil.copyfile(address, path)
 
 
 def place_file(path: Path, address: str) -> None:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
 from kappa.base.disk import put_file
-from kappa.base.errors import Unreachable
+from kappa.base.errors import Superseded, Unreachable
 from kappa.base.sections import RegistrySettings
 from kappa.base.settings import Settings
 from kappa.formats.schema_source import RegisteredSchema, open_schemas
@@ -118,7 +119,9 @@ class RootSchemas:
                 self._keep(name, self._here.schema(schema_id))
 
     def _keep(self, name: str, found: RegisteredSchema) -> None:
-        self._store.put(name, msgspec.json.encode(found))
+        # Another host's root may be read from here.
+        with suppress(Superseded):
+            self._store.put(name, msgspec.json.encode(found))
         self._known[int(Path(name).stem)] = found
 
     def _kept(self, name: str) -> RegisteredSchema | None:

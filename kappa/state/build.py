@@ -203,12 +203,13 @@ def recent_names(table: str) -> tuple[str, str]:
     return f"{table}.recent-1", f"{table}.recent-2"
 
 
-def slice_scratch(store: Store, build: str, *, elsewhere: bool) -> str:
+def slice_scratch(store: Store, build: str, elsewhere: str) -> str:
     """Returns the path or URL of what a job keeps of the slice that it folds.
 
-    It is on this host, or `elsewhere` in the root: for workers that see no file of this host.
+    It is on this host; or in the root, for workers elsewhere, in a folder of the job's own.
     """
-    return (store if elsewhere else store.local).address(f"{folder(build)}/slice")
+    own = f"{folder(build)}/slice"
+    return store.address(f"{own}/{elsewhere}") if elsewhere else store.local.address(own)
 
 
 def put_birth(store: Store, birth: Birth) -> bool:

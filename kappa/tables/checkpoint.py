@@ -14,6 +14,7 @@ from kappa.base.disk import link_file
 from kappa.base.errors import KappaError
 from kappa.base.failpoint import failpoint
 from kappa.objects.address import exists, read_file
+from kappa.objects.transfer import writing
 from kappa.state.store import Store
 from kappa.tables.delta import LAST_CHECKPOINT, LOG_FOLDER, attempted, open_version
 from kappa.tables.versions import log_of
@@ -69,10 +70,16 @@ def _ensure_in_bucket(path: str, version: int, name: str) -> None:
     """Writes a checkpoint in its place: an object is whole or not there, and the hint is last."""
     if exists(f"{path}/{LOG_FOLDER}/{name}"):
         return
+    hint = f"{path}/{LOG_FOLDER}/{LAST_CHECKPOINT}"
+    newer = read_file(hint) if (hinted(hint) or -1) > version else None
     attempted(
         open_version(path, version).create_checkpoint,
         f"the log of {path} could not be checkpointed",
     )
+    if newer is not None:
+        # delta-rs names the one that it has made last.
+        with writing(hint) as file:
+            file.write_bytes(newer)
 
 
 def hinted(hint: str) -> int | None:

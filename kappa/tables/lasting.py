@@ -14,8 +14,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from kappa.base.failpoint import failpoint
-from kappa.objects.address import delete_file, delete_folder, files_in
-from kappa.state.build import Birth, recent_names, slice_scratch, table_path
+from kappa.objects.address import delete_file, delete_folder, delete_scratch, files_in
+from kappa.state.build import Birth, folder, recent_names, table_path
 from kappa.state.frontier import Frontiers, Sums
 from kappa.state.store import Store
 from kappa.sums.recorded import RecordedSums, name_of, new_sums
@@ -101,7 +101,7 @@ def take_back_to_frontier(store: Store, birth: Birth) -> None:
         else:
             delete_folder(path)
     if not store.is_on_disk:
-        delete_folder(slice_scratch(store, birth.build, elsewhere=True))
+        delete_scratch(store.address(f"{folder(birth.build)}/slice"))
     if taken:
         print(
             f"{taken} commits behind the frontier are taken back: their slice is folded again",

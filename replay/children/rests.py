@@ -46,8 +46,9 @@ class WatchedBuild:
 
     def tailed(self) -> Frontier | None:
         """Returns the newest frontier if the build's newest leg is its tail, else None."""
-        if self._news.are_due():
-            self._newest = self._frontiers.newest() if self._legs.has_tail() else None
+        with self._news.looking() as due:
+            if due:
+                self._newest = self._frontiers.newest() if self._legs.has_tail() else None
         return self._newest
 
 

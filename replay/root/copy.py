@@ -11,14 +11,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
+
+from msgspec.structs import replace
 
 from kappa.base.errors import Conflict, UsageError
 from kappa.base.settings import Settings
+from kappa.objects.transfer import copy_file
 from kappa.state.lock import Lock
-from kappa.state.store import Store
+from kappa.state.store import Store, open_store
 from replay.status.running import LOCK
 
 # In a target while it is no root yet: of which root it will be a copy.
@@ -37,7 +41,7 @@ _PARTS = (
     re.compile(r"journal/.*|run/asked/.*"),
 )
 # Names by chance: what has one never changes.
-_DATA = re.compile(r".*/(?!_delta_log/)[^/]+\.parquet")
+_DATA = re.compile(rf"({_BUILD}/tables|archive)/(?!.*_delta_log/).*\.parquet")
 _AT_ONCE = 4
 
 
@@ -60,14 +64,10 @@ def copy_root(
     """Copies the root of a project to another folder or bucket, and returns what is there.
 
     `on_progress` gets how many objects of how many are there. Raises Conflict if the platform is up
-    or another host has claimed a root, and UsageError if the target is not empty.
+    or another host has claimed a root, UsageError if the target is not empty, and SettingsError if
+    it can be no root of this project.
     """
-    target = Store(
-        to,
-        syncs=settings.syncs,
-        storage=settings.storage,
-        local=(settings.project / settings.local).absolute(),
-    )
+    target = open_store(replace(settings, root=to))
     if target.url == source.url:
         raise UsageError(f"{to} is the root itself", hint="name another folder or bucket")
     lock = Lock(source.local.path(LOCK), what="kappa")
@@ -111,8 +111,12 @@ def _copied(source: Store, target: Store, on_progress: Callable[[int, int], None
     done = len(wanted) - len(missing)
 
     def copy(name: str) -> None:
-        content = source.get(name)
-        if content is not None:
+        if _DATA.fullmatch(name) is not None:
+            # The source may drop it meanwhile.
+            with suppress(FileNotFoundError):
+                copy_file(source.address(name), target.address(name))
+                target.sync([Path(target.address(name))])
+        elif (content := source.get(name)) is not None:
             target.put(name, content)
 
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="copy") as threads:

@@ -79,8 +79,9 @@ class Controller:
         Raises KappaError or OSError, after all else was brought on, if something could not be
         looked at or done: Unreachable if the broker did not answer. Nothing is decided without it.
         """
-        if self._news.are_due():
-            self.state = fold(self._journal.after(self.state.last), self.state)
+        with self._news.looking() as due:
+            if due:
+                self.state = fold(self._journal.after(self.state.last), self.state)
         unseen: list[KappaError | OSError] = []
         self.waits = {}
         for begun in self.state.active_rollouts:

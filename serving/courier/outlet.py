@@ -6,7 +6,7 @@ import functools
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
@@ -42,6 +42,8 @@ class _Watch:
 
     news: News
     serving: tuple[str, ...] = ()
+    # Threads of the courier share it.
+    turn: threading.Lock = field(default_factory=threading.Lock)
 
 
 _WATCHES: WeakKeyDictionary[Store, _Watch] = WeakKeyDictionary()
@@ -66,15 +68,16 @@ def served_outlets(store: Store) -> Mapping[str, Birth]:
     if store not in _WATCHES:
         _WATCHES[store] = _Watch(Journal.news(store))
     watch = _WATCHES[store]
-    # Threads share it: one that comes while another asks has what there was before.
-    if watch.news.are_due():
-        _, record = JournalView(store).last_served()
-        watch.serving = (
-            tuple(record.event.serving.values())
-            if record is not None and isinstance(record.event, GenerationMade)
-            else ()
-        )
-    return _outlets_in(store, watch.serving)
+    with watch.turn, watch.news.looking() as due:
+        if due:
+            _, record = JournalView(store).last_served()
+            watch.serving = (
+                tuple(record.event.serving.values())
+                if record is not None and isinstance(record.event, GenerationMade)
+                else ()
+            )
+        serving = watch.serving
+    return _outlets_in(store, serving)
 
 
 @functools.lru_cache(maxsize=4)

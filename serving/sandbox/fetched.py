@@ -9,19 +9,20 @@ it reads, under their names in the root, so that its process may read no others.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
+from kappa.base.disk import link_file
 from kappa.base.errors import KappaError
+from kappa.base.process import boot
 from kappa.base.scratch import QUERY, make_folder
 from kappa.base.units import parse_memory, size
 from kappa.objects.transfer import fetch_file
@@ -57,7 +58,12 @@ class FetchedFiles:
     def __init__(self, store: Store) -> None:
         """Finds those that are there."""
         self.root = f"{store.url}/"
-        self.folder = store.local.path(_FOLDER)
+        every = store.local.path(_FOLDER)
+        # What was fetched is not synced: after a power loss it may be torn.
+        self.folder = every / boot()
+        for path in every.glob("*"):
+            if path != self.folder:
+                shutil.rmtree(path, ignore_errors=True)
         self._most = parse_memory(store.storage.cache)
         # The one that was used last is the last; one that is on its way has its room.
         self._sizes: dict[str, int] = {}
@@ -81,8 +87,7 @@ class FetchedFiles:
             self._users[name] += 1
         try:
             fetch_file(url, place, partial(self._take_room, name))
-            with suppress(FileExistsError):
-                os.link(place, kept)
+            link_file(place, kept)
         except BaseException:
             with self._changes:
                 self._bytes -= self._sizes.pop(name, 0)
@@ -104,7 +109,7 @@ class FetchedFiles:
         if name not in self._sizes:
             return False
         try:
-            os.link(kept, place)
+            link_file(kept, place)
         except FileNotFoundError:
             # Somebody has deleted it.
             self._bytes -= self._sizes.pop(name)

@@ -25,7 +25,9 @@ from screen import Report, spread_of
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 
-from spark_cluster import HOST, spark_cluster
+from spark_cluster import spark_cluster
+
+from kappa.broker.properties import HOST
 
 _ROUNDS = 3
 _WORKERS = 2

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from cluster_shop import assert_right, deploy, is_reading, produce, shop_on_cluster
+from cluster_shop import assert_right, is_reading, must, produce, shop_on_cluster
 from object_store import ObjectStore
 from spark_cluster import RunningCluster
 from testbed import Testbed
@@ -26,7 +26,7 @@ def shop(
     rooted = f'root = "{object_store.new_root()}"\n[storage]\nendpoint = "{endpoint}"\n{lent}'
     with shop_on_cluster(tmp_path_factory.mktemp("cluster"), rooted=rooted) as (bed, cluster):
         produce(bed, RECORDS)
-        deploy(bed)
+        must(bed, "deploy", "--yes")
         yield bed, cluster
 
 

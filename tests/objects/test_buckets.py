@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from object_store import CREDENTIALS, ObjectStore
 
-from kappa.base.errors import KappaError
+from kappa.base.errors import KappaError, SettingsError
 from kappa.base.section.storage import StorageSettings
 from kappa.objects import bucket
 from kappa.state.store import Store
@@ -125,3 +125,11 @@ def test_a_refusal_shows_no_secret(open_at, object_store, monkeypatch, wrong):
         shown = f"{caught.value} {caught.value.__cause__!r}"
         assert CREDENTIALS["AWS_SECRET_ACCESS_KEY"] not in shown
         assert "wrong-credential" not in str(caught.value)
+
+
+def test_an_endpoint_of_the_environment_alone_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+
+    with pytest.raises(SettingsError, match="AWS_ENDPOINT_URL is set") as caught:
+        Store("s3://kappa-tests/x", storage=StorageSettings(), local=tmp_path)
+    assert "storage.endpoint" in caught.value.hint

@@ -117,7 +117,7 @@ def test_of_hosts_that_claim_at_once_one_wins(hosts):
         try:
             store.control.take(over=False)
             won.append(store)
-        except Conflict:
+        except (Conflict, Superseded):
             pass
 
     threads = [threading.Thread(target=claim, args=(store,)) for store in stores]

@@ -22,7 +22,7 @@ from kappa.values.reason import Reason
 
 def decoded(store: Store, log: MemoryLog) -> DecodedFiles:
     """Decodes the log's visits, a file per partition, as workers elsewhere do."""
-    folder, files = slice_scratch(store, "b", elsewhere=True), []
+    folder, files = slice_scratch(store, "b", "job"), []
     for share in log.ranges(Slice(1, 0, Offsets(), log.end), VISITS.name):
         files.append(f"{folder}/decoded/0/{share.partition}.parquet")
         with writing(files[-1]) as path:

@@ -92,7 +92,7 @@ def test_a_file_is_fetched_once_however_many_ask_for_it(fetched, between):
     with between.counting() as requests, ThreadPoolExecutor(6) as pool:
         list(pool.map(lambda _: read(fetched, 0, 1), range(6)))
 
-    assert sorted(each[-1] for each in requests) == ["0", "1"]
+    assert sorted(each[-1] for each in requests if each.startswith("GET")) == ["0", "1"]
     assert not fetched._users
 
 

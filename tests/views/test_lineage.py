@@ -18,7 +18,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from view_grammar import TABLES, Grammar
 
-from kappa.base.duck import DuckError, open_connection
+from kappa.base.duck import DuckError
+from kappa.objects.in_duckdb import open_for_few_rows
 from kappa.parsed.ties import tied
 from kappa.parsed.trees import tree_of
 from kappa.state.table import TableBirth
@@ -75,7 +76,8 @@ def ensure_lineage_holds(seed: int) -> Way | None:
     if len(set(columns)) < len(columns):
         return None
     view = TableBirth("v", (), view=sql, by=by, reads=tuple(TABLES))
-    with open_connection({"threads": 1}) as duck:
+    with open_for_few_rows() as duck:
+        duck.execute("set threads = 1")
         if tied(tree_of(duck, sql), BIRTHS) is not None:
             return None
         _fill(duck, grammar.draw)
@@ -131,6 +133,8 @@ def ensure_lineage_holds(seed: int) -> Way | None:
 @given(st.integers(0, 10_000_000))
 # An as-of join takes another row, once there is one that is nearer.
 @example(2935)
+# DuckDB's as-of joins take a null for equal, unless it is told otherwise.
+@example(2433)
 def test_rows_of_touched_keys_depend_on_what_lineage_finds(seed: int) -> None:
     # DuckDB does not plan every query, and says so; of some it has a mistake of its own.
     with suppress(DuckError):

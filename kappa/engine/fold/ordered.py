@@ -9,6 +9,7 @@ time the slice has reached.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -111,9 +112,9 @@ class OrderedFold:
         fold = partial(
             _fold_into, fold=self, clocks=clocks, folder=folder, buckets=ways_to_buckets()
         )
-        parts = [row.part for row in in_order.mapInArrow(fold, "part int").collect()]
+        names = [row.file for row in in_order.mapInArrow(fold, "file string").collect()]
         files = {
-            table: [spark_address(_place(folder, table, part)) for part in sorted(parts)]
+            table: [spark_address(_place(folder, table, name)) for name in sorted(names)]
             for table in self.made
         }
         return {
@@ -137,17 +138,12 @@ def _fold_into(
 ) -> Iterator[pa.RecordBatch]:
     """Folds one task's keys, each state before its rows, into a file per table.
 
-    Yields the number that the files have.
+    Yields the name that the files have. A task that is taken for lost writes files of other names.
     """
-    from pyspark import TaskContext  # noqa: PLC0415  # is a worker's
-
-    context = TaskContext.get()
-    assert context is not None
     open_buckets(buckets)
-    folding, part = fold.loop(clocks), context.partitionId()
+    folding, name = fold.loop(clocks), f"{secrets.token_hex(8)}.parquet"
     with ExitStack() as ending:
-        # A task that is retried writes its files again.
-        places = [ending.enter_context(writing(_place(folder, table, part))) for table in fold.made]
+        places = [ending.enter_context(writing(_place(folder, table, name))) for table in fold.made]
         writers = [
             ending.enter_context(pq.ParquetWriter(place, arrow_schema(table.columns)))
             for table, place in zip(fold.made, places, strict=True)
@@ -160,11 +156,11 @@ def _fold_into(
                     file.write_table(folding.take(table))
         for table, file in files:
             file.write_table(folding.take(table))
-    yield pa.RecordBatch.from_pydict({"part": [part]}, schema=arrow_schema((("part", "int"),)))
+    yield pa.RecordBatch.from_pydict({"file": [name]}, schema=arrow_schema((("file", "string"),)))
 
 
-def _place(folder: str, table: TableBirth, part: int) -> str:
-    return f"{folder}/{table.name}/{part}.parquet"
+def _place(folder: str, table: TableBirth, name: str) -> str:
+    return f"{folder}/{table.name}/{name}"
 
 
 def _by_key(

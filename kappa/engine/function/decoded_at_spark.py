@@ -37,7 +37,7 @@ from kappa.engine.function.decoded_rows import (
 from kappa.engine.function.refused import Refused
 from kappa.engine.read.archived import ArchivedRange, Ranges
 from kappa.engine.read.rows import Rows, RowsInFiles
-from kappa.objects.address import delete_folder
+from kappa.objects.address import delete_scratch
 from kappa.records.redrive import Attempt, Position, Settled
 from kappa.state.job.slice_progress import counting
 from kappa.state.offsets import Offsets
@@ -231,4 +231,4 @@ class DecodedAtSpark(Decoded):
         """Deletes the files."""
         shutil.rmtree(self._folder, ignore_errors=True)
         if self._elsewhere is not None:
-            delete_folder(self._elsewhere)
+            delete_scratch(self._elsewhere)

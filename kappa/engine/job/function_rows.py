@@ -30,7 +30,7 @@ from kappa.engine.read.source import LogSource
 from kappa.engine.spark.bucket.s3a import spark_address
 from kappa.engine.spark.running import activate
 from kappa.engine.spark.united import united
-from kappa.objects.address import delete_folder
+from kappa.objects.address import delete_scratch
 from kappa.state.table import TableBirth
 
 
@@ -134,7 +134,7 @@ class FunctionRows:
 
     def clear(self) -> None:
         """Deletes the files of the slice that is over."""
-        delete_folder(self._computed_folder)
+        delete_scratch(self._computed_folder)
 
     def _contributed(
         self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession

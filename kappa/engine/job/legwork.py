@@ -5,6 +5,7 @@ It imports everything that takes long to import, so job.py imports it while Spar
 
 from __future__ import annotations
 
+import secrets
 import threading
 from datetime import UTC, datetime
 from functools import partial
@@ -99,7 +100,9 @@ class Legwork:
             driver_rows=engine.driver_rows,
             views_are_current=not within,
             merging=Merging(
-                engine.merge_bytes, engine.large_rows, elsewhere=self._leg_session.is_elsewhere
+                engine.merge_bytes,
+                engine.large_rows,
+                secrets.token_hex(8) if self._leg_session.is_elsewhere else "",
             ),
             slice_seconds=engine.slice_seconds,
         )

@@ -15,7 +15,7 @@ from kappa.engine.fold.touched import due_rows, stored_frame, touched_rows
 from kappa.engine.function.failure import raised_here
 from kappa.engine.read.rows import Rows
 from kappa.engine.write.commit import TableWriter
-from kappa.objects.address import delete_folder
+from kappa.objects.address import delete_scratch
 from kappa.state.table import TableBirth
 from kappa.values.arrow import arrow_schema
 
@@ -63,7 +63,7 @@ class OrderedSteps:
 
     def clear(self) -> None:
         """Deletes the results of the slice that is over."""
-        delete_folder(self._scratch)
+        delete_scratch(self._scratch)
 
     def _folded(
         self,
@@ -81,8 +81,6 @@ class OrderedSteps:
                 rows = spark.createDataFrame(rows)
         if isinstance(rows, DataFrame):
             folder = f"{self._scratch}/{fold.table.name}"
-            # A crash has left some; those of other steps are this slice's.
-            delete_folder(folder)
             held = stored_frame(spark, path, version, columns)
             return fold.at_spark(spark, rows, held, clocks, folder)
         assert isinstance(rows, pa.Table), "the function gives rows here or at Spark"

@@ -75,7 +75,7 @@ class SliceFolder:
         those of the store, unless others are given. `views_are_current`: see `MaintainedViews`.
         """
         births = {table.name: table for table in birth.tables}
-        scratch = slice_scratch(store, birth.build, elsewhere=merging.elsewhere)
+        scratch = slice_scratch(store, birth.build, merging.elsewhere)
         self._birth = birth
         self._pipeline = pipeline
         self._driver_rows = driver_rows

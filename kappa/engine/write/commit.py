@@ -41,13 +41,13 @@ class Merging:
     """The way in which contributions by key are merged into their table.
 
     Those of Spark are merged in this process if they have at most `at_most_bytes`. Few of them wait
-    beside a table of `large_rows` or more; None: beside none. Spark's workers may be `elsewhere`,
-    and see no file of this machine.
+    beside a table of `large_rows` or more; None: beside none. Where Spark's workers see no file of
+    this machine, `elsewhere` is the name of a folder of this job's own.
     """
 
     at_most_bytes: int = 0
     large_rows: int | None = None
-    elsewhere: bool = False
+    elsewhere: str = ""
 
 
 # Rows of Spark are merged by Spark, and no contribution waits.
@@ -87,8 +87,8 @@ class TableWriter:
         self.versions_before: Mapping[str, int] = {}
         self._driver_rows = driver_rows
         # Combined rows were read beside those of their keys, by Spark: they stay there.
-        self._elsewhere = merging.elsewhere
-        scratch = slice_scratch(store, build, elsewhere=merging.elsewhere)
+        self._elsewhere = bool(merging.elsewhere)
+        scratch = slice_scratch(store, build, merging.elsewhere)
         self._merge_bytes = merging.at_most_bytes if birth.row_keys and not birth.is_combined else 0
         self._contributed = arrow_schema(contribution_columns(birth))
         self._schema = arrow_schema(committed_columns(birth))

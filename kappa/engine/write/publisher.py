@@ -279,12 +279,13 @@ class Publisher:
         return replace(frontier, sums=sums)
 
     def _read_journal(self, shown: Frontier | None) -> None:
-        for record in self._journal.after(self._seen) if self._news.are_due() else ():
-            self._keeper.hear(record, shown)
-            self._seen = record.number
-            before, self._hold = self._hold, hold_after(self._hold, record, self._build)
-            if self._hold is not None and self._hold is not before:
-                self._held_since = self._clock()
+        with self._news.looking() as due:
+            for record in self._journal.after(self._seen) if due else ():
+                self._keeper.hear(record, shown)
+                self._seen = record.number
+                before, self._hold = self._hold, hold_after(self._hold, record, self._build)
+                if self._hold is not None and self._hold is not before:
+                    self._held_since = self._clock()
 
     def _release(self, hold: JournalRecord) -> None:
         assert isinstance(hold.event, Held)

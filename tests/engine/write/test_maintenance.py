@@ -168,8 +168,8 @@ class Listed(Store):
 
     seen: ClassVar[list[int]] = []
 
-    def names(self, prefix: str) -> tuple[str, ...]:
-        found = super().names(prefix)
+    def names(self, prefix: str, *, after: str | None = None) -> tuple[str, ...]:
+        found = super().names(prefix, after=after)
         if prefix == "leases":
             self.seen.append(floor(self, "b"))
         return found

@@ -10,13 +10,13 @@ from object_store import ObjectStore
 from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
 from commands.app import run_command
-from kappa.base.errors import Conflict, ExitCode, Superseded, UsageError
+from kappa.base.errors import Conflict, ExitCode, SettingsError, Superseded, UsageError
 from kappa.base.settings import Settings, load_settings
 from kappa.journal.journal import Journal
 from kappa.state.lease import Lease, Pin, ensure_lease, read_lease
 from kappa.state.lock import Lock
 from kappa.state.store import Store
-from replay.root.copy import copy_root, ensure_whole_root, objects_of
+from replay.root.copy import _DATA, copy_root, ensure_whole_root, objects_of
 from replay.status.running import LOCK
 from serving.reader import opened
 
@@ -156,3 +156,28 @@ def test_the_command_says_what_to_set(settings, store, object_store, capsys):
     told = " ".join(capsys.readouterr().err.split())
     assert f'now set in kappa.toml: root = "{url}"' in told
     assert contents(opened_at(url, settings)) == contents(store)
+
+
+def test_only_files_that_never_change_are_taken_for_copied():
+    data = "builds/b/tables/t/part-1.parquet", "archive/topic/f/1.parquet"
+    others = (
+        "builds/b/tables/t/_delta_log/00000000000000000010.checkpoint.parquet",
+        "builds/b/identities/t/0/12.parquet",
+        "builds/b/tables/t/_delta_log/00000000000000000010.json",
+    )
+
+    assert [name for name in (*data, *others) if _DATA.fullmatch(name)] == [*data]
+
+
+def test_a_target_that_can_be_no_root_of_the_project_is_refused_first(settings, store):
+    (settings.project / "own" / "journal").mkdir(parents=True)
+
+    with pytest.raises(SettingsError, match="is a root itself"):
+        copy_root(settings, store, "s3://kappa-tests/never")
+
+
+def test_a_folder_is_of_the_project(settings, store):
+    copied = copy_root(settings, store, "beside")
+
+    assert copied.url == (settings.project / "beside").as_uri()
+    assert contents(Store(settings.project / "beside")) == contents(store)
