@@ -26,7 +26,8 @@ from victims import jobs_of, kill, standing_still
 from kappa.log.producer import ProducedRecord
 from replay.rollout.rollout import Phase
 
-pytestmark = [pytest.mark.jvm, pytest.mark.fault, pytest.mark.timeout(900)]
+# tests/e2e/test_other_host.py is its short form.
+pytestmark = [pytest.mark.jvm, pytest.mark.sweep, pytest.mark.fault, pytest.mark.timeout(900)]
 
 READERS = 2
 SETTINGS = """
@@ -50,9 +51,6 @@ class At(StrEnum):
     REPLAY = "replay"
     SWITCH = "switch"
     COLLECTION = "collection"
-
-
-EACH = [pytest.param(at, id=at, marks=[] if at is At.SWITCH else pytest.mark.sweep) for at in At]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +152,7 @@ def _deletes(request: str) -> bool:
     return request.startswith("DELETE") or (request.startswith("POST") and "delete" in request)
 
 
-@pytest.mark.parametrize("at", EACH)
+@pytest.mark.parametrize("at", At)
 def test_a_server_that_is_killed_and_started_again_costs_time_alone(shop: Shop, at: At) -> None:
     if at is At.SWITCH and "shop" not in shop.bed.state().idle:
         shop.replay()
@@ -179,7 +177,6 @@ def test_a_replay_and_a_switch_past_answers_that_are_lost_and_too_many_requests(
     assert_right(shop.bed, version=version_of(shop.bed))
 
 
-@pytest.mark.sweep
 def test_a_slow_server_slows_a_replay_alone(shop: Shop) -> None:
     shop.between.delay_seconds = 0.05
     try:

@@ -13,7 +13,7 @@ from object_store import ObjectStore
 from spark_cluster import RunningCluster
 from testbed import Testbed
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.jvm, pytest.mark.sweep, pytest.mark.timeout(900)]
 RECORDS = 30_000
 
 

@@ -61,6 +61,7 @@ def test_an_executor_that_is_killed_in_a_slice_costs_no_record_and_doubles_none(
     assert_right(bed)
 
 
+@pytest.mark.sweep
 def test_the_fold_of_a_proof_runs_on_the_cluster(shop: tuple[Testbed, RunningCluster]) -> None:
     bed, cluster = shop
 
@@ -70,6 +71,7 @@ def test_the_fold_of_a_proof_runs_on_the_cluster(shop: tuple[Testbed, RunningClu
     assert (cluster.applications(ended=False), cluster.cores_used()) == ([], 0)
 
 
+@pytest.mark.sweep
 def test_the_base_of_a_branch_is_folded_on_the_cluster_by_the_code_before(
     shop: tuple[Testbed, RunningCluster],
 ) -> None:
