@@ -131,7 +131,8 @@ def test_a_small_slice_costs_a_few_requests_for_each_table(built, between):
         built.fold(last)
 
     tables = len(built.birth.tables)
-    assert len(requests) <= 20 * tables, requests
+    # Some are for mended records, whose originals are looked for among the rejects.
+    assert len(requests) <= 25 * tables, requests
     assert sum(f"/{BUCKET}/" in each and each.startswith("PUT") for each in requests) >= tables
 
 
