@@ -1,4 +1,4 @@
-"""A platform whose root is in a bucket, on a host that is lost with its folder: another goes on."""
+"""A platform with its root in a bucket, whose host is lost with its folder: another goes on."""
 
 from __future__ import annotations
 
