@@ -1,10 +1,10 @@
 """Folders of one process, for as long as it needs them, and the user's cache.
 
-A reader spills into one what does not fit in its memory. A query of another's finds in one the
-files of a bucket that it may read. A proof folds a build in one, an archive
-is checked in one, and a child of Spark's has one for its request and its files. Each is named by
-its process, for its user alone, and deleted with its reader, proof, check or child. Those of a
-killed process are deleted by the next process that makes its folder, or by `kappa gc`.
+A reader spills into one what does not fit in its memory. A stranger's query finds in one the files
+of a bucket that it may read. A proof folds a build in one, an archive is checked in one, and a
+child of Spark's has one for its request and its files. Each is named by its process, for its user
+alone, and deleted with its reader, query, proof, check or child. Those of a killed process are
+deleted by the next process that makes its folder, or by `kappa gc`.
 """
 
 from __future__ import annotations

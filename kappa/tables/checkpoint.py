@@ -13,8 +13,7 @@ from pathlib import Path
 from kappa.base.disk import link_file
 from kappa.base.errors import KappaError
 from kappa.base.failpoint import failpoint
-from kappa.objects.address import exists, read_file
-from kappa.objects.transfer import writing
+from kappa.objects.address import exists, read_file, write_file
 from kappa.state.store import Store
 from kappa.tables.delta import LAST_CHECKPOINT, LOG_FOLDER, attempted, open_version
 from kappa.tables.versions import log_of
@@ -78,8 +77,7 @@ def _ensure_in_bucket(path: str, version: int, name: str) -> None:
     )
     if newer is not None:
         # delta-rs names the one that it has made last.
-        with writing(hint) as file:
-            file.write_bytes(newer)
+        write_file(hint, newer)
 
 
 def hinted(hint: str) -> int | None:

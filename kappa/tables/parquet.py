@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kappa.base.errors import DeclarationError
@@ -24,16 +23,14 @@ _SPELLINGS = {
 }
 
 
-def parquet_dataset(source: Path | Sequence[str]) -> ds.Dataset:
-    """Opens a folder of Parquet files on the disk, or files, one at least, by their addresses."""
+def parquet_dataset(addresses: Sequence[str]) -> ds.Dataset:
+    """Opens Parquet files, one at least, by path or URL."""
     # It imports pandas, which takes 0.4 s: a catch-up of few records does without.
     import pyarrow.dataset  # noqa: PLC0415
     from pyarrow.fs import LocalFileSystem  # noqa: PLC0415  # beside it
 
-    if isinstance(source, Path):
-        return pyarrow.dataset.dataset(source, format="parquet")
     form = pyarrow.dataset.ParquetFileFormat()
-    parts = [form.make_fragment(readable(each), LocalFileSystem()) for each in source]
+    parts = [form.make_fragment(readable(each), LocalFileSystem()) for each in addresses]
     return pyarrow.dataset.FileSystemDataset(parts, parts[0].physical_schema, form)
 
 

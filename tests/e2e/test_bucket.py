@@ -15,15 +15,14 @@ from enum import StrEnum
 
 import pytest
 from between import Between, proxy_before
-from e2e_shop import V1, V2, item, order
+from e2e_shop import V1, V2, item, order, orders_and_a_title
 from losing import Restarted
 from meanwhile import Producing, beside
 from object_store import ObjectStore
-from reading import assert_right, readers
+from reading import assert_right, readers, version_of
 from testbed import Testbed, platform
 from victims import jobs_of, kill, standing_still
 
-from kappa.log.producer import ProducedRecord
 from replay.rollout.rollout import Phase
 
 # tests/e2e/test_other_host.py is its short form.
@@ -76,13 +75,7 @@ class Shop:
         assert self.bed.live("shop") != before
 
     def declare_the_other(self) -> None:
-        self.bed.declare("shop", V1 if version_of(self.bed) == 2 else V2)
-
-
-def records(turn: int) -> Iterator[tuple[str, ProducedRecord]]:
-    for number in range(40 * turn, 40 * turn + 40):
-        yield "orders", order(number)
-    yield "items", item(turn % 9, f"title {turn}" if turn % 4 else None)
+        self.bed.declare("shop", V1 if version_of(self.bed, self.bed.live("shop")) == 2 else V2)
 
 
 @pytest.fixture(scope="module")
@@ -103,19 +96,13 @@ def shop(
             bed.must("deploy", "--yes")
             with (
                 readers(bed, READERS, rest_seconds=1.0, script=folder / "reader.py") as seen,
-                beside(Producing(bed, records)) as produced,
+                beside(Producing(bed, orders_and_a_title)) as produced,
             ):
                 yield Shop(bed, object_store, between, produced)
             print(f"{sum(each.queries for each in seen)} queries; {produced.acknowledged} records")
             assert [fault for each in seen for fault in each.faults] == []
             bed.wait_until_folded("shop", bed.log.end(["orders", "items"]))
-            assert_right(bed, version=version_of(bed))
-
-
-def version_of(bed: Testbed) -> int:
-    state = bed.state()
-    first = state.versions[state.rollouts[0].build]
-    return 1 if state.versions[bed.live("shop")] == first else 2
+            assert_right(bed, version=version_of(bed, bed.live("shop")))
 
 
 @contextmanager
@@ -162,7 +149,7 @@ def test_a_server_that_is_killed_and_started_again_costs_time_alone(shop: Shop, 
         shop.server.start()
 
     shop.go_on()
-    assert_right(shop.bed, version=version_of(shop.bed))
+    assert_right(shop.bed, version=version_of(shop.bed, shop.bed.live("shop")))
 
 
 def test_a_replay_and_a_switch_past_answers_that_are_lost_and_too_many_requests(
@@ -174,7 +161,7 @@ def test_a_replay_and_a_switch_past_answers_that_are_lost_and_too_many_requests(
     finally:
         shop.between.losing_each = shop.between.refused = 0
     shop.go_on()
-    assert_right(shop.bed, version=version_of(shop.bed))
+    assert_right(shop.bed, version=version_of(shop.bed, shop.bed.live("shop")))
 
 
 def test_a_slow_server_slows_a_replay_alone(shop: Shop) -> None:
@@ -184,7 +171,7 @@ def test_a_slow_server_slows_a_replay_alone(shop: Shop) -> None:
     finally:
         shop.between.delay_seconds = 0.0
     shop.go_on()
-    assert_right(shop.bed, version=version_of(shop.bed))
+    assert_right(shop.bed, version=version_of(shop.bed, shop.bed.live("shop")))
 
 
 def test_a_host_that_is_lost_with_its_folder_is_followed_by_another(shop: Shop) -> None:
@@ -205,4 +192,4 @@ def test_a_host_that_is_lost_with_its_folder_is_followed_by_another(shop: Shop) 
 
     assert bed.live("shop") != before
     shop.go_on()
-    assert_right(bed, version=version_of(bed))
+    assert_right(bed, version=version_of(bed, bed.live("shop")))

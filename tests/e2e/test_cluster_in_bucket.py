@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from cluster_shop import assert_right, is_reading, must, produce, shop_on_cluster
+from cluster_shop import assert_right, must, produce, replay_past_a_killed_executor, shop_on_cluster
 from object_store import ObjectStore
 from spark_cluster import RunningCluster
 from testbed import Testbed
@@ -47,12 +47,7 @@ def test_an_executor_that_is_killed_costs_no_record_and_leaves_nothing(
     shop: tuple[Testbed, RunningCluster],
 ) -> None:
     bed, cluster = shop
-    before = bed.live("shop")
 
-    asked = bed.start("replay", "shop", "--yes")
-    bed.wait(lambda: is_reading(bed) and cluster.kill_executor(0), "an executor at work")
-    asked.communicate(timeout=300)
+    replay_past_a_killed_executor(bed, cluster)
 
-    assert bed.live("shop") != before
-    assert_right(bed)
     assert bed.store.names(f"builds/{bed.live('shop')}/slice") == ()

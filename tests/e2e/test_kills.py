@@ -15,9 +15,9 @@ from enum import StrEnum
 from subprocess import Popen
 
 import pytest
-from e2e_shop import V1, item, order, without_returns
+from e2e_shop import V1, item, order, orders_and_a_title, without_returns
 from meanwhile import Asking, Producing, beside
-from reading import assert_right, readers
+from reading import assert_right, readers, version_of
 from testbed import PATIENCE_SECONDS, Testbed, platform
 from victims import (
     ARCHIVER,
@@ -35,7 +35,6 @@ from victims import (
 
 from kappa.base.settings import load_settings
 from kappa.engine.legs.legs import LegKind, Legs
-from kappa.log.producer import ProducedRecord
 from replay.rollout.rollout import Phase, Rollout
 from replay.status.running import running
 
@@ -80,12 +79,6 @@ class Shop:
     http: Asking
 
 
-def records(turn: int) -> Iterator[tuple[str, ProducedRecord]]:
-    for number in range(40 * turn, 40 * turn + 40):
-        yield "orders", order(number)
-    yield "items", item(turn % 9, f"title {turn}" if turn % 4 else None)
-
-
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     """A build of each version, of which one serves; at the end what all readers saw is right."""
@@ -98,7 +91,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
         bed.must("deploy", "--yes")
         with (
             readers(bed, READERS, rest_seconds=2.0, script=folder / "reader.py") as seen,
-            beside(Producing(bed, records)) as produced,
+            beside(Producing(bed, orders_and_a_title)) as produced,
             beside(Asking(bed)) as http,
         ):
             yield Shop(bed, http)
@@ -113,11 +106,6 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
         for each in seen:
             assert each.counted == {build: [versions[build]] for build in each.counted}
             assert each.generations > 1 or bed.state().generation == 2
-
-
-def version_of(bed: Testbed, build: str) -> int:
-    state = bed.state()
-    return 1 if state.versions[build] == state.versions[state.rollouts[0].build] else 2
 
 
 def last(bed: Testbed) -> Rollout:

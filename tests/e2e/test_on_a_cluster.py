@@ -12,9 +12,9 @@ import pytest
 from cluster_shop import (
     assert_right,
     declare_dearer,
-    is_reading,
     must,
     produce,
+    replay_past_a_killed_executor,
     shop_on_cluster,
 )
 from spark_cluster import RunningCluster
@@ -51,14 +51,8 @@ def test_an_executor_that_is_killed_in_a_slice_costs_no_record_and_doubles_none(
     shop: tuple[Testbed, RunningCluster],
 ) -> None:
     bed, cluster = shop
-    before = bed.live("shop")
 
-    asked = bed.start("replay", "shop", "--yes")
-    bed.wait(lambda: is_reading(bed) and cluster.kill_executor(0), "an executor at work")
-    asked.communicate(timeout=300)
-
-    assert bed.live("shop") != before
-    assert_right(bed)
+    replay_past_a_killed_executor(bed, cluster)
 
 
 @pytest.mark.sweep

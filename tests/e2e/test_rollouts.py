@@ -24,7 +24,14 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from e2e_shop import V1, V2, item, order
-from reading import assert_right, how_long, producing, readers, the_same_all_the_while
+from reading import (
+    assert_right,
+    how_long,
+    producing,
+    readers,
+    the_same_all_the_while,
+    version_of,
+)
 from testbed import Testbed, platform
 from victims import standing_still
 
@@ -77,12 +84,6 @@ def assert_served(bed: Testbed, *, version: int) -> None:
     """All that is in the log is served, and is what plain Python makes of it (I1)."""
     bed.wait_until_folded("shop", bed.log.end(["orders", "items"]))
     assert_right(bed, version=version)
-
-
-def version_of(bed: Testbed, build: str) -> int:
-    """Returns the version of a build; the first of all was of the first version."""
-    state = bed.state()
-    return 1 if state.versions[build] == state.versions[state.rollouts[0].build] else 2
 
 
 def version_served(bed: Testbed) -> int:

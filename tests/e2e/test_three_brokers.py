@@ -15,9 +15,9 @@ from enum import StrEnum
 from subprocess import Popen
 
 import pytest
-from e2e_shop import V1, V2, item, order
+from e2e_shop import V1, V2, item, order, orders_and_a_title
 from meanwhile import Asking, Producing, beside
-from reading import assert_right, readers
+from reading import assert_right, readers, version_of
 from testbed import PATIENCE_SECONDS, Testbed, platform
 from three_brokers import ThreeBrokers
 from victims import jobs_of, standing_still
@@ -26,7 +26,6 @@ from demo.cluster.brokers import NODES
 from kappa.engine.legs.legs import LegKind, Legs
 from kappa.java.jars import Jars
 from kappa.java.java import Java
-from kappa.log.producer import ProducedRecord
 from replay.rollout.rollout import Phase
 
 pytestmark = [pytest.mark.jvm, pytest.mark.fault, pytest.mark.timeout(900)]
@@ -95,12 +94,6 @@ class Shop:
         self.bed.wait(lambda: self.http.answers > answers, "an answer")
 
 
-def records(turn: int) -> Iterator[tuple[str, ProducedRecord]]:
-    for number in range(40 * turn, 40 * turn + 40):
-        yield "orders", order(number)
-    yield "items", item(turn % 9, f"title {turn}" if turn % 4 else None)
-
-
 @pytest.fixture(scope="module")
 def cluster(
     jars: Jars, java: Java, tmp_path_factory: pytest.TempPathFactory
@@ -124,7 +117,7 @@ def shop(cluster: ThreeBrokers, tmp_path_factory: pytest.TempPathFactory) -> Ite
         bed.must("deploy", "--yes")
         with (
             readers(bed, READERS, rest_seconds=2.0, script=folder / "reader.py") as seen,
-            beside(Producing(bed, records)) as produced,
+            beside(Producing(bed, orders_and_a_title)) as produced,
             beside(Asking(bed)) as http,
         ):
             yield Shop(bed, cluster, produced, http)
@@ -138,13 +131,7 @@ def shop(cluster: ThreeBrokers, tmp_path_factory: pytest.TempPathFactory) -> Ite
         ends = bed.log.end(["orders", "items"])
         assert sum(end for _, _, end in ends.items()) == FIRST + 9 + produced.acknowledged
         bed.wait_until_folded("shop", ends)
-        assert_right(bed, version=version_of(bed))
-
-
-def version_of(bed: Testbed) -> int:
-    state = bed.state()
-    first = state.versions[state.rollouts[0].build]
-    return 1 if state.versions[bed.live("shop")] == first else 2
+        assert_right(bed, version=version_of(bed, bed.live("shop")))
 
 
 @contextmanager
@@ -155,7 +142,7 @@ def kept_at(bed: Testbed, at: At) -> Iterator[Popen[str] | None]:
             yield None
         case At.REPLAY:
             before = bed.live("shop")
-            bed.declare("shop", V1 if version_of(bed) == 2 else V2)
+            bed.declare("shop", V1 if version_of(bed, bed.live("shop")) == 2 else V2)
             asked = bed.start("replay", "shop", "--yes")
             found: list[int] = []
             bed.wait(lambda: bool(found.extend(_reading(bed, before)) or found), "a job that reads")
@@ -198,7 +185,7 @@ def assert_done(bed: Testbed, asked: Popen[str] | None) -> None:
 
 def assert_all_right(shop: Shop) -> None:
     shop.go_on()
-    assert_right(shop.bed, version=version_of(shop.bed))
+    assert_right(shop.bed, version=version_of(shop.bed, shop.bed.live("shop")))
 
 
 def test_topics_are_made_so_that_one_broker_may_be_lost(shop: Shop) -> None:

@@ -206,3 +206,14 @@ def is_reading(bed: Testbed) -> bool:
     """Returns True while the candidate's tasks read a slice that is not the first."""
     found = slice_under_way(bed)
     return found is not None and found.step == READING and found.slice >= 1
+
+
+def replay_past_a_killed_executor(bed: Testbed, cluster: RunningCluster) -> None:
+    """Replays the shop; an executor is killed while it reads, and the tables are right."""
+    before = bed.live("shop")
+    asked = bed.start("replay", "shop", "--yes")
+    bed.wait(lambda: is_reading(bed) and cluster.kill_executor(0), "an executor at work")
+    asked.communicate(timeout=300)
+
+    assert bed.live("shop") != before
+    assert_right(bed)

@@ -6,7 +6,7 @@ The content that the tables must have is computed in plain Python.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from kappa.log.producer import ProducedRecord
@@ -106,6 +106,13 @@ def item(number: int, title: str | None) -> ProducedRecord:
         key=name.encode(),
         value=None if title is None else json.dumps({"item": name, "title": title}).encode(),
     )
+
+
+def orders_and_a_title(turn: int) -> Iterator[tuple[str, ProducedRecord]]:
+    """Yields what a producer sends in a turn, each with its topic."""
+    for number in range(40 * turn, 40 * turn + 40):
+        yield "orders", order(number)
+    yield "items", item(turn % 9, f"title {turn}" if turn % 4 else None)
 
 
 def expected(records: Iterable[Record], *, version: int) -> dict[str, list[tuple[Any, ...]]]:

@@ -173,6 +173,12 @@ def served(
     return frontier.offsets, tables
 
 
+def version_of(bed: Testbed, build: str) -> int:
+    """Returns the version of a build of the shop; the first of all was of the first version."""
+    state = bed.state()
+    return 1 if state.versions[build] == state.versions[state.rollouts[0].build] else 2
+
+
 def assert_right(bed: Testbed, *, version: int, build: str | None = None) -> None:
     """Asserts I1: tables equal plain Python over the records up to exactly the frontier."""
     offsets, tables = served(bed.store, build)

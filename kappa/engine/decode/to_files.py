@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import shutil
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from kappa.engine.decode.remembered import get_memory, put_memory
 from kappa.engine.decode.shares import CarriedTimes, Undivided, carried_times, shares_of
 from kappa.formats.schema_source import SchemaSource, open_schemas, opened_schemas
 from kappa.objects.address import open_buckets, ways_to_buckets
-from kappa.objects.transfer import writing
+from kappa.objects.transfer import copy_file, writing
 from kappa.records.identity import Memory
 from kappa.state.job.slice_progress import counting
 from kappa.values.arrow import arrow_schema
@@ -168,8 +167,7 @@ def linked_for_workers(folder: Path, place: str) -> Iterator[str]:
     for path in sorted(linked, key=lambda path: int(path.stem)):
         seen = f"{place}/{path.name}"
         if seen != str(path):
-            with writing(seen) as copied:
-                shutil.copyfile(path, copied)
+            copy_file(str(path), seen)
         yield seen
 
 

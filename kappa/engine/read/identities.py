@@ -129,12 +129,7 @@ class Identities:
         for name, partition, offset in end.only(set(self._topics)).items():
             folder = self._folder_of(name)
             newest = max(
-                (
-                    each
-                    for each in memory_offsets(self._folder_of(name), partition)
-                    if each <= offset
-                ),
-                default=0,
+                (each for each in memory_offsets(folder, partition) if each <= offset), default=0
             )
             drop_memories(folder, partition, below=newest)
         self._put = False
