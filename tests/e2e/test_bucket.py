@@ -25,7 +25,7 @@ from victims import jobs_of, kill, standing_still
 
 from replay.rollout.rollout import Phase
 
-# tests/e2e/test_other_host.py is its short form.
+# tests/e2e/test_root_in_bucket.py is its short form.
 pytestmark = [pytest.mark.jvm, pytest.mark.sweep, pytest.mark.fault, pytest.mark.timeout(900)]
 
 READERS = 2

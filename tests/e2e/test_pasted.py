@@ -55,6 +55,8 @@ NOT_RUN = {
     "docs/howto/alerts.md": "a receiver of the reader's: test_alert_outlets.py does its steps",
     "docs/howto/formats.md": "topics of the reader's: test_produce.py makes events of each format",
     "docs/howto/cluster.md": "a Spark cluster of the reader's: test_on_a_cluster.py has one",
+    "docs/howto/bucket.md": "a bucket of the reader's: test_root_in_bucket.py has one",
+    "docs/howto/move-a-root.md": "a bucket of the reader's: test_copy.py copies roots to one",
     "docs/howto/deploy.md": "hosts of the reader: test_manifests.py checks units and manifests",
     "docs/howto/runbook.md": "brokers and hosts of the reader: no test has them all",
     "docs/howto/registry.md": "a registry of the reader's: test_registry.py does its steps",

@@ -89,8 +89,9 @@ def test_the_files_of_the_tables_that_a_query_names_are_fetched_once(sandbox, st
         rows(sandbox, platform, "from busy")
         rows(sandbox, platform, "from delays")
 
-    (fetched,) = [each for each in requests if ".parquet" in each]
-    assert "/tables/delays/" in fetched
+    size, content = [each for each in requests if ".parquet" in each]
+    assert (size.split()[0], content.split()[0]) == ("HEAD", "GET")
+    assert "/tables/delays/" in content
     # A newer server has what an earlier one has fetched.
     again = Platform(Store(store.url, storage=between.storage, local=store.local.folder))
     with between.counting() as requests:
@@ -109,7 +110,8 @@ def test_what_was_fetched_may_be_lost(sandbox, store):
 def test_nothing_of_a_query_is_left_but_what_was_fetched(sandbox, store):
     rows(sandbox, serving(store), "from delays")
 
-    (kept,) = store.local.path("fetched").iterdir()
+    (of_this_boot,) = store.local.path("fetched").iterdir()
+    (kept,) = of_this_boot.iterdir()
     assert len(kept.name) == 64
 
 

@@ -1,0 +1,119 @@
+"""A platform with its root in a bucket, whose host is lost, or whose credentials expire."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from between import Between, proxy_before
+from e2e_shop import LEAN_1, LEAN_2, order
+from losing import Restarted
+from object_store import ObjectStore
+from testbed import Testbed, platform
+from victims import kill
+
+from kappa.base.section.storage import StorageSettings
+
+pytestmark = [pytest.mark.jvm, pytest.mark.fault, pytest.mark.timeout(900)]
+
+SETTINGS = """
+root = "{root}"
+[storage]
+endpoint = "{endpoint}"
+[kafka]
+bootstrap_servers = "{bootstrap_servers}"
+"""
+RECORDS = 700
+NAMED = "does not let this client"
+ASKED = "select sum(orders)::bigint as orders, sum(amount)::bigint as amount from by_customer"
+
+
+def settings_for(kafka: Restarted, root: str, storage: StorageSettings) -> str:
+    return SETTINGS.format(
+        root=root,
+        endpoint=storage.endpoint,
+        bootstrap_servers=kafka.broker.bootstrap_servers,
+    )
+
+
+@contextmanager
+def denied(bed: Testbed, between: Between) -> Iterator[None]:
+    """The credentials have expired; at the end of the block, the platform has said so."""
+    before = told(bed).count(NAMED)
+    between.denied = "ExpiredToken"
+    try:
+        yield
+        bed.wait(lambda: told(bed).count(NAMED) > before, "the reason in a log")
+    finally:
+        between.denied = ""
+
+
+def told(bed: Testbed) -> str:
+    """Returns what the jobs and the supervisor have written to their logs."""
+    logs = sorted(bed.store.local.path("logs").glob("*.log"))
+    return "".join(each.read_text(encoding="utf-8", errors="replace") for each in logs)
+
+
+def amounts_of(count: int) -> list[int | None]:
+    return [json.loads(order(number).value or b"")["amount"] for number in range(count)]
+
+
+def assert_served(bed: Testbed, amounts: list[int | None]) -> None:
+    bed.wait_until_folded("shop", bed.log.end(["orders"]))
+    (found,) = bed.rows(ASKED)
+    assert found == {"orders": len(amounts), "amount": sum(each or 0 for each in amounts)}
+
+
+def test_a_host_that_is_lost_is_followed_by_another_which_switches_and_undoes(
+    kafka: Restarted, object_store: ObjectStore, tmp_path: Path
+) -> None:
+    settings = settings_for(kafka, object_store.new_root(), object_store.storage)
+    with platform(tmp_path / "shop", settings, shop=LEAN_1) as bed:
+        bed.log.produce((order(number) for number in range(RECORDS)), "orders")
+        bed.must("deploy", "--yes")
+        every = amounts_of(RECORDS)
+        assert_served(bed, every)
+
+        for pid in bed.pids():
+            kill(pid)
+        shutil.rmtree(bed.store.local.folder)
+        # Nothing here says that this is the host that had the root.
+        refused = bed.kappa("up", "-d")
+        assert (refused.code, "is claimed by host" in refused.err) == (1, True), refused
+        bed.must("up", "-d", "--take-over")
+
+        bed.declare("shop", LEAN_2)
+        bed.must("replay", "shop", "--yes")
+        assert_served(bed, [each for each in every if each is None or each >= 0])
+        bed.must("undo", "--yes")
+        assert_served(bed, every)
+
+
+@pytest.mark.sweep
+def test_credentials_that_expire_are_named_and_nothing_is_lost_once_they_are_renewed(
+    kafka: Restarted, object_store: ObjectStore, tmp_path: Path
+) -> None:
+    with proxy_before(object_store.storage) as between:
+        settings = settings_for(kafka, object_store.new_root(), between.storage)
+        with platform(tmp_path / "shop", settings, shop=LEAN_1) as bed:
+            bed.log.produce((order(number) for number in range(RECORDS)), "orders")
+            bed.must("deploy", "--yes")
+
+            bed.log.produce((order(number) for number in range(RECORDS, 800)), "orders")
+            with denied(bed, between):
+                refused = bed.kappa("query", ASKED)
+                assert (refused.code, NAMED in refused.err) == (1, True), refused
+            assert_served(bed, amounts_of(800))
+
+            bed.declare("shop", LEAN_2)
+            asked = bed.start("replay", "shop", "--yes")
+            bed.wait(lambda: bool(bed.state().active_rollouts), "the rollout")
+            with denied(bed, between):
+                out, err = asked.communicate(timeout=300)
+                assert (asked.returncode, NAMED in err) == (1, True), (out, err)
+            bed.wait(lambda: not bed.state().active_rollouts, "its end")
+            assert_served(bed, [each for each in amounts_of(800) if each is None or each >= 0])
