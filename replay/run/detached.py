@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from kappa.base.errors import KappaError, TimedOut
+from kappa.base.errors import ExitCode, KappaError, TimedOut
 from kappa.base.program import command_of, project_options
 from kappa.base.settings import Settings
 from kappa.state.lock import holder
@@ -53,7 +53,7 @@ def ensure_detached(
         if process.poll() is not None and holder(store.local.path(LOCK)) is None:
             with path.open("rb") as log:
                 log.seek(begins_at)
-                raise _why(log.read().decode(errors="replace"), path)
+                raise _why(log.read().decode(errors="replace"), path, process.returncode)
         if (line := last_line(path, begins_at)) is not None:
             on_progress(f"starting: {line}")
         if time.monotonic() > deadline:
@@ -74,10 +74,13 @@ def last_line(path: Path, begins_at: int) -> str | None:
     return line.partition(" ")[2] if line[:1].isdigit() else line
 
 
-def _why(output: str, path: Path) -> KappaError:
+def _why(output: str, path: Path, code: int) -> KappaError:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     named = {kind: text for kind, _, text in (line.partition(": ") for line in lines)}
-    return KappaError(
+    error = KappaError(
         f"kappa did not come up: {named.get('error') or (lines or ['it printed nothing'])[-1]}",
         hint=named.get("hint") or f"see {path}",
     )
+    if code in {*ExitCode} - {ExitCode.OK}:
+        error.exit_code = ExitCode(code)
+    return error

@@ -186,7 +186,7 @@ def test_a_host_that_is_lost_with_its_folder_is_followed_by_another(shop: Shop) 
 
     # Nothing says here that this is the host that had it.
     refused = bed.kappa("up", "-d")
-    assert (refused.code, "is claimed by host" in refused.err) == (1, True), refused
+    assert (refused.code, "is claimed by host" in refused.err) == (6, True), refused
     bed.must("up", "-d", "--take-over")
     bed.wait(lambda: not bed.state().active_rollouts, "the end of the rollout")
 

@@ -86,7 +86,7 @@ def test_a_host_that_is_lost_is_followed_by_another_which_switches_and_undoes(
         shutil.rmtree(bed.store.local.folder)
         # Nothing here says that this is the host that had the root.
         refused = bed.kappa("up", "-d")
-        assert (refused.code, "is claimed by host" in refused.err) == (1, True), refused
+        assert (refused.code, "is claimed by host" in refused.err) == (6, True), refused
         bed.must("up", "-d", "--take-over")
 
         bed.declare("shop", LEAN_2)
