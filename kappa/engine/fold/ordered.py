@@ -112,21 +112,23 @@ class OrderedFold:
         fold = partial(
             _fold_into, fold=self, clocks=clocks, folder=folder, buckets=ways_to_buckets()
         )
-        names = [row.file for row in in_order.mapInArrow(fold, "file string").collect()]
-        files = {
-            table: [spark_address(_place(folder, table, name)) for name in sorted(names)]
-            for table in self.made
-        }
-        return {
-            table.name: spark.read.schema(ddl).parquet(*paths)
-            if paths
-            else spark.createDataFrame([], ddl)
-            for table, paths in files.items()
-            for ddl in [spark_ddl(table.columns)]
-        }
+        names = sorted(row.file for row in in_order.mapInArrow(fold, "file string").collect())
+        return {table.name: self._read(spark, table, folder, names) for table in self.made}
 
     def _key(self, row: Row) -> Key:
         return tuple(row[key] for key in self.table.keys)
+
+    @staticmethod
+    def _read(
+        spark: SparkSession, table: TableBirth, folder: str, names: Sequence[str]
+    ) -> DataFrame:
+        """Returns the rows of a table that the tasks have written to files of these names."""
+        ddl = spark_ddl(table.columns)
+        if not names:
+            return spark.createDataFrame([], ddl)
+        return spark.read.schema(ddl).parquet(
+            *(spark_address(_place(folder, table, name)) for name in names)
+        )
 
 
 def _fold_into(
