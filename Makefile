@@ -61,13 +61,13 @@ cluster: setup $(VENV)/.demo  ## the demo's story on a cluster that it starts he
 SELF := $(MAKE) --no-print-directory
 test: $(VENV)/.run  ## the tests, with a real broker, Spark, Delta and browser; long sweeps have their own target
 	@command -v chromium >/dev/null || echo "the page's tests in a browser: not run: no chromium (apt-get install chromium)"
-	@# Packages for tests come while jars are fetched and class archives made, and tests that need no JVM begin then. Those that need one have the machine to themselves: beside others what is niced, as a proof is, would starve. A JVM that starts leaves a core idle, so files of tests run three at a time. A Spark cluster leaves none, nor does a database with what follows it: those tests run alone.
+	@# Packages for tests come while jars are fetched and class archives made, and tests that need no JVM begin then. Those that need one have the machine to themselves: beside others what is niced, as a proof is, would starve. Three files of those at a time are too many for two cores. A Spark cluster leaves none, nor does a database with what follows it: those tests run alone.
 	@$(BIN)/python -m kappa.setup & ready=$$!; $(BIN)/python -m demo.cluster.object_store & \
 	$(SELF) $(VENV)/.demo $(VENV)/.dev || { kill $$ready; exit 1; }; \
 	$(BIN)/python -m pytest -q -n 3 --dist loadfile -m "not (jvm or sweep or browser)"; quick=$$?; \
 	wait $$ready || exit 1; \
 	$(BIN)/python -m pytest -q -m "alone and not sweep"; alone=$$?; \
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "(jvm$$(command -v chromium >/dev/null && echo ' or browser')) and not (alone or sweep)"; jvm=$$?; \
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "(jvm$$(command -v chromium >/dev/null && echo ' or browser')) and not (alone or sweep)"; jvm=$$?; \
 	test $$quick = 0 || echo "tests without a JVM failed ($$quick): see above"; \
 	test $$alone = 0 || echo "tests that run alone failed ($$alone): see above"; \
 	test $$jvm = 0 -a $$alone = 0 -a $$quick = 0
