@@ -61,16 +61,16 @@ cluster: setup $(VENV)/.demo  ## the demo's story on a cluster that it starts he
 SELF := $(MAKE) --no-print-directory
 test: $(VENV)/.run  ## the tests, with a real broker, Spark, Delta and browser; long sweeps have their own target
 	@command -v chromium >/dev/null || echo "the page's tests in a browser: not run: no chromium (apt-get install chromium)"
-	@# Packages for tests come while jars are fetched and class archives made, and tests that need no JVM begin then. Those that need one have the machine to themselves: beside others what is niced, as a proof is, would starve. Three files of those at a time are too many for two cores. A Spark cluster leaves none, nor does a database with what follows it: those tests run alone.
+	@# Packages for tests come while jars are fetched and class archives made, and tests that need no JVM begin then. Those of a whole platform run one after the other: each has more processes than two cores have room for, and beside another one what is niced, as a proof is, starves.
 	@$(BIN)/python -m kappa.setup & ready=$$!; $(BIN)/python -m demo.cluster.object_store & \
 	$(SELF) $(VENV)/.demo $(VENV)/.dev || { kill $$ready; exit 1; }; \
 	$(BIN)/python -m pytest -q -n 3 --dist loadfile -m "not (jvm or sweep or browser)"; quick=$$?; \
 	wait $$ready || exit 1; \
-	$(BIN)/python -m pytest -q -m "alone and not sweep"; alone=$$?; \
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "(jvm$$(command -v chromium >/dev/null && echo ' or browser')) and not (alone or sweep)"; jvm=$$?; \
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --ignore=tests/e2e --ignore=tests/browser -m "jvm and not sweep"; jvm=$$?; \
+	$(BIN)/python -m pytest tests/e2e tests/browser -m "(jvm$$(command -v chromium >/dev/null && echo ' or browser')) and not sweep"; whole=$$?; \
 	test $$quick = 0 || echo "tests without a JVM failed ($$quick): see above"; \
-	test $$alone = 0 || echo "tests that run alone failed ($$alone): see above"; \
-	test $$jvm = 0 -a $$alone = 0 -a $$quick = 0
+	test $$jvm = 0 || echo "tests with a JVM failed ($$jvm): see above"; \
+	test $$whole = 0 -a $$jvm = 0 -a $$quick = 0
 
 test-one: setup $(VENV)/.demo $(VENV)/.dev  ## the tests that T names: make test-one T=tests/replay/plan, or T="tests/state/test_lock.py -k held"
 	$(BIN)/python -m pytest $(T)
