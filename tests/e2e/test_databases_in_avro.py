@@ -14,7 +14,7 @@ from testbed import Testbed, platform
 
 from kappa.java.jars import Jars
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.jvm, pytest.mark.sweep, pytest.mark.timeout(900)]
 
 TOPIC = "shop.app.parts"
 # Of a deletion, the log has nothing but its key.

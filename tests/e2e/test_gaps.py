@@ -28,7 +28,7 @@ from kappa.log.client import Log
 from kappa.state.offsets import Offsets
 from replay.look.archive import archive_status
 
-pytestmark = [pytest.mark.jvm]
+pytestmark = [pytest.mark.jvm, pytest.mark.sweep]
 
 # More than a job decodes in its own process; tests/e2e/test_two_million.py replays many more.
 EVENTS, PARTITION = 60_000, 2
@@ -163,7 +163,6 @@ def archived(bed: Testbed, log: Log, end: Offsets) -> bool:
 
 
 @pytest.mark.fault
-@pytest.mark.sweep
 def test_a_broker_that_is_away_for_a_minute_is_waited_for_and_status_says_so(
     tmp_path: Path, jars: Jars, java: Java
 ) -> None:

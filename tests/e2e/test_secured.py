@@ -195,6 +195,7 @@ def test_commands_name_the_rule_that_they_miss_and_a_wrong_password(
             bed.must(*command, given=given)
 
 
+@pytest.mark.sweep
 def test_a_running_platform_says_which_rule_is_gone_and_goes_on_once_it_is_back(
     tmp_path: Path, secured: SecuredBroker
 ) -> None:

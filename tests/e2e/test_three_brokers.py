@@ -58,14 +58,12 @@ class Who(StrEnum):
 
 
 # What `make test` has; `make faults` has all.
-SHORT = {(At.TAIL, Who.CONTROLLER), (At.REPLAY, Who.LEADER), (At.SWITCH, Who.CONTROLLER)}
+SHORT = {(At.TAIL, Who.CONTROLLER)}
 LOSSES = [
     pytest.param(at, who, id=f"{at}-{who}", marks=[] if (at, who) in SHORT else pytest.mark.sweep)
     for at in At
     for who in (*Who, *NODES)
 ]
-EACH = [pytest.param(at, id=at, marks=[] if at is At.TAIL else pytest.mark.sweep) for at in At]
-RESTARTED = EACH[:2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +222,8 @@ def test_a_broker_is_lost_and_nothing_else_is(shop: Shop, at: At, who: Who | int
         shop.cluster.start(node)
 
 
-@pytest.mark.parametrize("at", EACH)
+@pytest.mark.sweep
+@pytest.mark.parametrize("at", At)
 def test_two_brokers_are_lost_for_a_while_and_nothing_else_is(shop: Shop, at: At) -> None:
     """Nothing is acknowledged meanwhile, and what serves is read all the same."""
     shop.cluster.wait_until_whole()
@@ -240,7 +239,8 @@ def test_two_brokers_are_lost_for_a_while_and_nothing_else_is(shop: Shop, at: At
     assert_all_right(shop)
 
 
-@pytest.mark.parametrize("at", RESTARTED)
+@pytest.mark.sweep
+@pytest.mark.parametrize("at", [At.TAIL, At.REPLAY])
 def test_all_brokers_are_restarted_in_turn_under_load(shop: Shop, at: At) -> None:
     shop.cluster.wait_until_whole()
     with kept_at(shop.bed, at) as asked:

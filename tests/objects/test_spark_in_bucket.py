@@ -128,6 +128,7 @@ def asked(store: Store) -> Iterator[Callable[[str], list[tuple[object, ...]]]]:
     yield lambda sql: list(answer(store, sql).rows)
 
 
+@pytest.mark.sweep
 def test_large_slices_are_what_the_log_says_whatever_is_killed_or_lost(store, folding, between):
     """Rows are decoded and folded by Spark, and committed by it where they are many.
 
