@@ -243,17 +243,13 @@ class Cluster:
     def _offsets(
         self, topics: Iterable[str], spec: OffsetSpec, isolation: IsolationLevel
     ) -> Offsets:
-        parts = [
-            TopicPartition(name, partition)
-            for name in topics
-            for partition in range(self.must_have(name).partitions)
-        ]
-        if not parts:
-            return Offsets()
+        names = tuple(topics)
         answers: list[dict[str, dict[int, int]]] = []
 
         def answered() -> bool:
-            found = self._ask(parts, spec, isolation)
+            # The broker is asked for the topics each time: librdkafka keeps what it heard of them,
+            # and would go on without a leader that was away for a moment.
+            found = self._ask([self.must_have(name) for name in names], spec, isolation)
             answers.extend([found] if found is not None else [])
             return bool(answers)
 
@@ -261,12 +257,17 @@ class Cluster:
         return Offsets(answers[0])
 
     def _ask(
-        self, parts: Sequence[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
+        self, topics: Sequence[TopicFacts], spec: OffsetSpec, isolation: IsolationLevel
     ) -> dict[str, dict[int, int]] | None:
-        """Returns offsets of partitions, or None if one of them has no leader at the moment."""
+        """Returns offsets of topics, or None if a partition has no leader at the moment."""
         found: dict[str, dict[int, int]] = {}
+        asked = {
+            TopicPartition(each.name, n): spec for each in topics for n in range(each.partitions)
+        }
+        if not asked:
+            return found
         for part, future in self.admin.list_offsets(
-            dict.fromkeys(parts, spec), isolation_level=isolation, request_timeout=PATIENCE_SECONDS
+            asked, isolation_level=isolation, request_timeout=PATIENCE_SECONDS
         ).items():
             try:
                 found.setdefault(part.topic, {})[part.partition] = int(
@@ -285,13 +286,11 @@ class Cluster:
     def _settled(self, name: str) -> TopicFacts:
         """Waits until every partition of a topic has a leader that answers."""
         found: list[TopicFacts] = []
+        uncommitted = IsolationLevel.READ_UNCOMMITTED
 
         def answers() -> bool:
             facts = self.facts(name)
-            if facts is None:
-                return False
-            parts = [TopicPartition(name, partition) for partition in range(facts.partitions)]
-            if self._ask(parts, _LATEST, IsolationLevel.READ_UNCOMMITTED) is None:
+            if facts is None or self._ask([facts], _LATEST, uncommitted) is None:
                 return False
             found.append(facts)
             return True

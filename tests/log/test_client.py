@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import socket
 import time
+from concurrent.futures import Future
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Producer as KafkaProducer
-from confluent_kafka import TopicPartition
 
 from kappa.base.errors import Conflict, KappaError, Unreachable, UsageError
 from kappa.broker.sizes import partition_bytes
@@ -256,6 +257,29 @@ def test_an_open_transaction_holds_the_end_back_and_an_aborted_one_leaves_a_hole
         assert time.monotonic() < deadline
     assert log.high_watermark([topic_name]) == behind
     assert values(log, topic_name) == [b"before", b"committed"]
+
+
+def test_a_leader_that_is_away_is_asked_for_anew(log, topic_name, monkeypatch):
+    """librdkafka keeps that there is none, as after a broker that stood still for its session."""
+    log.create(a_topic(topic_name, partitions=3))
+    described = list[object]()
+    real_describe, real_offsets = log.admin.describe_topics, log.admin.list_offsets
+
+    def describe(topics, **options):
+        described.append(topics)
+        return real_describe(topics, **options)
+
+    def offsets(asked, **options):
+        if len(described) > 1:
+            return real_offsets(asked, **options)
+        failed = Future()
+        failed.set_exception(KafkaException(KafkaError(KafkaError._NOENT)))
+        return dict.fromkeys(asked, failed)
+
+    monkeypatch.setattr(log.admin, "describe_topics", describe)
+    monkeypatch.setattr(log.admin, "list_offsets", offsets)
+
+    assert log.end([topic_name]) == Offsets.zero({topic_name: 3})
 
 
 @pytest.mark.parametrize(
