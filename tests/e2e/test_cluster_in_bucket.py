@@ -1,14 +1,23 @@
 """Workers that see the bucket of the root, and no file of the control host, fold a build.
 
-So it is if an executor dies in a slice. What they have decoded is in the bucket meanwhile.
+So it is if an executor, a worker or the driver dies in a slice. What they have decoded is in the
+bucket meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
-from cluster_shop import assert_right, must, produce, replay_past_a_killed_executor, shop_on_cluster
+from cluster_shop import (
+    assert_right,
+    kill_a_worker,
+    kill_the_driver,
+    must,
+    produce,
+    replay_past_a_killed_executor,
+    shop_on_cluster,
+)
 from object_store import ObjectStore
 from spark_cluster import RunningCluster
 from testbed import Testbed
@@ -49,5 +58,17 @@ def test_an_executor_that_is_killed_costs_no_record_and_leaves_nothing(
     bed, cluster = shop
 
     replay_past_a_killed_executor(bed, cluster)
+
+    assert bed.store.names(f"builds/{bed.live('shop')}/slice") == ()
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("kill", [kill_a_worker, kill_the_driver])
+def test_a_worker_or_a_driver_that_is_killed_costs_no_record_and_leaves_nothing(
+    shop: tuple[Testbed, RunningCluster], kill: Callable[[Testbed, RunningCluster], None]
+) -> None:
+    bed, cluster = shop
+
+    kill(bed, cluster)
 
     assert bed.store.names(f"builds/{bed.live('shop')}/slice") == ()

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 from collections.abc import Iterator
 
 import pytest
 from cluster_shop import (
+    PATIENCE_SECONDS,
     assert_right,
-    candidate,
-    is_reading,
+    assert_switched,
+    kill_a_worker,
+    kill_the_driver,
     must,
     produce,
+    replay,
     shop_on_cluster,
     slice_under_way,
 )
 from spark_cluster import RunningCluster
 from testbed import Testbed
-from victims import jobs_of, kill
 
 pytestmark = [pytest.mark.jvm, pytest.mark.sweep, pytest.mark.fault, pytest.mark.timeout(1200)]
 RECORDS = 30_000
-# Two JVMs and Python's workers begin before a slice is read: on a busy machine that is minutes.
-_PATIENCE_SECONDS = 600.0
 # A worker that stands still is given up after this; Spark's default is two minutes. After ten
 # seconds executors of a busy machine were, too.
 CONF = {
@@ -46,20 +45,6 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Testbed, Ru
         yield bed, cluster
 
 
-def replay(bed: Testbed) -> subprocess.Popen[str]:
-    """Begins a replay, and waits until its tasks read a later slice than the first."""
-    asked = bed.start("replay", "shop", "--yes")
-    bed.wait(lambda: is_reading(bed), "a slice that is read", _PATIENCE_SECONDS)
-    return asked
-
-
-def assert_switched(bed: Testbed, before: str, asked: subprocess.Popen[str]) -> None:
-    asked.communicate(timeout=_PATIENCE_SECONDS)
-    bed.wait(lambda: not bed.state().active_rollouts, "the end of the rollout")
-    assert bed.live("shop") != before
-    assert_right(bed)
-
-
 def test_executors_are_taken_for_a_catch_up_and_given_back(
     shop: tuple[Testbed, RunningCluster],
 ) -> None:
@@ -77,14 +62,7 @@ def test_executors_are_taken_for_a_catch_up_and_given_back(
 def test_a_worker_that_is_killed_costs_no_record_and_doubles_none(
     shop: tuple[Testbed, RunningCluster],
 ) -> None:
-    bed, cluster = shop
-    before = bed.live("shop")
-
-    asked = replay(bed)
-    cluster.kill_worker(1)
-    assert_switched(bed, before, asked)
-
-    cluster.start_worker(1)
+    kill_a_worker(*shop)
 
 
 def test_executors_that_die_in_each_slice_cost_no_record_and_double_none(
@@ -103,7 +81,7 @@ def test_executors_that_die_in_each_slice_cost_no_record_and_double_none(
             hit.add(found.slice)
         return asked.poll() is not None
 
-    bed.wait(is_over, "the end of the replay", _PATIENCE_SECONDS)
+    bed.wait(is_over, "the end of the replay", PATIENCE_SECONDS)
     assert_switched(bed, before, asked)
     assert len(hit) > 1
 
@@ -111,20 +89,30 @@ def test_executors_that_die_in_each_slice_cost_no_record_and_double_none(
 def test_a_driver_that_is_killed_is_followed_by_one_that_goes_on(
     shop: tuple[Testbed, RunningCluster],
 ) -> None:
+    kill_the_driver(*shop)
+
+
+def test_a_worker_that_comes_back_in_a_later_slice_changes_nothing(
+    shop: tuple[Testbed, RunningCluster],
+) -> None:
     bed, cluster = shop
     before = bed.live("shop")
 
     asked = replay(bed)
-    build = candidate(bed)
-    assert build is not None
-    assert [kill(pid) for pid in jobs_of(bed, build)] == [True]
+    begun = slice_under_way(bed)
+    assert begun is not None
+
+    def is_later() -> bool:
+        found = slice_under_way(bed)
+        return found is not None and found.slice > begun.slice
+
+    with cluster.stopped(0):
+        bed.wait(is_later, "the next slice", PATIENCE_SECONDS)
+    assert asked.poll() is None
     assert_switched(bed, before, asked)
 
-    assert cluster.applications(ended=True).count(build) == 2
-    assert cluster.applications(ended=False) == []
 
-
-def test_a_worker_that_stands_still_and_comes_back_late_changes_nothing(
+def test_a_worker_that_comes_back_after_the_replay_changes_nothing(
     shop: tuple[Testbed, RunningCluster],
 ) -> None:
     bed, cluster = shop

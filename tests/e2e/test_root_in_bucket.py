@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,11 +15,13 @@ import pytest
 from between import Between, proxy_before
 from e2e_shop import LEAN_1, LEAN_2, order
 from losing import Restarted
+from meanwhile import Producing, beside
 from object_store import ObjectStore
 from testbed import Testbed, platform
-from victims import kill
+from victims import go_on, kill, stop
 
 from kappa.base.section.storage import StorageSettings
+from kappa.log.producer import ProducedRecord
 from kappa.state.offsets import Offsets
 
 pytestmark = [pytest.mark.jvm, pytest.mark.fault, pytest.mark.timeout(900)]
@@ -29,6 +34,8 @@ endpoint = "{endpoint}"
 bootstrap_servers = "{bootstrap_servers}"
 """
 RECORDS = 700
+# Requests of a whole platform with one build; docs/explain/root-in-a-bucket.md has what asks.
+IDLE_MINUTE = 200
 NAMED = "does not let this client"
 ASKED = "select sum(orders)::bigint as orders, sum(amount)::bigint as amount from by_customer"
 
@@ -39,6 +46,12 @@ def settings_for(kafka: Restarted, root: str, storage: StorageSettings) -> str:
         endpoint=storage.endpoint,
         bootstrap_servers=kafka.broker.bootstrap_servers,
     )
+
+
+def forty_orders(turn: int) -> Iterator[tuple[str, ProducedRecord]]:
+    """Yields what a producer sends in a turn."""
+    for number in range(40 * turn, 40 * turn + 40):
+        yield "orders", order(number)
 
 
 @contextmanager
@@ -94,6 +107,61 @@ def test_a_host_that_is_lost_is_followed_by_another_which_switches_and_undoes(
         assert_served(bed, returns=False)
         bed.must("undo", "--yes")
         assert_served(bed)
+
+
+@pytest.mark.sweep
+def test_a_host_that_stood_still_while_another_took_over_writes_nothing_that_is_seen(
+    kafka: Restarted, object_store: ObjectStore, tmp_path: Path
+) -> None:
+    """All of it was stopped in the middle of its work: supervisor, jobs, servers."""
+    settings = settings_for(kafka, object_store.new_root(), object_store.storage)
+    with platform(tmp_path / "old", settings, shop=LEAN_1) as old:
+        old.log.produce((order(number) for number in range(RECORDS)), "orders")
+        old.must("deploy", "--yes")
+        assert_served(old)
+        new = Testbed(tmp_path / "new", settings)
+        new.declare("shop", LEAN_2)
+        try:
+            with beside(Producing(old, forty_orders)) as produced:
+                old.wait(lambda: produced.acknowledged > 0, "an acknowledgement")
+                stopped = [pid for pid in old.pids() if stop(pid)]
+                refused = new.kappa("up", "-d")
+                assert (refused.code, "is claimed by host" in refused.err) == (6, True), refused
+                new.must("up", "-d", "--take-over")
+                new.must("replay", "shop", "--yes")
+
+                for pid in stopped:
+                    go_on(pid)
+                old.wait(lambda: not old.pids(), "the end of what had stood still")
+            assert_served(new, returns=False)
+            new.must("undo", "--yes")
+            assert_served(new)
+            assert new.must("doctor").code == 0
+            new.must("down")
+        finally:
+            new.ensure_gone()
+
+
+@pytest.mark.sweep
+def test_an_idle_minute_takes_a_bounded_number_of_requests(
+    kafka: Restarted, object_store: ObjectStore, tmp_path: Path
+) -> None:
+    with proxy_before(object_store.storage) as between:
+        settings = settings_for(kafka, object_store.new_root(), between.storage)
+        with platform(tmp_path / "shop", settings, shop=LEAN_1) as bed:
+            bed.log.produce((order(number) for number in range(RECORDS)), "orders")
+            bed.must("deploy", "--yes")
+            assert_served(bed)
+            time.sleep(30)  # Upkeep of what was folded comes to its end.
+
+            before = len(between.requests)
+            time.sleep(60)
+            found = between.requests[before:]
+    kinds = Counter(
+        re.sub(r"[0-9a-f-]{6,}|[0-9]{3,}", "N", each.partition("&")[0]) for each in found
+    )
+    print(len(found), kinds.most_common(30))
+    assert len(found) <= IDLE_MINUTE, kinds
 
 
 @pytest.mark.sweep

@@ -7,6 +7,7 @@ not have, and a table is folded by a step in Python.
 from __future__ import annotations
 
 import json
+import subprocess
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from typing import Any
 
 from spark_cluster import RunningCluster, spark_cluster
 from testbed import Testbed, platform
+from victims import jobs_of, kill
 
 from demo.cluster.spark import why_not_isolated
 from kappa.base.scratch import user_cache
@@ -26,6 +28,8 @@ from kappa.log.reader import Record
 from kappa.state.job.slice_progress import READING, SliceProgress, read_progress
 from kappa.state.offsets import Offsets
 
+# Two JVMs and Python's workers begin before a slice is read: on a busy machine that is minutes.
+PATIENCE_SECONDS = 600.0
 _PACKAGE = "h11"
 _PRICES = f"""
 import {_PACKAGE}
@@ -206,6 +210,44 @@ def is_reading(bed: Testbed) -> bool:
     """Returns True while the candidate's tasks read a slice that is not the first."""
     found = slice_under_way(bed)
     return found is not None and found.step == READING and found.slice >= 1
+
+
+def replay(bed: Testbed) -> subprocess.Popen[str]:
+    """Begins a replay, and waits until its tasks read a later slice than the first."""
+    asked = bed.start("replay", "shop", "--yes")
+    bed.wait(lambda: is_reading(bed), "a slice that is read", PATIENCE_SECONDS)
+    return asked
+
+
+def assert_switched(bed: Testbed, before: str, asked: subprocess.Popen[str]) -> None:
+    """Asserts that a replay comes to its end, and that its tables are right."""
+    asked.communicate(timeout=PATIENCE_SECONDS)
+    bed.wait(lambda: not bed.state().active_rollouts, "the end of the rollout")
+    assert bed.live("shop") != before
+    assert_right(bed)
+
+
+def kill_the_driver(bed: Testbed, cluster: RunningCluster) -> None:
+    """Kills the job of a replay; asserts that another goes on, and that no executor is left."""
+    before = bed.live("shop")
+    asked = replay(bed)
+    build = candidate(bed)
+    assert build is not None
+    assert [kill(pid) for pid in jobs_of(bed, build)] == [True]
+    assert_switched(bed, before, asked)
+
+    assert cluster.applications(ended=True).count(build) == 2
+    assert cluster.applications(ended=False) == []
+
+
+def kill_a_worker(bed: Testbed, cluster: RunningCluster) -> None:
+    """Kills a worker in a replay; asserts that it costs no record and doubles none."""
+    before = bed.live("shop")
+    asked = replay(bed)
+    cluster.kill_worker(1)
+    assert_switched(bed, before, asked)
+
+    cluster.start_worker(1)
 
 
 def replay_past_a_killed_executor(bed: Testbed, cluster: RunningCluster) -> None:
