@@ -17,6 +17,10 @@ from demo.screen import Screen
 from demo.story import Story, Wishes
 from kappa.base.errors import ExitCode, KappaError
 
+_RATE = 1_000.0
+# A cluster has fourteen processes here, for two cores: with all of the year they starve.
+_CLUSTER_RATE, _CLUSTER_FLIGHTS = 30.0, 60_000
+
 
 def main() -> int:
     """Runs the command. The folder is kept after a failure, or with --keep."""
@@ -28,10 +32,15 @@ def main() -> int:
         ),
     )
     parser.add_argument(
-        "--rate", type=float, default=1_000.0, help="further events per second (default 1000)"
+        "--rate",
+        type=float,
+        help=f"further events per second (default {_RATE:g}, on a cluster {_CLUSTER_RATE:g})",
     )
     parser.add_argument(
-        "--flights", type=int, help="begin with so many flights instead of all 336,776"
+        "--flights",
+        type=int,
+        help="begin with so many flights instead of all 336,776 "
+        f"(default on a cluster: {_CLUSTER_FLIGHTS:,})",
     )
     parser.add_argument(
         "--keep", action="store_true", help="keep the project's folder, to look around in it"
@@ -61,7 +70,12 @@ def main() -> int:
     # A file has no width of its own.
     screen = Screen(console if console.is_terminal else Console(width=140))
     folder = Path(tempfile.mkdtemp(prefix="kappa-demo-"))
-    wishes = Wishes(given.rate, given.flights, on_cluster=given.cluster, in_bucket=in_bucket)
+    wishes = Wishes(
+        given.rate or (_CLUSTER_RATE if given.cluster else _RATE),
+        given.flights or (_CLUSTER_FLIGHTS if given.cluster else None),
+        on_cluster=given.cluster,
+        in_bucket=in_bucket,
+    )
     code = _tell(screen, folder, wishes)
     if code == ExitCode.OK and not given.keep:
         shutil.rmtree(folder)

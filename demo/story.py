@@ -60,8 +60,8 @@ class Wishes:
     It runs on a cluster if one is wanted, with the root in a bucket or in a folder.
     """
 
-    rate: float = 1_000.0
-    flights: int | None = None
+    rate: float
+    flights: int | None
     on_cluster: bool = False
     in_bucket: bool = False
 
