@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -154,4 +155,5 @@ def cluster_for(settings: Settings, profile: Profile) -> SparkCluster | None:
 
     A tail's slices are small: to send them elsewhere costs more than they do.
     """
-    return None if profile is Profile.TAIL else cluster_of(settings)
+    cluster = None if profile is Profile.TAIL else cluster_of(settings)
+    return cluster and replace(cluster, jvm=_JVM_OPTIONS[profile])

@@ -10,12 +10,15 @@ import pytest
 from spark_cluster import spark_cluster
 
 from kappa.base.errors import KappaError, Unreachable
+from kappa.base.settings import load_settings
 from kappa.broker.last_run import free_ports
 from kappa.broker.properties import HOST
 from kappa.engine.spark.cluster.cluster import SparkCluster
 from kappa.engine.spark.cluster.reached import ensure_master
 from kappa.engine.spark.cluster.shipped import kappa_digest, same_kappa, take_compiled
+from kappa.engine.spark.jvm import Profile, cluster_for
 
+_OPTIONS = "spark.executor.extraJavaOptions"
 _LEG = """
 import sys
 from pathlib import Path
@@ -134,6 +137,29 @@ def test_a_setting_that_spark_refuses_is_one_sentence(
 
     assert done.stdout.startswith("Spark's session does not begin: ")
     assert all(name in done.stdout for name in named)
+
+
+@pytest.mark.parametrize(
+    ("profile", "given", "has"),
+    [
+        (Profile.CATCH_UP, "", "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC"),
+        (Profile.LONG_CATCH_UP, "", "-XX:+UseParallelGC"),
+        (Profile.CATCH_UP, "-XX:+UseZGC", "-XX:+UseZGC"),
+    ],
+)
+def test_jvms_of_executors_have_the_options_of_the_leg_unless_the_project_has_some(
+    tmp_path: Path, profile: Profile, given: str, has: str
+) -> None:
+    conf = f'[engine.conf]\n"{_OPTIONS}" = "{given}"\n' if given else ""
+    (tmp_path / "kappa.toml").write_text(
+        f'[engine]\nmaster = "spark://{HOST}:1"\ndriver_host = "{HOST}"\n{conf}'
+    )
+    cluster = cluster_for(load_settings(tmp_path), profile)
+    assert cluster is not None
+
+    found = cluster.settings("1g", ())[_OPTIONS]
+
+    assert sorted(found.split()) == sorted(["-Duser.timezone=UTC", *has.split()])
 
 
 def test_a_master_that_does_not_answer_is_named() -> None:

@@ -28,6 +28,8 @@ class SparkCluster:
     driver_host: str
     # Secrets may be among them.
     conf: Mapping[str, str] = field(repr=False)
+    # Options of the executors' JVMs, if the project sets none.
+    jvm: Sequence[str] = ()
 
     @property
     def python(self) -> str:
@@ -45,7 +47,8 @@ class SparkCluster:
 
         Executors get the `jars` from the driver: a worker needs no folder of them.
         """
-        options = ("-Duser.timezone=UTC", self.conf.get("spark.executor.extraJavaOptions", ""))
+        given = self.conf.get("spark.executor.extraJavaOptions")
+        options = ("-Duser.timezone=UTC", *((given,) if given else self.jvm))
         shipped = filter(None, (*map(str, jars), self.conf.get("spark.jars")))
         return {
             "spark.driver.bindAddress": self.driver_host,
@@ -56,7 +59,7 @@ class SparkCluster:
             "spark.master": self.master,
             "spark.driver.host": self.driver_host,
             "spark.jars": ",".join(shipped),
-            "spark.executor.extraJavaOptions": " ".join(filter(None, options)),
+            "spark.executor.extraJavaOptions": " ".join(options),
             # Spark divides it among the cores of an executor.
             "spark.executor.pyspark.memory": memory(
                 parse_memory(worker_memory) * self._executor_cores
