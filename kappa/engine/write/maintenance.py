@@ -1,7 +1,7 @@
 """The upkeep of a build's tables, between slices: a table has one writer (laws 3, 11).
 
-Rows that are gone are deleted, small files are joined, the log is checkpointed, and the frontier is
-published again at the new versions. Then the floor is put, and only then the leases are listed and
+Rows that are gone are deleted, small files are joined, and the frontier is published again at the
+new versions. Then the floor is put, and only then the leases are listed, logs checkpointed and
 unneeded files deleted: by file list, never by age. Kept are the newest version of each table, those
 that a lease pins, and those of kept frontiers. A kept frontier whose time is over is deleted before
 the leases are listed. kappa/state/lease.py has the reader's half.
@@ -109,10 +109,11 @@ class Maintenance:
         for writer in self._writers:
             if writer.recent is not None:
                 writer.recent.begin_upkeep()
-            for name, stored in writer.at_rest():
+            for _, stored in writer.at_rest():
                 if stored is writer.stored:
                     ensure_gone_deleted(self._birth, writer, newest)
-                self._ensure_compact(name, stored)
+                if wants_joining(stored.file_sizes()):
+                    stored.compact(stored.mark(), target_bytes=_TARGET_BYTES)
         versions = {
             name: version for writer in self._writers for name, version in writer.versions().items()
         }
@@ -122,6 +123,7 @@ class Maintenance:
         kept = ensure_past_gone(self._store, self._build, self._clock(), self._keep_seconds)
         leases = live_leases(self._store, self._clock())
         for name, stored in (each for writer in self._writers for each in writer.at_rest()):
+            self._ensure_short(name, stored)
             in_history, listed = kept_versions(kept, name), self._listed.setdefault(name, {})
             delete_unneeded(
                 self._store,
@@ -145,9 +147,9 @@ class Maintenance:
         going, dated = past(kept_of(self._store, self._build), self._clock(), self._keep_seconds)
         return bool(going or dated)
 
-    def _ensure_compact(self, name: str, stored: StoredTable) -> None:
-        if wants_joining(stored.file_sizes()):
-            stored.compact(stored.mark(), target_bytes=_TARGET_BYTES)
+    def _ensure_short(self, name: str, stored: StoredTable) -> None:
+        # Its version is a frontier's by now, so it is never taken back: a checkpoint that a stopped
+        # host puts late is right (law 18).
         if stored.version - self._checkpoints.get(name, 0) >= _LONG_LOG:
             ensure_checkpoint(self._store, stored.path, stored.version)
             self._checkpoints[name] = stored.version

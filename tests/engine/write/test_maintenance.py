@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kappa.base.errors import Damaged
+from kappa.base.failpoint import acting
 from kappa.engine.write.commit import TableWriter
 from kappa.engine.write.maintenance import Maintenance, pinned_versions, wants_joining
 from kappa.engine.write.publisher import Publisher
@@ -204,6 +205,23 @@ def test_files_are_joined_and_the_mark_stays(kept: Kept) -> None:
     kept.fold(1)
     logs = [file.name for file in (Path(kept.writer("all").path) / "_delta_log").iterdir()]
     assert len(logs) < 8
+
+
+def test_a_log_is_checkpointed_once_a_frontier_names_its_version(kept: Kept) -> None:
+    kept.fold(20)
+    named: list[dict[str, int]] = []
+
+    def look(failpoint: str) -> None:
+        if failpoint == "table.before_checkpoint":
+            newest = Frontiers(kept.store, "b").newest()
+            assert newest is not None
+            named.append(dict(newest.versions))
+
+    with acting(look):
+        kept.maintenance.run()
+
+    # One was joined; both are checkpointed, one after the other.
+    assert named == [{writer.birth.name: writer.version for writer in kept.writers}] * 2
 
 
 def test_rows_are_the_same_before_and_after(kept: Kept) -> None:
