@@ -98,7 +98,7 @@ def ensure_whole_root(store: Store) -> None:
 
 @contextmanager
 def _claiming(hint: str) -> Iterator[None]:
-    """Says what to do here if another host has claimed a root."""
+    """Hints at what to do here if another host has claimed a root."""
     try:
         yield
     except Superseded as error:
