@@ -22,7 +22,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -90,6 +90,8 @@ class Simulation:
     tell: Callable[[str], None] = lambda _line: None
     # Opens the root, by the folder of this host: the one that loses power, and whose calls fail.
     opened: Callable[[Path], Store] = Store
+    # The time in which the server that has the root fails now and then.
+    failing: Callable[[], AbstractContextManager[None]] = nullcontext
     happened: Counter[str] = field(default_factory=Counter)
 
     def run(self) -> None:
@@ -116,8 +118,9 @@ class Simulation:
             self.interrupted: list[Callable[[], object]] = []
             self.world.log.ensure(self.draw.randrange(6, 16))
             self.world.stage("one")
-            for number in range(STEPS):
-                self._step(number)
+            with self.failing():
+                for number in range(STEPS):
+                    self._step(number)
             self.fate.at = set()
             for act in tuple(self.fate.acts):
                 try:
@@ -291,12 +294,13 @@ def simulate(
     seed: int,
     tell: Callable[[str], None] = lambda _line: None,
     opened: Callable[[Path], Store] = Store,
+    failing: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Counter[str]:
     """Runs one seed in a folder of its own. Returns what happened, counted."""
     # In memory, where there is such a folder: nothing here has to be on a disk.
     memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with tempfile.TemporaryDirectory(prefix="kappa-simulated-", dir=memory) as folder:
-        simulation = Simulation(seed, Path(folder), tell, opened)
+        simulation = Simulation(seed, Path(folder), tell, opened, failing)
         simulation.run()
         return simulation.happened
 
