@@ -20,6 +20,13 @@ def copy(
         str,
         typer.Argument(metavar="TO", show_default=False, help="a folder, or s3://BUCKET/PREFIX"),
     ],
+    take_over: Annotated[
+        bool,
+        typer.Option(
+            "--take-over",
+            help="claim the project's root in a bucket that another host had: once that is gone",
+        ),
+    ] = False,
 ) -> None:
     """Copy the project's root to another folder or bucket, while the platform is down.
 
@@ -32,6 +39,7 @@ def copy(
     with moving("copying") as show:
         copied = copy_root(
             *(here.settings, here.store, to),
+            take_over=take_over,
             on_progress=lambda done, of: show(f"copying, object {done} of {of}"),
         )
     say(f"{copied.url} has all of {here.store.url}: {copied.objects} objects")

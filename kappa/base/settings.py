@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
@@ -22,6 +22,7 @@ from kappa.base.kafka_settings import KafkaAuth, KafkaSettings
 from kappa.base.section.cluster import problems
 from kappa.base.section.collect import CollectSettings, PullSettings
 from kappa.base.section.engine import EngineSettings
+from kappa.base.section.in_file import secrets_in
 from kappa.base.section.section import SECRET, Section, Size, description, is_secret
 from kappa.base.section.storage import StorageSettings
 from kappa.base.sections import (
@@ -41,7 +42,6 @@ from kappa.base.units import parse_memory
 
 FILE = "kappa.toml"
 _PREFIX = "KAPPA__"
-
 
 # kappa.toml is copied with the project, into images and histories.
 _WITHOUT_SECRETS: Mapping[tuple[str, ...], type[Section]] = {
@@ -142,44 +142,17 @@ def load_settings(start: Path, **flags: Any) -> Settings:
         raise SettingsError(
             f"{project / FILE}: project is no setting: it is the folder of the file"
         )
-    for path, section in _WITHOUT_SECRETS.items():
-        for named, given in _sections_at(in_file, path):
-            _refuse_secrets(given, named, section, project / FILE)
+    for name, mend in secrets_in(in_file, _WITHOUT_SECRETS, _PREFIX):
+        raise SettingsError(
+            f"{name} is in {project / FILE}, which is copied with the project and is no place for "
+            "it",
+            hint=f"{mend}; and change it, if others had the file",
+        )
     settings: Settings = _read(Settings, _beaten(in_file, _in_environment()), [], project)
     for name, problem, mend in problems(settings.engine):
         raise SettingsError(f"setting {name} {problem}", hint=f"{mend} ({project / FILE})")
     given = {flag: value for flag, value in flags.items() if value is not None}
     return replace(settings, project=project, **given)
-
-
-def _sections_at(
-    given: Any, path: tuple[str, ...], named: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
-    """Yields what is given at a path, with its name; `*` is a part of any name."""
-    if not isinstance(given, dict):
-        return
-    if not path:
-        yield named, given
-        return
-    for part in given if path[0] == "*" else [path[0]]:
-        yield from _sections_at(given.get(part), path[1:], (*named, part))
-
-
-def _refuse_secrets(
-    given: Mapping[str, Any], path: tuple[str, ...], section: type[Section], file: Path
-) -> None:
-    """Raises SettingsError if a section of kappa.toml has a secret in it."""
-    for name, kind in section.kinds().items():
-        if name in given and is_secret(kind):
-            variable = f"{_PREFIX}{'__'.join((*path, name)).upper()}"
-            own = f", or name a file that only you may read: {name}_file"
-            raise SettingsError(
-                f"{'.'.join((*path, name))} is in {file}, which is copied with the project and is "
-                "no place for it",
-                hint=f"give it in the variable {variable}"
-                f"{own if f'{name}_file' in section.kinds() else ''}; and change it, if others had "
-                "the file",
-            )
 
 
 def _in_environment() -> dict[str, Any]:

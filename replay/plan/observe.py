@@ -22,6 +22,7 @@ from kappa.declare.parts.joined import matching
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.sink import Sink
 from kappa.declare.topic import Topic
+from kappa.engine.spark.cluster.cluster import cluster_of
 from kappa.journal.view import JournalView
 from kappa.log.cluster import TopicFacts
 from kappa.objects.address import entries_at
@@ -108,8 +109,14 @@ def observe(settings: Settings, store: Store, log: Log, *, only: Collection[str]
             and (count := _rows(store, sink)) is not None
         },
         subjects=pinned_subjects(settings.registry, (each.pipeline for each in declared.values())),
-        cores=settings.engine.cores or cores_here(),
+        cores=_cores(settings),
     )
+
+
+def _cores(settings: Settings) -> int:
+    """Returns how many cores a replay may use; 0: not known."""
+    cluster = cluster_of(settings)
+    return cluster.cores if cluster is not None else settings.engine.cores or cores_here()
 
 
 def _is_new(declared: Declared, name: str, state: State, births: Mapping[str, Birth]) -> bool:

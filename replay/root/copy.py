@@ -9,16 +9,16 @@ cut short is gone on with: only data files, which never change, are not copied a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from kappa.base.errors import Conflict, UsageError
+from kappa.base.errors import Conflict, Superseded, UsageError
 from kappa.base.settings import Settings
 from kappa.objects.transfer import copy_file
 from kappa.state.lock import Lock
@@ -59,13 +59,14 @@ def copy_root(
     source: Store,
     to: str,
     *,
+    take_over: bool = False,
     on_progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> CopiedRoot:
     """Copies the root of a project to another folder or bucket, and returns what is there.
 
-    `on_progress` gets how many objects of how many are there. Raises Conflict if the platform is up
-    or another host has claimed a root, UsageError if the target is not empty, and SettingsError if
-    it can be no root of this project.
+    `on_progress` gets how many objects of how many are there. Raises Conflict if the platform is
+    up, Superseded if another host has claimed the target, or the root and it is not to `take_over`,
+    UsageError if the target is not empty, and SettingsError if it can be no root of this project.
     """
     target = open_store(replace(settings, root=to))
     if target.url == source.url:
@@ -79,7 +80,8 @@ def copy_root(
         ) from error
     with ExitStack() as ending:
         ending.callback(lock.release)
-        source.control.take(over=False)
+        with _claiming("type this there; or once that host is gone, here with --take-over"):
+            source.control.take(over=take_over)
         ending.callback(source.control.release)
         return _copied(source, target, on_progress)
 
@@ -94,6 +96,15 @@ def ensure_whole_root(store: Store) -> None:
         )
 
 
+@contextmanager
+def _claiming(hint: str) -> Iterator[None]:
+    """Hints at what to do here if another host has claimed a root."""
+    try:
+        yield
+    except Superseded as error:
+        raise Superseded(error.message, hint=hint) from error
+
+
 def _copied(source: Store, target: Store, on_progress: Callable[[int, int], None]) -> CopiedRoot:
     ensure_whole_root(source)
     wanted, there = objects_of(source), frozenset(objects_of(target))
@@ -103,7 +114,8 @@ def _copied(source: Store, target: Store, on_progress: Callable[[int, int], None
             f"the root {target.url} is not empty",
             hint="name a folder or a prefix that has nothing below it",
         )
-    target.put_json(_NOTE, {"from": source.url})
+    with _claiming("name a folder or a prefix that has nothing below it"):
+        target.put_json(_NOTE, {"from": source.url})
     for name in sorted(there - {*wanted}, key=_part_of, reverse=True):
         # The source has dropped it since.
         target.delete(name)

@@ -9,6 +9,7 @@ import pytest
 from kappa.base.errors import SettingsError
 from kappa.base.sections import Durability, ServeSettings
 from kappa.base.settings import load_settings
+from kappa.engine.spark.cluster.cluster import cluster_of
 
 FILE = """
 [kafka]
@@ -288,6 +289,10 @@ def test_what_a_cluster_may_be_told_is_passed_through(project: Path) -> None:
     ("name", "why"),
     [
         ("spark.master", "engine.master names the cluster"),
+        ("spark.app.name", "the name of the build"),
+        ("spark.submit.deployMode", "spark-submit"),
+        ("spark.pyspark.driver.python", "the job's own Python"),
+        ("spark.executorEnv.AWS_ACCESS_KEY_ID", "Spark shows its settings"),
         ("spark.speculation", "a second attempt"),
         ("spark.speculation.quantile", "a second attempt"),
         ("spark.driver.host", "engine.driver_host"),
@@ -303,6 +308,9 @@ def test_what_a_cluster_may_be_told_is_passed_through(project: Path) -> None:
         ("spark.executor.pyspark.memory", "engine.worker_memory"),
         ("spark.jars.packages", "spark-submit"),
         ("spark.hadoop.fs.defaultFS", "without a file system"),
+        ("spark.hadoop.fs.permissions.umask-mode", "for their user alone"),
+        ("spark.hadoop.fs.file.impl", "as on this machine"),
+        ("spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version", "a lost task"),
         ("spark.hadoop.fs.s3a.secret.key", "in the environment"),
         ("spark.hadoop.fs.s3a.connection.ssl.enabled", "are encrypted"),
         ("executor.memory", "begins with spark."),
@@ -321,6 +329,57 @@ def test_what_the_rows_of_a_cluster_rest_on_is_refused_by_name(
     assert "of-the-user" not in str(told.value)
 
 
+def test_credentials_of_a_bucket_are_refused_with_where_workers_have_them(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAPPA__ENGINE__CONF", '{"spark.executorEnv.AWS_SECRET_ACCESS_KEY": "c"}')
+
+    with pytest.raises(SettingsError, match=r"AWS_SECRET_ACCESS_KEY is refused") as refused:
+        load_settings(project)
+
+    assert "secretKeyRef.AWS_..." in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "spark.authenticate.secret",
+        "spark.ssl.keyPassword",
+        "spark.ssl.ui.keyStorePassword",
+        "spark.kubernetes.authenticate.submission.oauthToken",
+        "spark.hadoop.fs.of_the_user.access.key",
+        "spark.executorEnv.SHOP_TOKEN",
+    ],
+)
+def test_a_secret_of_spark_is_refused_in_the_file(
+    project: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (project / "kappa.toml").write_text(f'{CLUSTER}"{name}" = "canary"\n')
+    with pytest.raises(SettingsError) as refused:
+        load_settings(project)
+    assert refused.value.message.startswith(f"engine.conf.{name} is in {project / 'kappa.toml'}")
+    assert f'KAPPA__ENGINE__CONF, as JSON: {{"{name}": "..."}}' in refused.value.hint
+    assert "canary" not in f"{refused.value}{refused.value.hint}"
+    (project / "kappa.toml").write_text(CLUSTER)
+    monkeypatch.setenv("KAPPA__ENGINE__CONF", f'{{"{name}": "canary"}}')
+    settings = load_settings(project)
+    # What the file has is kept beside it.
+    assert settings.engine.conf[name] == "canary"
+    assert len(settings.engine.conf) == 10
+    assert "canary" not in f"{settings}{settings.engine}{cluster_of(settings)}"
+
+
+def test_the_place_of_a_secret_may_be_in_the_file(project: Path) -> None:
+    places = (
+        "spark.kubernetes.executor.secretKeyRef.AWS_SECRET_ACCESS_KEY",
+        "spark.authenticate.secretBitLength",
+        "spark.authenticate.secret.executor.file",
+    )
+    (project / "kappa.toml").write_text(CLUSTER + "".join(f'"{each}" = "x"\n' for each in places))
+
+    assert {*places} < {*load_settings(project).engine.conf}
+
+
 @pytest.mark.parametrize(
     ("section", "message"),
     [
@@ -335,6 +394,10 @@ def test_what_the_rows_of_a_cluster_rest_on_is_refused_by_name(
         ('master = "k8s://https://:443"', "engine.master is k8s://https://:443, which is no"),
         ('master = "spark://one:7077"', "engine.driver_host is missing"),
         ('conf = {"spark.cores.max" = "all"}', "engine.conf.spark.cores.max is no whole number"),
+        (
+            'conf = {"spark.dynamicAllocation.maxExecutors" = "infinity"}',
+            "engine.conf.spark.dynamicAllocation.maxExecutors is no whole number",
+        ),
     ],
 )
 def test_a_cluster_that_cannot_be_meant_is_named(project: Path, section: str, message: str) -> None:

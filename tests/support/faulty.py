@@ -73,7 +73,7 @@ class Faults:
         def got(store: Store, name: str) -> bytes | None:
             # As obstore's error of a read is told.
             try:
-                self.strike(store.path(name))
+                self.strike(store.address(name))
             except OSError as error:
                 raise KappaError(f"could not read {name}: {error}", hint="see the disk") from error
             return read(store, name)

@@ -9,7 +9,7 @@ another one stands still while it reads: nothing goes back, no switch is an erro
 the log, and each offset has one fate (I1 to I4, I6, I13). A build that is written has no second
 writer (I8), and an error says what to do (I10). When faults end, commands that were interrupted are
 typed again (I7), all comes to rest at the log's end (I9), and files on disk are those that are
-referenced (I5).
+referenced (I5). If the root is in a bucket, power is lost and calls fail in the folder of the host.
 
     python tests/support/simulated.py SEED [SEED ...]    runs these seeds again, and tells each step
 """
@@ -22,7 +22,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -88,6 +88,10 @@ class Simulation:
     seed: int
     folder: Path
     tell: Callable[[str], None] = lambda _line: None
+    # Opens the root, by the folder of this host: the one that loses power, and whose calls fail.
+    opened: Callable[[Path], Store] = Store
+    # The time in which the server that has the root fails now and then.
+    failing: Callable[[], AbstractContextManager[None]] = nullcontext
     happened: Counter[str] = field(default_factory=Counter)
 
     def run(self) -> None:
@@ -106,13 +110,17 @@ class Simulation:
             ending.enter_context(acting(self.fate))
             ending.enter_context(self.disk.watching())
             ending.enter_context(self.faults.injected())
-            self.world = World(Store(root), self.fate, keep_every_seconds=0.0, keep_seconds=60.0)
+            self.root = root
+            self.world = World(
+                self.opened(root), self.fate, keep_every_seconds=0.0, keep_seconds=60.0
+            )
             self.second: Controller | None = None
             self.interrupted: list[Callable[[], object]] = []
             self.world.log.ensure(self.draw.randrange(6, 16))
             self.world.stage("one")
-            for number in range(STEPS):
-                self._step(number)
+            with self.failing():
+                for number in range(STEPS):
+                    self._step(number)
             self.fate.at = set()
             for act in tuple(self.fate.acts):
                 try:
@@ -188,7 +196,7 @@ class Simulation:
         if power:
             self.disk.cut()
         # A store remembers which folders it has synced.
-        self.world.store = Store(self.world.store.folder)
+        self.world.store = self.opened(self.root)
         self.second = None
         self.world.begin()
 
@@ -282,12 +290,17 @@ def _names_by(draw: random.Random) -> Iterator[None]:
         secrets.token_hex, secrets.randbits = hexes, bits
 
 
-def simulate(seed: int, tell: Callable[[str], None] = lambda _line: None) -> Counter[str]:
+def simulate(
+    seed: int,
+    tell: Callable[[str], None] = lambda _line: None,
+    opened: Callable[[Path], Store] = Store,
+    failing: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> Counter[str]:
     """Runs one seed in a folder of its own. Returns what happened, counted."""
     # In memory, where there is such a folder: nothing here has to be on a disk.
     memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with tempfile.TemporaryDirectory(prefix="kappa-simulated-", dir=memory) as folder:
-        simulation = Simulation(seed, Path(folder), tell)
+        simulation = Simulation(seed, Path(folder), tell, opened, failing)
         simulation.run()
         return simulation.happened
 

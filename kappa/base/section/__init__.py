@@ -4,6 +4,7 @@ Values; the room imports nothing of Kappa. Read it in this order:
 
 - section.py: a section, and the types of its settings
 - engine.py: the section of jobs; cluster.py: the rules of those on a cluster
+- in_file.py: the secrets that a kappa.toml has, and may not
 - collect.py: the collector's section
 - storage.py: where the server of a bucket is
 """

@@ -13,11 +13,13 @@ from urllib.parse import urlsplit
 from kappa.base.section.engine import EngineSettings
 
 # What Kappa reads of them itself.
-CORES_MAX, INSTANCES, EXECUTOR_CORES = NUMBERS = (
+CORES_MAX, INSTANCES, EXECUTOR_CORES, MAX_INSTANCES = NUMBERS = (
     "spark.cores.max",
     "spark.executor.instances",
     "spark.executor.cores",
+    "spark.dynamicAllocation.maxExecutors",
 )
+IS_DYNAMIC = "spark.dynamicAllocation.enabled"
 _MASTER = re.compile(r"spark://[^/\s,]+:\d+(?:,[^/\s,]+:\d+)*|k8s://\S+")
 _DELTA = "commits to a table, and what is kept of it, are Kappa's"
 _ROWS = "the function has to give the same rows on the cluster and on this machine"
@@ -48,6 +50,8 @@ _RULES: Mapping[str, str | None] = {
     "spark.sql.shuffle.partitions": None,
     "spark.sql.files.ignore": _ROWS,
     "spark.python.": "Python's workers import and decode as the job does",
+    # Spark hides what it takes for a secret by its name; AWS_ACCESS_KEY_ID is none to it.
+    "spark.executorEnv.AWS_": "Spark shows its settings, and these are credentials",
     "spark.pyspark.driver.python": "the driver is the job's own Python",
     "spark.executor.pyspark.memory": "engine.worker_memory is the memory of Python's workers",
     "spark.hadoop.fs.default": "paths of the root are given without a file system",
@@ -60,6 +64,16 @@ _RULES: Mapping[str, str | None] = {
     "spark.hadoop.fs.s3a.threads.": None,
     "spark.hadoop.mapreduce.fileoutputcommitter.": "a lost task must leave no part of its file",
 }
+
+_MENDS: Mapping[str, str] = {
+    "spark.executorEnv.AWS_": "give it to each worker in its own environment, or its machine a "
+    "role; on Kubernetes by spark.kubernetes.executor.secretKeyRef.AWS_...",
+}
+# A setting whose value is a secret, by its name; a reference to a secret of Kubernetes is none.
+_SECRET = re.compile(
+    r"(?!spark\.kubernetes\.\w+\.secretKeyRef\.).*(secret|password|passphrase|token|access[._]?key)",
+    re.IGNORECASE,
+)
 
 
 def problems(engine: EngineSettings) -> Iterator[tuple[str, str, str]]:
@@ -77,11 +91,17 @@ def problems(engine: EngineSettings) -> Iterator[tuple[str, str, str]]:
             "give the address of this machine to which the cluster's workers connect",
         )
     for name in engine.conf:
-        why = _refusal(name)
+        rule, why = _rule(name)
         if why is not None:
-            yield f"engine.conf.{name}", f"is refused: {why}", "take it away"
+            mend = _MENDS.get(rule, "take it away")
+            yield f"engine.conf.{name}", f"is refused: {why}", mend
         elif name in NUMBERS and not engine.conf[name].isdecimal():
             yield f"engine.conf.{name}", "is no whole number", "give one"
+
+
+def is_secret_of_spark(name: str) -> bool:
+    """Returns True if the value of a setting of Spark is a secret."""
+    return _SECRET.fullmatch(name) is not None
 
 
 def addresses(master: str) -> list[tuple[str, int]]:
@@ -107,8 +127,9 @@ def _is_master(text: str) -> bool:
         return False
 
 
-def _refusal(name: str) -> str | None:
+def _rule(name: str) -> tuple[str, str | None]:
+    """Returns the rule that decides about a setting: its beginning, and why it is refused."""
     if not name.startswith("spark."):
-        return "the name of a setting of Spark begins with spark."
-    fitting = [rule for rule in _RULES if name.startswith(rule)]
-    return _RULES[max(fitting, key=len)] if fitting else None
+        return "", "the name of a setting of Spark begins with spark."
+    fitting = max((rule for rule in _RULES if name.startswith(rule)), key=len, default="")
+    return fitting, _RULES.get(fitting)

@@ -10,6 +10,7 @@ import pytest
 from spark_cluster import spark_cluster
 
 from kappa.base.errors import KappaError, Unreachable
+from kappa.base.section.cluster import IS_DYNAMIC, MAX_INSTANCES
 from kappa.base.settings import load_settings
 from kappa.broker.last_run import free_ports
 from kappa.broker.properties import HOST
@@ -137,6 +138,32 @@ def test_a_setting_that_spark_refuses_is_one_sentence(
 
     assert done.stdout.startswith("Spark's session does not begin: ")
     assert all(name in done.stdout for name in named)
+
+
+@pytest.mark.parametrize(
+    ("conf", "cores"),
+    [
+        ({"spark.cores.max": "16"}, 16),
+        ({"spark.cores.max": "16", IS_DYNAMIC: "true", "spark.executor.cores": "4"}, 16),
+        ({"spark.executor.instances": "3", "spark.executor.cores": "4"}, 12),
+        ({IS_DYNAMIC: " True", MAX_INSTANCES: "5", "spark.executor.cores": "4"}, 20),
+        # A beginning alone: Spark asks for as many as there are tasks.
+        ({IS_DYNAMIC: "true", "spark.executor.instances": "3"}, 0),
+        ({}, 0),
+    ],
+)
+def test_how_many_cores_a_cluster_gives_is_known_or_not(conf: dict[str, str], cores: int) -> None:
+    assert SparkCluster("spark://one:1", HOST, conf).cores == cores
+
+
+def test_the_time_zone_of_executors_is_ours() -> None:
+    conf = {"spark.executor.extraJavaOptions": "-Xss4m -Duser.timezone=Asia/Tokyo"}
+
+    found = SparkCluster("spark://one:1", HOST, conf).settings("1g", [])
+
+    assert found["spark.executor.extraJavaOptions"] == (
+        "-Xss4m -Duser.timezone=Asia/Tokyo -Duser.timezone=UTC"
+    )
 
 
 @pytest.mark.parametrize(

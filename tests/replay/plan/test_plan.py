@@ -13,6 +13,9 @@ from plans import log as facts_of
 
 from kappa import Topic
 from kappa.base.errors import Conflict, KappaError, UsageError
+from kappa.base.process import cores_here
+from kappa.base.section.cluster import IS_DYNAMIC
+from kappa.base.section.engine import EngineSettings
 from kappa.base.settings import Settings
 from kappa.code.artifact import load_snapshot
 from kappa.code.fingerprint import version_of
@@ -477,6 +480,27 @@ def test_a_switch_back_that_was_undone_is_a_kept_version_again() -> None:
     step = only_step(observed(V2, journal=undone, births=(birth("a", V1), birth("b", V2))))
 
     assert (step.change, step.build) == (Change.KEPT, "b")
+
+
+@pytest.mark.parametrize(
+    ("engine", "cores"),
+    [
+        (EngineSettings(cores=3), 3),
+        (EngineSettings(), cores_here()),
+        (EngineSettings(cores=3, master="spark://one:7077", conf={"spark.cores.max": "16"}), 16),
+        # A cluster that gives as many as there are tasks: nobody knows how many are there.
+        (EngineSettings(master="spark://one:7077", conf={IS_DYNAMIC: "true"}), 0),
+    ],
+)
+def test_the_cores_of_a_replay_are_those_of_its_cluster(
+    tmp_path: Path, engine: EngineSettings, cores: int
+) -> None:
+    (tmp_path / "pipelines").mkdir()
+    settings = Settings(project=tmp_path, engine=engine)
+
+    seen = observe(settings, Store(settings.root_url), Log("127.0.0.1:9"))
+
+    assert seen.cores == cores
 
 
 @pytest.mark.jvm

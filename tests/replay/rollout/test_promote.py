@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Generator
-from pathlib import Path
 
 import pytest
 from journals import at, frontier, held, numbered, served, staged, verified
@@ -154,18 +153,17 @@ def test_a_topic_created_anew_fails_the_rollout_before_any_hold() -> None:
     assert isinstance(step.event, Failed)
 
 
-def test_who_acts_for_a_dead_job_is_refused_while_it_lives(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    Frontiers(store, "a").publish(frontier("a", 10))
+def test_who_acts_for_a_dead_job_is_refused_while_it_lives(any_store: Store) -> None:
+    Frontiers(any_store, "a").publish(frontier("a", 10))
 
-    with Lock(store.path("builds/a/lock"), what="build a"), pytest.raises(Conflict):
-        ensure_acknowledged(store, "a", 8)
+    with Lock(any_store.local.path("builds/a/lock"), what="build a"), pytest.raises(Conflict):
+        ensure_acknowledged(any_store, "a", 8)
 
-    assert Frontiers(store, "a").newest() == frontier("a", 10)
+    assert Frontiers(any_store, "a").newest() == frontier("a", 10)
 
 
-def test_acting_for_a_dead_job_moves_no_offset_and_fences_it(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_acting_for_a_dead_job_moves_no_offset_and_fences_it(any_store: Store) -> None:
+    store = any_store
     Frontiers(store, "a").publish(frontier("a", 10))
 
     ensure_acknowledged(store, "a", 8)
@@ -207,10 +205,10 @@ def birth(build: str) -> Birth:
 class World:
     """Two builds of one pipeline that swap places, with jobs, readers and operators."""
 
-    def __init__(self, folder: Path, chance: random.Random) -> None:
+    def __init__(self, store: Store, chance: random.Random) -> None:
         self.chance = chance
         self.end_of_log = 0
-        self.store = Store(folder)
+        self.store = store
         self.journal = Journal(self.store)
         for build in ("a", "b"):
             put_birth(self.store, birth(build))
@@ -394,14 +392,20 @@ def run(world: World, chance: random.Random) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "seed",
-    [*range(12), *(pytest.param(seed, marks=pytest.mark.sweep) for seed in range(12, 40))],
+    ("any_store", "seed"),
+    [
+        *(("disk", seed) for seed in range(12)),
+        *(("bucket", seed) for seed in range(1, 3)),
+        *(pytest.param("disk", seed, marks=pytest.mark.sweep) for seed in range(12, 40)),
+        *(pytest.param("bucket", seed, marks=pytest.mark.sweep) for seed in range(3, 13)),
+    ],
+    indirect=["any_store"],
 )
 def test_no_reader_goes_back_whatever_happens_between_any_two_steps(
-    seed: int, tmp_path: Path
+    any_store: Store, seed: int
 ) -> None:
     chance = random.Random(seed)
-    world = World(tmp_path, chance)
+    world = World(any_store, chance)
     run(world, chance)
     assert world.promotes == SWITCHES
     # Once all actors run in turn, the last rollout ends and a new one serves.

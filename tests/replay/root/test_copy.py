@@ -129,8 +129,38 @@ def test_it_is_refused_while_the_platform_is_up(settings, store, object_store):
     url = object_store.new_root()
     opened_at(url, settings).control.take(over=False)
     elsewhere = Store(url, storage=settings.storage, local=settings.project / "third")
-    with pytest.raises(Superseded, match="is claimed by host"):
+    with pytest.raises(Superseded, match="is claimed by host") as claimed:
         copy_root(settings, elsewhere, object_store.new_root())
+    assert "--take-over" in claimed.value.hint
+
+
+def test_from_bucket_to_bucket_after_the_host_that_had_it_is_gone(settings, store, object_store):
+    url, to = object_store.new_root(), object_store.new_root()
+    copy_root(settings, store, url)
+    gone = Store(url, storage=settings.storage, local=settings.project / "gone")
+    gone.control.take(over=False)
+    ran = ["--project", str(settings.project), "--root", url, "root", "copy", to]
+    assert run_command([*ran]) == ExitCode.CONFLICT
+    assert opened_at(to, settings).names("") == ()
+
+    assert run_command([*ran, "--take-over"]) == ExitCode.OK
+
+    target = opened_at(to, settings)
+    assert contents(target) == contents(opened_at(url, settings)) == contents(store)
+    assert answers(target) == answers(store)
+    # What the root's new host has claimed it for has ended.
+    gone.control.take(over=False)
+
+
+def test_a_target_that_another_host_has_claimed_is_left_alone(settings, store, object_store):
+    url = object_store.new_root()
+    opened_at(url, settings).control.take(over=False)
+
+    with pytest.raises(Superseded, match="is claimed by host") as refused:
+        copy_root(settings, store, url, take_over=True)
+
+    assert "has nothing below it" in refused.value.hint
+    assert opened_at(url, settings).names("") == ("claim.json",)
 
 
 def test_a_target_that_has_something_is_left_alone(settings, store, object_store, tmp_path):

@@ -8,7 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kappa.base.section.cluster import CORES_MAX, EXECUTOR_CORES, INSTANCES
+from kappa.base.section.cluster import (
+    CORES_MAX,
+    EXECUTOR_CORES,
+    INSTANCES,
+    IS_DYNAMIC,
+    MAX_INSTANCES,
+)
 from kappa.base.units import memory, parse_memory
 
 if TYPE_CHECKING:
@@ -42,13 +48,21 @@ class SparkCluster:
         cores = int(self.conf.get(INSTANCES, 0)) * self._executor_cores
         return int(self.conf.get(CORES_MAX, cores)) or _PARALLELISM
 
+    @property
+    def cores(self) -> int:
+        """Returns how many cores its tasks may have at once; 0: not known."""
+        is_dynamic = self.conf.get(IS_DYNAMIC, "").strip().lower() == "true"
+        executors = int(self.conf.get(MAX_INSTANCES if is_dynamic else INSTANCES, 0))
+        return int(self.conf.get(CORES_MAX, executors * self._executor_cores))
+
     def settings(self, worker_memory: str, jars: Sequence[Path]) -> Mapping[str, str]:
         """Returns Spark's settings that differ from those of a session on this machine.
 
         Executors get the `jars` from the driver: a worker needs no folder of them.
         """
         given = self.conf.get("spark.executor.extraJavaOptions")
-        options = ("-Duser.timezone=UTC", *((given,) if given else self.jvm))
+        # A JVM goes by the last of two options that set the same.
+        options = (*((given,) if given else self.jvm), "-Duser.timezone=UTC")
         shipped = filter(None, (*map(str, jars), self.conf.get("spark.jars")))
         return {
             "spark.driver.bindAddress": self.driver_host,
