@@ -25,5 +25,6 @@ RUN useradd --uid 10001 --user-group --create-home kappa \
     && install -d -o kappa -g kappa /project /var/lib/kappa
 USER kappa
 WORKDIR /project
-ENTRYPOINT ["kappa"]
+# Spark on Kubernetes starts its executors with this image, too.
+ENTRYPOINT ["/opt/kappa/deploy/entrypoint.sh"]
 CMD ["up"]
