@@ -6,84 +6,36 @@ the one that it builds on, as kustomize has it.
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
+from manifests import (
+    FIELDS,
+    MANIFESTS,
+    SETS,
+    TREE,
+    Manifests,
+    built,
+    container_of,
+    documents,
+    environment,
+    errors,
+    executor_of,
+    pod_of,
+)
 
 from kappa.base.settings import Settings, load_settings
 from kappa.engine.spark.cluster.cluster import SparkCluster, cluster_of
 
-HERE = Path(__file__).parent
-MANIFESTS = HERE.parent / "deploy" / "kubernetes"
-SETS = ("volume", "bucket", "spark")
-KINDS = {
-    "ConfigMap": "io.k8s.api.core.v1.ConfigMap",
-    "NetworkPolicy": "io.k8s.api.networking.v1.NetworkPolicy",
-    "PersistentVolumeClaim": "io.k8s.api.core.v1.PersistentVolumeClaim",
-    "Pod": "io.k8s.api.core.v1.Pod",
-    "Role": "io.k8s.api.rbac.v1.Role",
-    "RoleBinding": "io.k8s.api.rbac.v1.RoleBinding",
-    "Service": "io.k8s.api.core.v1.Service",
-    "ServiceAccount": "io.k8s.api.core.v1.ServiceAccount",
-    "StatefulSet": "io.k8s.api.apps.v1.StatefulSet",
-}
-# Of a pod, in a cluster.
-FIELDS = {
-    "metadata.name": "kappa-0",
-    "metadata.namespace": "shop",
-    "status.podIP": "10.0.0.7",
-}
 # Spark tries so many ports after a taken one (spark.port.maxRetries).
 RETRIES = 16
-Manifests = dict[tuple[str, str], dict[str, Any]]
-
-
-def documents(path: Path) -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
-
-
-def patched(given: Any, patch: Any) -> Any:
-    """Merges a patch as Kubernetes does, where what lists have is known by its name."""
-    if isinstance(given, dict) and isinstance(patch, dict):
-        both = {name: patched(given[name], patch[name]) for name in given.keys() & patch.keys()}
-        return {**given, **patch, **both}
-    if isinstance(given, list) and isinstance(patch, list):
-        known = {each["name"]: each for each in given}
-        new = [each for each in patch if each["name"] not in known]
-        by_name = {each["name"]: each for each in patch}
-        return [*new, *(patched(each, by_name.get(each["name"], {})) for each in given)]
-    return patch
-
-
-def built(folder: Path) -> Manifests:
-    """Returns what `kubectl apply -k` sends."""
-    (kustomization,) = documents(folder / "kustomization.yaml")
-    found: Manifests = {}
-    for name in kustomization["resources"]:
-        if (folder / name).is_dir():
-            found |= built((folder / name).resolve())
-        else:
-            for each in documents(folder / name):
-                found[each["kind"], each["metadata"]["name"]] = each
-    for patch in kustomization.get("patches", ()):
-        (each,) = documents(folder / patch["path"])
-        key = each["kind"], each["metadata"]["name"]
-        found[key] = patched(found[key], each)
-    return found
-
-
-@pytest.fixture(scope="module")
-def definitions() -> dict[str, Any]:
-    return json.loads((HERE / "data" / "kubernetes-1.37.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(params=SETS)
@@ -94,26 +46,6 @@ def manifests(request: pytest.FixtureRequest) -> Manifests:
 @pytest.fixture
 def spark() -> Manifests:
     return built(MANIFESTS / "spark")
-
-
-def errors(definitions: dict[str, Any], manifest: dict[str, Any]) -> list[str]:
-    schema = {**definitions, "$ref": f"#/$defs/{KINDS[manifest['kind']]}"}
-    return [
-        error.message for error in jsonschema.Draft202012Validator(schema).iter_errors(manifest)
-    ]
-
-
-def pod_of(manifests: Manifests) -> dict[str, Any]:
-    return manifests["StatefulSet", "kappa"]["spec"]["template"]["spec"]
-
-
-def container_of(manifests: Manifests) -> dict[str, Any]:
-    (container,) = pod_of(manifests)["containers"]
-    return container
-
-
-def executor_of(manifests: Manifests) -> dict[str, Any]:
-    return yaml.safe_load(manifests["ConfigMap", "kappa-executor"]["data"]["executor.yaml"])
 
 
 def settings_of(manifests: Manifests, folder: Path, monkeypatch) -> Settings:
@@ -127,25 +59,8 @@ def settings_of(manifests: Manifests, folder: Path, monkeypatch) -> Settings:
     return load_settings(folder)
 
 
-def environment(env: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Yields what Kubernetes makes of a container's variables; one may name those before it."""
-    before: dict[str, str] = {}
-    for each in env:
-        match each:
-            case {"value": text}:
-                value = re.sub(r"\$\((\w+)\)", lambda found: before[found[1]], text)
-            case {"valueFrom": {"fieldRef": {"fieldPath": path}}}:
-                value = FIELDS[path]
-            case {"valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}}:
-                value = "2"
-            case {"valueFrom": {"secretKeyRef": {"name": "kappa", "key": key}}}:
-                value = f"a secret, {key}"
-        before[each["name"]] = value
-        yield each["name"], value
-
-
-def test_each_manifest_is_of_kubernetes_own_schema(definitions, manifests):
-    assert {key: errors(definitions, manifest) for key, manifest in manifests.items()} == {
+def test_each_manifest_is_of_kubernetes_own_schema(manifests):
+    assert {key: errors(manifest) for key, manifest in manifests.items()} == {
         key: [] for key in manifests
     }
 
@@ -170,7 +85,7 @@ def test_kubectl_builds_the_same(name):
     } == built(MANIFESTS / name)
 
 
-def test_kubernetes_schema_refuses_what_is_not(definitions, spark):
+def test_kubernetes_schema_refuses_what_is_not(spark):
     service = {**spark["Service", "kappa"], "spec": {"porst": []}}
     role = {**spark["Role", "kappa"], "rules": [{"resources": ["pods"]}]}
     pod = pod_of(spark)
@@ -179,7 +94,7 @@ def test_kubernetes_schema_refuses_what_is_not(definitions, spark):
     host["spec"] = {**host["spec"], "template": {"spec": {**pod, "containers": [wrong]}}}
     executor = {**executor_of(spark), "spec": {}}
 
-    assert all(errors(definitions, each) for each in (service, role, host, executor))
+    assert all(errors(each) for each in (service, role, host, executor))
 
 
 def test_the_control_host_is_one_and_has_what_it_refers_to(manifests):
@@ -206,7 +121,7 @@ def test_the_control_host_is_one_and_has_what_it_refers_to(manifests):
 
 
 def test_users_are_the_one_that_the_dockerfile_makes(spark):
-    image = (HERE.parent / "Dockerfile").read_text(encoding="utf-8")
+    image = (TREE / "Dockerfile").read_text(encoding="utf-8")
 
     made = re.findall(r"useradd --uid (\d+) --user-group --create-home (\w+)", image)
     for pod in (pod_of(spark), executor_of(spark)["spec"]):
@@ -248,9 +163,7 @@ def cluster(spark: Manifests, folder: Path, monkeypatch) -> SparkCluster:
     return found
 
 
-def test_executors_are_the_control_hosts_own_image_and_pods(
-    spark, definitions, tmp_path, monkeypatch
-):
+def test_executors_are_the_control_hosts_own_image_and_pods(spark, tmp_path, monkeypatch):
     found = cluster(spark, tmp_path, monkeypatch)
 
     container, executor = container_of(spark), executor_of(spark)
@@ -258,8 +171,10 @@ def test_executors_are_the_control_hosts_own_image_and_pods(
     assert found.conf["spark.kubernetes.container.image"] == container["image"]
     assert found.conf["spark.kubernetes.namespace"] == FIELDS["metadata.namespace"]
     assert found.conf["spark.kubernetes.driver.pod.name"] == FIELDS["metadata.name"]
+    # Its Python workers have memory in a pod, too.
+    assert found.settings("1g", ())["spark.kubernetes.resource.type"] == "python"
     at = Path(found.conf["spark.kubernetes.executor.podTemplateFile"])
-    assert errors(definitions, executor) == []
+    assert errors(executor) == []
     mounted = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
     (volume,) = [
         each for each in pod_of(spark)["volumes"] if each["name"] == mounted[str(at.parent)]
