@@ -1,4 +1,4 @@
-"""A stand-in for the API server of Kubernetes: the pod of an executor is a process of this machine.
+"""A stand-in for the API server of Kubernetes: the pods of executors are processes here.
 
 It has the requests of Spark's scheduler alone, and a look every two seconds in place of a watch. A
 process has the environment that a pod has, becomes what the image's entry becomes, and listens at

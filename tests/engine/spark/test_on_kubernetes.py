@@ -1,4 +1,4 @@
-"""Spark itself with the manifests' settings, at a stand-in for Kubernetes, by the image's entry."""
+"""Spark with the manifests' settings, at a stand-in for Kubernetes, by the image's entry."""
 
 from __future__ import annotations
 
