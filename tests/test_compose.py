@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 import yaml
+
+from demo.cluster.answering import answers
+from demo.cluster.object_store import VERSION, NotRunError, ensure_versitygw
+from kappa.base.process import start_tied
+from kappa.base.settings import load_settings
+from kappa.broker.last_run import free_ports
+from kappa.state.store import open_store
 
 HERE = Path(__file__).parent
 TREE = HERE.parent
@@ -58,10 +69,90 @@ def test_kappa_is_pointed_at_all_brokers_and_waits_for_them(compose):
     assert kappa["environment"]["KAPPA__KAFKA__BOOTSTRAP_SERVERS"].split(",") == [
         f"{name}:9092" for name in BROKERS
     ]
-    assert set(kappa["depends_on"]) == {*BROKERS, MASTER}
+    assert set(kappa["depends_on"]) == {*BROKERS, MASTER, "s3"}
 
 
-def test_workers_are_those_of_the_master_that_kappa_names_and_see_its_root(compose):
+def test_no_credential_has_a_default_and_who_asks_the_bucket_has_them(compose):
+    named = {
+        name: {
+            variable: value
+            for variable, value in service["environment"].items()
+            if re.search("KEY|SECRET|PASSWORD|TOKEN", variable)
+        }
+        for name, service in compose["services"].items()
+    }
+
+    assert all(
+        re.fullmatch(r"\$\{AWS_\w+(:\?[^}]+)?\}", value)
+        for each in named.values()
+        for value in each.values()
+    )
+    for name in ("kappa", *WORKERS):
+        assert set(named.pop(name)) == {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}
+    assert set(named.pop("s3")) == {"ROOT_ACCESS_KEY", "ROOT_SECRET_KEY"}
+    assert not any(named.values())
+    for ignored in (".gitignore", ".dockerignore"):
+        assert ".env" in (TREE / ignored).read_text(encoding="utf-8").splitlines()
+
+
+def test_the_s3_server_is_the_one_that_all_else_is_tested_with(compose):
+    assert compose["services"]["s3"]["image"] == f"ghcr.io/versity/versitygw:v{VERSION}"
+
+
+@pytest.fixture
+def served(compose, tmp_path, monkeypatch) -> Iterator[int]:
+    """The port of the S3 server as compose starts it, but for its port and its folders."""
+    try:
+        program = ensure_versitygw()
+    except NotRunError as error:
+        pytest.skip(f"not run: {error}")
+    service = compose["services"]["s3"]
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "kappa")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "6b" * 32)
+    for name, value in service["environment"].items():
+        monkeypatch.setenv(name, os.environ[value.strip("${}")])
+    (volume,) = service["volumes"]
+    _, at = volume.split(":")
+    (tmp_path / at.strip("/")).mkdir(parents=True)
+    port = free_ports(None)[0]
+    replaced = {":7070": f"127.0.0.1:{port}", "/data": f"{tmp_path}/data"}
+    command = [replaced.get(each, each) for each in service["command"]]
+    assert set(replaced) <= set(service["command"])
+    with (tmp_path / "log").open("wb") as log:
+        process = start_tied([str(program), *command], output=log)
+    *_, health = service["healthcheck"]["test"]
+    assert health.startswith("http://127.0.0.1:7070/")
+    deadline = time.monotonic() + 60
+    while not answers(port, health.removeprefix("http://127.0.0.1:7070")):
+        assert process.poll() is None, (tmp_path / "log").read_text()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    yield port
+    process.kill()
+    process.wait()
+
+
+def test_kappas_root_is_in_the_bucket_that_the_volume_is(compose, served, tmp_path, monkeypatch):
+    """Its settings name the server, whose volume is the bucket: nobody has to make one."""
+    (tmp_path / "kappa.toml").touch()
+    for name, value in compose["services"]["kappa"]["environment"].items():
+        if name.startswith("KAPPA__"):
+            monkeypatch.setenv(name, value)
+    settings = load_settings(tmp_path)
+    assert settings.storage.endpoint == "http://s3:7070"
+    assert settings.local == "/var/lib/kappa/local"
+    assert "kappa:/var/lib/kappa" in compose["services"]["kappa"]["volumes"]
+    monkeypatch.setenv("KAPPA__STORAGE__ENDPOINT", f"http://127.0.0.1:{served}")
+    monkeypatch.setenv("KAPPA__LOCAL", str(tmp_path / "local"))
+
+    store = open_store(load_settings(tmp_path))
+    store.control.take(over=False)
+    store.put("builds/x", b"y")
+
+    assert (tmp_path / "data" / "kappa" / "root" / "builds" / "x").read_bytes() == b"y"
+
+
+def test_workers_are_those_of_the_master_that_kappa_names_and_have_its_code(compose):
     services = compose["services"]
     url = f"spark://{MASTER}:7077"
     (master,) = services[MASTER]["command"]
@@ -72,7 +163,7 @@ def test_workers_are_those_of_the_master_that_kappa_names_and_see_its_root(compo
     for name in WORKERS:
         (worker,) = services[name]["command"]
         assert worker.endswith(url)
-        assert services[name]["volumes"] == services[MASTER]["volumes"] == ["kappa:/var/lib/kappa"]
+        assert "volumes" not in services[name]
         assert services[name]["build"] == services["kappa"]["build"]
 
 
@@ -92,7 +183,7 @@ def test_every_volume_that_is_used_is_declared(compose):
     used = {
         volume.partition(":")[0]
         for service in compose["services"].values()
-        for volume in service["volumes"]
+        for volume in service.get("volumes", ())
     }
 
     assert {name for name in used if not name.startswith(".")} == set(compose["volumes"])

@@ -1,128 +1,154 @@
-"""Checks of deploy/ against the rules of Kubernetes and systemd, and Kappa's settings."""
+"""Checks of deploy/kubernetes against Kubernetes' own schema, itself, and Kappa's settings.
+
+There are three sets of manifests: a root on a volume, in a bucket, and that with Spark. Each names
+the one that it builds on, as kustomize has it.
+"""
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
+from manifests import (
+    FIELDS,
+    MANIFESTS,
+    SETS,
+    TREE,
+    Manifests,
+    built,
+    container_of,
+    documents,
+    environment,
+    errors,
+    executor_of,
+    pod_of,
+)
 
-from kappa.base.settings import load_settings
+from kappa.base.settings import Settings, load_settings
+from kappa.engine.spark.cluster.cluster import SparkCluster, cluster_of
 
-HERE = Path(__file__).parent
-DEPLOY = HERE.parent / "deploy"
-MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
-UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
-KINDS = {
-    "ConfigMap": "io.k8s.api.core.v1.ConfigMap",
-    "NetworkPolicy": "io.k8s.api.networking.v1.NetworkPolicy",
-    "PersistentVolumeClaim": "io.k8s.api.core.v1.PersistentVolumeClaim",
-    "Service": "io.k8s.api.core.v1.Service",
-    "StatefulSet": "io.k8s.api.apps.v1.StatefulSet",
-}
-
-
-@pytest.fixture(scope="module")
-def definitions() -> dict[str, Any]:
-    return json.loads((HERE / "data" / "kubernetes-1.37.json").read_text(encoding="utf-8"))
-
-
-@pytest.fixture(scope="module")
-def manifests() -> dict[str, Any]:
-    found = {}
-    for path in MANIFESTS:
-        manifest = yaml.safe_load(path.read_text(encoding="utf-8"))
-        found[manifest["kind"]] = manifest
-    assert len(found) == len(MANIFESTS)
-    return found
+# Spark tries so many ports after a taken one (spark.port.maxRetries).
+RETRIES = 16
 
 
-def errors(definitions: dict[str, Any], manifest: dict[str, Any]) -> list[str]:
-    schema = {**definitions, "$ref": f"#/$defs/{KINDS[manifest['kind']]}"}
-    return [
-        error.message for error in jsonschema.Draft202012Validator(schema).iter_errors(manifest)
-    ]
+@pytest.fixture(params=SETS)
+def manifests(request: pytest.FixtureRequest) -> Manifests:
+    return built(MANIFESTS / request.param)
 
 
-def test_each_manifest_is_of_kubernetes_own_schema(definitions, manifests):
-    assert set(manifests) == set(KINDS)
-    assert {kind: errors(definitions, manifest) for kind, manifest in manifests.items()} == {
-        kind: [] for kind in KINDS
+@pytest.fixture
+def spark() -> Manifests:
+    return built(MANIFESTS / "spark")
+
+
+def settings_of(manifests: Manifests, folder: Path, monkeypatch) -> Settings:
+    """Returns the settings of the pod's Kappa, with what Kubernetes puts into its environment."""
+    text = manifests["ConfigMap", "kappa"]["data"]["kappa.toml"]
+    (folder / "kappa.toml").write_text(text, encoding="utf-8")
+    for name, value in environment(container_of(manifests)["env"]):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("KAPPA__KAFKA__AUTH__MECHANISM", "SCRAM-SHA-512")
+    monkeypatch.setenv("KAPPA__KAFKA__AUTH__USER", "kappa")
+    return load_settings(folder)
+
+
+def test_each_manifest_is_of_kubernetes_own_schema(manifests):
+    assert {key: errors(manifest) for key, manifest in manifests.items()} == {
+        key: [] for key in manifests
     }
-    assert all(manifest["metadata"]["name"] == "kappa" for manifest in manifests.values())
 
 
-def test_kubernetes_schema_refuses_what_is_not(definitions, manifests):
-    service = {**manifests["Service"], "spec": {"porst": []}}
-    pod = manifests["StatefulSet"]["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    wrong = {**container, "livenessProbe": {"httpGet": {"path": "/healthz"}}}
-    host = {**manifests["StatefulSet"]}
+def test_no_file_is_left_out_and_no_kind_is_of_another_version():
+    for folder in (MANIFESTS / name for name in SETS):
+        (kustomization,) = documents(folder / "kustomization.yaml")
+        named = {each["path"] for each in kustomization.get("patches", ())}
+        named |= {each for each in kustomization["resources"] if not each.startswith("..")}
+        assert named | {"kustomization.yaml"} == {file.name for file in folder.iterdir()}
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl")
+@pytest.mark.parametrize("name", SETS)
+def test_kubectl_builds_the_same(name):
+    made = subprocess.run(
+        ["kubectl", "kustomize", str(MANIFESTS / name)], capture_output=True, check=True
+    )
+
+    assert {
+        (each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(made.stdout)
+    } == built(MANIFESTS / name)
+
+
+def test_kubernetes_schema_refuses_what_is_not(spark):
+    service = {**spark["Service", "kappa"], "spec": {"porst": []}}
+    role = {**spark["Role", "kappa"], "rules": [{"resources": ["pods"]}]}
+    pod = pod_of(spark)
+    wrong = {**container_of(spark), "livenessProbe": {"httpGet": {"path": "/healthz"}}}
+    host = {**spark["StatefulSet", "kappa"]}
     host["spec"] = {**host["spec"], "template": {"spec": {**pod, "containers": [wrong]}}}
+    executor = {**executor_of(spark), "spec": {}}
 
-    assert errors(definitions, service)
-    assert errors(definitions, host)
+    assert all(errors(each) for each in (service, role, host, executor))
 
 
 def test_the_control_host_is_one_and_has_what_it_refers_to(manifests):
-    spec = manifests["StatefulSet"]["spec"]
-    pod = spec["template"]["spec"]
-    (container,) = pod["containers"]
+    spec = manifests["StatefulSet", "kappa"]["spec"]
+    pod, container = pod_of(manifests), container_of(manifests)
 
     assert spec["replicas"] == 1
-    assert manifests["PersistentVolumeClaim"]["spec"]["accessModes"] == ["ReadWriteOncePod"]
+    claim = manifests["PersistentVolumeClaim", "kappa"]["spec"]
+    assert claim["accessModes"] == ["ReadWriteOncePod"]
     labels = spec["template"]["metadata"]["labels"]
     assert spec["selector"]["matchLabels"] == labels
-    assert manifests["Service"]["spec"]["selector"] == labels
-    assert manifests["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"] == labels
+    assert manifests["Service", "kappa"]["spec"]["selector"] == labels
+    assert manifests["NetworkPolicy", "kappa"]["spec"]["podSelector"]["matchLabels"] == labels
     assert {mount["name"] for mount in container["volumeMounts"]} == {
         volume["name"] for volume in pod["volumes"]
     }
+    maps = {each["configMap"]["name"] for each in pod["volumes"] if "configMap" in each}
+    assert maps == {name for kind, name in manifests if kind == "ConfigMap"}
     ports = {port["name"] for port in container["ports"]}
     probes = [container[f"{name}Probe"] for name in ("startup", "liveness", "readiness")]
     assert {probe["httpGet"]["port"] for probe in probes} <= ports
-    assert {port["targetPort"] for port in manifests["Service"]["spec"]["ports"]} <= ports
+    service = manifests["Service", "kappa"]["spec"]
+    assert {port["targetPort"] for port in service["ports"]} <= ports
 
 
-def test_its_user_is_the_one_that_the_dockerfile_makes(manifests):
-    image = (HERE.parent / "Dockerfile").read_text(encoding="utf-8")
-    security = manifests["StatefulSet"]["spec"]["template"]["spec"]["securityContext"]
+def test_users_are_the_one_that_the_dockerfile_makes(spark):
+    image = (TREE / "Dockerfile").read_text(encoding="utf-8")
 
     made = re.findall(r"useradd --uid (\d+) --user-group --create-home (\w+)", image)
-    assert made == [(str(security["runAsUser"]), *re.findall(r"(?m)^USER (\w+)$", image))]
-    assert security["runAsGroup"] == security["fsGroup"] == security["runAsUser"]
+    for pod in (pod_of(spark), executor_of(spark)["spec"]):
+        security = pod["securityContext"]
+        assert made == [(str(security["runAsUser"]), *re.findall(r"(?m)^USER (\w+)$", image))]
+        assert security["runAsGroup"] == security["fsGroup"] == security["runAsUser"]
 
 
 def test_its_settings_are_kappas_and_its_secrets_are_no_settings(manifests, tmp_path, monkeypatch):
-    text = manifests["ConfigMap"]["data"]["kappa.toml"]
-    (tmp_path / "kappa.toml").write_text(text, encoding="utf-8")
-    (container,) = manifests["StatefulSet"]["spec"]["template"]["spec"]["containers"]
-    named = {each["name"]: each for each in container["env"]}
-    for name in named:
-        if name.startswith("KAPPA__"):
-            monkeypatch.setenv(name, "2" if name.endswith("CORES") else "a secret of some length")
-    monkeypatch.setenv("KAPPA__KAFKA__AUTH__MECHANISM", "SCRAM-SHA-512")
-    monkeypatch.setenv("KAPPA__KAFKA__AUTH__USER", "kappa")
+    settings = settings_of(manifests, tmp_path, monkeypatch)
 
-    settings = load_settings(tmp_path)
-
+    container = container_of(manifests)
     mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
-    assert settings.root_url == f"{mounted['root']}/root"
+    in_bucket = settings.root == "s3://our-bucket/kappa"
+    assert (settings.local if in_bucket else settings.root).startswith(f"{mounted['root']}/")
     (port,) = container["ports"]
     assert settings.serve.listen == f"0.0.0.0:{port['containerPort']}"
     assert settings.engine.cores == 2
-    assert not re.search("password|token|secret", "".join(map(str, flat(tomllib.loads(text)))))
-    assert all("value" not in each for name, each in named.items() if name.startswith("KAPPA__"))
+    text = manifests["ConfigMap", "kappa"]["data"]["kappa.toml"]
+    assert not re.search("password|token|secret", "".join(flat(tomllib.loads(text))))
+    env = {each["name"]: each for each in container["env"]}
+    assert ("AWS_SECRET_ACCESS_KEY" in env) == in_bucket
+    secret = [each for name, each in env.items() if re.search("TOKEN|PASSWORD|AWS", name)]
+    assert all("secretKeyRef" in each["valueFrom"] for each in secret)
 
 
-def flat(section: dict[str, Any]) -> list[str]:
+def flat(section: Mapping[str, Any]) -> list[str]:
     """Lists the names of all settings."""
     return [
         name
@@ -131,35 +157,79 @@ def flat(section: dict[str, Any]) -> list[str]:
     ]
 
 
-def verified(text: str, copy: Path) -> str:
-    """Returns what systemd finds wrong in a unit, whose program need not be on this machine."""
-    copy.write_text(re.sub(r"(?m)^ExecStart=\S+", "ExecStart=/bin/true", text), encoding="utf-8")
-    found = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", str(copy)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    # Units of the machine itself are none of ours.
-    return "".join(line for line in found.stderr.splitlines() if copy.name in line)
+def cluster(spark: Manifests, folder: Path, monkeypatch) -> SparkCluster:
+    found = cluster_of(settings_of(spark, folder, monkeypatch))
+    assert found is not None
+    return found
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze")
-@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
-def test_systemd_takes_each_unit_and_no_word_that_it_does_not_know(unit, tmp_path):
-    text = unit.read_text(encoding="utf-8")
+def test_executors_are_the_control_hosts_own_image_and_pods(spark, tmp_path, monkeypatch):
+    found = cluster(spark, tmp_path, monkeypatch)
 
-    assert verified(text, tmp_path / unit.name) == ""
-    assert "Unknown key" in verified(text.replace("Restart=", "Restrat="), tmp_path / unit.name)
+    container, executor = container_of(spark), executor_of(spark)
+    assert found.driver_host == FIELDS["status.podIP"]
+    assert found.conf["spark.kubernetes.container.image"] == container["image"]
+    assert found.conf["spark.kubernetes.namespace"] == FIELDS["metadata.namespace"]
+    assert found.conf["spark.kubernetes.driver.pod.name"] == FIELDS["metadata.name"]
+    # Its Python workers have memory in a pod, too.
+    assert found.settings("1g", ())["spark.kubernetes.resource.type"] == "python"
+    at = Path(found.conf["spark.kubernetes.executor.podTemplateFile"])
+    assert errors(executor) == []
+    mounted = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+    (volume,) = [
+        each for each in pod_of(spark)["volumes"] if each["name"] == mounted[str(at.parent)]
+    ]
+    assert at.name in spark["ConfigMap", volume["configMap"]["name"]]["data"]
+    (own,) = executor["spec"]["containers"]
+    assert all(each in container["env"] for each in own["env"])
+    assert {each["name"] for each in own["env"]} == {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}
 
 
-def test_units_call_kappa_with_what_it_knows():
-    calls = {
-        unit.name: re.findall(r"(?m)^ExecStart=\S+/kappa (.*)$", unit.read_text(encoding="utf-8"))
-        for unit in UNITS
-    }
+def test_only_the_control_host_of_spark_may_ask_kubernetes(manifests):
+    pod = pod_of(manifests)
+    assert pod["automountServiceAccountToken"] == (("Role", "kappa") in manifests)
+    if pod["automountServiceAccountToken"]:
+        (rule,) = manifests["Role", "kappa"]["rules"]
+        # No volume, and no secret.
+        assert set(rule["resources"]) == {"pods", "configmaps"}
+        binding = manifests["RoleBinding", "kappa"]
+        assert binding["roleRef"]["name"] == "kappa"
+        assert [each["name"] for each in binding["subjects"]] == [pod["serviceAccountName"]]
+        assert ("ServiceAccount", pod["serviceAccountName"]) in manifests
+        assert not executor_of(manifests)["spec"]["automountServiceAccountToken"]
 
-    assert calls == {
-        "kappa.service": ["up"],
-        "kappa-serve.service": ["serve --listen 127.0.0.1:8718"],
-    }
+
+def ports_to(
+    manifests: Manifests, labels: Mapping[str, str], source: Mapping[str, str]
+) -> set[int]:
+    """Returns the ports at which pods of one kind take connections from those of another.
+
+    Both sides have to allow it.
+    """
+
+    def allowed(pods: Mapping[str, str], way: str, others: Mapping[str, str]) -> set[int]:
+        return {
+            number
+            for (kind, _), policy in manifests.items()
+            if kind == "NetworkPolicy" and policy["spec"]["podSelector"]["matchLabels"] == pods
+            for rule in policy["spec"].get("ingress" if way == "from" else "egress", ())
+            if way not in rule
+            or others in [each["podSelector"]["matchLabels"] for each in rule[way]]
+            for port in rule["ports"]
+            if isinstance(port["port"], int)
+            for number in range(port["port"], port.get("endPort", port["port"]) + 1)
+        }
+
+    return allowed(labels, "from", source) & allowed(source, "to", labels)
+
+
+def test_drivers_and_executors_reach_each_other(spark, tmp_path, monkeypatch):
+    found = cluster(spark, tmp_path, monkeypatch)
+    host = spark["StatefulSet", "kappa"]["spec"]["template"]["metadata"]["labels"]
+    executor = executor_of(spark)["metadata"]["labels"]
+    driver, blocks = (int(found.conf[f"spark.{name}.port"]) for name in ("driver", "blockManager"))
+
+    assert driver + RETRIES < blocks
+    to_host = ports_to(spark, host, executor)
+    assert {*range(driver, driver + RETRIES + 1), *range(blocks, blocks + RETRIES + 1)} <= to_host
+    assert ports_to(spark, executor, host) == ports_to(spark, executor, executor) == {blocks}

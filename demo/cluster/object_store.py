@@ -26,8 +26,8 @@ from kappa.broker.properties import HOST
 from kappa.java.jars import ensure_jars
 from kappa.java.java import find_java
 
-_VERSION = "1.8.0"
-_MODULE = f"github.com/versity/versitygw/cmd/versitygw@v{_VERSION}"
+VERSION = "1.8.0"
+_MODULE = f"github.com/versity/versitygw/cmd/versitygw@v{VERSION}"
 _READY_SECONDS = 60.0
 _NAP_SECONDS = 0.05
 # In the environment, as a user has them.
@@ -45,7 +45,7 @@ def ensure_versitygw() -> Path:
     """
     folder = user_cache("versitygw")
     folder.mkdir(parents=True, exist_ok=True)
-    place = folder / _VERSION
+    place = folder / VERSION
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not place.is_file():

@@ -69,6 +69,8 @@ class SparkCluster:
             "spark.python.unix.domain.socket.dir": _SOCKETS,
             "spark.sql.shuffle.partitions": str(self.parallelism),
             "spark.default.parallelism": str(self.parallelism),
+            # Or a pod of Kubernetes has no memory for Python's workers (Spark 4.2.0).
+            "spark.kubernetes.resource.type": "python",
             **self.conf,
             "spark.master": self.master,
             "spark.driver.host": self.driver_host,
