@@ -54,7 +54,7 @@ demo: setup $(VENV)/.demo  ## the whole story on real data, in six to eight minu
 	$(BIN)/python -m demo
 
 ROOT ?= folder
-cluster: setup $(VENV)/.demo  ## the demo's story on a cluster that it starts here: three brokers, Spark's master with two workers, in ten to fifteen minutes on two cores; ROOT=bucket: an S3 server has the root
+cluster: setup $(VENV)/.demo  ## the demo's story on a cluster that it starts here: three brokers, Spark's master with two workers, in six to ten minutes on two cores; ROOT=bucket: an S3 server has the root
 	$(BIN)/python -m demo --cluster --root $(ROOT)
 
 # Not $(MAKE) in the recipe: `make -n` would run that line.
