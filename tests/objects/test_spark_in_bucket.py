@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -32,6 +33,8 @@ pytestmark = pytest.mark.jvm
 _PATIENCE_SECONDS = 400
 RECORDS, SLICES = 300, 5
 RACES = 30
+# Requests of a slice that Spark folds into the tables of the site.
+LARGE_SLICE = 400
 
 # It appends to a table, again and again, and prints what becomes of each attempt.
 RACING = """
@@ -148,6 +151,17 @@ def test_large_slices_are_what_the_log_says_whatever_is_killed_or_lost(store, fo
     wanted = expected(random_log(MemoryLog(), RECORDS))
     with asked(store) as ask:
         assert {sql: ask(sql) for sql in wanted} == wanted
+
+
+@pytest.mark.sweep
+def test_a_large_slice_takes_a_bounded_number_of_requests(folding, between):
+    """Those of each slice, the beginning and the end of the job among them."""
+    with folding() as job:
+        assert job.ended() == 0, job.said()
+
+    methods = Counter(each.split()[0] for each in between.requests)
+    print(len(between.requests), methods)
+    assert len(between.requests) / SLICES <= LARGE_SLICE, methods
 
 
 def test_a_late_writer_never_wins_and_no_setting_has_credentials(store, between, tmp_path):
