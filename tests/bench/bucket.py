@@ -13,7 +13,8 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -27,8 +28,13 @@ from screen import Report, spread_of
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 
-from between import proxy_before
 from object_store import CREDENTIALS, ObjectStore, running_object_store
+
+from demo.cluster.answering import answers
+from kappa.base.process import start_tied
+from kappa.broker.last_run import free_ports
+from kappa.broker.properties import HOST
+from kappa.log.access.answers import wait_until
 
 _ROUNDS = 3
 _LIVE_EVENTS = 500_000
@@ -58,9 +64,8 @@ def main(home: Path, events: int) -> Report | None:
         replays = in_turns(home, ways, _ROUNDS)
         if replays is None:
             return None
-        with ground(home) as here, proxy_before(server.storage) as between:
-            between.delay_seconds = _WAIT_SECONDS
-            roots = {FOLDER: _BROKER, BUCKET: _settings(server, between.storage.endpoint)}
+        with ground(home) as here, _waiting_before(server, home / "run" / "waits.log") as endpoint:
+            roots = {FOLDER: _BROKER, BUCKET: _settings(server, endpoint)}
             fresh = {
                 way: _fresh(home, root.replace("{servers}", here.log.bootstrap_servers))
                 for way, root in roots.items()
@@ -68,6 +73,22 @@ def main(home: Path, events: int) -> Report | None:
     if None in fresh.values():
         return None
     return _report(replays, {way: each for way, each in fresh.items() if each}, events, load)
+
+
+@contextmanager
+def _waiting_before(server: ObjectStore, log: Path) -> Iterator[str]:
+    """Gives the endpoint of a proxy at which requests to a server wait."""
+    port = free_ports(None)[0]
+    program = Path(__file__).parent / "scripts" / "waits.py"
+    given = [port, server.port, _WAIT_SECONDS]
+    with log.open("wb") as output:
+        proxy = start_tied([sys.executable, str(program), *map(str, given)], output=output)
+    try:
+        wait_until(lambda: answers(port, "/health"), "the proxy")
+        yield f"http://{HOST}:{port}"
+    finally:
+        proxy.kill()
+        proxy.wait()
 
 
 def _settings(server: ObjectStore, endpoint: str | None) -> str:
