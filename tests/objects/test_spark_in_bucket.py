@@ -33,7 +33,7 @@ pytestmark = pytest.mark.jvm
 _PATIENCE_SECONDS = 400
 RECORDS, SLICES = 300, 5
 RACES = 30
-# Requests of a slice that Spark folds into five tables, measured as 289.
+# Requests of a slice that Spark folds into the site's tables, measured as 289.
 LARGE_SLICE = 350
 
 # It appends to a table, again and again, and prints what becomes of each attempt.
