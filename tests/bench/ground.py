@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from textwrap import fill
 from typing import Any, NoReturn
 
 from rivals import Command
@@ -146,7 +147,7 @@ def say(text: str) -> None:
 
 def under(load: float) -> str:
     """Returns the conditions of figures: this machine, the load average before, the time."""
-    return f"{machine()}; load average before it {load:.2f}; {now()}."
+    return fill(f"{machine()}; load average before it {load:.2f}; {now()}.", 100)
 
 
 def now() -> str:
