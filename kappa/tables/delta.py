@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -139,9 +140,8 @@ def commit_properties(mark: Mark | ArchiveMark, guard: Guard | None) -> CommitPr
     )
 
 
-def refuse_repeated(path: str, table: DeltaTable, guard: Guard) -> None:
-    """Raises Broken if the table has a commit of this guard already."""
-    done = table.transaction_version(guard.application)
+def refuse_repeated(path: str, done: int | None, guard: Guard) -> None:
+    """Raises Broken if this guard is `done` already: the last number of its application."""
     # 0 is a number too: only None means that the application has committed nothing.
     if done is not None and done >= guard.number:
         raise Broken(
@@ -149,6 +149,33 @@ def refuse_repeated(path: str, table: DeltaTable, guard: Guard) -> None:
             "and its newest commit does not say so",
             hint="kappa replay makes a new build of it",
         )
+
+
+class Guards:
+    """The guards that a table's one writer has committed: the log is asked for them once."""
+
+    def __init__(self, path: str) -> None:
+        """Knows nothing of the table at `path` yet."""
+        self._path = path
+        # The last number of each application.
+        self._done: dict[str, int | None] = {}
+
+    def forget(self) -> None:
+        """Forgets what is known: somebody else has committed."""
+        self._done.clear()
+
+    @contextmanager
+    def once(self, table: DeltaTable, guard: Guard | None) -> Iterator[None]:
+        """Notes that the block has committed a guard. Raises Broken if it was there before."""
+        if guard is None:
+            yield
+            return
+        name = guard.application
+        if name not in self._done:
+            self._done[name] = table.transaction_version(name)
+        refuse_repeated(self._path, self._done[name], guard)
+        yield
+        self._done[name] = guard.number
 
 
 def retried(look: Callable[[], Answer]) -> Answer:

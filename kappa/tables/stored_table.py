@@ -15,14 +15,14 @@ from kappa.state.mark import Mark
 from kappa.tables.delta import (
     NO_HOOKS,
     Guard,
+    Guards,
     attempted,
     commit_properties,
     create,
     open_newest,
-    refuse_repeated,
 )
 from kappa.tables.merge import Merge
-from kappa.tables.versions import mark_of
+from kappa.tables.versions import files_of, mark_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,6 +42,7 @@ class StoredTable:
         """Wraps an open table: `open_table` and `ensure_table` make it."""
         self.path = path
         self._table = table
+        self._guards = Guards(path)
 
     @property
     def version(self) -> int:
@@ -54,6 +55,7 @@ class StoredTable:
     def refresh(self) -> None:
         """Notes a commit that was made without this handle, by this job. Raises KappaError."""
         before = self.version
+        self._guards.forget()
         attempted(self._table.update_incremental, f"table {self.path} could not be read")
         self._ensure_own(before + 1)
 
@@ -83,31 +85,30 @@ class StoredTable:
         Without a guard they are of slices that are committed already, and were among the recent
         rows (engine/write/recent.py). Raises Broken if a result does not fit its column.
         """
-        if guard is not None:
-            refuse_repeated(self.path, self._table, guard)
         before = self.version
-        merger = self._table.merge(
-            rows,
-            predicate=how.match,
-            source_alias="s",
-            target_alias="t",
-            streamed_exec=False,
-            writer_properties=_PACKED,
-            commit_properties=commit_properties(mark, guard),
-            post_commithook_properties=NO_HOOKS,
-        )
-        attempted(
-            lambda: (
-                merger.when_matched_update(dict(how.update), predicate=how.update_when)
-                .when_not_matched_insert(dict(how.insert))
-                .execute()
-            ),
-            f"contributions could not be folded into {self.path}",
-        )
-        # If no row changes (all are older than the stored ones), delta-rs commits nothing. The
-        # slice is folded all the same.
-        if self.version == before:
-            self.commit_nothing(mark, guard)
+        with self._guards.once(self._table, guard):
+            merger = self._table.merge(
+                rows,
+                predicate=how.match,
+                source_alias="s",
+                target_alias="t",
+                streamed_exec=False,
+                writer_properties=_PACKED,
+                commit_properties=commit_properties(mark, guard),
+                post_commithook_properties=NO_HOOKS,
+            )
+            attempted(
+                lambda: (
+                    merger.when_matched_update(dict(how.update), predicate=how.update_when)
+                    .when_not_matched_insert(dict(how.insert))
+                    .execute()
+                ),
+                f"contributions could not be folded into {self.path}",
+            )
+            # If no row changes (all are older than the stored ones), delta-rs commits nothing. The
+            # slice is folded all the same.
+            if self.version == before:
+                self.commit_nothing(mark, guard)
         self._ensure_own(before + 1)
 
     def replace(self, rows: pa.RecordBatchReader, mark: Mark, guard: Guard) -> None:
@@ -119,19 +120,22 @@ class StoredTable:
 
         Without a guard it is the commit of no slice.
         """
-        if guard is not None:
-            refuse_repeated(self.path, self._table, guard)
-        self._commit_no_rows(
-            "append",
-            commit_properties(mark, guard),
-            f"a slice could not be marked in {self.path}",
-        )
+        with self._guards.once(self._table, guard):
+            self._commit_no_rows(
+                "append",
+                commit_properties(mark, guard),
+                f"a slice could not be marked in {self.path}",
+            )
 
     def empty(self, mark: Mark) -> None:
         """Removes all rows."""
         self._commit_no_rows(
             "overwrite", commit_properties(mark, None), f"{self.path} could not be emptied"
         )
+
+    def files(self) -> tuple[str, ...]:
+        """Lists the data files of its version, as absolute paths or URLs, without a look there."""
+        return files_of(self.path, self.version, self._table.file_uris)
 
     def file_sizes(self) -> tuple[int, ...]:
         """Returns the sizes of this version's files, in bytes."""
@@ -219,19 +223,19 @@ class StoredTable:
         guard: Guard,
         otherwise: str,
     ) -> None:
-        refuse_repeated(self.path, self._table, guard)
         before = self.version
-        attempted(
-            lambda: write_deltalake(
-                self._table,
-                rows,
-                mode=mode,
-                writer_properties=_PACKED,
-                commit_properties=commit_properties(mark, guard),
-                post_commithook_properties=NO_HOOKS,
-            ),
-            otherwise,
-        )
+        with self._guards.once(self._table, guard):
+            attempted(
+                lambda: write_deltalake(
+                    self._table,
+                    rows,
+                    mode=mode,
+                    writer_properties=_PACKED,
+                    commit_properties=commit_properties(mark, guard),
+                    post_commithook_properties=NO_HOOKS,
+                ),
+                otherwise,
+            )
         self._ensure_own(before + 1)
 
     def _ensure_own(self, at_most: int) -> None:

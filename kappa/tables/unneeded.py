@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from kappa.base.errors import Damaged
 from kappa.base.failpoint import failpoint
@@ -13,6 +14,13 @@ from kappa.tables.delta import LOG_FILE, LOG_FOLDER
 from kappa.tables.versions import files
 
 
+class Deleted(NamedTuple):
+    """Counts of a table's deleted files: those of data, and those of its log."""
+
+    data: int
+    log: int
+
+
 def delete_unneeded(
     store: Store,
     path: str,
@@ -20,20 +28,16 @@ def delete_unneeded(
     pinned: Iterable[int],
     *,
     listed: dict[int, tuple[str, ...]] | None = None,
-) -> int:
-    """Deletes every file that `unneeded` lists, and returns how many of them were data files.
-
-    No commit may be under way.
-    """
+) -> Deleted:
+    """Deletes what `unneeded` lists, and returns how many files. No commit may be under way."""
     going = unneeded(store, path, newest, pinned, listed=listed)
     for part in deleted_at_once(going):
         failpoint("table.before_delete")
         delete_files(part)
         failpoint("table.after_delete")
-    split = (file.rsplit("/", 1) for file in going)
-    return sum(
-        not folder.endswith(f"/{LOG_FOLDER}") and not name.startswith(".") for folder, name in split
-    )
+    split = [file.rsplit("/", 1) for file in going]
+    names = [name for folder, name in split if not folder.endswith(f"/{LOG_FOLDER}")]
+    return Deleted(sum(not name.startswith(".") for name in names), len(going) - len(names))
 
 
 def unneeded(
@@ -49,14 +53,14 @@ def unneeded(
     A version needs its data files, and its log from the newest checkpoint before it, which is on
     the disk by then. No version is behind the newest: what is left there was taken back. A pinned
     version that is not whole any more was deleted before it was pinned, and is passed over: its
-    reader notices, and starts over. `listed` keeps the files of pinned versions from one call to
-    the next: they never change, and each version costs some milliseconds to list. Raises Damaged if
-    the newest version itself is not whole.
+    reader notices, and starts over. `listed` has the files of versions that are known, and keeps
+    them from one call to the next: they never change, and each version costs some milliseconds to
+    list, and in a bucket many requests. Raises Damaged if the newest version itself is not whole.
     """
     known = {} if listed is None else listed
     # Names and not paths: an hour of history has thousands, and a slice waits meanwhile.
     there = {f"{path}/{name}" for name in files_in(path)}
-    kept = {newest: files(path, newest)} | {
+    kept = {newest: known[newest] if newest in known else files(path, newest)} | {
         version: found
         for version in sorted(set(pinned))
         if (found := _files_if_whole(path, version, there, known)) is not None

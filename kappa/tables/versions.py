@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -25,17 +25,13 @@ def files(path: str, version: int) -> tuple[str, ...]:
 
     Raises Damaged if that version does not exist (any more).
     """
-    return retried(
-        lambda: tuple(
-            sorted(
-                _local(uri)
-                for uri in attempted(
-                    open_version(path, version).file_uris,
-                    f"the files of {path} version {version} could not be listed",
-                )
-            )
-        )
-    )
+    return retried(lambda: files_of(path, version, open_version(path, version).file_uris))
+
+
+def files_of(path: str, version: int, listed: Callable[[], Iterable[str]]) -> tuple[str, ...]:
+    """Lists the same of a version that is open at `path`, as delta-rs has `listed` its files."""
+    said = attempted(listed, f"the files of {path} version {version} could not be listed")
+    return tuple(sorted(map(_local, said)))
 
 
 def log_of(path: str, version: int) -> tuple[str, ...]:

@@ -125,7 +125,8 @@ class Maintenance:
         for name, stored in (each for writer in self._writers for each in writer.at_rest()):
             self._ensure_short(name, stored)
             in_history, listed = kept_versions(kept, name), self._listed.setdefault(name, {})
-            delete_unneeded(
+            listed[stored.version] = stored.files()
+            deleted = delete_unneeded(
                 self._store,
                 stored.path,
                 stored.version,
@@ -137,8 +138,9 @@ class Maintenance:
             for version in sorted(wanted - self._lasting.get(name, frozenset())):
                 ensure_checkpoint(self._store, stored.path, version)
             self._lasting[name] = wanted
-            # What the handle has read of the log may be gone now.
-            stored.reopen()
+            if deleted.log:
+                # What the handle has read of the log may be gone now.
+                stored.reopen()
         join_sums(self._store, self._build)
         Frontiers(self._store, self._build).delete_below(newest.number)
         self._last = self._clock()

@@ -112,7 +112,8 @@ class StoredArchive:
 
         Without a block, the slice's offsets have no record. The commit is on the disk then.
         """
-        refuse_repeated(self.path, self._table, guard)
+        done = self._table.transaction_version(guard.application)
+        refuse_repeated(self.path, done, guard)
         old = [str(each.first) for each in replaced]
         assert block is not None or not old, "what is replaced has rows"
         failpoint("archive.before_append")
