@@ -85,15 +85,21 @@ def assert_served(bed: Testbed, *, returns: bool = True) -> None:
     assert found == {"orders": len(kept), "amount": sum(each or 0 for each in kept)}
 
 
+@contextmanager
+def served(folder: Path, settings: str) -> Iterator[Testbed]:
+    """Gives a platform whose first records are served."""
+    with platform(folder, settings, shop=LEAN_1) as bed:
+        bed.log.produce((order(number) for number in range(RECORDS)), "orders")
+        bed.must("deploy", "--yes")
+        assert_served(bed)
+        yield bed
+
+
 def test_a_host_that_is_lost_is_followed_by_another_which_switches_and_undoes(
     kafka: Restarted, object_store: ObjectStore, tmp_path: Path
 ) -> None:
     settings = settings_for(kafka, object_store.new_root(), object_store.storage)
-    with platform(tmp_path / "shop", settings, shop=LEAN_1) as bed:
-        bed.log.produce((order(number) for number in range(RECORDS)), "orders")
-        bed.must("deploy", "--yes")
-        assert_served(bed)
-
+    with served(tmp_path / "shop", settings) as bed:
         for pid in bed.pids():
             kill(pid)
         shutil.rmtree(bed.store.local.folder)
@@ -115,10 +121,7 @@ def test_a_host_that_stood_still_while_another_took_over_writes_nothing_that_is_
 ) -> None:
     """All of it was stopped in the middle of its work: supervisor, jobs, servers."""
     settings = settings_for(kafka, object_store.new_root(), object_store.storage)
-    with platform(tmp_path / "old", settings, shop=LEAN_1) as old:
-        old.log.produce((order(number) for number in range(RECORDS)), "orders")
-        old.must("deploy", "--yes")
-        assert_served(old)
+    with served(tmp_path / "old", settings) as old:
         new = Testbed(tmp_path / "new", settings)
         new.declare("shop", LEAN_2)
         try:
@@ -148,10 +151,7 @@ def test_an_idle_minute_takes_a_bounded_number_of_requests(
 ) -> None:
     with proxy_before(object_store.storage) as between:
         settings = settings_for(kafka, object_store.new_root(), between.storage)
-        with platform(tmp_path / "shop", settings, shop=LEAN_1) as bed:
-            bed.log.produce((order(number) for number in range(RECORDS)), "orders")
-            bed.must("deploy", "--yes")
-            assert_served(bed)
+        with served(tmp_path / "shop", settings):
             time.sleep(30)  # Upkeep of what was folded comes to its end.
 
             before = len(between.requests)
@@ -170,10 +170,7 @@ def test_credentials_that_expire_are_named_and_nothing_is_lost_once_they_are_ren
 ) -> None:
     with proxy_before(object_store.storage) as between:
         settings = settings_for(kafka, object_store.new_root(), between.storage)
-        with platform(tmp_path / "shop", settings, shop=LEAN_1) as bed:
-            bed.log.produce((order(number) for number in range(RECORDS)), "orders")
-            bed.must("deploy", "--yes")
-
+        with served(tmp_path / "shop", settings) as bed:
             bed.log.produce((order(number) for number in range(RECORDS, 800)), "orders")
             with denied(bed, between):
                 refused = bed.kappa("query", ASKED)
