@@ -132,7 +132,6 @@ def test_a_small_slice_costs_a_few_requests_for_each_table(built, between):
 
     tables = len(built.birth.tables)
     # Some are for mended records, whose originals are looked for among the rejects.
-    print(len(requests), tables)
     assert len(requests) <= 25 * tables, requests
     assert sum(f"/{BUCKET}/" in each and each.startswith("PUT") for each in requests) >= tables
 

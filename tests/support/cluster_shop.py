@@ -255,7 +255,4 @@ def replay_past_a_killed_executor(bed: Testbed, cluster: RunningCluster) -> None
     before = bed.live("shop")
     asked = bed.start("replay", "shop", "--yes")
     bed.wait(lambda: is_reading(bed) and cluster.kill_executor(0), "an executor at work")
-    asked.communicate(timeout=300)
-
-    assert bed.live("shop") != before
-    assert_right(bed)
+    assert_switched(bed, before, asked)
