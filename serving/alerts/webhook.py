@@ -75,8 +75,8 @@ class Webhook:
         # A socket's own time-out begins again with each byte that a receiver drips.
         watch = threading.Timer(timeout, _cut, [connection])
         watch.daemon = True
-        watch.start()
         began = time.monotonic()
+        watch.start()
         try:
             connection.request("POST", self._target, body, headers)
             response = connection.getresponse()
