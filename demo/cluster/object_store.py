@@ -103,7 +103,14 @@ class RunningStore:
             "ROOT_ACCESS_KEY": self.environment[KEY],
             "ROOT_SECRET_KEY": self.environment[SECRET],
         }
-        options = ["--port", f"{HOST}:{self.port}", "--health", "/health", "--quiet"]
+        options = [
+            "--port",
+            f"{HOST}:{self.port}",
+            "--health",
+            "/health",
+            "--quiet",
+            "--keep-alive",
+        ]
         output = self.folder.with_name(f"{self.folder.name}.log")
         with output.open("ab") as log:
             self.process = start_tied(
