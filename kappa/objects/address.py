@@ -9,10 +9,12 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from kappa.base.disk import delete_file as delete_from_disk
 from kappa.base.disk import put_file
@@ -21,10 +23,14 @@ from kappa.base.section.storage import StorageSettings
 from kappa.objects.bucket import Bucket, is_bucket, is_plain, region_of
 from kappa.objects.ranged_file import RangedFile
 
+_Asked = TypeVar("_Asked")
+_Answer = TypeVar("_Answer")
 # By the URL of a root: what this process has opened, last if twice.
 _OPENED: dict[str, Bucket] = {}
 # As delta-rs writes the errors of requests.
 _OF_SERVER = "Generic S3 error"
+# How many requests wait for their answers at once.
+_BESIDE = 8
 # What one request deletes.
 _AT_ONCE = 1_000
 
@@ -192,11 +198,22 @@ def _below(folder: str) -> Iterator[Entry]:
                     yield from _below(each.path)
 
 
+def side_by_side(
+    root: str, ask: Callable[[_Asked], _Answer], each: Iterable[_Asked]
+) -> list[_Answer]:
+    """Returns the answers about what is below a root, in order; a bucket is asked side by side."""
+    each = list(each)
+    if len(each) < 2 or not is_bucket(root):
+        return [ask(one) for one in each]
+    with ThreadPoolExecutor(_BESIDE, thread_name_prefix="requests") as threads:
+        return list(threads.map(ask, each))
+
+
 def delete_file(address: str) -> None:
     """Deletes a file; one that is not there is deleted already. Raises KappaError."""
     if is_bucket(address):
         bucket, name = split(address)
-        bucket.delete(name)
+        bucket.delete([name])
     else:
         delete_from_disk(Path(address))
 
@@ -219,7 +236,7 @@ def delete_files(addresses: Sequence[str]) -> None:
         delete_file(addresses[0])
         return
     places = [split(each) for each in addresses]
-    places[0][0].delete_all([name for _, name in places])
+    places[0][0].delete([name for _, name in places])
 
 
 def delete_scratch(address: str) -> None:

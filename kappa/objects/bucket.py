@@ -202,11 +202,7 @@ class Bucket:
     def _directly_in(self, folder: str) -> ListResult[Sequence[ObjectMeta]] | None:
         return self._asked("list", folder, lambda: list_with_delimiter(self._objects, folder))
 
-    def delete(self, name: str) -> None:
-        """Deletes an object; one that does not exist is deleted already."""
-        self.delete_all([name])
-
-    def delete_all(self, names: Sequence[str]) -> None:
+    def delete(self, names: Sequence[str]) -> None:
         """Deletes objects, 1,000 a request, in any order; what does not exist is deleted already.
 
         If the process dies meanwhile, some of them are left.
@@ -234,7 +230,7 @@ class Bucket:
         """
         if not self.copy(name, to):
             return False
-        self.delete(name)
+        self.delete([name])
         return True
 
     def sync(self, files: Iterable[Path]) -> None:

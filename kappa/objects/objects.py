@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -32,8 +32,11 @@ class Objects(Protocol):
         Or of those that are sorted `after` a name.
         """
 
-    def delete(self, name: str) -> None:
-        """Deletes an object; one that does not exist is deleted already."""
+    def delete(self, names: Sequence[str]) -> None:
+        """Deletes objects, one or more; what does not exist is deleted already.
+
+        If the process dies meanwhile, some of them are left.
+        """
 
     def move(self, name: str, to: str) -> bool:
         """Gives an object another name. Returns False if it does not exist."""

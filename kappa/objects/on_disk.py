@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from obstore.exceptions import BaseError, NotFoundError
@@ -133,14 +133,15 @@ class DiskObjects:
         except (BaseError, OSError) as error:
             raise _cannot("list", prefix, error) from error
 
-    def delete(self, name: str) -> None:
-        """Deletes an object; one that does not exist is deleted already."""
-        try:
-            self._objects.delete(name)
-        except (NotFoundError, FileNotFoundError):
-            return
-        except (BaseError, OSError) as error:
-            raise _cannot("delete", name, error) from error
+    def delete(self, names: Sequence[str]) -> None:
+        """Deletes objects, one after the other; what does not exist is deleted already."""
+        for name in names:
+            try:
+                self._objects.delete(name)
+            except (NotFoundError, FileNotFoundError):
+                continue
+            except (BaseError, OSError) as error:
+                raise _cannot("delete", name, error) from error
 
     def move(self, name: str, to: str) -> bool:
         """Gives an object another name. Returns False if it does not exist."""

@@ -231,9 +231,7 @@ class NumberedRecords(Generic[_Record]):
 
     def delete_below(self, number: int) -> None:
         """Deletes all records with a lesser number."""
-        for each in self.numbers():
-            if each < number:
-                self._store.delete(self.name(each))
+        self._store.delete(*(self.name(each) for each in self.numbers() if each < number))
 
     def name(self, number: int) -> str:
         """Returns the name of record `number` below the root."""

@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kappa.base.failpoint import failpoint
+from kappa.objects.address import side_by_side
 from kappa.state.build import folded_by, folder
 from kappa.state.documents import Documents, numbered, numbers_in
 from kappa.state.frontier import Frontier, Frontiers
@@ -75,7 +76,8 @@ def read_kept(store: Store, build: str, number: int) -> Kept | None:
 def kept_of(store: Store, build: str) -> tuple[Kept, ...]:
     """Returns all kept frontiers of what a build serves, oldest first."""
     build = folded_by(store, build)
-    found = (read_kept(store, build, number) for number in kept_numbers(store, build))
+    numbers = kept_numbers(store, build)
+    found = side_by_side(store.url, lambda number: read_kept(store, build, number), numbers)
     return tuple(kept for kept in found if kept is not None)
 
 
@@ -134,14 +136,14 @@ def ensure_past_gone(store: Store, build: str, now: float, keep_seconds: float) 
 
     The caller holds the build's lock, and calls this before it lists the leases.
     """
-    going, dated = past(kept_of(store, build), now, keep_seconds)
+    going, dated = past(kept := kept_of(store, build), now, keep_seconds)
     for each in dated:
         put_kept(store, each)
     for each in going:
         failpoint("kept.before_delete")
         store.delete(kept_name(build, each.frontier.number))
         failpoint("kept.after_delete")
-    return kept_of(store, build)
+    return kept_of(store, build) if going or dated else kept
 
 
 def kept_name(build: str, number: int) -> str:

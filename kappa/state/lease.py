@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kappa.base.failpoint import failpoint
+from kappa.objects.address import side_by_side
 from kappa.state.build import folded_by, folder
 from kappa.state.documents import Documents, NumberedRecords, Taken
 from kappa.state.frontier import Frontier
@@ -105,10 +106,8 @@ def live_leases(store: Store, now: float) -> tuple[Lease, ...]:
 
 def sorted_leases(store: Store, now: float) -> tuple[tuple[Lease, ...], tuple[Lease, ...]]:
     """Returns the leases that collection must respect at `now`, and those whose end has passed."""
-    found = (
-        read_lease(store, name.rsplit("/", 1)[-1].removesuffix(".json"))
-        for name in store.names(LEASES)
-    )
+    ids = (name.rsplit("/", 1)[-1].removesuffix(".json") for name in store.names(LEASES))
+    found = side_by_side(store.url, lambda each: read_lease(store, each), ids)
     there = [lease for lease in found if lease is not None]
     live = tuple(lease for lease in there if now < lease.expires_at + GRACE_SECONDS)
     return live, tuple(lease for lease in there if lease not in live)

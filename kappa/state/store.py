@@ -130,9 +130,10 @@ class Store:
         """
         return self._objects.names(prefix, after=after)
 
-    def delete(self, name: str) -> None:
-        """Deletes an object; one that does not exist is deleted already."""
-        self._objects.delete(name)
+    def delete(self, *names: str) -> None:
+        """Deletes objects, or some if the process dies meanwhile; what is not there is deleted."""
+        if names:
+            self._objects.delete(names)
 
     def put_json(self, name: str, document: object, *, synced: bool = True) -> None:
         """Puts a document as JSON, in place of any that existed; `synced`: as in `put`."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from decimal import Decimal as Number
 from typing import TYPE_CHECKING, Any, Literal
 
-from deltalake import CommitProperties, DeltaTable, WriterProperties, write_deltalake
+from deltalake import DeltaTable, WriterProperties, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 
 from kappa.base.errors import KappaError
@@ -56,13 +56,14 @@ class StoredTable:
         """Notes a commit that was made without this handle, by this job. Raises KappaError."""
         before = self.version
         self._guards.forget()
-        attempted(self._table.update_incremental, f"table {self.path} could not be read")
+        self._update()
         self._ensure_own(before + 1)
 
-    def reopen(self) -> None:
-        """Forgets the log that was read and opens the table again, from its newest checkpoint."""
+    def go_on_with(self, newer: StoredTable) -> None:
+        """Goes on as the same table opened later: from a newer checkpoint, and the log since."""
         before = self.version
-        self._table = open_newest(self.path)
+        self._table = newer._table
+        self._update()
         self._ensure_own(before)
 
     def mark(self) -> Mark:
@@ -120,18 +121,12 @@ class StoredTable:
 
         Without a guard it is the commit of no slice.
         """
-        with self._guards.once(self._table, guard):
-            self._commit_no_rows(
-                "append",
-                commit_properties(mark, guard),
-                f"a slice could not be marked in {self.path}",
-            )
+        told = f"a slice could not be marked in {self.path}"
+        self._write(self._no_rows(), "append", mark, guard, told)
 
     def empty(self, mark: Mark) -> None:
         """Removes all rows."""
-        self._commit_no_rows(
-            "overwrite", commit_properties(mark, None), f"{self.path} could not be emptied"
-        )
+        self._write(self._no_rows(), "overwrite", mark, None, f"{self.path} could not be emptied")
 
     def files(self) -> tuple[str, ...]:
         """Lists the data files of its version, as absolute paths or URLs, without a look there."""
@@ -209,6 +204,12 @@ class StoredTable:
         self._ensure_own(before + 1)
         failpoint("table.after_compact")
 
+    def _no_rows(self) -> pa.Table:
+        # Imported as below.
+        import pyarrow as pa  # noqa: PLC0415
+
+        return pa.schema(self._table.schema().to_arrow()).empty_table()
+
     def _file_facts(self) -> pa.Table:
         # It takes 0.13 s to import, and readers of lists of files do not need it.
         import pyarrow as pa  # noqa: PLC0415
@@ -220,7 +221,7 @@ class StoredTable:
         rows: pa.Table | pa.RecordBatchReader,
         mode: Literal["append", "overwrite"],
         mark: Mark,
-        guard: Guard,
+        guard: Guard | None,
         otherwise: str,
     ) -> None:
         before = self.version
@@ -238,25 +239,13 @@ class StoredTable:
             )
         self._ensure_own(before + 1)
 
+    def _update(self) -> None:
+        attempted(self._table.update_incremental, f"table {self.path} could not be read")
+
     def _ensure_own(self, at_most: int) -> None:
         """Raises KappaError if the table has more commits than this job has made: law 18."""
         if self.version > at_most:
             raise strangers(self.path, self.version, at_most)
-
-    def _commit_no_rows(
-        self, mode: Literal["append", "overwrite"], properties: CommitProperties, otherwise: str
-    ) -> None:
-        attempted(
-            lambda: self._table.create_write_transaction(
-                [],
-                mode,
-                self._table.schema(),
-                commit_properties=properties,
-                post_commithook_properties=NO_HOOKS,
-            ),
-            otherwise,
-        )
-        self.refresh()
 
 
 def strangers(path: str, version: int, own: int) -> KappaError:

@@ -11,7 +11,7 @@ from kappa.base.failpoint import failpoint
 from kappa.objects.address import delete_files, deleted_at_once, files_in
 from kappa.state.store import Store
 from kappa.tables.delta import LOG_FILE, LOG_FOLDER
-from kappa.tables.versions import files
+from kappa.tables.versions import files, files_since
 
 
 class Deleted(NamedTuple):
@@ -55,7 +55,7 @@ def unneeded(
     version that is not whole any more was deleted before it was pinned, and is passed over: its
     reader notices, and starts over. `listed` has the files of versions that are known, and keeps
     them from one call to the next: they never change, and each version costs some milliseconds to
-    list, and in a bucket many requests. Raises Damaged if the newest version itself is not whole.
+    list. Raises Damaged if the newest version itself is not whole.
     """
     known = {} if listed is None else listed
     # Names and not paths: an hour of history has thousands, and a slice waits meanwhile.
@@ -88,7 +88,7 @@ def _files_if_whole(
     path: str, version: int, there: set[str], known: dict[int, tuple[str, ...]]
 ) -> tuple[str, ...] | None:
     try:
-        found = known[version] if version in known else files(path, version)
+        found = known[version] if version in known else files_since(path, known, version)
     except Damaged:
         return None
     if not there.issuperset(found):

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 from kappa.base.errors import Damaged, unreadable
-from kappa.objects.address import exists, files_in, read_file
+from kappa.objects.address import exists, files_in, read_file, side_by_side
 from kappa.state.mark import Mark, parse_mark
 from kappa.tables.delta import LOG_FILE, LOG_FOLDER, attempted, open_version, retried
 
-# Up to this many commits, reading them one by one is faster than opening the table.
-_FEW = 50
+# Up to this many commits, reading them is faster than opening the table, which reads each twice.
+_FEW = 200
 _CHECKPOINT = ".checkpoint.parquet"
 # Delta's names for types that differ from Spark's simple ones.
 _SIMPLE = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}
@@ -52,32 +52,36 @@ def log_of(path: str, version: int) -> tuple[str, ...]:
     return tuple(f"{log}/{name}" for name in names)
 
 
+def files_since(path: str, known: Mapping[int, Collection[str]], version: int) -> tuple[str, ...]:
+    """Lists the same, by the commits since the last version whose files are `known`.
+
+    It opens the table where they are too many, or not there.
+
+    Of a version that does not exist any more it may list the files that it had.
+    """
+    last = max((each for each in known if version - _FEW <= each <= version), default=None)
+    found = None if last is None else _after(path, last, frozenset(known[last]), version)
+    return files(path, version) if found is None else tuple(sorted(found))
+
+
 class FileLists:
-    """A cache over `files`: it lists a version by the few commits since the last version listed."""
+    """A cache over `files`, which remembers the last version listed of each table."""
 
     def __init__(self, *, tables: int = 256) -> None:
         """Makes an empty cache, which remembers at most so many tables."""
         self._tables = tables
-        self._last: dict[str, tuple[int, frozenset[str]]] = {}
+        self._last: dict[str, tuple[int, tuple[str, ...]]] = {}
 
     def at(self, path: str, version: int) -> tuple[str, ...]:
-        """Lists the files of a version, as `files` does.
-
-        Of a version that does not exist any more it may list the files that it had.
-        """
+        """Lists the files of a version, as `files_since` does."""
         last = self._last.get(path)
-        found = (
-            None
-            if last is None or not last[0] <= version <= last[0] + _FEW
-            else _after(path, *last, version)
-        )
-        found = frozenset(files(path, version)) if found is None else found
+        found = files_since(path, {} if last is None else dict([last]), version)
         if last is None or last[0] < version:
             self._last.pop(path, None)
             self._last[path] = version, found
             for forgotten in list(self._last)[: -self._tables]:
                 self._last.pop(forgotten, None)
-        return tuple(sorted(found))
+        return found
 
 
 def _after(path: str, version: int, there: frozenset[str], until: int) -> frozenset[str] | None:
@@ -86,8 +90,8 @@ def _after(path: str, version: int, there: frozenset[str], until: int) -> frozen
     Returns None if one of these commits cannot be read (any more).
     """
     found = set(there)
-    for number in range(version + 1, until + 1):
-        actions = _actions(path, number)
+    between = range(version + 1, until + 1)
+    for actions in side_by_side(path, lambda number: _actions(path, number), between):
         if actions is None:
             return None
         for action in actions:

@@ -288,10 +288,10 @@ def test_a_job_names_no_commit_that_another_hosts_job_has_made(any_store):
     # At its own next commit, at a look for its own, and as it opens the table.
     with pytest.raises(KappaError):
         commit(mine, 2)
-    with pytest.raises(KappaError, match="another process writes there"):
-        mine.reopen()
     opened = open_table(path)
     assert opened is not None
+    with pytest.raises(KappaError, match="another process writes there"):
+        mine.go_on_with(opened)
     with pytest.raises(KappaError, match="another process writes there"):
         ensure_follows(
             replace(FIRST, versions={"t": 1}),

@@ -169,7 +169,6 @@ DOORS = {
         lambda store: put_kept(store, Kept(FRONTIER)),
         lambda store: read_kept(store, "b", 1) == Kept(FRONTIER),
     ),
-    "begun": Door(_begin_twice, lambda store: Splits(store, "b")._begun.times == 2),
     "split": Door(
         _split, lambda store: len(Splits(store, "b").parts(PIECE)) == 5, name="split.json"
     ),

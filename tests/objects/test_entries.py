@@ -93,7 +93,7 @@ def test_files_are_sent_copied_fetched_and_deleted_though_answers_are_lost(
         share_file(bucket.address("copied"), str(tmp_path / "below" / "fetched"))
     assert (tmp_path / "below" / "fetched").read_bytes() == content
     with troubled("POST"):
-        bucket.delete_all(["sent", "copied"])
+        bucket.delete(["sent", "copied"])
     assert bucket.names("") == ()
 
 
@@ -121,7 +121,7 @@ def test_what_cannot_be_listed_or_deleted_is_an_error(object_store):
     for act in (
         lambda: list(entries_at(bucket.address("a"))),
         lambda: folders_in(bucket.address("a")),
-        lambda: bucket.delete_all(["a", "b"]),
+        lambda: bucket.delete(["a", "b"]),
         lambda: bucket.copy("a", "b"),
     ):
         with pytest.raises(KappaError, match="has no bucket no-such-bucket"):

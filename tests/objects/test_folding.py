@@ -132,7 +132,7 @@ def test_a_small_slice_costs_a_few_requests_for_each_table(built, between):
 
     tables = len(built.birth.tables)
     # Some are for mended records, whose originals are looked for among the rejects.
-    assert len(requests) <= 25 * tables, requests
+    assert len(requests) <= 20 * tables, requests
     assert sum(f"/{BUCKET}/" in each and each.startswith("PUT") for each in requests) >= tables
 
 
@@ -145,4 +145,4 @@ def test_a_query_costs_requests_by_its_files_and_never_by_the_journal(built, bet
     with between.counting() as requests:
         ask(TOTALS)
 
-    assert len(requests) <= 40, requests
+    assert len(requests) <= 15, requests

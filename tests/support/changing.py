@@ -98,7 +98,7 @@ class FoldedBuild:
             for each, version in writer.versions().items()
         }
         self.publisher.begin(Frontier(1, name, 1, Offsets(), versions, ""))
-        self._maintenance = Maintenance(
+        self.maintenance = Maintenance(
             store, birth, [*self.writers.values()], self.publisher, seconds=30, clock=clock
         )
         self.slices = 0
@@ -123,7 +123,7 @@ class FoldedBuild:
 
     def keep_up(self) -> None:
         """Joins files, drains recent rows, and deletes what no lease needs."""
-        self._maintenance.run()
+        self.maintenance.run()
 
     def close(self) -> None:
         """Ends its threads."""

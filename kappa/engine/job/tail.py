@@ -190,6 +190,9 @@ class Tail:
             raise
 
     def _upkeep(self) -> None:
+        if self._maintenance.is_due():
+            # Beside a slice.
+            self._maintenance.prepare()
         if self._turn.acquire(blocking=False):
             try:
                 self._maintenance.run_if_due()

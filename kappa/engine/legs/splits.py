@@ -1,8 +1,9 @@
 """The splits of slices that are too large for the machine: jobs die in them (law 12).
 
-Each slice is recorded as begun before it is folded. One that two jobs have begun and none has ended
-is split: a record has the offsets at which it is cut. A part can be split further. Each part is
-folded as a slice of its own, with a frontier, so the next job goes on behind it.
+Each slice is recorded as begun before it is folded, on the host whose memory it may not fit into.
+One that two jobs have begun and none has ended is split: a record has the offsets at which it is
+cut. A part can be split further. Each part is folded as a slice of its own, with a frontier, so the
+next job goes on behind it.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Splits:
             f"{folder(build)}/{name}.json" for name in ("begun", "split")
         )
         what = f"how slices of build {build} were begun and split"
-        self._begun = _BEGUN.get(store, self._begun_name, what)
+        self._begun = _BEGUN.get(store.local, self._begun_name, what)
         self._split = _SPLIT.get(store, self._split_name, what)
 
     def parts(self, piece: Slice) -> tuple[Slice, ...]:
@@ -85,7 +86,7 @@ class Splits:
         times = before.times + 1 if before is not None and before.is_of(part) else 1
         self._begun = Begun(part.start, part.end, times)
         failpoint("slice.before_begin")
-        _BEGUN.put(self._store, self._begun_name, self._begun)
+        _BEGUN.put(self._store.local, self._begun_name, self._begun)
         failpoint("slice.after_begin")
 
     def _cut(self, piece: Slice) -> tuple[Slice, ...]:

@@ -1,29 +1,34 @@
 """The upkeep of a build's tables, between slices: a table has one writer (laws 3, 11).
 
-Rows that are gone are deleted, small files are joined, and the frontier is published again at the
-new versions. Then the floor is put, and only then the leases are listed, logs checkpointed and
-unneeded files deleted: by file list, never by age. Kept are the newest version of each table, those
-that a lease pins, and those of kept frontiers. A kept frontier whose time is over is deleted before
-the leases are listed. kappa/state/lease.py has the reader's half.
+Beside slices, logs are checkpointed at versions of published frontiers, which never change, and the
+files of versions that stay are listed. Between slices, rows that are gone are deleted, small files
+are joined, and the frontier is published again at the new versions. Then the floor is put, and only
+then the leases are listed and unneeded files deleted: by file list, never by age. Kept are the
+newest version of each table, those that a lease pins, and those of kept frontiers. A kept frontier
+whose time is over is deleted before the leases are listed. kappa/state/lease.py has the reader's
+half.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
+from kappa.base.errors import Damaged
 from kappa.engine.write.commit import TableWriter
 from kappa.engine.write.gone import ensure_gone_deleted
 from kappa.engine.write.publisher import Publisher
-from kappa.state.build import Birth
+from kappa.state.build import Birth, table_path
 from kappa.state.frontier import Frontiers
 from kappa.state.kept import Kept, ensure_past_gone, kept_of, past
-from kappa.state.lease import Lease, live_leases, put_floor
+from kappa.state.lease import Lease, live_leases, put_floor, sorted_leases
 from kappa.state.store import Store
 from kappa.sums.recorded import join_sums
 from kappa.tables.checkpoint import ensure_checkpoint
-from kappa.tables.stored_table import StoredTable
+from kappa.tables.stored_table import StoredTable, open_table
 from kappa.tables.unneeded import delete_unneeded
+from kappa.tables.versions import files_since
 
 # Files of this size are left alone: a table of a gigabyte is some thirty of them, and joining small
 # ones writes no more than fits into a second.
@@ -62,20 +67,32 @@ class Maintenance:
         self._clock = clock
         self._last = clock()
         # By the names of tables and recent ones: the newest version with a checkpoint, and files of
-        # pinned versions.
+        # versions that stay and of the last run's newest.
         self._checkpoints: dict[str, int] = {}
         self._listed: dict[str, dict[int, tuple[str, ...]]] = {}
         # Versions in the history whose checkpoint is on the disk.
         self._lasting: dict[str, frozenset[int]] = {}
+        # Tables opened at their newest checkpoint, for the next run; and the checkpoints at which
+        # those in use were.
+        self._newer: dict[str, StoredTable] = {}
+        self._read_from: dict[str, int] = {}
+        # Whether the next run is prepared.
+        self._prepared = False
         # Frontier and leases after the last run: nothing new and no lease then means nothing to do
         # now.
         self._settled = (0, 0)
 
     def run_if_due(self) -> bool:
-        """Runs if it is due and there is work, and no hold keeps the frontier still.
+        """Runs if it is due. Returns True if it ran."""
+        if not self.is_due():
+            return False
+        self.run()
+        return True
 
-        Returns True if it ran.
-        """
+    def is_due(self) -> bool:
+        """Returns True if it is time and there is work, and no hold keeps the frontier still."""
+        if self._prepared:
+            return not self._publisher.is_held()
         recent = [writer.recent for writer in self._writers if writer.recent is not None]
         if self._publisher.is_held() or (
             self._clock() - self._last < self._seconds
@@ -93,15 +110,35 @@ class Maintenance:
             # A build at rest would list its folders at every look.
             self._last = self._clock()
             return False
-        self.run()
-        self._settled = (self._publisher.newest.number, leases)
         return True
+
+    def prepare(self) -> None:
+        """Does the part of a run that slices need not wait for, unless it is done."""
+        if self._prepared:
+            return
+        kept = kept_of(self._store, self._build)
+        leases, _ = sorted_leases(self._store, self._clock())
+        for name, version in self._publisher.newest.versions.items():
+            path, in_history = table_path(self._store, self._build, name), kept_versions(kept, name)
+            self._ensure_checkpoints(name, path, in_history, version)
+            if self._read_from.get(name, 0) < self._checkpoints[name]:
+                opened = open_table(path)
+                assert opened is not None, "a frontier names it"
+                self._newer[name] = opened
+            listed = self._listed.setdefault(name, {})
+            stay = in_history | pinned_versions(leases, self._build, name)
+            for each in sorted(stay - listed.keys()):
+                with suppress(Damaged):
+                    listed[each] = files_since(path, listed, each)
+        self._prepared = True
 
     def run(self) -> None:
         """Brings all tables of the build into shape, but for those that are being drained.
 
         No slice may be committed meanwhile.
         """
+        self.prepare()
+        self._prepared = False
         newest = self._publisher.newest
         if not all(newest.offsets.covers(writer.mark().end) for writer in self._writers):
             # A slice failed behind its commits: they belong to no frontier, and this process ends.
@@ -123,38 +160,48 @@ class Maintenance:
         kept = ensure_past_gone(self._store, self._build, self._clock(), self._keep_seconds)
         leases = live_leases(self._store, self._clock())
         for name, stored in (each for writer in self._writers for each in writer.at_rest()):
-            self._ensure_short(name, stored)
-            in_history, listed = kept_versions(kept, name), self._listed.setdefault(name, {})
+            if name in self._newer:
+                # What the handle has read of the log goes.
+                stored.go_on_with(self._newer[name])
+                self._read_from[name] = self._checkpoints[name]
+            listed = self._listed.setdefault(name, {})
             listed[stored.version] = stored.files()
-            deleted = delete_unneeded(
+            delete_unneeded(
                 self._store,
                 stored.path,
                 stored.version,
-                pinned_versions(leases, self._build, name) | in_history,
+                pinned_versions(leases, self._build, name) | kept_versions(kept, name),
                 listed=listed,
             )
-            # The log it was listed from is deleted by the next run.
-            wanted = in_history & listed.keys()
-            for version in sorted(wanted - self._lasting.get(name, frozenset())):
-                ensure_checkpoint(self._store, stored.path, version)
-            self._lasting[name] = wanted
-            if deleted.log:
-                # What the handle has read of the log may be gone now.
-                stored.reopen()
+        self._newer.clear()
         join_sums(self._store, self._build)
         Frontiers(self._store, self._build).delete_below(newest.number)
-        self._last = self._clock()
+        self._last, self._settled = self._clock(), (newest.number, len(leases))
 
     def _has_past(self) -> bool:
         going, dated = past(kept_of(self._store, self._build), self._clock(), self._keep_seconds)
         return bool(going or dated)
 
-    def _ensure_short(self, name: str, stored: StoredTable) -> None:
-        # Its version is a frontier's by now, so it is never taken back: a checkpoint that a stopped
-        # host puts late is right (law 18).
-        if stored.version - self._checkpoints.get(name, 0) >= _LONG_LOG:
-            ensure_checkpoint(self._store, stored.path, stored.version)
-            self._checkpoints[name] = stored.version
+    def _ensure_checkpoints(
+        self, name: str, path: str, in_history: frozenset[int], newest: int
+    ) -> None:
+        """Checkpoints a table's log at what is in the history, and at the newest if it is long.
+
+        Each version is a published frontier's, so it is never taken back: a checkpoint that a
+        stopped host puts late is right (law 18).
+        """
+        lasting = self._lasting.get(name, frozenset()) & in_history
+        for version in sorted(in_history - lasting):
+            # One that was let go before it was kept is passed over.
+            with suppress(Damaged):
+                ensure_checkpoint(self._store, path, version)
+                lasting |= {version}
+        self._lasting[name] = lasting
+        last = max({self._checkpoints.get(name, 0), *lasting})
+        if newest - last >= _LONG_LOG:
+            ensure_checkpoint(self._store, path, newest)
+            last = newest
+        self._checkpoints[name] = last
 
 
 def wants_joining(sizes: Iterable[int]) -> bool:

@@ -2,7 +2,8 @@
 
     python waits.py PORT SERVER_PORT SECONDS
 
-So each request of a connection that is kept takes so much longer, and the proxy adds little CPU.
+So each request of a connection that is kept takes so much longer, and the proxy adds little CPU. A
+request that comes in several pieces waits for each.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ async def main() -> None:
     port, server_port, seconds = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 
     async def connected(from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        from_server, to_server = await asyncio.open_connection(_HOST, server_port)
+        from_server, to_server = await asyncio.open_connection(
+            _HOST, server_port, limit=_MOST_BYTES
+        )
         await asyncio.gather(
             passed_on(from_client, to_server, seconds), passed_on(from_server, to_client, 0)
         )
 
-    async with await asyncio.start_server(connected, _HOST, port) as server:
+    async with await asyncio.start_server(connected, _HOST, port, limit=_MOST_BYTES) as server:
         await server.serve_forever()
 
 

@@ -142,6 +142,31 @@ def test_only_the_files_of_versions_that_somebody_needs_are_left(kept: Kept) -> 
     )
 
 
+def test_slices_go_on_between_the_preparation_of_a_run_and_the_run(kept: Kept) -> None:
+    kept.fold(25)
+    pins = [(kept.publisher.newest, kept.pin("before"))]
+    kept.maintenance.prepare()
+    kept.fold(2)
+    pins.append((kept.publisher.newest, kept.pin("after")))
+    kept.fold(3)
+
+    kept.maintenance.run()
+
+    kept.fold(2)
+    for writer in kept.writers:
+        name = writer.birth.name
+        newest = set(files(writer.path, kept.publisher.newest.versions[name]))
+        assert kept.on_disk(name) >= newest.union(*(pinned[name] for _, pinned in pins))
+        for frontier, pinned in pins:
+            assert set(files(writer.path, frontier.versions[name])) == pinned[name]
+    ensure_released(kept.store, "before")
+    ensure_released(kept.store, "after")
+    kept.maintenance.run()
+    for writer in kept.writers:
+        newest = set(files(writer.path, writer.version))
+        assert kept.on_disk(writer.birth.name) == newest
+
+
 def test_a_slice_whose_frontier_could_not_be_put_is_not_published_by_the_upkeep(
     kept: Kept,
 ) -> None:
@@ -187,8 +212,9 @@ def test_a_lease_that_comes_too_late_to_be_listed_finds_the_floor_above_its_pin(
 
     kept.maintenance.run()
 
-    assert len(Listed.seen) == 1
-    assert Listed.seen[0] > pinned.number
+    # The first list is for what is prepared.
+    assert len(Listed.seen) == 2
+    assert Listed.seen[-1] > pinned.number
 
 
 def test_files_are_joined_and_the_mark_stays(kept: Kept) -> None:
@@ -220,8 +246,12 @@ def test_a_log_is_checkpointed_once_a_frontier_names_its_version(kept: Kept) -> 
     with acting(look):
         kept.maintenance.run()
 
-    # One was joined; both are checkpointed, one after the other.
-    assert named == [{writer.birth.name: writer.version for writer in kept.writers}] * 2
+    assert named == [{"totals": 20, "all": 20}] * 2
+    for writer in kept.writers:
+        log = {file.name for file in (Path(writer.path) / "_delta_log").glob("*.parquet")}
+        assert log == {f"{20:020d}.checkpoint.parquet"}
+    # The file that came of joining is of a later version.
+    assert kept.writer("all").version == 21
 
 
 def test_rows_are_the_same_before_and_after(kept: Kept) -> None:
@@ -306,7 +336,7 @@ def test_what_readers_saw_in_the_past_is_kept_and_its_log_short(kept: Kept) -> N
         writer.birth.name: set(files(writer.path, shown.versions[writer.birth.name]))
         for writer in kept.writers
     }
-    kept.fold(15)
+    kept.fold(25)
 
     for _ in range(2):
         kept.maintenance.run()
