@@ -68,12 +68,13 @@ def open_for_few_rows() -> Connection:
     return connection
 
 
-def let_read_buckets(connection: Connection) -> None:
+def let_read_buckets(connection: Connection, *, remembers: bool = False) -> None:
     """Lets a DuckDB read below the roots in buckets that this process has opened.
 
-    Raises KappaError if it cannot.
+    One that `remembers` asks once what a file is, which never changes, and not for each query; it
+    forgets none. Raises KappaError if it cannot.
     """
-    for command in _commands(opened_buckets()):
+    for command in _commands(opened_buckets(), remembers=remembers):
         try:
             connection.execute(command)
         except DuckError as error:
@@ -84,10 +85,11 @@ def let_read_buckets(connection: Connection) -> None:
             ) from None
 
 
-def _commands(buckets: Sequence[Bucket]) -> Iterator[str]:
+def _commands(buckets: Sequence[Bucket], *, remembers: bool) -> Iterator[str]:
     if buckets:
         yield f"load {text(str(_extension()))}"
         yield f"set http_retries = {_RETRIES}"
+        yield f"set enable_http_metadata_cache = {str(remembers).lower()}"
         yield from map(_secret, buckets)
 
 

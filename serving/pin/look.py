@@ -5,22 +5,26 @@ Each look includes the second one, which a reader makes after it has put its lea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from kappa.base.errors import Damaged
 from kappa.journal.events import GenerationMade, Retired
 from kappa.journal.journal import Journal
 from kappa.journal.view import JournalView
-from kappa.state.build import folded_by, read_birth
+from kappa.objects.address import side_by_side
+from kappa.state.build import folded_by
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import kept_of, read_kept
-from kappa.state.lease import floor
 from kappa.state.store import Store
 from serving.pin.at_log import AtEventTime, AtOffsets, frontiers_at
 from serving.pin.past import Moment, available, frontier_shown, generation_at, generations, not_kept
+from serving.pin.remembered import birth_of, floor_of, last_frontier
 from serving.pin.snapshot import Snapshot
+
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,23 +44,22 @@ def look_now(store: Store) -> Sighting:
         return any(isinstance(each.event, GenerationMade) for each in journal.after(last))
 
     try:
-        frontiers = {build: newest_frontier(store, build) for build in serving.values()}
-        births = {build: read_birth(store, build) for build in serving.values()}
+        frontiers = _by_build(store, newest_frontier, serving.values())
+        births = {build: birth_of(store, build) for build in serving.values()}
     except Damaged:
         # A build that no longer serves may be gone by now. It is damage only if it still serves.
         if not switched():
             raise
         return look_now(store)
     snapshot = Snapshot(generation, serving, frontiers, births)
-    return Sighting(snapshot, lambda: is_let_go(store, snapshot) or switched())
+    looks = (lambda: is_let_go(store, snapshot), switched)
+    return Sighting(snapshot, lambda: any(side_by_side(store.url, lambda look: look(), looks)))
 
 
 def look_at_build(store: Store, build: str) -> Sighting:
     """Reads one build at its newest frontier, as if it served alone."""
-    birth = read_birth(store, build)
-    snapshot = Snapshot(
-        0, {birth.pipeline: build}, {build: newest_frontier(store, build)}, {build: birth}
-    )
+    newest, birth = newest_frontier(store, build), birth_of(store, build)
+    snapshot = Snapshot(0, {birth.pipeline: build}, {build: newest}, {build: birth})
     return Sighting(snapshot, lambda: is_let_go(store, snapshot))
 
 
@@ -75,8 +78,8 @@ def look_back(store: Store, when: Moment, now: float) -> Sighting:
         if folded_by(store, build) not in retired
     }
     # The newest first: one published in between is kept, if at all, before the next one is.
-    newest = {build: Frontiers(store, build).newest() for build in builds}
-    kept = {build: kept_of(store, build) for build in builds}
+    newest = _by_build(store, lambda store, build: Frontiers(store, build).newest(), builds)
+    kept = _by_build(store, kept_of, builds)
     shown = {
         build: frontier_shown(
             when, pipeline, generation, known, kept.get(build, ()), newest.get(build)
@@ -91,7 +94,7 @@ def look_back(store: Store, when: Moment, now: float) -> Sighting:
         generation.number,
         dict(generation.serving),
         frontiers,
-        {build: read_birth(store, build) for build in frontiers},
+        {build: birth_of(store, build) for build in frontiers},
     )
     return Sighting(snapshot, lambda: _is_gone(store, journal, len(records), frontiers))
 
@@ -102,11 +105,9 @@ def look_at_log(store: Store, when: AtOffsets | AtEventTime) -> Sighting:
     last, generation, serving = served_last(store)
     try:
         # The newest is read before the kept ones, as above.
-        newest = {build: newest_frontier(store, build) for build in serving.values()}
-        frontiers = frontiers_at(
-            when, serving, {build: kept_of(store, build) for build in serving.values()}, newest
-        )
-        births = {build: read_birth(store, build) for build in frontiers}
+        newest = _by_build(store, newest_frontier, serving.values())
+        frontiers = frontiers_at(when, serving, _by_build(store, kept_of, serving.values()), newest)
+        births = {build: birth_of(store, build) for build in frontiers}
     except Damaged:
         # A build that no longer serves may be gone by now. It is damage only if it still serves.
         if not _is_gone(store, journal, last, {}):
@@ -139,23 +140,30 @@ def served_last(store: Store) -> tuple[int, int, Mapping[str, str]]:
 def is_collected(store: Store, frontier: Frontier) -> bool:
     """Returns True if nothing but a lease keeps a build's frontier any more."""
     return (
-        frontier.number < floor(store, frontier.build)
+        frontier.number < floor_of(store, frontier.build)
         and read_kept(store, frontier.build, frontier.number) is None
     )
 
 
 def is_let_go(store: Store, snapshot: Snapshot) -> bool:
     """Returns True if some frontier of a snapshot is below its build's floor."""
-    return any(
-        frontier.number < floor(store, build) for build, frontier in snapshot.frontiers.items()
-    )
+    floors = _by_build(store, floor_of, snapshot.frontiers)
+    return any(frontier.number < floors[build] for build, frontier in snapshot.frontiers.items())
 
 
 def newest_frontier(store: Store, build: str) -> Frontier:
     """Returns a build's newest frontier. Raises Damaged if it has published none."""
-    newest = Frontiers(store, build).newest()
+    newest = last_frontier(store, build)
     if newest is None:
         raise Damaged(
             f"build {build} has no frontier", hint=f"see what its job says: kappa logs {build}"
         )
     return newest
+
+
+def _by_build(
+    store: Store, ask: Callable[[Store, str], _Answer], builds: Iterable[str]
+) -> dict[str, _Answer]:
+    builds = list(builds)
+    answers = side_by_side(store.url, lambda build: ask(store, build), builds)
+    return dict(zip(builds, answers, strict=True))

@@ -15,10 +15,12 @@ from kappa.base.sql import quoted
 from kappa.objects.in_duckdb import let_read_buckets, open_over_files
 from serving.reader.reader import Limits, Reader, Shown
 
-# The connection that was used last is the last.
-_idle: list[tuple[Connection, Shown | None]] = []
+# The connection that was used last is the last; each with the number of readers that have used it.
+_idle: list[tuple[Connection, Shown | None, int]] = []
 _idle_changes = threading.Lock()
 _MOST_IDLE = 16
+# Then another is made: DuckDB remembers each file of a bucket that it has met.
+_MOST_USES = 1_000
 _MADE = """
 select 'schema', schema_name from duckdb_schemas()
 where not internal and database_name = 'memory'
@@ -33,18 +35,16 @@ def open_reader(limits: Limits | None, *, served: bool, showing: Sequence[object
     Its attribute `shows` has the relations that it shows. `served`: some pipeline is served.
     """
     folder = None if limits is None else make_spill_folder(limits.folder)
-    connection, shows = _one_idle(tuple(showing)) if limits is None else (None, None)
-    if connection is None:
-        connection = open_over_files()
-    else:
-        # It may be older than what this process has opened since.
-        let_read_buckets(connection)
+    found = _one_idle(tuple(showing)) if limits is None else None
+    connection, shows, uses = found or (open_over_files(), None, 0)
+    # An earlier one may be older than what this process has opened since.
+    let_read_buckets(connection, remembers=True)
     reader = Reader(
         connection,
         served=served,
         folder=folder,
         seconds=None if limits is None else limits.seconds,
-        leave=_keep,
+        leave=lambda connection, shows: _keep(connection, shows, uses + 1),
     )
     reader.shows = shows
     try:
@@ -57,15 +57,15 @@ def open_reader(limits: Limits | None, *, served: bool, showing: Sequence[object
     return reader
 
 
-def _one_idle(showing: Shown) -> tuple[Connection | None, Shown | None]:
+def _one_idle(showing: Shown) -> tuple[Connection, Shown | None, int] | None:
     """Returns a connection of an earlier reader, and what it shows: `showing`, or nothing."""
     with _idle_changes:
         if not _idle:
-            return None, None
-        place = next((place for place, (_, shows) in enumerate(_idle) if shows == showing), 0)
-        connection, shows = _idle.pop(place)
+            return None
+        place = next((place for place, each in enumerate(_idle) if each[1] == showing), 0)
+        connection, shows, uses = _idle.pop(place)
     if shows == showing:
-        return connection, shows
+        return connection, shows, uses
     try:
         made = connection.execute(_MADE).fetchall()
         connection.execute(
@@ -73,14 +73,14 @@ def _one_idle(showing: Shown) -> tuple[Connection | None, Shown | None]:
         )
     except DuckError:
         connection.close()
-        return None, None
-    return connection, ()
+        return None
+    return connection, (), uses
 
 
-def _keep(connection: Connection, shows: Shown | None) -> None:
+def _keep(connection: Connection, shows: Shown | None, uses: int) -> None:
     """Keeps a connection for the next reader."""
     with _idle_changes:
-        if len(_idle) < _MOST_IDLE:
-            _idle.append((connection, shows))
+        if len(_idle) < _MOST_IDLE and uses < _MOST_USES:
+            _idle.append((connection, shows, uses))
             return
     connection.close()

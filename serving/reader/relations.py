@@ -18,6 +18,7 @@ from kappa.base.sql import quoted, text
 from kappa.declare.options import REJECTS
 from kappa.journal.retirement import Retirements, retired_after
 from kappa.journal.view import JournalView
+from kappa.objects.address import side_by_side
 from kappa.state.build import Birth, recent_names, table_path
 from kappa.state.frontier import Frontier
 from kappa.state.log_clock import log_clock
@@ -112,14 +113,22 @@ def tables_of(
     table anew at its path passes one without this cache.
     """
     versions, clock = frontier.versions, log_clock(birth, frontier.log_time)
+    names = [
+        name
+        for table in birth.tables
+        for name in (table.name, *recent_names(table.name))
+        if name in versions
+    ]
+    files = side_by_side(
+        store.url,
+        lambda name: listed(table_path(store, birth.build, name), versions[name]),
+        names,
+    )
+    paths_of = dict(zip(names, files, strict=True))
     found: dict[str, TableFiles] = {}
     for table in birth.tables:
-        paths = listed(table_path(store, birth.build, table.name), versions[table.name])
-        recent = tuple(
-            listed(table_path(store, birth.build, name), versions[name])
-            for name in recent_names(table.name)
-            if name in versions
-        )
+        paths = paths_of[table.name]
+        recent = tuple(paths_of[name] for name in recent_names(table.name) if name in paths_of)
         found[table.name] = TableFiles(
             read_sql(
                 table, paths, table.compared if compared else None, clock=clock, recent=recent

@@ -1,0 +1,55 @@
+"""What a reader remembers of a root: records that never change, so each is read once.
+
+Which record is the newest is looked for each time.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from kappa.state.build import Birth, folded_by, read_birth
+from kappa.state.documents import NumberedRecords
+from kappa.state.frontier import Frontier, frontier_records
+from kappa.state.lease import floor_records
+from kappa.state.store import Store
+
+_Record = TypeVar("_Record")
+# By build.
+_BIRTHS: WeakKeyDictionary[Store, dict[str, Birth]] = WeakKeyDictionary()
+# By the name of the first of its kind: the newest, and its number.
+_NEWEST: WeakKeyDictionary[Store, dict[str, tuple[int, Any]]] = WeakKeyDictionary()
+
+
+def birth_of(store: Store, build: str) -> Birth:
+    """Returns the birth certificate of a build that is there. Raises as `read_birth` does."""
+    known = _BIRTHS.setdefault(store, {})
+    if build not in known:
+        known[build] = read_birth(store, build)
+    return known[build]
+
+
+def last_frontier(store: Store, build: str) -> Frontier | None:
+    """Returns the frontier that readers see now, or None if the build has published none."""
+    return _last(store, frontier_records(store, build))
+
+
+def floor_of(store: Store, build: str) -> int:
+    """Returns a build's floor as it is now, as `floor` does."""
+    last = _last(store, floor_records(store, folded_by(store, build)))
+    return 0 if last is None else last.frontier
+
+
+def _last(store: Store, records: NumberedRecords[_Record]) -> _Record | None:
+    newest = _NEWEST.setdefault(store, {})
+    name = records.name(1)
+    known: tuple[int, _Record] | None = newest.get(name)
+    numbers = () if known is None else records.numbers(after=known[0] - 1)
+    if known is not None and numbers[-1:] == (known[0],):
+        return known[1]
+    found = records.get(numbers[-1]) if numbers else None
+    last = records.last() if found is None else (numbers[-1], found)
+    if last is None:
+        return None
+    newest[name] = last
+    return last[1]
