@@ -1,6 +1,6 @@
-"""What a reader remembers of a root: records that never change, so each is read once.
+"""What a reader remembers of a root: records that never change.
 
-Which record is the newest is looked for each time.
+Each is read once; which one is the newest is looked for each time.
 """
 
 from __future__ import annotations
