@@ -1,4 +1,4 @@
-"""What a reader remembers of a root: records that never change.
+"""The memory of a reader: records of a root that never change.
 
 Each is read once; which one is the newest is looked for each time.
 """
