@@ -20,7 +20,7 @@ from kappa.base.disk import delete_file as delete_from_disk
 from kappa.base.disk import put_file
 from kappa.base.errors import KappaError
 from kappa.base.section.storage import StorageSettings
-from kappa.objects.bucket import Bucket, is_bucket, is_plain, region_of
+from kappa.objects.bucket import AT_ONCE, Bucket, is_bucket, is_plain, region_of
 from kappa.objects.ranged_file import RangedFile
 
 _Asked = TypeVar("_Asked")
@@ -31,8 +31,6 @@ _OPENED: dict[str, Bucket] = {}
 _OF_SERVER = "Generic S3 error"
 # How many requests wait for their answers at once.
 _BESIDE = 8
-# What one request deletes.
-_AT_ONCE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +224,8 @@ def deleted_at_once(addresses: Iterable[str]) -> Iterator[tuple[str, ...]]:
     every = list(addresses)
     yield from ((each,) for each in every if not is_bucket(each))
     in_bucket = [each for each in every if is_bucket(each)]
-    for start in range(0, len(in_bucket), _AT_ONCE):
-        yield tuple(in_bucket[start : start + _AT_ONCE])
+    for start in range(0, len(in_bucket), AT_ONCE):
+        yield tuple(in_bucket[start : start + AT_ONCE])
 
 
 def delete_files(addresses: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
@@ -42,6 +43,7 @@ _PATIENCE = timedelta(seconds=30)
 _REQUEST = timedelta(seconds=20)
 _CONNECT = timedelta(seconds=5)
 _LONGEST_PAUSE = timedelta(seconds=2)
+AT_ONCE = 1_000  # what one request deletes
 # So much comes within one request's time on a slow network.
 _PIECE = 8 << 20
 # Names of buckets, and a prefix whose URL is itself.
@@ -207,8 +209,10 @@ class Bucket:
 
         If the process dies meanwhile, some of them are left.
         """
-        self.before_change(names[0])
-        self._asked("delete", names[0], lambda: self._objects.delete(names))
+        for start in range(0, len(names), AT_ONCE):
+            part = names[start : start + AT_ONCE]
+            self.before_change(part[0])
+            self._asked("delete", part[0], partial(self._objects.delete, part))
 
     def copy(self, name: str, to: str) -> bool:
         """Gives an object's content another name too. Returns False if it does not exist.

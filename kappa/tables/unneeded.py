@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 from kappa.base.errors import Damaged
 from kappa.base.failpoint import failpoint
@@ -14,13 +13,6 @@ from kappa.tables.delta import LOG_FILE, LOG_FOLDER
 from kappa.tables.versions import files, files_since
 
 
-class Deleted(NamedTuple):
-    """Counts of a table's deleted files: those of data, and those of its log."""
-
-    data: int
-    log: int
-
-
 def delete_unneeded(
     store: Store,
     path: str,
@@ -28,8 +20,8 @@ def delete_unneeded(
     pinned: Iterable[int],
     *,
     listed: dict[int, tuple[str, ...]] | None = None,
-) -> Deleted:
-    """Deletes what `unneeded` lists, and returns how many files. No commit may be under way."""
+) -> int:
+    """Deletes what `unneeded` lists. Returns how many data files. No commit may be under way."""
     going = unneeded(store, path, newest, pinned, listed=listed)
     for part in deleted_at_once(going):
         failpoint("table.before_delete")
@@ -37,7 +29,7 @@ def delete_unneeded(
         failpoint("table.after_delete")
     split = [file.rsplit("/", 1) for file in going]
     names = [name for folder, name in split if not folder.endswith(f"/{LOG_FOLDER}")]
-    return Deleted(sum(not name.startswith(".") for name in names), len(going) - len(names))
+    return sum(not name.startswith(".") for name in names)
 
 
 def unneeded(

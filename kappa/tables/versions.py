@@ -91,7 +91,10 @@ def _after(path: str, version: int, there: frozenset[str], until: int) -> frozen
     """
     found = set(there)
     between = range(version + 1, until + 1)
-    for actions in side_by_side(path, lambda number: _actions(path, number), between):
+    # Upkeep deletes the oldest: if the first is gone, most are.
+    first = [_actions(path, number) for number in between[:1]]
+    others = between[1:] if first != [None] else ()
+    for actions in (*first, *side_by_side(path, lambda number: _actions(path, number), others)):
         if actions is None:
             return None
         for action in actions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,16 +45,21 @@ def damage_of(
     `told` is DuckDB's message. `files` has the paths that a query may have read, each with its
     pipeline. If the message names no file, `is_readable` is asked to read each one alone.
     """
-    path = next((each for each in files if each in told), None)
+    # DuckDB names an object by one of several URLs, and no two files have one name.
+    path = next((each for each in files if _name_of(each) in told), None)
     if path is None and is_readable is not None:
         path = next((each for each in files if not is_readable(each)), None)
     if path is None:
         return None
     named, pipeline = Path(path), files[path]
-    first = (told.splitlines() or [""])[0].replace(path, named.name)
+    first = re.sub(rf"[^\s'\"]*{re.escape(named.name)}", named.name, (told.splitlines() or [""])[0])
     return Damaged(
         f"file {Path(*named.parts[-_PARTS_BELOW_THE_ROOT:])} of pipeline {pipeline} cannot be "
         f"read: {first.rpartition(' Error: ')[2]}",
         hint=f"kappa replay {pipeline} makes a new build from the log; "
         f"kappa undo {pipeline} lets the build before serve meanwhile",
     )
+
+
+def _name_of(path: str) -> str:
+    return path.rpartition("/")[2]

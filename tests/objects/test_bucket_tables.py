@@ -93,9 +93,9 @@ def test_what_no_version_needs_is_deleted_and_a_pinned_one_is_read(any_store):
         ensure_checkpoint(any_store, table.path, version)
         ensure_checkpoint(any_store, table.path, version)
 
-    assert delete_unneeded(any_store, table.path, table.version, [pinned]).data == 0
+    assert delete_unneeded(any_store, table.path, table.version, [pinned]) == 0
     assert rows_at(table.path, pinned) == [(f"k{number}", number) for number in range(1, 6)]
-    assert delete_unneeded(any_store, table.path, table.version, []).data == 5
+    assert delete_unneeded(any_store, table.path, table.version, []) == 5
 
     assert rows_at(table.path, table.version) == [(f"k{n}", n) for n in range(1, 7)]
     with pytest.raises(Damaged, match="cannot be opened"):

@@ -142,6 +142,7 @@ class Maintenance:
         newest = self._publisher.newest
         if not all(newest.offsets.covers(writer.mark().end) for writer in self._writers):
             # A slice failed behind its commits: they belong to no frontier, and this process ends.
+            self._last = self._clock()
             return
         for writer in self._writers:
             if writer.recent is not None:

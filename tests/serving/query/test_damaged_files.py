@@ -21,6 +21,7 @@ from kappa.state.store import Store
 from kappa.tables.versions import files
 from serving.query.query import answer
 from serving.query.saved import save_answer
+from serving.reader.broken import damage_of
 from serving.sandbox.question import Allowance, Format, Question
 from serving.sandbox.sandbox import Sandbox
 
@@ -147,6 +148,20 @@ def test_a_mistake_in_a_query_stays_one(platform: Platform, sandbox: Sandbox, sq
     ):
         with pytest.raises(UsageError):
             ask()
+
+
+def test_a_file_of_a_bucket_is_known_by_any_of_its_urls():
+    path = "b/kappa/builds/x/tables/t/part-1.parquet"
+    told = f"HTTP Error: HTTP GET error reading 'http://127.0.0.1:7070/{path}' (HTTP 404 Not Found)"
+
+    other = path.replace("part-1", "part-0")
+    found = damage_of(told, {f"s3://{other}": "p", f"s3://{path}": "q"})
+
+    assert found is not None
+    assert found.message == (
+        "file builds/x/tables/t/part-1.parquet of pipeline q cannot be read: HTTP GET error "
+        "reading 'part-1.parquet' (HTTP 404 Not Found)"
+    )
 
 
 def test_a_damaged_checkpoint_of_a_table_is_told_from_a_version_that_is_gone(
