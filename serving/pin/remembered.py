@@ -1,6 +1,7 @@
-"""The memory of a reader: records of a root that never change.
+"""The memory of a reader of a bucket: records that never change.
 
-Each is read once; which one is the newest is looked for each time.
+Each is read once; which one is the newest is looked for each time. Those on a disk are read each
+time: that costs nothing, and damage shows.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ _NEWEST: WeakKeyDictionary[Store, dict[str, tuple[int, Any]]] = WeakKeyDictionar
 
 def birth_of(store: Store, build: str) -> Birth:
     """Returns the birth certificate of a build that is there. Raises as `read_birth` does."""
+    if store.is_on_disk:
+        return read_birth(store, build)
     known = _BIRTHS.setdefault(store, {})
     if build not in known:
         known[build] = read_birth(store, build)
@@ -41,7 +44,7 @@ def floor_of(store: Store, build: str) -> int:
 
 
 def _last(store: Store, records: NumberedRecords[_Record]) -> _Record | None:
-    newest = _NEWEST.setdefault(store, {})
+    newest = {} if store.is_on_disk else _NEWEST.setdefault(store, {})
     name = records.name(1)
     known: tuple[int, _Record] | None = newest.get(name)
     numbers = () if known is None else records.numbers(after=known[0] - 1)
