@@ -258,6 +258,9 @@ def test_a_secret_of_the_registry_is_refused_in_the_file(
     assert "canary" not in repr(settings)
 
 
+CORES = '"spark.cores.max" = "4"'
+MUCH = '"spark.executor.memory" = "much"'
+YARN = 'master = "yarn"\ndriver_host = "10.0.0.5"\n'
 CLUSTER = """
 [engine]
 master = "spark://one:7077,two:7077"
@@ -385,7 +388,27 @@ def test_the_place_of_a_secret_may_be_in_the_file(project: Path) -> None:
     [
         ('master = "local[4]"', "engine.master is local[4], which is no cluster"),
         ('master = "spark://one"', "engine.master is spark://one, which is no cluster"),
-        ('master = "yarn"', "engine.master is yarn, which is no cluster"),
+        ('master = "yarn"', "engine.driver_host is missing"),
+        (
+            f'{YARN}conf = {{"spark.yarn.stagingDir" = "hdfs://h/x"}}',
+            "engine.conf.spark.hadoop.yarn.resourcemanager.hostname is missing",
+        ),
+        (
+            f'{YARN}conf = {{"spark.hadoop.yarn.resourcemanager.hostname" = "h"}}',
+            "engine.conf.spark.yarn.stagingDir is missing",
+        ),
+        (
+            f'{YARN}conf = {{"spark.hadoop.yarn.resourcemanager.address" = "h"}}',
+            "engine.conf.spark.hadoop.yarn.resourcemanager.address is no address",
+        ),
+        (
+            f'{YARN}conf = {{"spark.hadoop.yarn.resourcemanager.hostname" = "h", {CORES}}}',
+            "engine.conf.spark.cores.max is nothing that YARN heeds",
+        ),
+        (
+            f'{YARN}conf = {{"spark.hadoop.yarn.resourcemanager.hostname" = "h", {MUCH}}}',
+            "engine.conf.spark.executor.memory is no size",
+        ),
         ('master = "spark://a..b:7077"', "engine.master is spark://a..b:7077, which is no cluster"),
         ('master = "spark://a:99999"', "engine.master is spark://a:99999, which is no cluster"),
         ('master = "k8s://https://h:abc"', "engine.master is k8s://https://h:abc, which is no"),

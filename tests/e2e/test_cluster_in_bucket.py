@@ -57,7 +57,7 @@ def test_an_executor_that_is_killed_costs_no_record_and_leaves_nothing(
 ) -> None:
     bed, cluster = shop
 
-    replay_past_a_killed_executor(bed, cluster)
+    replay_past_a_killed_executor(bed, lambda: cluster.kill_executor(0))
 
     assert bed.store.names(f"builds/{bed.live('shop')}/slice") == ()
 

@@ -53,7 +53,7 @@ def test_an_executor_that_is_killed_in_a_slice_costs_no_record_and_doubles_none(
 ) -> None:
     bed, cluster = shop
 
-    replay_past_a_killed_executor(bed, cluster)
+    replay_past_a_killed_executor(bed, lambda: cluster.kill_executor(0))
 
 
 @pytest.mark.sweep

@@ -1,4 +1,4 @@
-"""A real Kafka Connect with a real Debezium for tests, fetched once per user by Ivy.
+"""A real Kafka Connect with a real Debezium for tests.
 
 `connect_jars.lock` names each jar: `worker` ones are Connect's beside those of the broker, `plugin`
 ones are Debezium's, `converter` ones those of Apicurio's converter to Avro.
@@ -6,12 +6,9 @@ ones are Debezium's, `converter` ones those of Apicurio's converter to Avro.
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import http.client
 import json
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -19,15 +16,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fetched_jars import fetched_jars
 from registries import RunningRegistry, free_port
 
 from kappa.base.process import start_tied
-from kappa.base.scratch import user_cache
 from kappa.broker.properties import java_text, log4j2_properties
-from kappa.java.jars import Jars, spark_home
+from kappa.java.jars import Jars
 from kappa.java.java import find_java
 
-_LOCK = Path(__file__).with_name("connect_jars.lock")
 # Connect finds a plugin in a folder of its own.
 _FOLDERS = {
     "worker": "worker",
@@ -43,50 +39,7 @@ _CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
 
 def ensure_connect() -> Path | None:
     """Returns the folder of all these jars; None if they cannot be fetched here."""
-    text = _LOCK.read_text(encoding="utf-8")
-    jars = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
-    folder = user_cache("connect")
-    folder.mkdir(parents=True, exist_ok=True)
-    place = folder / hashlib.sha256(text.encode()).hexdigest()[:12]
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if place.is_dir():
-            return place
-        _fetch({module: use for use, _, module in jars}, folder / "ivy")
-        new = folder / "new"
-        shutil.rmtree(new, ignore_errors=True)
-        for use, digest, module in jars:
-            group, artifact, version = module.split(":")
-            name = f"{artifact}-{version}.jar"
-            found = next((folder / "ivy/cache").glob(f"{group}/{artifact}/*/{name}"), None)
-            if found is None or hashlib.sha256(found.read_bytes()).hexdigest() != digest:
-                return None
-            into = new / _FOLDERS[use] / name
-            into.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(found, into)
-        new.rename(place)
-        shutil.rmtree(folder / "ivy")
-    return place
-
-
-def _fetch(modules: Mapping[str, str], ivy: Path) -> None:
-    ivy.mkdir(exist_ok=True)
-    named = (module.split(":") for module in modules)
-    dependencies = "\n".join(
-        f'<dependency org="{group}" name="{artifact}" rev="{version}" transitive="false"'
-        ' conf="default->master"/>'
-        for group, artifact, version in named
-    )
-    (ivy / "ivy.xml").write_text(
-        '<ivy-module version="2.0"><info organisation="kappa" module="connect"/>'
-        '<configurations><conf name="default"/></configurations>'
-        f"<dependencies>{dependencies}</dependencies></ivy-module>",
-        encoding="utf-8",
-    )
-    program = next(spark_home().glob("jars/ivy-*.jar"))
-    command = [find_java().command, f"-Divy.default.ivy.user.dir={ivy / 'user'}", "-jar", program]
-    command += ["-ivy", ivy / "ivy.xml", "-cache", ivy / "cache"]
-    subprocess.run(command, check=False, capture_output=True, timeout=900)
+    return fetched_jars("connect", Path(__file__).with_name("connect_jars.lock"), _FOLDERS)
 
 
 def to_avro(registry: RunningRegistry) -> dict[str, str]:

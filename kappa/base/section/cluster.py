@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from urllib.parse import urlsplit
 
 from kappa.base.section.engine import EngineSettings
@@ -20,7 +21,16 @@ CORES_MAX, INSTANCES, EXECUTOR_CORES, MAX_INSTANCES = NUMBERS = (
     "spark.dynamicAllocation.maxExecutors",
 )
 IS_DYNAMIC = "spark.dynamicAllocation.enabled"
-_MASTER = re.compile(r"spark://[^/\s,]+:\d+(?:,[^/\s,]+:\d+)*|k8s://\S+")
+YARN = "yarn"
+_MASTER = re.compile(rf"spark://[^/\s,]+:\d+(?:,[^/\s,]+:\d+)*|k8s://\S+|{YARN}")
+# Where YARN's resource managers are: the host of each or all of its address, and its id.
+_MANAGER = re.compile(r"spark\.hadoop\.yarn\.resourcemanager\.(hostname|address)(\.\w+)?")
+_MANAGERS_PORT = 8032
+_HOST = "spark.hadoop.yarn.resourcemanager.hostname"
+_STAGING = "spark.yarn.stagingDir"
+# Of an executor's heap, by which the size of its container is reckoned.
+_HEAP = "spark.executor.memory"
+_SIZE = re.compile(r"\d+[mg]")
 _DELTA = "commits to a table, and what is kept of it, are Kappa's"
 _ROWS = "the function has to give the same rows on the cluster and on this machine"
 _UNUSED = "spark-submit alone reads it, and a job does without"
@@ -82,7 +92,7 @@ def problems(engine: EngineSettings) -> Iterator[tuple[str, str, str]]:
         yield (
             "engine.master",
             f"is {engine.master}, which is no cluster that legs can run on",
-            "give spark://HOST:PORT or k8s://URL, or nothing: then this machine folds",
+            "give spark://HOST:PORT, k8s://URL or yarn, or nothing: then this machine folds",
         )
     elif engine.master and not engine.driver_host:
         yield (
@@ -90,6 +100,8 @@ def problems(engine: EngineSettings) -> Iterator[tuple[str, str, str]]:
             "is missing, and engine.master is given",
             "give the address of this machine to which the cluster's workers connect",
         )
+    if engine.master == YARN:
+        yield from _problems_of_yarn(engine.conf)
     for name in engine.conf:
         rule, why = _rule(name)
         if why is not None:
@@ -99,13 +111,44 @@ def problems(engine: EngineSettings) -> Iterator[tuple[str, str, str]]:
             yield f"engine.conf.{name}", "is no whole number", "give one"
 
 
+def _problems_of_yarn(conf: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    try:
+        managers = addresses(YARN, conf)
+    except ValueError:
+        wrong = next(name for name in conf if _MANAGER.fullmatch(name) and ".address" in name)
+        yield f"engine.conf.{wrong}", "is no address", "give HOST:PORT"
+        return
+    missing = "is missing, and engine.master is yarn"
+    if not managers:
+        yield f"engine.conf.{_HOST}", missing, "give the host of YARN's resource manager"
+    if CORES_MAX in conf:
+        yield (
+            f"engine.conf.{CORES_MAX}",
+            "is nothing that YARN heeds",
+            f"give {INSTANCES} and {EXECUTOR_CORES}",
+        )
+    if not _SIZE.fullmatch(conf.get(_HEAP, "1g")):
+        yield f"engine.conf.{_HEAP}", "is no size", "give one such as 2g"
+    if _STAGING not in conf:
+        yield (
+            f"engine.conf.{_STAGING}",
+            missing,
+            "give the URL of a folder that all nodes see, as hdfs://HOST/user/kappa",
+        )
+
+
 def is_secret_of_spark(name: str) -> bool:
     """Returns True if the value of a setting of Spark is a secret."""
     return _SECRET.fullmatch(name) is not None
 
 
-def addresses(master: str) -> list[tuple[str, int]]:
-    """Returns the host and port of each master. Raises ValueError if one of them cannot be."""
+def addresses(master: str, conf: Mapping[str, str] = MappingProxyType({})) -> list[tuple[str, int]]:
+    """Returns the host and port of each master. Raises ValueError if one of them cannot be.
+
+    Those of YARN's resource managers are in Spark's settings, `conf`.
+    """
+    if master == YARN:
+        return _managers(conf)
     if master.startswith("spark://"):
         urls = [f"spark://{each}" for each in master.removeprefix("spark://").split(",")]
     else:
@@ -115,6 +158,23 @@ def addresses(master: str) -> list[tuple[str, int]]:
     return [
         (each.hostname or "", each.port or (80 if each.scheme == "http" else 443)) for each in parts
     ]
+
+
+def _managers(conf: Mapping[str, str]) -> list[tuple[str, int]]:
+    found: dict[str | None, tuple[str, int]] = {}
+    # An address is more than a host, and is sorted before it.
+    for name in sorted(conf):
+        manager = _MANAGER.fullmatch(name)
+        if manager is not None:
+            host, _, port = (
+                (conf[name], "", str(_MANAGERS_PORT))
+                if manager[1] == "hostname"
+                else conf[name].rpartition(":")
+            )
+            if not host:
+                raise ValueError(name)
+            found.setdefault(manager[2], (host, int(port)))
+    return list(found.values())
 
 
 def _is_master(text: str) -> bool:

@@ -68,7 +68,7 @@ class EngineSettings(Section, frozen=True):
     master: Annotated[
         str,
         "the Spark cluster that folds long stretches of a log, catch-ups, bases of branches and "
-        'proofs: spark://HOST:PORT or k8s://URL; nothing (`""`): this machine folds them',
+        'proofs: spark://HOST:PORT, k8s://URL or yarn; nothing (`""`): this machine folds them',
     ] = ""
     driver_host: Annotated[
         str, "the address of this machine to which the workers of engine.master connect"

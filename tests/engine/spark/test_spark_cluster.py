@@ -10,7 +10,7 @@ import pytest
 from spark_cluster import spark_cluster
 
 from kappa.base.errors import KappaError, Unreachable
-from kappa.base.section.cluster import IS_DYNAMIC, MAX_INSTANCES
+from kappa.base.section.cluster import IS_DYNAMIC, MAX_INSTANCES, addresses
 from kappa.base.settings import load_settings
 from kappa.broker.last_run import free_ports
 from kappa.broker.properties import HOST
@@ -18,6 +18,7 @@ from kappa.engine.spark.cluster.cluster import SparkCluster
 from kappa.engine.spark.cluster.reached import ensure_master
 from kappa.engine.spark.cluster.shipped import kappa_digest, same_kappa, take_compiled
 from kappa.engine.spark.jvm import Profile, cluster_for
+from kappa.java.jars import spark_home
 
 _OPTIONS = "spark.executor.extraJavaOptions"
 _LEG = """
@@ -154,6 +155,38 @@ def test_a_setting_that_spark_refuses_is_one_sentence(
 )
 def test_how_many_cores_a_cluster_gives_is_known_or_not(conf: dict[str, str], cores: int) -> None:
     assert SparkCluster("spark://one:1", HOST, conf).cores == cores
+
+
+def test_a_container_of_yarn_has_room_for_the_workers_of_python() -> None:
+    conf = {"spark.executor.memory": "8g", "spark.executor.cores": "2"}
+
+    found = SparkCluster("yarn", HOST, conf).settings("1g", [])
+
+    # Two workers, and a tenth of the heap.
+    assert found["spark.executor.memoryOverhead"] == f"{2 * 1024 + 819}m"
+    assert found["spark.yarn.jars"] == f"local:{spark_home()}/jars/*"
+
+
+def test_what_a_project_says_of_yarn_stays() -> None:
+    conf = {"spark.executor.memoryOverhead": "1g", "spark.yarn.archive": "hdfs:///spark.zip"}
+
+    found = SparkCluster("yarn", HOST, conf).settings("1g", [])
+
+    assert conf.items() <= found.items()
+    assert "spark.yarn.jars" not in found
+    assert "spark.executor.memoryOverhead" not in SparkCluster("k8s://h", HOST, {}).settings(
+        "1g", []
+    )
+
+
+def test_the_resource_managers_of_yarn_are_asked_by_their_hosts_or_addresses() -> None:
+    manager = "spark.hadoop.yarn.resourcemanager"
+    one = {f"{manager}.hostname": "one", f"{manager}.scheduler.address": "one:1"}
+    two = {f"{manager}.ha.rm-ids": "a,b", f"{manager}.hostname.a": "one"}
+    two |= {f"{manager}.address.b": "two:9", f"{manager}.hostname.b": "other"}
+
+    assert addresses("yarn", one) == [("one", 8032)]
+    assert sorted(addresses("yarn", two)) == [("one", 8032), ("two", 9)]
 
 
 def test_the_time_zone_of_executors_is_ours() -> None:

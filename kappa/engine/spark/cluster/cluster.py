@@ -14,8 +14,10 @@ from kappa.base.section.cluster import (
     INSTANCES,
     IS_DYNAMIC,
     MAX_INSTANCES,
+    YARN,
 )
 from kappa.base.units import memory, parse_memory
+from kappa.engine.spark.cluster.yarn import on_yarn
 
 if TYPE_CHECKING:
     from kappa.base.settings import Settings
@@ -64,6 +66,8 @@ class SparkCluster:
         # A JVM goes by the last of two options that set the same.
         options = (*((given,) if given else self.jvm), "-Duser.timezone=UTC")
         shipped = filter(None, (*map(str, jars), self.conf.get("spark.jars")))
+        # Spark divides it among the cores of an executor.
+        workers = parse_memory(worker_memory) * self._executor_cores
         return {
             "spark.driver.bindAddress": self.driver_host,
             "spark.python.unix.domain.socket.dir": _SOCKETS,
@@ -71,15 +75,13 @@ class SparkCluster:
             "spark.default.parallelism": str(self.parallelism),
             # Or a pod of Kubernetes has no memory for Python's workers (Spark 4.2.0).
             "spark.kubernetes.resource.type": "python",
+            **(on_yarn(self.conf, beside=workers) if self.master == YARN else {}),
             **self.conf,
             "spark.master": self.master,
             "spark.driver.host": self.driver_host,
             "spark.jars": ",".join(shipped),
             "spark.executor.extraJavaOptions": " ".join(options),
-            # Spark divides it among the cores of an executor.
-            "spark.executor.pyspark.memory": memory(
-                parse_memory(worker_memory) * self._executor_cores
-            ),
+            "spark.executor.pyspark.memory": memory(workers),
         }
 
     @property

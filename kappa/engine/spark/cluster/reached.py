@@ -29,7 +29,7 @@ _AGAIN = "the job is started again by itself"
 def ensure_master(cluster: SparkCluster) -> None:
     """Raises Unreachable if no master of a cluster takes a connection."""
     refused: list[str] = []
-    for host, port in addresses(cluster.master):
+    for host, port in addresses(cluster.master, cluster.conf):
         try:
             socket.create_connection((host, port), timeout=_CONNECT_SECONDS).close()
         except OSError as error:
