@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kappa.base.errors import Damaged, KappaError, UsageError
+from kappa.objects.bucket import is_bucket
 
 # Of `builds/BUILD/tables/TABLE/FILE`: strangers are told no more of a path.
 _PARTS_BELOW_THE_ROOT = 5
@@ -45,14 +46,14 @@ def damage_of(
     `told` is DuckDB's message. `files` has the paths that a query may have read, each with its
     pipeline. If the message names no file, `is_readable` is asked to read each one alone.
     """
-    # DuckDB names an object by one of several URLs, and no two files have one name.
-    path = next((each for each in files if _name_of(each) in told), None)
+    path = next((each for each in files if _is_in(told, each)), None)
     if path is None and is_readable is not None:
         path = next((each for each in files if not is_readable(each)), None)
     if path is None:
         return None
     named, pipeline = Path(path), files[path]
-    first = re.sub(rf"[^\s'\"]*{re.escape(named.name)}", named.name, (told.splitlines() or [""])[0])
+    first = (told.splitlines() or [""])[0].replace(path, named.name)
+    first = re.sub(rf"https?://[^\s'\"]*/{re.escape(named.name)}", named.name, first)
     return Damaged(
         f"file {Path(*named.parts[-_PARTS_BELOW_THE_ROOT:])} of pipeline {pipeline} cannot be "
         f"read: {first.rpartition(' Error: ')[2]}",
@@ -61,5 +62,6 @@ def damage_of(
     )
 
 
-def _name_of(path: str) -> str:
-    return path.rpartition("/")[2]
+def _is_in(told: str, path: str) -> bool:
+    # DuckDB names an object by one of several URLs, and no two have one name.
+    return path in told or (is_bucket(path) and path.rpartition("/")[2] in told)
