@@ -28,8 +28,8 @@ _MANAGER = re.compile(r"spark\.hadoop\.yarn\.resourcemanager\.(hostname|address)
 _MANAGERS_PORT = 8032
 _HOST = "spark.hadoop.yarn.resourcemanager.hostname"
 _STAGING = "spark.yarn.stagingDir"
-# Of an executor's heap, by which the size of its container is reckoned.
-_HEAP = "spark.executor.memory"
+# An executor's heap, by which the size of its container is reckoned, and what it is unless set.
+HEAP, HEAP_UNLESS_SET = "spark.executor.memory", "1g"
 _SIZE = re.compile(r"\d+[mg]")
 _DELTA = "commits to a table, and what is kept of it, are Kappa's"
 _ROWS = "the function has to give the same rows on the cluster and on this machine"
@@ -127,8 +127,8 @@ def _problems_of_yarn(conf: Mapping[str, str]) -> Iterator[tuple[str, str, str]]
             "is nothing that YARN heeds",
             f"give {INSTANCES} and {EXECUTOR_CORES}",
         )
-    if not _SIZE.fullmatch(conf.get(_HEAP, "1g")):
-        yield f"engine.conf.{_HEAP}", "is no size", "give one such as 2g"
+    if not _SIZE.fullmatch(conf.get(HEAP, HEAP_UNLESS_SET)):
+        yield f"engine.conf.{HEAP}", "is no size", "give one such as 2g"
     if _STAGING not in conf:
         yield (
             f"engine.conf.{_STAGING}",

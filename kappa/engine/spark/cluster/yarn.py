@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kappa.base.section.cluster import HEAP, HEAP_UNLESS_SET
 from kappa.base.units import memory, parse_memory
 from kappa.java.jars import spark_home
 
-_HEAP = "spark.executor.memory"
-_HEAP_UNLESS_SET = "1g"
 # What Spark reckons for a JVM beside its heap: a tenth of that, and so much at least.
 _SHARE, _LEAST = 10, "384m"
 _JARS, _ARCHIVE = "spark.yarn.jars", "spark.yarn.archive"
@@ -25,7 +24,7 @@ def on_yarn(conf: Mapping[str, str], *, beside: int) -> Mapping[str, str]:
     take more than they have asked for, and of an application that `spark-submit` has not begun
     Spark does not know that it has such workers.
     """
-    heap = parse_memory(conf.get(_HEAP, _HEAP_UNLESS_SET))
+    heap = parse_memory(conf.get(HEAP, HEAP_UNLESS_SET))
     jvms_own = max(heap // _SHARE, parse_memory(_LEAST))
     # Nodes have Spark where this machine has it, or the project says where they find it. Otherwise
     # all of it would be sent to each of them for each leg.
