@@ -84,3 +84,7 @@ class JournalView:
                 served = record if isinstance(record.event, GenerationMade) else served
                 memory.served = number, served
             return number, served
+
+    def known_served(self) -> tuple[int, JournalRecord | None]:
+        """Returns what `last_served` returned last, and asks only if it never did."""
+        return self._memory.served or self.last_served()

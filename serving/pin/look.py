@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from kappa.base.errors import Damaged
 from kappa.journal.events import GenerationMade, Retired
-from kappa.journal.journal import Journal
+from kappa.journal.journal import Journal, JournalRecord
 from kappa.journal.view import JournalView
 from kappa.objects.address import side_by_side
 from kappa.state.build import folded_by
@@ -36,12 +36,15 @@ class Sighting:
 
 
 def look_now(store: Store) -> Sighting:
-    """Reads the builds that serve now: the journal's last generation, then the frontiers."""
-    journal = Journal(store)
-    last, generation, serving = served_last(store)
+    """Reads the builds that serve now: the journal's last generation, then the frontiers.
+
+    The generation is the last one that this process knows of. Whether there is a newer one the
+    second look says, which makes up for whatever passes between the two.
+    """
+    generation, serving = _served(JournalView(store).known_served())
 
     def switched() -> bool:
-        return any(isinstance(each.event, GenerationMade) for each in journal.after(last))
+        return served_last(store)[1] != generation
 
     try:
         frontiers = _by_build(store, newest_frontier, serving.values())
@@ -131,10 +134,15 @@ def _is_gone(store: Store, journal: Journal, seen: int, frontiers: Mapping[str, 
 
 def served_last(store: Store) -> tuple[int, int, Mapping[str, str]]:
     """Returns the journal's last number, and what serves: the generation and its serving map."""
-    last, record = JournalView(store).last_served()
+    found = JournalView(store).last_served()
+    return found[0], *_served(found)
+
+
+def _served(found: tuple[int, JournalRecord | None]) -> tuple[int, Mapping[str, str]]:
+    _, record = found
     if record is None or not isinstance(record.event, GenerationMade):
-        return last, 0, {}
-    return last, record.event.generation, record.event.serving
+        return 0, {}
+    return record.event.generation, record.event.serving
 
 
 def is_collected(store: Store, frontier: Frontier) -> bool:

@@ -84,6 +84,17 @@ def test_the_last_served_is_looked_for_once_from_the_end(store):
     assert view.last_served()[1].event.generation == 2
 
 
+def test_what_served_is_known_from_the_last_look_for_it(store):
+    serve(store, 1, 1)
+    assert JournalView(store).known_served()[1].event.generation == 1
+    serve(Store(store.folder), 2, 2)
+
+    assert store.reads_of(lambda: JournalView(store).known_served()) == 0
+    assert JournalView(store).known_served()[1].event.generation == 1
+    JournalView(store).last_served()
+    assert JournalView(store).known_served()[1].event.generation == 2
+
+
 def test_a_journal_in_which_nothing_served_has_no_last_served(store):
     view = JournalView(store)
     assert view.last_served() == (0, None)

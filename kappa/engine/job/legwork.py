@@ -219,6 +219,7 @@ class Legwork:
             log,
             self._stop,
             at_most=engine.tail_records,
+            in_bucket=not self._store.is_on_disk,
             on_started=lambda: ensure_not_stopped(self._store, self._build),
         )
 

@@ -35,8 +35,9 @@ from kappa.state.slices import Slice
 # How often the journal is looked at: a hold is acknowledged within this time.
 _LOOK_SECONDS = 0.05
 # After a slice the job rests for this share of its time, unless many records wait: fewer slices of
-# more records cost little freshness, and leave the machine to others.
-_REST = 0.5
+# more records cost little freshness, and leave the machine to others. A slice into a bucket leaves
+# it to others anyway, while it waits for answers.
+_REST, _REST_IN_BUCKET = 0.5, 0.25
 _LONGEST_REST_SECONDS = 0.25
 # How often a tail at its end looks whether it shall stop, and asks the broker for all ends: a topic
 # may have more partitions. A broker that is away is asked as seldom.
@@ -82,10 +83,12 @@ class Tail:
         stop: threading.Event,
         *,
         at_most: int,
+        in_bucket: bool,
         on_started: Callable[[], None],
     ) -> None:
         """Folds micro-batches until asked to stop. Raises the error that ended the stream."""
         self._folder.prepare(spark)
+        rest = _REST_IN_BUCKET if in_bucket else _REST
         topics = tuple(topic.name for topic in self._pipeline.topics)
         # The frontier alone decides what is folded: Spark plans batches, and remembers nothing.
         shutil.rmtree(self._checkpoint, ignore_errors=True)
@@ -102,7 +105,7 @@ class Tail:
         def fold_and_rest(rows: DataFrame, batch: int) -> None:
             piece, seconds = self._fold(rows, batch)
             if 2 * piece.distance < at_most:
-                stop.wait(min(_REST * seconds, _LONGEST_REST_SECONDS))
+                stop.wait(min(rest * seconds, _LONGEST_REST_SECONDS))
                 self._wait_for_more(piece.end, log, topics, stop)
 
         query = (

@@ -3,44 +3,48 @@
     python waits.py PORT SERVER_PORT SECONDS
 
 So each request of a connection that is kept takes so much longer, and the proxy adds little CPU. A
-request that comes in several pieces waits for each.
+request that comes in several pieces waits for each. There are two threads for each connection: a
+loop of events waits for whole milliseconds.
 """
 
 from __future__ import annotations
 
-import asyncio
+import socket
 import sys
+import threading
+import time
 from contextlib import suppress
 
 _HOST = "127.0.0.1"
 _MOST_BYTES = 1 << 20
 
 
-async def main() -> None:
+def main() -> None:
     port, server_port, seconds = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
-
-    async def connected(from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        from_server, to_server = await asyncio.open_connection(
-            _HOST, server_port, limit=_MOST_BYTES
-        )
-        await asyncio.gather(
-            passed_on(from_client, to_server, seconds), passed_on(from_server, to_client, 0)
-        )
-
-    async with await asyncio.start_server(connected, _HOST, port, limit=_MOST_BYTES) as server:
-        await server.serve_forever()
+    with socket.create_server((_HOST, port), backlog=128) as server:
+        while True:
+            client, _ = server.accept()
+            beyond = socket.create_connection((_HOST, server_port))
+            for each in (client, beyond):
+                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _begin(client, beyond, seconds)
+            _begin(beyond, client, 0)
 
 
-async def passed_on(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seconds: float
-) -> None:
+def _begin(source: socket.socket, target: socket.socket, seconds: float) -> None:
+    threading.Thread(target=_pass_on, args=(source, target, seconds), daemon=True).start()
+
+
+def _pass_on(source: socket.socket, target: socket.socket, seconds: float) -> None:
     with suppress(ConnectionError):
-        while data := await reader.read(_MOST_BYTES):
+        while data := source.recv(_MOST_BYTES):
             if seconds:
-                await asyncio.sleep(seconds)
-            writer.write(data)
-            await writer.drain()
-    writer.close()
+                time.sleep(seconds)
+            target.sendall(data)
+    # The other thread may have ended both.
+    for each in (source, target):
+        with suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)
 
 
-asyncio.run(main())
+main()

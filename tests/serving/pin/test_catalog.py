@@ -175,6 +175,15 @@ def test_a_promote_between_look_and_lease_starts_over(tmp_path: Path, store: Sto
         assert len(live_leases(store, 0.0)) == 1
 
 
+def test_a_promote_since_the_last_answer_is_in_the_next_one(store: Store) -> None:
+    for build in ("flights-1", "flights-2"):
+        put_birth(store, born(build))
+        publish(store, build, 5)
+        serve(store, build)
+        with pin(store, lease_seconds=60) as pinned:
+            assert pinned.snapshot.serving == {"flights": build}
+
+
 def test_pipelines_that_were_promoted_together_are_seen_to_switch_together(
     tmp_path: Path, store: Store
 ) -> None:
