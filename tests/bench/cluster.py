@@ -29,7 +29,7 @@ from spark_cluster import spark_cluster
 
 from kappa.broker.properties import HOST
 
-_ROUNDS = 3
+_ROUNDS = 2
 _WORKERS = 2
 HERE, THERE = f"local[{_WORKERS}]", f"{_WORKERS} workers of a core"
 _HERE = f"[engine]\ncores = {_WORKERS}\n"
