@@ -129,6 +129,10 @@ class Platform:
         # What readers of the one before had may be gone.
         self.kappa("deploy", "--yes", "--allow-breaking")
         self.wait_for_all()
+        self._wait_for_rest()
+
+    def _wait_for_rest(self) -> None:
+        """Waits until nothing but what serves is at work: one job, and a spare that is warm."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while len(self._jobs()) > 1 or not any(doors(self.store.local.path(SPARES))):
             if time.monotonic() > deadline:
@@ -156,6 +160,7 @@ class Platform:
             self.log.produce(bids(0, self.cell.events, self.cell.keys), self.cell.topic)
             self.kappa("deploy", "--yes")
             self.wait_for_all()
+            self._wait_for_rest()
             yield
             self.kappa("down")
         finally:
