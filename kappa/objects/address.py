@@ -112,6 +112,18 @@ def write_file(address: str, content: bytes) -> None:
         put_file(Path(address), content)
 
 
+def put_new_file(address: str, content: bytes) -> bool:
+    """Writes a file whole. Returns False, and changes nothing, if there is one.
+
+    No claim is looked at, and on a disk it is not synced: as files that delta-rs writes. Raises
+    OSError, or KappaError of a bucket.
+    """
+    if is_bucket(address):
+        bucket, name = split(address)
+        return bucket.put_over(name, content, None)
+    return put_file(Path(address), content, new=True, synced=False)
+
+
 def exists(address: str) -> bool:
     """Returns True if there is a file at an address."""
     if not is_bucket(address):

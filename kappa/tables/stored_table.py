@@ -20,6 +20,7 @@ from kappa.tables.delta import (
     commit_properties,
     create,
     open_newest,
+    put_commit,
 )
 from kappa.tables.merge import Merge
 from kappa.tables.versions import files_of, mark_of
@@ -42,6 +43,8 @@ class StoredTable:
         """Wraps an open table: `open_table` and `ensure_table` make it."""
         self.path = path
         self._table = table
+        # Commits of no rows since the handle's version: it has not read them.
+        self._unread = 0
         self._guards = Guards(path)
 
     @property
@@ -50,7 +53,7 @@ class StoredTable:
 
         It knows its own commits, and after `refresh` those of every writer.
         """
-        return int(self._table.version())
+        return int(self._table.version()) + self._unread
 
     def refresh(self) -> None:
         """Notes a commit that was made without this handle, by this job. Raises KappaError."""
@@ -86,7 +89,7 @@ class StoredTable:
         Without a guard they are of slices that are committed already, and were among the recent
         rows (engine/write/recent.py). Raises Broken if a result does not fit its column.
         """
-        before = self.version
+        before = self._read_on()
         with self._guards.once(self._table, guard):
             merger = self._table.merge(
                 rows,
@@ -121,12 +124,23 @@ class StoredTable:
 
         Without a guard it is the commit of no slice.
         """
-        told = f"a slice could not be marked in {self.path}"
-        self._write(self._no_rows(), "append", mark, guard, told)
+        version = self.version + 1
+        with self._guards.once(self._table, guard):
+            put = attempted(
+                lambda: put_commit(self.path, version, mark, guard),
+                f"a slice could not be marked in {self.path}",
+            )
+            if not put:
+                raise strangers(self.path, version, version - 1)
+            self._unread += 1
 
     def empty(self, mark: Mark) -> None:
         """Removes all rows."""
-        self._write(self._no_rows(), "overwrite", mark, None, f"{self.path} could not be emptied")
+        # Imported as below.
+        import pyarrow as pa  # noqa: PLC0415
+
+        none = pa.schema(self._table.schema().to_arrow()).empty_table()
+        self._write(none, "overwrite", mark, None, f"{self.path} could not be emptied")
 
     def files(self) -> tuple[str, ...]:
         """Lists the data files of its version, as absolute paths or URLs, without a look there."""
@@ -198,17 +212,11 @@ class StoredTable:
         )
 
     def _tidy(self, change: Callable[[], object], otherwise: str) -> None:
-        before = self.version
+        before = self._read_on()
         failpoint("table.before_compact")
         attempted(change, otherwise)
         self._ensure_own(before + 1)
         failpoint("table.after_compact")
-
-    def _no_rows(self) -> pa.Table:
-        # Imported as below.
-        import pyarrow as pa  # noqa: PLC0415
-
-        return pa.schema(self._table.schema().to_arrow()).empty_table()
 
     def _file_facts(self) -> pa.Table:
         # It takes 0.13 s to import, and readers of lists of files do not need it.
@@ -224,7 +232,7 @@ class StoredTable:
         guard: Guard | None,
         otherwise: str,
     ) -> None:
-        before = self.version
+        before = self._read_on()
         with self._guards.once(self._table, guard):
             attempted(
                 lambda: write_deltalake(
@@ -239,8 +247,17 @@ class StoredTable:
             )
         self._ensure_own(before + 1)
 
+    def _read_on(self) -> int:
+        """Has the handle read this job's commits that it has not read. Returns the version."""
+        version = self.version
+        if self._unread:
+            self._update()
+            self._ensure_own(version)
+        return version
+
     def _update(self) -> None:
         attempted(self._table.update_incremental, f"table {self.path} could not be read")
+        self._unread = 0
 
     def _ensure_own(self, at_most: int) -> None:
         """Raises KappaError if the table has more commits than this job has made: law 18."""

@@ -127,6 +127,24 @@ def test_a_commit_whose_answer_is_lost_is_there_once(
         table = open_table(table.path)
 
 
+def test_a_slice_without_rows_is_one_request_and_one_commit_if_its_answer_is_lost(
+    object_store: ObjectStore, between: Between, tmp_path: Path
+) -> None:
+    store = Store(object_store.new_root(), storage=between.storage, local=tmp_path / "local")
+    table = made(store)
+    append(table, 1)
+
+    with between.counting() as requests:
+        table.commit_nothing(MARK, Guard("a", 2))
+    assert [each.partition(" ")[0] for each in requests] == ["PUT"], requests
+    with between.losing("PUT", ".json"):
+        table.commit_nothing(MARK, Guard("a", 3))
+
+    append(table, 4)
+    assert table.version == open_table(table.path).version == 4
+    assert rows_at(table.path, 4) == [("k1", 1), ("k4", 4)]
+
+
 def test_the_columns_of_a_row_group_are_one_request(
     object_store: ObjectStore, between: Between, tmp_path: Path
 ) -> None:

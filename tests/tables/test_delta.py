@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from kappa.base.errors import Damaged, KappaError
+from kappa.base.errors import Broken, Damaged, KappaError
 from kappa.state.mark import Mark, origin_mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -57,6 +57,36 @@ def grow(table: StoredTable, commits: int, draw: random.Random) -> None:
                 table.commit_nothing(MARK, guard)
             case "compact":
                 table.compact(MARK, target_bytes=1 << 20)
+
+
+def test_slices_without_rows_are_commits_of_the_table(table: StoredTable) -> None:
+    for number in range(3):
+        table.commit_nothing(MARK, Guard("a", number))
+
+    opened = open_newest(table.path)
+    assert (table.version, opened.version(), opened.transaction_version("a")) == (3, 3, 2)
+    assert mark_of(table.path, 3) == MARK
+    with pytest.raises(Broken, match="transaction 2 of a is in"):
+        table.commit_nothing(MARK, Guard("a", 2))
+    with pytest.raises(Broken, match="transaction 2 of a is in"):
+        ensure_table(table.path, [], MARK).commit_nothing(MARK, Guard("a", 2))
+
+    table.append(pa.table({"k": ["x"], "n": [1]}), MARK, Guard("a", 3))
+    table.commit_nothing(MARK, Guard("a", 4))
+    table.compact(MARK, target_bytes=1 << 20)
+    assert table.version == open_newest(table.path).version() == 5
+    assert table.files() == files(table.path, 5)
+
+
+def test_of_two_who_commit_a_slice_without_rows_one_does(table: StoredTable) -> None:
+    other = ensure_table(table.path, [], MARK)
+    other.append(pa.table({"k": ["x"], "n": [1]}), MARK, Guard("a", 1))
+
+    with pytest.raises(KappaError, match="another process writes there"):
+        table.commit_nothing(MARK, Guard("a", 1))
+
+    assert table.version == 0
+    assert len(files(table.path, 1)) == 1
 
 
 @pytest.mark.parametrize("seed", range(3))
