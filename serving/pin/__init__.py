@@ -4,6 +4,7 @@ The moment is now or in the past. This room reads no rows. In reading order:
 
 - snapshot.py: a snapshot of one moment, and the lease that keeps it
 - remembered.py: records of a bucket that never change, each of which a reader reads once
+- left.py: the pin that a reader of a bucket has left for the next one
 - look.py: the two looks, at now or at the past (law 11)
 - catalog.py: pins the result of a look
 - past.py: moments of the past, by time or by generation

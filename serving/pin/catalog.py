@@ -19,6 +19,7 @@ from kappa.state.frontier import Frontier
 from kappa.state.lease import ensure_lease, ensure_released, read_lease
 from kappa.state.store import Store
 from serving.pin.at_log import AtEventTime, AtOffsets, Past
+from serving.pin.left import leave, take
 from serving.pin.look import (
     Sighting,
     is_collected,
@@ -39,10 +40,19 @@ def pin(
     store: Store, *, lease_seconds: float, clock: Callable[[], float] = time.time
 ) -> Iterator[PinnedSnapshot]:
     """Pins the snapshot that is served now; if nothing is served, one of generation 0."""
-    with closing(
-        _pinned(store, lambda: look_now(store), lease_seconds=lease_seconds, clock=clock)
-    ) as pinned:
+    pinned = _pinned(
+        store,
+        lambda: look_now(store),
+        lease_seconds=lease_seconds,
+        clock=clock,
+        left=lambda snapshot: take(store, snapshot, lease_seconds),
+    )
+    try:
         yield pinned
+    except BaseException:
+        pinned.close()
+        raise
+    leave(store, pinned)
 
 
 @contextmanager
@@ -160,33 +170,40 @@ def pin_pair(
 
 
 def _pinned(
-    store: Store, look: Callable[[], Sighting], *, lease_seconds: float, clock: Callable[[], float]
+    store: Store,
+    look: Callable[[], Sighting],
+    *,
+    lease_seconds: float,
+    clock: Callable[[], float],
+    left: Callable[[Snapshot], PinnedSnapshot | None] = lambda _snapshot: None,
 ) -> PinnedSnapshot:
     for _ in range(_ATTEMPTS):
         seen = look()
-        lease = lease_on(seen.snapshot, clock() + lease_seconds)
-        try:
-            ensure_lease(store, lease)
-            overtaken = None
-        except KappaError:
-            # The disk is full, or may not be written. Nothing is deleted before a floor or a record
-            # says so: the answer is right if neither has by its end.
-            overtaken = seen.overtaken
+        pinned = left(seen.snapshot) or _leased(store, seen, lease_seconds, clock)
         try:
             if not seen.overtaken():
-                return PinnedSnapshot(
-                    store,
-                    seen.snapshot,
-                    lease,
-                    lease_seconds=lease_seconds,
-                    clock=clock,
-                    overtaken=overtaken,
-                )
+                return pinned
         except BaseException:
-            ensure_released(store, lease.id)
+            pinned.close()
             raise
-        ensure_released(store, lease.id)
+        pinned.close()
     raise Conflict(
         f"what is served changed {_ATTEMPTS} times while it was being looked at",
         hint="see kappa history for who keeps switching it; then ask again",
+    )
+
+
+def _leased(
+    store: Store, seen: Sighting, lease_seconds: float, clock: Callable[[], float]
+) -> PinnedSnapshot:
+    lease = lease_on(seen.snapshot, clock() + lease_seconds)
+    try:
+        ensure_lease(store, lease)
+        overtaken = None
+    except KappaError:
+        # The disk is full, or may not be written. Nothing is deleted before a floor or a record
+        # says so: the answer is right if neither has by its end.
+        overtaken = seen.overtaken
+    return PinnedSnapshot(
+        store, seen.snapshot, lease, lease_seconds=lease_seconds, clock=clock, overtaken=overtaken
     )

@@ -59,8 +59,18 @@ class PinnedSnapshot:
         self._renewer = threading.Thread(
             target=self._keep_renewing, name=f"lease {lease.id}", daemon=True
         )
+        # Whether a lease keeps it, as far as is known.
+        self.is_leased = overtaken is None
         if overtaken is None:
             self._renewer.start()
+
+    def is_as_good_as_new(self, snapshot: Snapshot, lease_seconds: float) -> bool:
+        """Returns True if it is of the same moment as a snapshot, and its lease is renewed."""
+        return (
+            self.snapshot == snapshot
+            and self._lease_seconds == lease_seconds
+            and self._clock() < self._lease.expires_at - lease_seconds / 2
+        )
 
     @property
     def lease(self) -> Lease:
@@ -84,10 +94,11 @@ class PinnedSnapshot:
         """Returns True if the pinned versions were kept until now."""
         if self._overtaken is not None:
             return not self._overtaken()
-        return (
+        self.is_leased = (
             self._clock() < self._lease.expires_at
             and read_lease(self._store, self._lease.id) is not None
         )
+        return self.is_leased
 
     def close(self) -> None:
         """Gives the lease up. Whoever has an answer from a bucket does not wait for that."""

@@ -17,6 +17,7 @@ from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
 from cli import run_command
 from kappa.base.errors import Damaged, UsageError
+from kappa.log.access.answers import wait_until
 from kappa.objects.address import delete_file
 from kappa.state.build import table_path
 from kappa.state.frontier import Frontiers
@@ -151,6 +152,21 @@ def test_a_query_reads_no_file_that_was_fetched_for_another(store):
         for attack in (f"'{kept}'", f"read_parquet('{kept}')", f"glob('{kept.parent}/*')"):
             with pytest.raises(UsageError):
                 rows(open_, platform, f"from {attack}")
+
+
+def test_who_asks_again_at_the_same_frontiers_only_looks(store, between):
+    platform = serving(store)
+    before = platform.ask("select seats from planes").rows
+    (left,) = store.names("leases")
+
+    with between.counting() as requests:
+        assert platform.ask("select seats from planes").rows == before
+
+    # The frontier; the floor and the journal; the lease.
+    assert len(requests) <= 5, requests
+    assert all(each.startswith("GET ") for each in requests), requests
+    assert store.names("leases") == (left,)
+    wait_until(lambda: store.names("leases") == (), "the end of the lease")
 
 
 def test_over_http_a_snapshot_answers_again_what_it_answered(any_store):

@@ -14,6 +14,7 @@ from kappa.base.errors import Conflict, Damaged, KappaError
 from kappa.journal.events import Held, Served
 from kappa.journal.journal import Journal
 from kappa.journal.receipt import Receipt, Switched
+from kappa.log.access.answers import wait_until
 from kappa.state.build import Birth, put_birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.lease import (
@@ -130,6 +131,22 @@ class Meddled(Store):
         super().put_json(name, document, synced=synced)
 
 
+class Elsewhere(Store):
+    """A store that readers take for a bucket; something happens before the next look at a floor."""
+
+    is_on_disk = False
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    def names(self, prefix: str, *, after: str | None = None) -> tuple[str, ...]:
+        if prefix.endswith("/floor"):
+            meanwhile, self.meanwhile = self.meanwhile, lambda: None
+            meanwhile()
+        return super().names(prefix, after=after)
+
+
 def test_where_nothing_serves_the_snapshot_is_empty(store: Store) -> None:
     with pin(store, lease_seconds=60) as pinned:
         assert pinned.snapshot.generation == 0
@@ -161,6 +178,41 @@ def test_a_pinned_snapshot_is_leased_until_it_is_closed(store: Store) -> None:
         ]
         pinned.confirm()
     assert live_leases(store, 1000.0) == ()
+
+
+def test_a_reader_of_a_bucket_leaves_its_pin_for_the_next_one(tmp_path: Path, store: Store) -> None:
+    put_birth(store, born("flights-1"))
+    publish(store, "flights-1", 3)
+    serve(store, "flights-1")
+    elsewhere = Elsewhere(tmp_path / "röot")
+    with pin(elsewhere, lease_seconds=60) as first:
+        pass
+
+    with (
+        pin(elsewhere, lease_seconds=60) as again,
+        pin(elsewhere, lease_seconds=60) as beside,
+    ):
+        assert again is first
+        assert {each.id for each in live_leases(store, 0.0)} == {again.lease.id, beside.lease.id}
+    publish(store, "flights-1", 4)
+    with pin(elsewhere, lease_seconds=60) as newer:
+        assert newer.snapshot.frontiers["flights-1"].number == 2
+    # It is given up when nobody has taken it for a moment.
+    wait_until(lambda: live_leases(store, 0.0) == (), "the end of the lease")
+
+
+def test_a_pin_whose_lease_was_taken_away_is_left_for_nobody(tmp_path: Path, store: Store) -> None:
+    put_birth(store, born("flights-1"))
+    publish(store, "flights-1", 3)
+    serve(store, "flights-1")
+    elsewhere = Elsewhere(tmp_path / "röot")
+    with pin(elsewhere, lease_seconds=60) as first:
+        ensure_released(store, first.lease.id)
+        assert not first.holds()
+
+    with pin(elsewhere, lease_seconds=60) as again:
+        assert again is not first
+        again.confirm()
 
 
 def test_a_promote_between_look_and_lease_starts_over(tmp_path: Path, store: Store) -> None:
@@ -423,6 +475,7 @@ def test_an_alignment_that_ends_between_look_and_lease_pins_nothing(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("in_bucket", [False, True])
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -445,10 +498,10 @@ def test_an_alignment_that_ends_between_look_and_lease_pins_nothing(
     st.randoms(use_true_random=False),
 )
 def test_no_history_of_promotes_and_collections_takes_a_reader_back(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[str], chance
+    tmp_path_factory: pytest.TempPathFactory, in_bucket: bool, steps: list[str], chance
 ) -> None:
     root = tmp_path_factory.mktemp("any")
-    world = World(Store(root))
+    world, elsewhere = World(Store(root)), Elsewhere(root)
     for step in steps:
         what, _, build = step.partition(" ")
         match what:
@@ -467,7 +520,11 @@ def test_no_history_of_promotes_and_collections_takes_a_reader_back(
                         lambda: None,
                     ]
                 )
-                world.read(Meddled(root, meddle) if build else world.store)
+                if in_bucket:
+                    elsewhere.meanwhile = meddle if build else lambda: None
+                    world.read(elsewhere)
+                else:
+                    world.read(Meddled(root, meddle) if build else world.store)
 
 
 @pytest.mark.slow
