@@ -2,7 +2,7 @@
 
 A folder of a disk is guarded by the machine's own locks. A bucket is reached from everywhere, so an
 object names the control host, and each request of ours that changes something is preceded by a look
-at it. Those of delta-rs and of Spark are not: what they commit is put if absent, too.
+at it. Commits of tables are not, nor what delta-rs and Spark write: a commit is put if absent, too.
 
 A host that is taken for gone may go on: it was stopped between such a look and its request. So
 whatever has one winner was numbered before the look, and its number is put if absent. Then a late
