@@ -34,7 +34,8 @@ def take(store: Store, snapshot: Snapshot, lease_seconds: float) -> PinnedSnapsh
     left = _taken(store)
     if left is None or left.is_as_good_as_new(snapshot, lease_seconds):
         return left
-    left.close()
+    # Nobody waits for that; a process ends when it is done.
+    threading.Thread(target=_end, args=(left,), name="end of a lease").start()
     return None
 
 
@@ -69,7 +70,13 @@ def _taken(store: Store, only: PinnedSnapshot | None = None) -> PinnedSnapshot |
 def _give_up(store: Store, pinned: PinnedSnapshot) -> None:
     left = _taken(store, pinned)
     if left is not None:
-        left.close()
+        _end(left)
+
+
+def _end(pinned: PinnedSnapshot) -> None:
+    # A lease that stays ends by itself.
+    with suppress(BaseException):
+        pinned.close()
 
 
 @atexit.register

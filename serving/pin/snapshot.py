@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -101,20 +100,10 @@ class PinnedSnapshot:
         return self.is_leased
 
     def close(self) -> None:
-        """Gives the lease up. Whoever has an answer from a bucket does not wait for that."""
-        if self._overtaken is not None:
-            return
-        self._closed.set()
-        if self._store.is_on_disk:
-            self._let_go()
-        else:
-            # A process ends when it has.
-            threading.Thread(target=self._let_go, name=f"end of lease {self._lease.id}").start()
-
-    def _let_go(self) -> None:
-        self._renewer.join()
-        # One that stays ends by itself.
-        with suppress(KappaError):
+        """Gives the lease up."""
+        if self._overtaken is None:
+            self._closed.set()
+            self._renewer.join()
             ensure_released(self._store, self._lease.id)
 
     def _keep_renewing(self) -> None:
