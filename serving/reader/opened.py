@@ -12,11 +12,14 @@ from collections.abc import Sequence
 from kappa.base.duck import Connection, DuckError
 from kappa.base.scratch import make_spill_folder
 from kappa.base.sql import quoted
+from kappa.objects.address import opened_buckets
+from kappa.objects.bucket import Bucket
 from kappa.objects.in_duckdb import let_read_buckets, open_over_files
 from serving.reader.reader import Limits, Reader, Shown
 
-# The connection that was used last is the last; each with the number of readers that have used it.
-_idle: list[tuple[Connection, Shown | None, int]] = []
+# The connection that was used last is the last; each with the number of readers that have used it,
+# and the buckets that it can read.
+_idle: list[tuple[Connection, Shown | None, int, tuple[Bucket, ...]]] = []
 _idle_changes = threading.Lock()
 _MOST_IDLE = 16
 # Then another is made: DuckDB remembers each file of a bucket that it has met.
@@ -36,15 +39,17 @@ def open_reader(limits: Limits | None, *, served: bool, showing: Sequence[object
     """
     folder = None if limits is None else make_spill_folder(limits.folder)
     found = _one_idle(tuple(showing)) if limits is None else None
-    connection, shows, uses = found or (open_over_files(), None, 0)
+    connection, shows, uses, buckets = found or (open_over_files(), None, 0, ())
     # An earlier one may be older than what this process has opened since.
-    let_read_buckets(connection, remembers=True)
+    opened = opened_buckets()
+    if buckets != opened:
+        let_read_buckets(connection, remembers=True)
     reader = Reader(
         connection,
         served=served,
         folder=folder,
         seconds=None if limits is None else limits.seconds,
-        leave=lambda connection, shows: _keep(connection, shows, uses + 1),
+        leave=lambda connection, shows: _keep(connection, shows, uses + 1, opened),
     )
     reader.shows = shows
     try:
@@ -57,15 +62,17 @@ def open_reader(limits: Limits | None, *, served: bool, showing: Sequence[object
     return reader
 
 
-def _one_idle(showing: Shown) -> tuple[Connection, Shown | None, int] | None:
+def _one_idle(
+    showing: Shown,
+) -> tuple[Connection, Shown | None, int, tuple[Bucket, ...]] | None:
     """Returns a connection of an earlier reader, and what it shows: `showing`, or nothing."""
     with _idle_changes:
         if not _idle:
             return None
         place = next((place for place, each in enumerate(_idle) if each[1] == showing), 0)
-        connection, shows, uses = _idle.pop(place)
+        connection, shows, uses, buckets = _idle.pop(place)
     if shows == showing:
-        return connection, shows, uses
+        return connection, shows, uses, buckets
     try:
         made = connection.execute(_MADE).fetchall()
         connection.execute(
@@ -74,13 +81,15 @@ def _one_idle(showing: Shown) -> tuple[Connection, Shown | None, int] | None:
     except DuckError:
         connection.close()
         return None
-    return connection, (), uses
+    return connection, (), uses, buckets
 
 
-def _keep(connection: Connection, shows: Shown | None, uses: int) -> None:
+def _keep(
+    connection: Connection, shows: Shown | None, uses: int, buckets: tuple[Bucket, ...]
+) -> None:
     """Keeps a connection for the next reader."""
     with _idle_changes:
         if len(_idle) < _MOST_IDLE and uses < _MOST_USES:
-            _idle.append((connection, shows, uses))
+            _idle.append((connection, shows, uses, buckets))
             return
     connection.close()
