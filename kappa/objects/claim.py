@@ -65,13 +65,13 @@ class Control(Protocol):
 
 
 class DiskControl:
-    """The control of a root on a disk, whose locks admit one host."""
+    """The control of a root on a disk, whose locks admit one host, as far as they reach."""
 
     def take(self, *, over: bool) -> None:
         """Does nothing: who has the lock of the supervisor has the root."""
 
     def ensure_mine(self) -> None:
-        """Does nothing: no other host sees the disk."""
+        """Does nothing: whoever has the locks of the disk has the root."""
 
     def release(self) -> None:
         """Does nothing: the lock ends with its process."""
