@@ -65,7 +65,7 @@ class StoredTable:
     def go_on_with(self, newer: StoredTable) -> None:
         """Goes on as the same table opened later: from a newer checkpoint, and the log since."""
         before = self.version
-        self._table = newer._table
+        self._table, self._unread = newer._table, 0
         self._update()
         self._ensure_own(before)
 
@@ -252,7 +252,8 @@ class StoredTable:
         version = self.version
         if self._unread:
             self._update()
-            self._ensure_own(version)
+            if self.version != version:
+                raise strangers(self.path, self.version, version)
         return version
 
     def _update(self) -> None:

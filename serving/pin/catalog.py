@@ -1,10 +1,10 @@
 """The catalog: pins which build answers for which pipeline, and up to where, once per query.
 
-Pinning reads the journal's last generation, then the frontiers; puts a lease on them; then reads
-the floors and the journal again. A newer one or a frontier below its floor starts it over. Together
-with the hold of a promote, this keeps every reader from going back. Without the second look, one
-does (tests/replay/rollout/test_promote_model.py takes all interleavings). The past is pinned
-likewise; its second look is at whether it is still kept. No data of a table is read here.
+Pinning takes the last generation that this process knows of, and reads the frontiers; puts a lease
+on them; then reads the floors and the journal. A newer one or a frontier below its floor starts it
+over. Together with the hold of a promote, this keeps every reader from going back. Without the
+second look, one does (tests/replay/rollout/test_promote_model.py takes all interleavings). The past
+is pinned likewise; its second look is at whether it is still kept. No data of a table is read here.
 """
 
 from __future__ import annotations

@@ -34,8 +34,7 @@ def take(store: Store, snapshot: Snapshot, lease_seconds: float) -> PinnedSnapsh
     left = _taken(store)
     if left is None or left.is_as_good_as_new(snapshot, lease_seconds):
         return left
-    # Nobody waits for that; a process ends when it is done.
-    threading.Thread(target=_end, args=(left,), name="end of a lease").start()
+    _end_beside(left)
     return None
 
 
@@ -51,10 +50,15 @@ def leave(store: Store, pinned: PinnedSnapshot) -> None:
         if is_first:
             _LEFT[store] = _Waiting(pinned, clock)
     if is_first:
-        clock.start()
-    else:
-        # Another reader was beside this one.
-        pinned.close()
+        try:
+            clock.start()
+        except RuntimeError:
+            # No thread can be started. Another reader may have taken it by now.
+            if _taken(store, pinned) is None:
+                return
+        else:
+            return
+    pinned.close()
 
 
 def _taken(store: Store, only: PinnedSnapshot | None = None) -> PinnedSnapshot | None:
@@ -70,7 +74,15 @@ def _taken(store: Store, only: PinnedSnapshot | None = None) -> PinnedSnapshot |
 def _give_up(store: Store, pinned: PinnedSnapshot) -> None:
     left = _taken(store, pinned)
     if left is not None:
-        _end(left)
+        _end_beside(left)
+
+
+def _end_beside(pinned: PinnedSnapshot) -> None:
+    """Gives a lease up in a thread: nobody waits for that, but the process before it ends."""
+    try:
+        threading.Thread(target=_end, args=(pinned,), name="end of a lease").start()
+    except RuntimeError:
+        _end(pinned)
 
 
 def _end(pinned: PinnedSnapshot) -> None:
@@ -81,9 +93,12 @@ def _end(pinned: PinnedSnapshot) -> None:
 
 @atexit.register
 def _give_up_all() -> None:
-    for store in [*_LEFT]:
-        with suppress(KeyError):
-            _give_up(store, _LEFT[store].pinned)
+    with _CHANGES:
+        stores = [*_LEFT]
+    for store in stores:
+        left = _taken(store)
+        if left is not None:
+            _end(left)
 
 
 # A child has no thread that renews it.

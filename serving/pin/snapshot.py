@@ -66,7 +66,8 @@ class PinnedSnapshot:
     def is_as_good_as_new(self, snapshot: Snapshot, lease_seconds: float) -> bool:
         """Returns True if it is of the same moment as a snapshot, and its lease is renewed."""
         return (
-            self.snapshot == snapshot
+            self.is_leased
+            and self.snapshot == snapshot
             and self._lease_seconds == lease_seconds
             and self._clock() < self._lease.expires_at - lease_seconds / 2
         )
@@ -111,10 +112,12 @@ class PinnedSnapshot:
             # The frontiers of an ended lease may be collected already: only a living one is
             # extended. One that was taken away has ended, whatever the clock shows by now.
             if self._clock() >= self._lease.expires_at:
+                self.is_leased = False
                 return
             longer = replace(self._lease, expires_at=self._clock() + self._lease_seconds)
             try:
                 if read_lease(self._store, self._lease.id) is None:
+                    self.is_leased = False
                     return
                 ensure_lease(self._store, longer)
             except KappaError:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +26,7 @@ from kappa.state.frontier import Frontiers
 from kappa.state.kept import Kept, put_kept
 from kappa.state.store import Store
 from kappa.tables.versions import files
+from serving.pin import left
 from serving.reader import opened
 from serving.reader.explained import TooMuch
 from serving.sandbox.question import Allowance, Question
@@ -154,10 +157,11 @@ def test_a_query_reads_no_file_that_was_fetched_for_another(store):
                 rows(open_, platform, f"from {attack}")
 
 
-def test_who_asks_again_at_the_same_frontiers_only_looks(store, between):
+def test_who_asks_again_at_the_same_frontiers_only_looks(store, between, monkeypatch):
+    monkeypatch.setattr(left, "_IDLE_SECONDS", 5.0)
     platform = serving(store)
     before = platform.ask("select seats from planes").rows
-    (left,) = store.names("leases")
+    (lease,) = store.names("leases")
 
     with between.counting() as requests:
         assert platform.ask("select seats from planes").rows == before
@@ -165,7 +169,7 @@ def test_who_asks_again_at_the_same_frontiers_only_looks(store, between):
     # The frontier; the floor and the journal; the lease.
     assert len(requests) <= 5, requests
     assert all(each.startswith("GET ") for each in requests), requests
-    assert store.names("leases") == (left,)
+    assert store.names("leases") == (lease,)
     wait_until(lambda: store.names("leases") == (), "the end of the lease")
 
 
@@ -206,6 +210,9 @@ def test_commands_read_a_root_in_a_bucket_now_and_as_it_was(object_store, tmp_pa
     counted = ("query", "-o", "csv", "select count(*) as n from delays")
     assert said(*counted) == "n\n6\n"
     assert said(*counted, "--at", then) == "n\n3\n"
+    typed = [sys.executable, "-m", "cli", "--project", str(tmp_path), *counted]
+    subprocess.run(typed, check=True, cwd=SUPPORT.parents[1], stdout=subprocess.DEVNULL)
+    wait_until(lambda: store.names("leases") == (), "the end of the lease of a process that ended")
     said("query", "select carrier from delays order by 1 limit 1", "--out", f"{tmp_path}/first.csv")
     assert (tmp_path / "first.csv").read_text(encoding="utf-8") == "carrier\nUA\n"
     assert "delays" in said("tables")

@@ -78,6 +78,26 @@ def test_slices_without_rows_are_commits_of_the_table(table: StoredTable) -> Non
     assert table.files() == files(table.path, 5)
 
 
+def test_what_changes_a_table_follows_the_slices_without_rows_before_it(table: StoredTable) -> None:
+    rows = pa.table({"k": ["x"], "n": [1]})
+    changes = [
+        lambda: table.append(rows, MARK, None),
+        lambda: table.merge(rows, BY_K, MARK, None),
+        lambda: table.merge(rows.slice(0, 0), BY_K, MARK, None),
+        lambda: table.delete("n = 1", MARK),
+        lambda: table.replace(rows.to_reader(), MARK, Guard("b", 1)),
+        lambda: table.empty(MARK),
+    ]
+    for number, change in enumerate(changes):
+        table.commit_nothing(MARK, Guard("a", 2 * number))
+        change()
+        assert table.version == open_newest(table.path).version() == 2 * number + 2
+    table.commit_nothing(MARK, Guard("a", 99))
+    open_newest(table.path).create_checkpoint()
+    table.go_on_with(ensure_table(table.path, [], MARK))
+    assert table.version == 2 * len(changes) + 1
+
+
 def test_of_two_who_commit_a_slice_without_rows_one_does(table: StoredTable) -> None:
     other = ensure_table(table.path, [], MARK)
     other.append(pa.table({"k": ["x"], "n": [1]}), MARK, Guard("a", 1))

@@ -24,7 +24,11 @@ def main() -> None:
     with socket.create_server((_HOST, port), backlog=128) as server:
         while True:
             client, _ = server.accept()
-            beyond = socket.create_connection((_HOST, server_port))
+            try:
+                beyond = socket.create_connection((_HOST, server_port))
+            except OSError:
+                client.close()
+                continue
             for each in (client, beyond):
                 each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             _begin(client, beyond, seconds)

@@ -31,6 +31,7 @@ from kappa.state.lease import (
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
+from serving.pin import left
 from serving.pin.catalog import pin, pin_build, pin_pair
 
 
@@ -180,7 +181,10 @@ def test_a_pinned_snapshot_is_leased_until_it_is_closed(store: Store) -> None:
     assert live_leases(store, 1000.0) == ()
 
 
-def test_a_reader_of_a_bucket_leaves_its_pin_for_the_next_one(tmp_path: Path, store: Store) -> None:
+def test_a_reader_of_a_bucket_leaves_its_pin_for_the_next_one(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(left, "_IDLE_SECONDS", 5.0)
     put_birth(store, born("flights-1"))
     publish(store, "flights-1", 3)
     serve(store, "flights-1")
@@ -213,6 +217,23 @@ def test_a_pin_whose_lease_was_taken_away_is_left_for_nobody(tmp_path: Path, sto
     with pin(elsewhere, lease_seconds=60) as again:
         assert again is not first
         again.confirm()
+
+
+def test_where_no_thread_can_be_started_no_pin_is_left(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_birth(store, born("flights-1"))
+    publish(store, "flights-1", 3)
+    serve(store, "flights-1")
+
+    def refuse(_timer: threading.Timer) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Timer, "start", refuse)
+    with pin(Elsewhere(tmp_path / "röot"), lease_seconds=60):
+        assert len(live_leases(store, 0.0)) == 1
+
+    assert live_leases(store, 0.0) == ()
 
 
 def test_a_promote_between_look_and_lease_starts_over(tmp_path: Path, store: Store) -> None:
