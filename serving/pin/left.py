@@ -61,6 +61,13 @@ def leave(store: Store, pinned: PinnedSnapshot) -> None:
     pinned.close()
 
 
+def give_up(store: Store) -> None:
+    """Gives up the pin that was left in a store, as at the end of a process."""
+    left = _taken(store)
+    if left is not None:
+        left.close()
+
+
 def _taken(store: Store, only: PinnedSnapshot | None = None) -> PinnedSnapshot | None:
     with _CHANGES:
         left = _LEFT.get(store)
@@ -96,9 +103,9 @@ def _give_up_all() -> None:
     with _CHANGES:
         stores = [*_LEFT]
     for store in stores:
-        left = _taken(store)
-        if left is not None:
-            _end(left)
+        # A lease that stays ends by itself.
+        with suppress(Exception):
+            give_up(store)
 
 
 # A child has no thread that renews it.

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import pyarrow.parquet as pq
@@ -45,6 +46,8 @@ from replay.run.controller import Controller
 from replay.stage.stage import stage
 from replay.verify.verify import Means, ensure_verified
 from serving.pin.catalog import pin
+from serving.pin.left import give_up
+from serving.pin.snapshot import PinnedSnapshot
 
 HOUR = 3600.0
 # More than any story takes; a story that takes more does not move any more.
@@ -302,7 +305,7 @@ class World:
         """
         generation, offsets = self.shown
         self.state()
-        with pin(self.store, lease_seconds=60, clock=self.clock) as pinned:
+        with self._pinned() as pinned:
             snapshot = pinned.snapshot
             if not snapshot.serving:
                 # Nothing serves yet, or it is retired: what was seen stays seen.
@@ -319,6 +322,13 @@ class World:
             pinned.confirm()
         assert rows == self.log.expected(frontier.offsets), frontier
         return snapshot.generation, frontier.offsets
+
+    @contextmanager
+    def _pinned(self) -> Iterator[PinnedSnapshot]:
+        """Pins what serves, as a process of its own that ends with the block."""
+        with pin(self.store, lease_seconds=60, clock=self.clock) as pinned:
+            yield pinned
+        give_up(self.store)
 
     def _rows(self, frontier: Frontier) -> dict[str, str] | None:
         """Returns the rows of a frontier; None if a file of it is gone."""
