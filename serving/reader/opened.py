@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from kappa.base.duck import Connection, DuckError
 from kappa.base.scratch import make_spill_folder
@@ -17,9 +18,18 @@ from kappa.objects.bucket import Bucket
 from kappa.objects.in_duckdb import let_read_buckets, open_over_files
 from serving.reader.reader import Limits, Reader, Shown
 
-# The connection that was used last is the last; each with the number of readers that have used it,
-# and the buckets that it can read.
-_idle: list[tuple[Connection, Shown | None, int, tuple[Bucket, ...]]] = []
+
+class _Idle(NamedTuple):
+    """A connection that a reader has left: how many have used it, and the buckets that it reads."""
+
+    connection: Connection
+    shows: Shown | None
+    uses: int
+    buckets: tuple[Bucket, ...]
+
+
+# The one that was used last is the last.
+_idle: list[_Idle] = []
 _idle_changes = threading.Lock()
 _MOST_IDLE = 16
 # Then another is made: DuckDB remembers each file of a bucket that it has met.
@@ -39,7 +49,7 @@ def open_reader(limits: Limits | None, *, served: bool, showing: Sequence[object
     """
     folder = None if limits is None else make_spill_folder(limits.folder)
     found = _one_idle(tuple(showing)) if limits is None else None
-    connection, shows, uses, buckets = found or (open_over_files(), None, 0, ())
+    connection, shows, uses, buckets = found or _Idle(open_over_files(), None, 0, ())
     # An earlier one may be older than what this process has opened since.
     opened = opened_buckets()
     if buckets != opened:
@@ -49,7 +59,7 @@ def open_reader(limits: Limits | None, *, served: bool, showing: Sequence[object
         served=served,
         folder=folder,
         seconds=None if limits is None else limits.seconds,
-        leave=lambda connection, shows: _keep(connection, shows, uses + 1, opened),
+        leave=lambda connection, shows: _keep(_Idle(connection, shows, uses + 1, opened)),
     )
     reader.shows = shows
     try:
@@ -62,34 +72,30 @@ def open_reader(limits: Limits | None, *, served: bool, showing: Sequence[object
     return reader
 
 
-def _one_idle(
-    showing: Shown,
-) -> tuple[Connection, Shown | None, int, tuple[Bucket, ...]] | None:
+def _one_idle(showing: Shown) -> _Idle | None:
     """Returns a connection of an earlier reader, and what it shows: `showing`, or nothing."""
     with _idle_changes:
         if not _idle:
             return None
-        place = next((place for place, each in enumerate(_idle) if each[1] == showing), 0)
-        connection, shows, uses, buckets = _idle.pop(place)
-    if shows == showing:
-        return connection, shows, uses, buckets
+        place = next((place for place, each in enumerate(_idle) if each.shows == showing), 0)
+        found = _idle.pop(place)
+    if found.shows == showing:
+        return found
     try:
-        made = connection.execute(_MADE).fetchall()
-        connection.execute(
+        made = found.connection.execute(_MADE).fetchall()
+        found.connection.execute(
             "; ".join(f"drop {kind} {quoted(name)} cascade" for kind, name in made) or "select 1"
         )
     except DuckError:
-        connection.close()
+        found.connection.close()
         return None
-    return connection, (), uses, buckets
+    return found._replace(shows=())
 
 
-def _keep(
-    connection: Connection, shows: Shown | None, uses: int, buckets: tuple[Bucket, ...]
-) -> None:
+def _keep(left: _Idle) -> None:
     """Keeps a connection for the next reader."""
     with _idle_changes:
-        if len(_idle) < _MOST_IDLE and uses < _MOST_USES:
-            _idle.append((connection, shows, uses, buckets))
+        if len(_idle) < _MOST_IDLE and left.uses < _MOST_USES:
+            _idle.append(left)
             return
-    connection.close()
+    left.connection.close()

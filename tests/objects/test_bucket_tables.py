@@ -39,6 +39,11 @@ def new_connections() -> None:
     opened._idle.clear()
 
 
+@pytest.fixture
+def store(object_store: ObjectStore, between: Between, tmp_path: Path) -> Store:
+    return Store(object_store.new_root(), storage=between.storage, local=tmp_path / "local")
+
+
 def made(store: Store) -> StoredTable:
     return ensure_table(table_path(store, "b", "t"), BIRTH.columns, MARK)
 
@@ -106,10 +111,7 @@ def test_what_no_version_needs_is_deleted_and_a_pinned_one_is_read(any_store):
     }
 
 
-def test_a_commit_whose_answer_is_lost_is_there_once(
-    object_store: ObjectStore, between: Between, tmp_path: Path
-) -> None:
-    store = Store(object_store.new_root(), storage=between.storage, local=tmp_path / "local")
+def test_a_commit_whose_answer_is_lost_is_there_once(store, between):
     table = made(store)
     append(table, 1)
     for part in (".parquet", ".json"):
@@ -127,10 +129,7 @@ def test_a_commit_whose_answer_is_lost_is_there_once(
         table = open_table(table.path)
 
 
-def test_a_slice_without_rows_is_one_request_and_one_commit_if_its_answer_is_lost(
-    object_store: ObjectStore, between: Between, tmp_path: Path
-) -> None:
-    store = Store(object_store.new_root(), storage=between.storage, local=tmp_path / "local")
+def test_a_slice_without_rows_is_one_request_and_one_commit_if_its_answer_is_lost(store, between):
     table = made(store)
     append(table, 1)
 
@@ -145,10 +144,7 @@ def test_a_slice_without_rows_is_one_request_and_one_commit_if_its_answer_is_los
     assert rows_at(table.path, 4) == [("k1", 1), ("k4", 4)]
 
 
-def test_the_columns_of_a_row_group_are_one_request(
-    object_store: ObjectStore, between: Between, tmp_path: Path
-) -> None:
-    store = Store(object_store.new_root(), storage=between.storage, local=tmp_path / "local")
+def test_the_columns_of_a_row_group_are_one_request(store, between):
     columns = [("k", "string"), *((f"n{number}", "bigint") for number in range(6))]
     table = ensure_table(table_path(store, "b", "t"), columns, MARK)
     wide = {f"n{number}": [*range(number, 50_000 + number)] for number in range(6)}
