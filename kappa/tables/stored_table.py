@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from decimal import Decimal as Number
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from deltalake import DeltaTable, WriterProperties, write_deltalake
 from deltalake.exceptions import TableNotFoundError
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 
 Columns = Iterable[tuple[str, str]]
 First = Callable[[], "pa.Table"] | None
-# A number that can be added to whole numbers and decimals.
-_UNKNOWN = Number("Infinity")
 _PACKED = WriterProperties(compression="ZSTD")
 
 
@@ -42,6 +39,8 @@ class StoredTable:
     def __init__(self, path: str, table: DeltaTable) -> None:
         """Wraps an open table: `open_table` and `ensure_table` make it."""
         self.path = path
+        # Where the handle reads and writes it.
+        self._at = path
         self._table = table
         # Commits of no rows since the handle's version: it has not read them.
         self._unread = 0
@@ -71,7 +70,7 @@ class StoredTable:
 
     def mark(self) -> Mark:
         """Returns the mark of the newest commit. Raises Damaged if it carries none."""
-        return mark_of(self.path, self.version)
+        return mark_of(self._at, self.version)
 
     def append(self, rows: pa.Table, mark: Mark, guard: Guard) -> None:
         """Appends rows, whose columns are the table's in its order."""
@@ -113,7 +112,8 @@ class StoredTable:
             # slice is folded all the same.
             if self.version == before:
                 self.commit_nothing(mark, guard)
-        self._ensure_own(before + 1)
+                return
+        self._committed(before)
 
     def replace(self, rows: pa.RecordBatchReader, mark: Mark, guard: Guard) -> None:
         """Writes the table anew: these rows in place of all that it has."""
@@ -127,12 +127,13 @@ class StoredTable:
         version = self.version + 1
         with self._guards.once(self._table, guard):
             put = attempted(
-                lambda: put_commit(self.path, version, mark, guard),
+                lambda: put_commit(self._at, version, mark, guard),
                 f"a slice could not be marked in {self.path}",
             )
             if not put:
                 raise strangers(self.path, version, version - 1)
             self._unread += 1
+        self._put_on(version)
 
     def empty(self, mark: Mark) -> None:
         """Removes all rows."""
@@ -144,48 +145,22 @@ class StoredTable:
 
     def files(self) -> tuple[str, ...]:
         """Lists the data files of its version, as absolute paths or URLs, without a look there."""
-        return files_of(self.path, self.version, self._table.file_uris)
+        return files_of(self._at, self.version, self._table.file_uris)
 
     def file_sizes(self) -> tuple[int, ...]:
         """Returns the sizes of this version's files, in bytes."""
-        return tuple(int(size) for size in self._file_facts().column("size_bytes").to_pylist())
+        return tuple(int(size) for size in self.facts().column("size_bytes").to_pylist())
 
     def rows(self) -> int:
         """Counts the rows of this version."""
-        return sum(self._file_facts().column("num_records").to_pylist())
+        return sum(self.facts().column("num_records").to_pylist())
 
-    def greatest(self, column: str) -> Any:
-        """Returns the greatest amount, without its sign, in a column of numbers.
+    def facts(self) -> pa.Table:
+        """Returns what the log says of this version's files, with a row each."""
+        # It takes 0.13 s to import, and readers of lists of files do not need it.
+        import pyarrow as pa  # noqa: PLC0415
 
-        Infinite if a file has no statistics of the column.
-        """
-        facts = self._file_facts()
-
-        def of_files(what: str) -> list[Any]:
-            return (
-                facts.column(f"{what}.{column}").to_pylist()
-                if f"{what}.{column}" in facts.column_names
-                else [None] * facts.num_rows
-            )
-
-        every = zip(
-            facts.column("num_records").to_pylist(),
-            of_files("null_count"),
-            of_files("min"),
-            of_files("max"),
-            strict=True,
-        )
-        return max(
-            (
-                0
-                if rows == nulls
-                else _UNKNOWN
-                if least is None or most is None
-                else max(-least, most)
-                for rows, nulls, least, most in every
-            ),
-            default=0,
-        )
+        return pa.table(self._table.get_add_actions(flatten=True))
 
     def compact(self, mark: Mark, *, target_bytes: int) -> None:
         """Joins files below the target size; the rows and the mark stay the same."""
@@ -215,14 +190,8 @@ class StoredTable:
         before = self._read_on()
         failpoint("table.before_compact")
         attempted(change, otherwise)
-        self._ensure_own(before + 1)
+        self._committed(before)
         failpoint("table.after_compact")
-
-    def _file_facts(self) -> pa.Table:
-        # It takes 0.13 s to import, and readers of lists of files do not need it.
-        import pyarrow as pa  # noqa: PLC0415
-
-        return pa.table(self._table.get_add_actions(flatten=True))
 
     def _write(
         self,
@@ -245,7 +214,16 @@ class StoredTable:
                 ),
                 otherwise,
             )
+        self._committed(before)
+
+    def _committed(self, before: int) -> None:
+        """Notes that the handle has committed once, or nothing if there was nothing to do."""
         self._ensure_own(before + 1)
+        if self.version > before:
+            self._put_on(before + 1)
+
+    def _put_on(self, version: int) -> None:
+        """Puts a version that the handle has made to where readers find it: it is there."""
 
     def _read_on(self) -> int:
         """Has the handle read this job's commits that it has not read. Returns the version."""

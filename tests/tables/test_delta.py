@@ -25,6 +25,7 @@ from kappa.state.store import Store
 from kappa.tables import versions
 from kappa.tables.checkpoint import ensure_checkpoint
 from kappa.tables.delta import Guard, open_newest, open_version, retried
+from kappa.tables.facts import greatest
 from kappa.tables.merge import Merge
 from kappa.tables.stored_table import StoredTable, ensure_table
 from kappa.tables.versions import FileLists, files, mark_of
@@ -207,7 +208,7 @@ def test_a_columns_greatest_amount_is_a_bound_and_unknown_without_statistics(
 ) -> None:
     columns = (("k", "string"), ("n", "bigint"), ("d", "decimal(20,2)"))
     table = ensure_table(str(tmp_path / "t"), columns, origin_mark("b", Offsets()).of_table("t"))
-    assert (table.rows(), table.greatest("n")) == (0, 0)
+    assert (table.rows(), greatest(table.facts(), "n")) == (0, 0)
     for number, (n, d) in enumerate(
         [(-7, Decimal("1.50")), (None, None), (5, Decimal("-2.25"))], 1
     ):
@@ -216,6 +217,10 @@ def test_a_columns_greatest_amount_is_a_bound_and_unknown_without_statistics(
             origin_mark("b", Offsets()),
             Guard("t", number),
         )
-    assert (table.rows(), table.greatest("n"), table.greatest("d")) == (3, 7, Decimal("2.25"))
+    assert (table.rows(), greatest(table.facts(), "n"), greatest(table.facts(), "d")) == (
+        3,
+        7,
+        Decimal("2.25"),
+    )
     # A value without statistics in a file: any sum with it exceeds every limit.
-    assert table.greatest("nowhere") + Decimal(1) > 10**30
+    assert greatest(table.facts(), "nowhere") + Decimal(1) > 10**30

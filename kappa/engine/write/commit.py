@@ -30,6 +30,7 @@ from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.delta import Guard
 from kappa.tables.merge import committed_columns, contribution_columns, is_mergeable, merge_for
+from kappa.tables.mirrored.mirrored_table import mirrored
 from kappa.tables.parquet import parquet_sql
 from kappa.tables.stored_table import StoredTable, ensure_table
 from kappa.tables.versions import files
@@ -97,8 +98,9 @@ class TableWriter:
             if birth.is_combined
             else None
         )
-        self.stored: StoredTable = ensure_table(
-            self.path, birth.columns, origin.of_table(birth.name), first
+        self.stored: StoredTable = mirrored(
+            ensure_table(self.path, birth.columns, origin.of_table(birth.name), first),
+            store.local.path(f"{folder(build)}/mirror/{birth.name}"),
         )
         recent = {name: table_path(store, build, name) for name in recent_names(birth.name)}
         self.rewriting = (

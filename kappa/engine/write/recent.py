@@ -24,6 +24,7 @@ from kappa.engine.write.recent_part import RecentPart, greatest_in, sum_limits
 from kappa.state.mark import Mark
 from kappa.state.table import TableBirth
 from kappa.tables.delta import Guard
+from kappa.tables.facts import greatest
 from kappa.tables.merge import contributions_of, merge_for
 from kappa.tables.stored_table import StoredTable, open_table
 
@@ -103,7 +104,7 @@ class RecentRows:
         return all(
             sum(
                 (
-                    self._table.greatest(name),
+                    greatest(self._table.facts(), name),
                     *(part.greatest[name] for part in self._parts),
                     greatest_in(rows, name),
                 )

@@ -1,0 +1,41 @@
+"""What a table's log says of the rows in its files."""
+
+from __future__ import annotations
+
+from decimal import Decimal as Number
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# A number that can be added to whole numbers and decimals.
+_UNKNOWN = Number("Infinity")
+
+
+def greatest(facts: pa.Table, column: str) -> Any:
+    """Returns the greatest amount, without its sign, in a column of numbers.
+
+    The facts are those of the table's files. Infinite if a file has no statistics of the column.
+    """
+
+    def of_files(what: str) -> list[Any]:
+        return (
+            facts.column(f"{what}.{column}").to_pylist()
+            if f"{what}.{column}" in facts.column_names
+            else [None] * facts.num_rows
+        )
+
+    every = zip(
+        facts.column("num_records").to_pylist(),
+        of_files("null_count"),
+        of_files("min"),
+        of_files("max"),
+        strict=True,
+    )
+    return max(
+        (
+            0 if rows == nulls else _UNKNOWN if least is None or most is None else max(-least, most)
+            for rows, nulls, least, most in every
+        ),
+        default=0,
+    )
