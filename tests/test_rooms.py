@@ -32,7 +32,7 @@ kappa/declare
 kappa/records           kappa/state          kappa/code/static    kappa/log/access
 kappa/sums              kappa/parsed         kappa/log/replicas    kappa/registry
 kappa/code              kappa/journal        kappa/log            kappa/tables
-kappa/state/job         kappa/views          kappa/tables/archived    kappa/log/live
+kappa/state/job         kappa/views          kappa/tables/archived    kappa/log/live    kappa/tables/mirrored
 kappa/engine/decode/plain    kappa/engine/spark/cluster    kappa/engine/spark/bucket
 kappa/engine/decode     kappa/lines          kappa/broker         kappa/log/config
 kappa/engine/spark      kappa/engine/read    kappa/engine/legs    serving/pin
@@ -90,6 +90,7 @@ DOORS = {
     "deltalake": (
         "kappa/tables/delta.py",
         "kappa/tables/archived/stored_archive.py",
+        "kappa/tables/mirrored/mirrored_table.py",
         "kappa/tables/stored_table.py",
     ),
     "delta": ("kappa/engine/write/spark_commit.py", "kappa/engine/spark/recording.py"),
@@ -178,6 +179,7 @@ DOOR_MODULES = {
     "kappa.log.producer",
     "kappa.tables.delta",
     "kappa.tables.archived.stored_archive",
+    "kappa.tables.mirrored.mirrored_table",
     "kappa.tables.stored_table",
     "kappa.tables.versions",
     "kappa.engine.spark.session",

@@ -9,10 +9,12 @@ This room runs no Spark. Read in this order:
 - versions.py: the files, columns and mark of a table's version.
 - parquet.py: Parquet files read as one dataset.
 - stored_table.py: a build's table, as its writer holds it open.
+- facts.py: amounts of a table's columns, by what its log says of its files.
 - checkpoint.py: a checkpoint of a table's log, whole or not there.
 - lasting.py: what a frontier names is on the disk; what is behind it is taken back.
 - unneeded.py: the files that no version needs any more.
 - adopt.py: a table that begins with the rows of another.
 - branch.py: tables that begin with the rows of another build.
 - archived/: the tables of archives, as their writer holds them open.
+- mirrored/: small tables of a bucket that their job commits to on its own disk first.
 """

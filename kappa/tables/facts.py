@@ -1,4 +1,4 @@
-"""What a table's log says of the rows in its files."""
+"""Amounts of a table's columns, by what its log says of its files."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ class StoredTable:
             if not put:
                 raise strangers(self.path, version, version - 1)
             self._unread += 1
-        self._put_on(version)
+        self._put_version(version)
 
     def empty(self, mark: Mark) -> None:
         """Removes all rows."""
@@ -220,9 +220,9 @@ class StoredTable:
         """Notes that the handle has committed once, or nothing if there was nothing to do."""
         self._ensure_own(before + 1)
         if self.version > before:
-            self._put_on(before + 1)
+            self._put_version(before + 1)
 
-    def _put_on(self, version: int) -> None:
+    def _put_version(self, version: int) -> None:
         """Puts a version that the handle has made to where readers find it: it is there."""
 
     def _read_on(self) -> int:

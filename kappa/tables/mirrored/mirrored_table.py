@@ -18,7 +18,6 @@ from urllib.parse import unquote
 from deltalake import DeltaTable
 
 from kappa.base.disk import delete_file
-from kappa.base.failpoint import failpoint
 from kappa.objects.address import put_new_file, side_by_side
 from kappa.objects.bucket import is_bucket
 from kappa.objects.transfer import fetch_file
@@ -38,6 +37,8 @@ class MirroredTable(StoredTable):
         super().__init__(path, table)
         self._folder = folder
         self._at = str(folder)
+        # The newest version that is in the bucket.
+        self._there = self.version
 
     def refresh(self) -> None:
         """Notes a commit that was made in the bucket, and goes on there. Raises KappaError."""
@@ -63,7 +64,7 @@ class MirroredTable(StoredTable):
         self._at, self._table, self._unread = self.path, table, 0
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _put_on(self, version: int) -> None:
+    def _put_version(self, version: int) -> None:
         if self._at == self.path:
             return
         commit = f"{self._at}/{LOG_FOLDER}/{version:020d}.json"
@@ -73,9 +74,10 @@ class MirroredTable(StoredTable):
             for what in ("add", "remove")
         )
         side_by_side(self.path, self._put, added)
-        failpoint("table.before_put_on")
-        if not self._put(commit):
-            raise strangers(self.path, version, version - 1)
+        # One that failed before would leave a hole in the log.
+        if version != self._there + 1 or not self._put(commit):
+            raise strangers(self.path, version, self._there)
+        self._there = version
         for file in removed:
             delete_file(Path(file))
 
@@ -87,7 +89,7 @@ class MirroredTable(StoredTable):
 
 
 def mirrored(stored: StoredTable, folder: Path) -> StoredTable:
-    """Returns a table with its mirror in a folder, if it is in a bucket and small; else as it is.
+    """Returns a small table of a bucket with its mirror in a folder; any other one as it is.
 
     The table's job alone may commit to it.
     """
