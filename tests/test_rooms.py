@@ -32,8 +32,9 @@ kappa/declare
 kappa/records           kappa/state          kappa/code/static    kappa/log/access
 kappa/sums              kappa/parsed         kappa/log/replicas    kappa/registry
 kappa/code              kappa/journal        kappa/log            kappa/tables
-kappa/state/job         kappa/views          kappa/tables/archived    kappa/log/live    kappa/tables/mirrored
+kappa/state/job         kappa/views          kappa/tables/archived    kappa/log/live
 kappa/engine/decode/plain    kappa/engine/spark/cluster    kappa/engine/spark/bucket
+kappa/tables/mirrored
 kappa/engine/decode     kappa/lines          kappa/broker         kappa/log/config
 kappa/engine/spark      kappa/engine/read    kappa/engine/legs    serving/pin
 kappa/engine/archive    kappa/engine/fold    serving/reader

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kappa.base.disk import delete_file as delete_from_disk
 from kappa.base.disk import put_file
@@ -215,8 +215,15 @@ def side_by_side(
     each = list(each)
     if len(each) < 2 or not is_bucket(root):
         return [ask(one) for one in each]
+    # The first is asked here: that is a thread less.
     with ThreadPoolExecutor(_BESIDE, thread_name_prefix="requests") as threads:
-        return list(threads.map(ask, each))
+        others = threads.map(ask, each[1:])
+        return [ask(each[0]), *others]
+
+
+def together(root: str, *asks: Callable[[], Any]) -> list[Any]:
+    """Returns what each of several calls about what is below a root answers, as above."""
+    return side_by_side(root, lambda ask: ask(), asks)
 
 
 def delete_file(address: str) -> None:

@@ -212,7 +212,7 @@ class NumberedRecords(Generic[_Record]):
     def last(self) -> tuple[int, _Record] | None:
         """Returns the newest number and its record, or None if no record exists."""
         # The newest is never deleted but for a newer one: the list begins with it.
-        numbers = self.numbers(after=max(self._newest - 1, 0)) or self.numbers()
+        numbers = (self._newest > 1 and self.numbers(after=self._newest - 1)) or self.numbers()
         while numbers:
             newest = numbers[-1]
             record = self.get(newest)

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 
 from kappa.base.errors import Conflict, KappaError
+from kappa.objects.address import together
 from kappa.state.build import read_birth
 from kappa.state.frontier import Frontier
 from kappa.state.lease import ensure_lease, ensure_released, read_lease
 from kappa.state.store import Store
 from serving.pin.at_log import AtEventTime, AtOffsets, Past
-from serving.pin.left import leave, take
+from serving.pin.left import end_beside, leave, take
 from serving.pin.look import (
     Sighting,
     is_collected,
@@ -37,15 +38,23 @@ _ATTEMPTS = 100
 
 @contextmanager
 def pin(
-    store: Store, *, lease_seconds: float, clock: Callable[[], float] = time.time
+    store: Store,
+    *,
+    lease_seconds: float,
+    clock: Callable[[], float] = time.time,
+    beside: Callable[[Snapshot], object] | None = None,
 ) -> Iterator[PinnedSnapshot]:
-    """Pins the snapshot that is served now; if nothing is served, one of generation 0."""
+    """Pins the snapshot that is served now; if nothing is served, one of generation 0.
+
+    `beside` reads of a bucket what the caller will need of it, while the second look is made.
+    """
     pinned = _pinned(
         store,
-        lambda: look_now(store),
+        lambda leased: look_now(store, leased),
         lease_seconds=lease_seconds,
         clock=clock,
-        left=lambda snapshot: take(store, snapshot, lease_seconds),
+        left=take(store, lease_seconds),
+        beside=beside,
     )
     try:
         yield pinned
@@ -62,7 +71,10 @@ def pin_build(
     """Pins one build at its newest frontier as if it served alone, as generation 0."""
     with closing(
         _pinned(
-            store, lambda: look_at_build(store, build), lease_seconds=lease_seconds, clock=clock
+            store,
+            lambda _leased: look_at_build(store, build),
+            lease_seconds=lease_seconds,
+            clock=clock,
         )
     ) as pinned:
         yield pinned
@@ -94,7 +106,12 @@ def pin_frontier(
         return False
 
     with closing(
-        _pinned(store, lambda: Sighting(snapshot, gone), lease_seconds=lease_seconds, clock=clock)
+        _pinned(
+            store,
+            lambda _leased: Sighting(snapshot, gone),
+            lease_seconds=lease_seconds,
+            clock=clock,
+        )
     ) as pinned:
         yield pinned
 
@@ -112,7 +129,7 @@ def pin_at(
     with closing(
         _pinned(
             store,
-            lambda: (
+            lambda _leased: (
                 look_at_log(store, when)
                 if isinstance(when, AtOffsets | AtEventTime)
                 else look_back(store, when, clock())
@@ -171,26 +188,50 @@ def pin_pair(
 
 def _pinned(
     store: Store,
-    look: Callable[[], Sighting],
+    look: Callable[[Snapshot | None], Sighting],
     *,
     lease_seconds: float,
     clock: Callable[[], float],
-    left: Callable[[Snapshot], PinnedSnapshot | None] = lambda _snapshot: None,
+    left: PinnedSnapshot | None = None,
+    beside: Callable[[Snapshot], object] | None = None,
 ) -> PinnedSnapshot:
+    """Returns the pin that was `left` if a look sees the same, or a new one."""
     for _ in range(_ATTEMPTS):
-        seen = look()
-        pinned = left(seen.snapshot) or _leased(store, seen, lease_seconds, clock)
+        pinned, left = left, None
         try:
-            if not seen.overtaken():
+            seen = look(None if pinned is None else pinned.snapshot)
+            if pinned is not None and pinned.snapshot is not seen.snapshot:
+                end_beside(pinned)
+                pinned = None
+            if pinned is None:
+                pinned = _leased(store, seen, lease_seconds, clock)
+                overtaken = _looked(store, seen, beside)
+            else:
+                overtaken = seen.overtaken()
+            if not overtaken:
                 return pinned
         except BaseException:
-            pinned.close()
+            if pinned is not None:
+                pinned.close()
             raise
         pinned.close()
     raise Conflict(
         f"what is served changed {_ATTEMPTS} times while it was being looked at",
         hint="see kappa history for who keeps switching it; then ask again",
     )
+
+
+def _looked(store: Store, seen: Sighting, beside: Callable[[Snapshot], object] | None) -> bool:
+    """Makes the second look; a disk answers too soon for anything to be done `beside`."""
+    if beside is None or store.is_on_disk:
+        return seen.overtaken()
+
+    def prepare() -> None:
+        # Whoever needs it meets the same error.
+        with suppress(KappaError):
+            beside(seen.snapshot)
+
+    return bool(together(store.url, seen.overtaken, prepare)[0])
 
 
 def _leased(

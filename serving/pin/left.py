@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from kappa.state.store import Store
-from serving.pin.snapshot import PinnedSnapshot, Snapshot
+from serving.pin.snapshot import PinnedSnapshot
 
 _IDLE_SECONDS = 1.0
 
@@ -29,12 +29,12 @@ _LEFT: WeakKeyDictionary[Store, _Waiting] = WeakKeyDictionary()
 _CHANGES = threading.Lock()
 
 
-def take(store: Store, snapshot: Snapshot, lease_seconds: float) -> PinnedSnapshot | None:
-    """Returns the pin that was left, if it is of the same frontiers; any other is given up."""
+def take(store: Store, lease_seconds: float) -> PinnedSnapshot | None:
+    """Returns the pin that was left, for its new owner; one that ends soon is given up."""
     left = _taken(store)
-    if left is None or left.is_as_good_as_new(snapshot, lease_seconds):
+    if left is None or left.is_as_good_as_new(lease_seconds):
         return left
-    _end_beside(left)
+    end_beside(left)
     return None
 
 
@@ -81,10 +81,10 @@ def _taken(store: Store, only: PinnedSnapshot | None = None) -> PinnedSnapshot |
 def _give_up(store: Store, pinned: PinnedSnapshot) -> None:
     left = _taken(store, pinned)
     if left is not None:
-        _end_beside(left)
+        end_beside(left)
 
 
-def _end_beside(pinned: PinnedSnapshot) -> None:
+def end_beside(pinned: PinnedSnapshot) -> None:
     """Gives a lease up in a thread: nobody waits for that, but the process before it ends."""
     try:
         threading.Thread(target=_end, args=(pinned,), name="end of a lease").start()

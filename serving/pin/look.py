@@ -14,7 +14,7 @@ from kappa.base.errors import Damaged
 from kappa.journal.events import GenerationMade, Retired
 from kappa.journal.journal import Journal, JournalRecord
 from kappa.journal.view import JournalView
-from kappa.objects.address import side_by_side
+from kappa.objects.address import side_by_side, together
 from kappa.state.build import folded_by
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import kept_of, read_kept
@@ -35,19 +35,26 @@ class Sighting:
     overtaken: Callable[[], bool]
 
 
-def look_now(store: Store) -> Sighting:
+def look_now(store: Store, leased: Snapshot | None = None) -> Sighting:
     """Reads the builds that serve now: the journal's last generation, then the frontiers.
 
     The generation is the last one that this process knows of. Whether there is a newer one the
-    second look says, which makes up for whatever passes between the two.
+    second look says, which makes up for whatever passes between the two. An earlier reader has
+    looked twice at what is `leased`, and its lease is put: if it serves still, one look says so.
     """
     generation, serving = _served(JournalView(store).known_served())
 
     def switched() -> bool:
         return served_last(store)[1] != generation
 
+    def newest() -> dict[str, Frontier]:
+        return _by_build(store, newest_frontier, serving.values())
+
+    def looks_at(snapshot: Snapshot) -> tuple[Callable[[], bool], ...]:
+        return (lambda: is_let_go(store, snapshot), switched)
+
     try:
-        frontiers = _by_build(store, newest_frontier, serving.values())
+        frontiers, *overtaken = together(store.url, newest, *(looks_at(leased) if leased else ()))
         births = {build: birth_of(store, build) for build in serving.values()}
     except Damaged:
         # A build that no longer serves may be gone by now. It is damage only if it still serves.
@@ -55,8 +62,9 @@ def look_now(store: Store) -> Sighting:
             raise
         return look_now(store)
     snapshot = Snapshot(generation, serving, frontiers, births)
-    looks = (lambda: is_let_go(store, snapshot), switched)
-    return Sighting(snapshot, lambda: any(side_by_side(store.url, lambda look: look(), looks)))
+    if leased is not None and snapshot == leased:
+        return Sighting(leased, lambda: any(overtaken))
+    return Sighting(snapshot, lambda: any(together(store.url, *looks_at(snapshot))))
 
 
 def look_at_build(store: Store, build: str) -> Sighting:

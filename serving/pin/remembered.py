@@ -6,9 +6,12 @@ time: that costs nothing, and damage shows.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from kappa.base.errors import Damaged
+from kappa.objects.address import together
 from kappa.state.build import Birth, folded_by, read_birth
 from kappa.state.documents import NumberedRecords
 from kappa.state.frontier import Frontier, frontier_records
@@ -34,7 +37,7 @@ def birth_of(store: Store, build: str) -> Birth:
 
 def last_frontier(store: Store, build: str) -> Frontier | None:
     """Returns the frontier that readers see now, or None if the build has published none."""
-    return _last(store, frontier_records(store, build))
+    return _last(store, frontier_records(store, build), guesses=True)
 
 
 def floor_of(store: Store, build: str) -> int:
@@ -43,16 +46,41 @@ def floor_of(store: Store, build: str) -> int:
     return 0 if last is None else last.frontier
 
 
-def _last(store: Store, records: NumberedRecords[_Record]) -> _Record | None:
+def _last(
+    store: Store, records: NumberedRecords[_Record], *, guesses: bool = False
+) -> _Record | None:
     newest = {} if store.is_on_disk else _NEWEST.setdefault(store, {})
     name = records.name(1)
     known: tuple[int, _Record] | None = newest.get(name)
-    numbers = () if known is None else records.numbers(after=known[0] - 1)
-    if known is not None and numbers[-1:] == (known[0],):
-        return known[1]
-    found = records.get(numbers[-1]) if numbers else None
-    last = records.last() if found is None else (numbers[-1], found)
+    last = records.last() if known is None else _last_since(store, records, known, guesses)
     if last is None:
         return None
     newest[name] = last
     return last[1]
+
+
+def _last_since(
+    store: Store, records: NumberedRecords[_Record], known: tuple[int, _Record], guesses: bool
+) -> tuple[int, _Record] | None:
+    """Returns the newest record and its number. One that `guesses` reads the next one meanwhile."""
+    number, _ = known
+
+    def following() -> _Record | None:
+        # A record that cannot be read matters if it is the newest.
+        with suppress(Damaged):
+            return records.get(number + 1)
+        return None
+
+    numbers, *guessed = together(
+        store.url,
+        lambda: records.numbers(after=number - 1),
+        *([following] if guesses else []),
+    )
+    if not numbers:
+        return records.last()
+    last = numbers[-1]
+    if last == number:
+        return known
+    found = guessed[0] if guessed and last == number + 1 else None
+    found = found or records.get(last)
+    return records.last() if found is None else (last, found)

@@ -63,11 +63,10 @@ class PinnedSnapshot:
         if overtaken is None:
             self._renewer.start()
 
-    def is_as_good_as_new(self, snapshot: Snapshot, lease_seconds: float) -> bool:
-        """Returns True if it is of the same moment as a snapshot, and its lease is renewed."""
+    def is_as_good_as_new(self, lease_seconds: float) -> bool:
+        """Returns True if its lease is renewed, as one of so many seconds."""
         return (
             self.is_leased
-            and self.snapshot == snapshot
             and self._lease_seconds == lease_seconds
             and self._clock() < self._lease.expires_at - lease_seconds / 2
         )

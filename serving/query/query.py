@@ -95,7 +95,11 @@ def ask(
     while True:
         attempt += 1
         with (
-            pin(store, lease_seconds=lease_seconds)
+            pin(
+                store,
+                lease_seconds=lease_seconds,
+                beside=lambda snapshot: relations_of(snapshot, store),
+            )
             if when is None
             else pin_at(store, when, lease_seconds=lease_seconds) as pinned
         ):

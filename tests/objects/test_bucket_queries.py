@@ -166,7 +166,7 @@ def test_who_asks_again_at_the_same_frontiers_only_looks(store, between, monkeyp
     with between.counting() as requests:
         assert platform.ask("select seats from planes").rows == before
 
-    # The frontier; the floor and the journal; the lease.
+    # Frontiers, and the next one; the floor and the journal; the lease.
     assert len(requests) <= 5, requests
     assert all(each.startswith("GET ") for each in requests), requests
     assert store.names("leases") == (lease,)

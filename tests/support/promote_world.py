@@ -65,6 +65,7 @@ class Without(StrEnum):
     LEASE_FIRST = "the reader's lease before it looks at the floor and the journal"
     FLOOR_FIRST = "the floor before the leases are listed"
     CONFIRM = "the reader's look at its lease before it answers"
+    SAME_FRONTIERS = "the look at the frontiers of a pin that was left"
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,8 @@ class Bounds:
 
     `caught_up`: the candidates are at the last offset from the start, and their jobs only answer
     holds; so are both builds of a second pipeline, which only switches beside the first. `overlay`:
-    the candidate of the first pipeline serves the tables of the build that serves.
+    the candidate of the first pipeline serves the tables of the build that serves. `leaves`: a
+    reader may leave its pin for a later one, whoever answered what in between.
     """
 
     offsets: int = 2
@@ -89,6 +91,7 @@ class Bounds:
     overlay: bool = False
     retires: int = 0
     pauses: int = 0
+    leaves: bool = False
 
 
 class Violation(Exception):
@@ -144,10 +147,23 @@ class Controller(NamedTuple):
     act: tuple[object, ...] | None = None
 
 
+LOOKS = frozenset({"frontiers", "floor", "journal"})
+
+
+class Left(NamedTuple):
+    """A pin that a reader has left."""
+
+    generation: int
+    builds: tuple[int, ...]
+    fronts: tuple[Front, ...]
+    lease: int
+
+
 class Reader(NamedTuple):
     """One reader: its place, generation, builds, lease, and answers.
 
-    The lease is 0 (none), 1 (good) or 2 (over).
+    The lease is 0 (none), 1 (good) or 2 (over). Of a pin that was `left`, all is looked at once, in
+    any order: `looked` is what it has looked at.
     """
 
     at: str
@@ -158,6 +174,8 @@ class Reader(NamedTuple):
     lease: int
     tables: tuple[int, ...]
     last: tuple[int, ...]
+    looked: frozenset[str] = frozenset()
+    left: Left | None = None
 
 
 class World(NamedTuple):
@@ -638,6 +656,20 @@ class Protocol:
                         builds=() if apart else serving,
                     ),
                 )
+                if me.left is not None:
+                    yield (
+                        "the reader takes the pin that was left",
+                        now(at="once", **me.left._asdict(), served=me.left.builds, left=None),
+                    )
+            case "once":
+                for look in sorted(LOOKS - me.looked):
+                    same = self._is_same(world, look)
+                    yield (
+                        f"the reader looks at the {look} of its pin",
+                        now(looked=me.looked | {look}) if same else self._again(world),
+                    )
+                if me.looked == LOOKS:
+                    yield from self._has_pinned(world, "read")
             case "map":
                 yield (
                     "the reader reads the map",
@@ -658,23 +690,13 @@ class Protocol:
                     now(at="floor" if lease_first else "read", lease=1),
                 )
             case "floor":
-                below = any(
-                    front.number < world.builds[build].floor
-                    for build, front in zip(me.builds, me.fronts, strict=True)
-                    if build >= 0
-                )
-                yield "the reader reads the floor", self._again(world) if below else now(at="again")
+                same = self._is_same(world, "floor")
+                yield "the reader reads the floor", now(at="again") if same else self._again(world)
             case "again":
-                switched = self._state(world.journal).generation > me.generation
-                if switched and self.without is not Without.SECOND_LOOK:
-                    yield "the reader starts over", self._again(world)
-                elif self.bounds.collects and me.builds[0] >= 0:
-                    yield "the reader has pinned", now(at="read" if lease_first else "lease")
+                if self._is_same(world, "journal"):
+                    yield from self._has_pinned(world, "read" if lease_first else "lease")
                 else:
-                    yield (
-                        "the reader answers",
-                        self._answered(world, tuple(front.offset for front in me.fronts)),
-                    )
+                    yield "the reader starts over", self._again(world)
             case "read":
                 front = (
                     world.builds[me.builds[0]].front
@@ -697,11 +719,57 @@ class Protocol:
                     )
                 if len(set(me.tables)) > 1:
                     raise Violation(f"an answer mixes frontiers: {me.tables}")
-                yield "the reader answers", self._answered(world, me.tables[:1])
+                yield from self._answers(world, me.tables[:1])
             case _:
                 raise AssertionError(me.at)
-        if me.lease == 1 and world.expiries < self.bounds.expiries:
-            yield "the reader's lease ends", now(lease=2)._replace(expiries=world.expiries + 1)
+        yield from self._expires(world)
+
+    def _expires(self, world: World) -> Moves:
+        me, ended = world.reader, world._replace(expiries=world.expiries + 1)
+        if world.expiries == self.bounds.expiries:
+            return
+        if me.lease == 1:
+            yield "the reader's lease ends", ended._replace(reader=me._replace(lease=2))
+        if me.left is not None and me.left.lease == 1:
+            left = me.left._replace(lease=2)
+            yield "the lease that was left ends", ended._replace(reader=me._replace(left=left))
+
+    def _is_same(self, world: World, look: str) -> bool:
+        """Returns True if a look finds what the reader has seen of it."""
+        me = world.reader
+        there = [
+            (front, world.builds[build])
+            for build, front in zip(me.builds, me.fronts, strict=True)
+            if build >= 0
+        ]
+        match look:
+            case "journal":
+                switched = self._state(world.journal).generation > me.generation
+                return not switched or self.without is Without.SECOND_LOOK
+            case "floor":
+                return not self.bounds.collects or all(
+                    front.number >= build.floor for front, build in there
+                )
+            case _:
+                is_same = all(front == build.front for front, build in there)
+                return is_same or self.without is Without.SAME_FRONTIERS
+
+    def _has_pinned(self, world: World, follows: str) -> Moves:
+        me = world.reader
+        if self.bounds.collects and me.builds[0] >= 0:
+            yield "the reader has pinned", world._replace(reader=me._replace(at=follows))
+        else:
+            yield from self._answers(world, tuple(front.offset for front in me.fronts))
+
+    def _answers(self, world: World, offsets: tuple[int, ...]) -> Moves:
+        me, answered = world.reader, self._answered(world, offsets)
+        yield "the reader answers", answered
+        if self.bounds.leaves and me.left is None:
+            left = Left(me.generation, me.builds, me.fronts, me.lease)
+            yield (
+                "the reader answers, and leaves its pin",
+                answered._replace(reader=answered.reader._replace(left=left)),
+            )
 
     def _answered(self, world: World, offsets: tuple[int, ...]) -> World:
         me = world.reader
@@ -715,14 +783,14 @@ class Protocol:
         answer = (me.generation, *seen)
         if any(is_now < was for is_now, was in zip(answer, me.last, strict=True)):
             raise Violation(f"a reader goes back, from {me.last} to {answer}")
-        return world._replace(reader=self._reader(answer))
+        return world._replace(reader=self._reader(answer, me.left))
 
     def _again(self, world: World) -> World:
-        return world._replace(reader=self._reader(world.reader.last))
+        return world._replace(reader=self._reader(world.reader.last, world.reader.left))
 
     @staticmethod
-    def _reader(last: tuple[int, ...]) -> Reader:
-        return Reader("start", 0, (), (), (), 0, (), last)
+    def _reader(last: tuple[int, ...], left: Left | None = None) -> Reader:
+        return Reader("start", 0, (), (), (), 0, (), last, left=left)
 
     def _serving(self, page: int) -> tuple[int, ...]:
         state = self._state(page)
@@ -816,8 +884,9 @@ class Protocol:
         me = world.reader
         return frozenset(
             front.offset
-            for build, front in zip(me.builds, me.fronts, strict=False)
-            if build == number and me.lease == 1
+            for each in (me, *([] if me.left is None else [me.left]))
+            for build, front in zip(each.builds, each.fronts, strict=False)
+            if build == number and each.lease == 1
         )
 
     def _state(self, page: int) -> State:

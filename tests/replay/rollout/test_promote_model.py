@@ -57,6 +57,10 @@ WORLDS = {
     "a pipeline that is paused, undone and resumed": Bounds(
         offsets=1, pauses=1, undos=1, caught_up=True
     ),
+    "a pin that is left, and an undo": Bounds(offsets=1, undos=1, caught_up=True, leaves=True),
+    "a pin that is left, and collection": Bounds(
+        offsets=1, collects=True, caught_up=True, leaves=True
+    ),
 }
 
 WIDE = {
@@ -83,6 +87,15 @@ WIDE = {
     "a retirement with collection and an undo": Bounds(
         offsets=1, collects=True, undos=1, retires=1, caught_up=True
     ),
+    "a pin that is left, whose lease may end, and collection": Bounds(
+        offsets=1, collects=True, expiries=1, caught_up=True, leaves=True
+    ),
+    "a pin that is left, two pipelines and an undo": Bounds(
+        offsets=1, pipelines=2, undos=1, caught_up=True, leaves=True
+    ),
+    "a pin that is left, two offsets, a death and an undo": Bounds(
+        offsets=2, deaths=1, undos=1, leaves=True
+    ),
     "a pause, a death and an undo": Bounds(offsets=1, pauses=1, deaths=1, undos=1, caught_up=True),
 }
 
@@ -100,6 +113,7 @@ TEETH = {
     Without.LEASE_FIRST: (Bounds(offsets=1, collects=True), "a version that was deleted"),
     Without.FLOOR_FIRST: (Bounds(offsets=1, collects=True), "a version that was deleted"),
     Without.CONFIRM: (Bounds(offsets=1, collects=True, expiries=1), "a version that was deleted"),
+    Without.SAME_FRONTIERS: (Bounds(offsets=1, leaves=True), "a reader goes back"),
 }
 
 
