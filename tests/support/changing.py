@@ -97,11 +97,12 @@ class FoldedBuild:
             for writer in self.writers.values()
             for each, version in writer.versions().items()
         }
-        self.publisher.begin(Frontier(1, name, 1, Offsets(), versions, ""))
+        begun = self.publisher.begin(Frontier(1, name, 1, Offsets(), versions, ""))
         self.maintenance = Maintenance(
             store, birth, [*self.writers.values()], self.publisher, seconds=30, clock=clock
         )
-        self.slices = 0
+        # Another host has folded some, if the build was born there.
+        self.slices = begun.offsets.at("events", 0)
 
     def fold(self, rows: Mapping[str, pa.Table], log_time: int) -> None:
         """Commits a slice to all tables and views, and publishes it."""
@@ -145,28 +146,29 @@ class ChangingWorld:
         prefix: str = "p",
     ) -> None:
         """Takes the sinks and alerts of the first build, and of the second if they are others."""
-        self.store = store
         self.now = now
         self.draw = random.Random(seed)
         self.generation = 0
         wider = replace(EVENTS, columns=(*EVENTS.columns, ("more", "string")))
         others = tuple(wider if each is EVENTS else each for each in TABLES)
-        self.builds = [
-            FoldedBuild(
-                store,
-                name,
-                tables,
-                lambda: self.now,
-                sinks[place] if sinks else (),
-                alerts[place] if alerts else (),
-            )
+        self._made = [
+            (name, tables, sinks[place] if sinks else (), alerts[place] if alerts else ())
             for name, tables, place in (
                 (f"{prefix}-a", TABLES, 0),
                 (f"{prefix}-b", TABLES if self.draw.random() < 0.6 else others, -1),
             )
         ]
+        self.move(store)
         self.slices: list[int] = []
         self.serve(0, asked=False)
+
+    def move(self, store: Store) -> None:
+        """Goes on by another store of the same root: that of its next control host."""
+        self.store = store
+        self.builds = [
+            FoldedBuild(store, name, tables, lambda: self.now, sinks, alerts)
+            for name, tables, sinks, alerts in self._made
+        ]
 
     @property
     def live(self) -> FoldedBuild:

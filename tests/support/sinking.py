@@ -84,7 +84,7 @@ def wait_for(reached: Callable[[], bool], what: str = "it") -> None:
         _PAUSE.wait(0.05)
 
 
-def courier_command(project: Path, root: Path, bootstrap_servers: str) -> list[str]:
+def courier_command(project: Path, root: Path | str, bootstrap_servers: str) -> list[str]:
     """Returns the command line of a courier."""
     return [
         *(sys.executable, "-P", "-m", "serving.courier.courier"),
@@ -94,14 +94,19 @@ def courier_command(project: Path, root: Path, bootstrap_servers: str) -> list[s
 
 @contextmanager
 def courier(
-    project: Path, root: Path, bootstrap_servers: str, *, fail: str = "", log: Path | None = None
+    project: Path,
+    root: Path | str,
+    bootstrap_servers: str,
+    *,
+    fail: str = "",
+    log: Path | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Runs a courier within a block, which dies at a failpoint if one is named.
 
     Its output is in a file of the root, or in this one.
     """
     (project / "kappa.toml").touch()
-    with (log or root / "courier.log").open("ab") as output:
+    with (log or Path(root) / "courier.log").open("ab") as output:
         process = subprocess.Popen(
             courier_command(project, root, bootstrap_servers),
             cwd=HOUSE,
