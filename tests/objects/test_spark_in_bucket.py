@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,6 +37,10 @@ RECORDS, SLICES = 300, 5
 RACES = 30
 # Requests of a slice that Spark folds into the site's tables, measured as 289.
 LARGE_SLICE = 350
+
+# So long is the server away, or refuses all: less than S3A is patient.
+AWAY_SECONDS = 3.0
+SLOW_SECONDS = 0.05
 
 # It appends to a table, again and again, and prints what becomes of each attempt.
 RACING = """
@@ -89,9 +95,11 @@ def folding(store: Store, between: Between, tmp_path: Path) -> Callable[[], Fold
 class Folding:
     """A process that folds, from the frontier on; it ends with the block."""
 
-    def __init__(self, store: Store, between: Between, folder: Path) -> None:
+    def __init__(
+        self, store: Store, between: Between, folder: Path, *, slices: int = SLICES
+    ) -> None:
         program = Path(__file__).parent.parent / "support" / "folding_in_bucket.py"
-        given = [between.storage.endpoint, store.url, folder / "local", RECORDS, SLICES]
+        given = [between.storage.endpoint, store.url, folder / "local", RECORDS, slices]
         self.output = folder / f"{len([*folder.iterdir()])}.out"
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
@@ -120,6 +128,51 @@ class Folding:
             self.kill()
 
 
+class Outage:
+    """A time in which a server answers no request, or refuses each; it begins at some request."""
+
+    def __init__(self, begin: Callable[[], None], end: Callable[[], None]) -> None:
+        self._begin, self._end = begin, end
+        self._begun = threading.Event()
+        self.times = 0
+
+    @property
+    def is_on(self) -> bool:
+        return self._begun.is_set()
+
+    def begin(self, _path: str = "") -> None:
+        self._begin()
+        self.times += 1
+        self._begun.set()
+
+    def end_in_time(self) -> None:
+        """Ends one that has begun."""
+        if self._begun.wait(0.1):
+            time.sleep(AWAY_SECONDS)  # The time of an outage is what is tried.
+            self.end()
+
+    def end(self) -> None:
+        self._begun.clear()
+        self._end()
+
+
+@pytest.fixture(params=["killed", "throttling"])
+def outage(
+    request: pytest.FixtureRequest, object_store: ObjectStore, between: Between
+) -> Iterator[Outage]:
+    def deny(code: str) -> None:
+        between.denied = code
+
+    means = {
+        "killed": (object_store.kill, object_store.start),
+        "throttling": (partial(deny, "SlowDown"), partial(deny, "")),
+    }
+    made = Outage(*means[request.param])
+    yield made
+    if made.is_on:
+        made.end()
+
+
 def commit(table: str, version: int) -> str:
     return f"/tables/{table}/_delta_log/{version:020d}.json"
 
@@ -129,6 +182,20 @@ def asked(store: Store) -> Iterator[Callable[[str], list[tuple[object, ...]]]]:
     receipt = Receipt(site.name, "b", "v", Offsets(), None, None, first=True)
     assert Journal(store).append(1, Served(1, 1, {site.name: "b"}, receipt))
     yield lambda sql: list(answer(store, sql).rows)
+
+
+def assert_right(store: Store) -> None:
+    wanted = expected(random_log(MemoryLog(), RECORDS))
+    with asked(store) as ask:
+        assert {sql: ask(sql) for sql in wanted} == wanted
+
+
+def assert_folded_once(store: Store, *, slices: int) -> None:
+    """Asserts that the rows are right, and that each slice is one commit of each table."""
+    assert_right(store)
+    for table in ("totals", "visitors", "all", "pages"):
+        logged = store.names(f"builds/b/tables/{table}/_delta_log")
+        assert len([each for each in logged if each.endswith(".json")]) == 1 + slices, logged
 
 
 @pytest.mark.sweep
@@ -148,9 +215,44 @@ def test_large_slices_are_what_the_log_says_whatever_is_killed_or_lost(store, fo
     with folding() as job:
         assert job.ended() == 0, job.said()
 
-    wanted = expected(random_log(MemoryLog(), RECORDS))
-    with asked(store) as ask:
-        assert {sql: ask(sql) for sql in wanted} == wanted
+    assert_right(store)
+
+
+@pytest.mark.sweep
+@pytest.mark.fault
+def test_a_server_that_is_away_as_spark_commits_costs_time_alone(store, folding, between, outage):
+    """It goes as a file is put, as a commit is put, and as one is put again that was made.
+
+    A job whose commit fails is followed by another.
+    """
+    again = commit("totals", 3)
+    between.before("PUT", ".parquet", outage.begin)
+    between.before("PUT", commit("totals", 2), outage.begin)
+    between.before("PUT", again, lambda _: between.before("PUT", again, outage.begin))
+    code, jobs = 1, 0
+    with between.losing("PUT", again):
+        while code:
+            with folding(slices=3) as job:
+                while job.process.poll() is None:
+                    outage.end_in_time()
+                code, jobs = job.ended(), jobs + 1
+                assert code in {0, 1}, job.said()
+                assert jobs <= outage.times + 1, job.said()
+
+    print(f"{jobs} jobs")
+    assert outage.times == 3
+    assert_folded_once(store, slices=3)
+
+
+@pytest.mark.sweep
+@pytest.mark.fault
+def test_a_slow_server_slows_spark_alone(store, folding, between):
+    between.delay_seconds = SLOW_SECONDS
+    with folding(slices=2) as job:
+        assert job.ended() == 0, job.said()
+    between.delay_seconds = 0.0
+
+    assert_folded_once(store, slices=2)
 
 
 @pytest.mark.sweep

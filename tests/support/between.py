@@ -139,8 +139,11 @@ def proxy_before(storage: StorageSettings) -> Iterator[Between]:
             self.send_response_only(status)
             for name, value in headers.items():
                 self.send_header(name, value)
-            if self.command != "HEAD":
-                self.send_header("Content-Length", str(len(content)))
+            if self.command == "HEAD":
+                # A body here would be taken for the next answer.
+                self.end_headers()
+                return
+            self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
 
