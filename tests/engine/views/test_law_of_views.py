@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
 from examples import examples
-from hypothesis import HealthCheck, given
+from hypothesis import given
 from hypothesis import strategies as st
 from view_grammar import TABLES, Grammar
 
@@ -34,6 +33,7 @@ from kappa.values.arrow import arrow_schema
 from kappa.views.births import view_births
 
 if TYPE_CHECKING:
+    from object_store import ObjectStore
     from pyspark.sql import SparkSession
 
 SOURCES = (
@@ -48,8 +48,8 @@ SOURCES = (
 class Built:
     """A build whose slices are committed without log and Spark."""
 
-    def __init__(self, folder: Path, births: Sequence[TableBirth], large_rows: int | None) -> None:
-        self._store = Store(folder)
+    def __init__(self, store: Store, births: Sequence[TableBirth], large_rows: int | None) -> None:
+        self._store = store
         self._births = births
         self._merging = Merging(1 << 26, large_rows)
         self._slices = 0
@@ -138,7 +138,7 @@ def some(draw: random.Random, slices: int) -> dict[str, pa.Table]:
     }
 
 
-def ensure_law_holds(folder: Path, seed: int) -> str | None:
+def ensure_law_holds(store: Store, seed: int) -> str | None:
     """Folds random slices of a random view, and one over it. Returns its query, if kept."""
     grammar = Grammar(seed)
     draw = grammar.draw
@@ -150,7 +150,7 @@ def ensure_law_holds(folder: Path, seed: int) -> str | None:
         births = (*SOURCES, *view_births(views, SOURCES))
     except DeclarationError:
         return None
-    built = Built(folder, births, draw.choice([None, 2]))
+    built = Built(store, births, draw.choice([None, 2]))
     try:
         for number in range(1, 6):
             are_due = number in {1, 5} or draw.random() < 0.8
@@ -166,15 +166,33 @@ def ensure_law_holds(folder: Path, seed: int) -> str | None:
     return sql
 
 
+# Examples in a bucket take longer, by its requests.
 @pytest.mark.law
-@examples(15, suppress=(HealthCheck.function_scoped_fixture,))
-@given(st.integers(0, 10_000_000))
+@pytest.mark.parametrize(("place", "number"), [("disk", 15), ("bucket", 4)])
 def test_any_view_is_its_query_after_each_slice(
-    tmp_path_factory: pytest.TempPathFactory, seed: int
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    place: str,
+    number: int,
 ) -> None:
-    try:
-        ensure_law_holds(tmp_path_factory.mktemp("views"), seed)
-    except (DuckError, Broken) as error:
-        # DuckDB does not plan every query, and of some it has a mistake of its own.
-        if not any(word in str(error) for word in ("Not implemented", "INTERNAL")):
-            raise
+    running: ObjectStore | None = (
+        request.getfixturevalue("object_store") if place == "bucket" else None
+    )
+
+    def new_store() -> Store:
+        folder = tmp_path_factory.mktemp("views")
+        if running is None:
+            return Store(folder)
+        return Store(running.new_root(), storage=running.storage, local=folder)
+
+    @examples(number)
+    @given(st.integers(0, 10_000_000))
+    def hold(seed: int) -> None:
+        try:
+            ensure_law_holds(new_store(), seed)
+        except (DuckError, Broken) as error:
+            # DuckDB does not plan every query, and of some it has a mistake of its own.
+            if not any(word in str(error) for word in ("Not implemented", "INTERNAL")):
+                raise
+
+    hold()
