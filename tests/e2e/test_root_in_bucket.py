@@ -139,6 +139,7 @@ def test_a_host_that_stood_still_while_another_took_over_writes_nothing_that_is_
             assert_served(new, returns=False)
             new.must("undo", "--yes")
             assert_served(new)
+            assert "proved: " in new.must("prove", "shop").out
             assert new.must("doctor").code == 0
             new.must("down")
         finally:
