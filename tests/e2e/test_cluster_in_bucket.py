@@ -1,7 +1,7 @@
 """Workers that see the bucket of the root, and no file of the control host, fold a build.
 
-So it is if an executor, a worker or the driver dies in a slice. What they have decoded is in the
-bucket meanwhile.
+So it is if an executor, a worker or the driver dies in a slice, or a worker stands still in one and
+comes back late. What they have decoded is in the bucket meanwhile.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from cluster_shop import (
-    assert_right,
+from cluster_faults import (
+    GIVEN_UP,
     kill_a_worker,
     kill_the_driver,
-    must,
-    produce,
     replay_past_a_killed_executor,
-    shop_on_cluster,
+    stop_a_worker_for_a_slice,
+    stop_a_worker_past_the_replay,
 )
+from cluster_shop import assert_right, must, produce, shop_on_cluster
 from object_store import ObjectStore
 from spark_cluster import RunningCluster
 from testbed import Testbed
@@ -33,7 +33,8 @@ def shop(
     """A shop of two workers, whose credentials are in their own environment."""
     endpoint = object_store.storage.endpoint
     rooted = f'root = "{object_store.new_root()}"\n[storage]\nendpoint = "{endpoint}"\n{lent}'
-    with shop_on_cluster(tmp_path_factory.mktemp("cluster"), rooted=rooted) as (bed, cluster):
+    folder = tmp_path_factory.mktemp("cluster")
+    with shop_on_cluster(folder, GIVEN_UP, rooted=rooted) as (bed, cluster):
         produce(bed, RECORDS)
         must(bed, "deploy", "--yes")
         yield bed, cluster
@@ -72,3 +73,12 @@ def test_a_worker_or_a_driver_that_is_killed_costs_no_record_and_leaves_nothing(
     kill(bed, cluster)
 
     assert bed.store.names(f"builds/{bed.live('shop')}/slice") == ()
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("stop", [stop_a_worker_for_a_slice, stop_a_worker_past_the_replay])
+def test_a_worker_that_comes_back_late_costs_no_record_and_doubles_none(
+    shop: tuple[Testbed, RunningCluster], stop: Callable[[Testbed, RunningCluster], None]
+) -> None:
+    """A file that it may still put is deleted as the next job of that build begins."""
+    stop(*shop)

@@ -6,12 +6,17 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from cluster_faults import (
+    GIVEN_UP,
+    kill_a_worker,
+    kill_the_driver,
+    stop_a_worker_for_a_slice,
+    stop_a_worker_past_the_replay,
+)
 from cluster_shop import (
     PATIENCE_SECONDS,
     assert_right,
     assert_switched,
-    kill_a_worker,
-    kill_the_driver,
     must,
     produce,
     replay,
@@ -23,12 +28,8 @@ from testbed import Testbed
 
 pytestmark = [pytest.mark.jvm, pytest.mark.sweep, pytest.mark.fault, pytest.mark.timeout(1200)]
 RECORDS = 30_000
-# A worker that stands still is given up after this; Spark's default is two minutes. After ten
-# seconds executors of a busy machine were, too.
 CONF = {
-    "spark.network.timeout": "20s",
-    "spark.network.timeoutInterval": "2s",
-    "spark.executor.heartbeatInterval": "2s",
+    **GIVEN_UP,
     "spark.executor.cores": "1",
     "spark.dynamicAllocation.enabled": "true",
     "spark.dynamicAllocation.executorIdleTimeout": "30s",
@@ -95,34 +96,13 @@ def test_a_driver_that_is_killed_is_followed_by_one_that_goes_on(
 def test_a_worker_that_comes_back_in_a_later_slice_changes_nothing(
     shop: tuple[Testbed, RunningCluster],
 ) -> None:
-    bed, cluster = shop
-    before = bed.live("shop")
-
-    asked = replay(bed)
-    begun = slice_under_way(bed)
-    assert begun is not None
-
-    def is_later() -> bool:
-        found = slice_under_way(bed)
-        return found is not None and found.slice > begun.slice
-
-    with cluster.stopped(0):
-        bed.wait(is_later, "the next slice", PATIENCE_SECONDS)
-    assert asked.poll() is None
-    assert_switched(bed, before, asked)
+    stop_a_worker_for_a_slice(*shop)
 
 
 def test_a_worker_that_comes_back_after_the_replay_changes_nothing(
     shop: tuple[Testbed, RunningCluster],
 ) -> None:
-    bed, cluster = shop
-    before = bed.live("shop")
-
-    asked = replay(bed)
-    with cluster.stopped(0):
-        assert_switched(bed, before, asked)
-    cluster.wait(lambda: cluster.workers() == 2 and cluster.cores_used() == 0, "the worker")
-    assert_right(bed)
+    stop_a_worker_past_the_replay(*shop)
 
 
 def test_a_master_that_is_away_is_named_and_waited_for(

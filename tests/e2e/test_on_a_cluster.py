@@ -9,14 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from cluster_shop import (
-    assert_right,
-    declare_dearer,
-    must,
-    produce,
-    replay_past_a_killed_executor,
-    shop_on_cluster,
-)
+from cluster_faults import replay_past_a_killed_executor
+from cluster_shop import assert_right, declare_dearer, must, produce, shop_on_cluster
 from spark_cluster import RunningCluster
 from testbed import Testbed
 

@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from cluster_shop import (
-    assert_right,
-    kill_the_driver,
-    must,
-    produce,
-    replay_past_a_killed_executor,
-    shop_on_yarn,
-)
+from cluster_faults import kill_the_driver, replay_past_a_killed_executor
+from cluster_shop import assert_right, must, produce, shop_on_yarn
 from testbed import Testbed
 from yarn_cluster import RunningYarn, ensure_yarn
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -18,7 +18,6 @@ from typing import Any
 
 from spark_cluster import RunningCluster, spark_cluster
 from testbed import Testbed, platform
-from victims import jobs_of, kill
 from yarn_cluster import RunningYarn, yarn_cluster
 
 from demo.cluster.spark import why_not_isolated
@@ -243,34 +242,3 @@ def assert_switched(bed: Testbed, before: str, asked: subprocess.Popen[str]) -> 
     bed.wait(lambda: not bed.state().active_rollouts, "the end of the rollout")
     assert bed.live("shop") != before
     assert_right(bed)
-
-
-def kill_the_driver(bed: Testbed, cluster: RunningCluster | RunningYarn) -> None:
-    """Kills the job of a replay; asserts that another goes on, and that no executor is left."""
-    before = bed.live("shop")
-    asked = replay(bed)
-    build = candidate(bed)
-    assert build is not None
-    assert [kill(pid) for pid in jobs_of(bed, build)] == [True]
-    assert_switched(bed, before, asked)
-
-    bed.wait(lambda: not cluster.applications(ended=False), "the end of the first one, too")
-    assert cluster.applications(ended=True).count(build) == 2
-
-
-def kill_a_worker(bed: Testbed, cluster: RunningCluster) -> None:
-    """Kills a worker in a replay; asserts that it costs no record and doubles none."""
-    before = bed.live("shop")
-    asked = replay(bed)
-    cluster.kill_worker(1)
-    assert_switched(bed, before, asked)
-
-    cluster.start_worker(1)
-
-
-def replay_past_a_killed_executor(bed: Testbed, kill_executor: Callable[[], bool]) -> None:
-    """Replays the shop; an executor is killed while it reads, and the tables are right."""
-    before = bed.live("shop")
-    asked = bed.start("replay", "shop", "--yes")
-    bed.wait(lambda: is_reading(bed) and kill_executor(), "an executor at work")
-    assert_switched(bed, before, asked)

@@ -1,4 +1,4 @@
-"""A sink whose root is in a bucket, and whose control host is lost: another host goes on with it.
+"""A sink of a root in a bucket, whose control host is lost: another host goes on.
 
 Its topic has the position, and the bucket what that position needs. The host's own folder has
 neither.
