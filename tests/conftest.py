@@ -122,20 +122,27 @@ def lent(broker: Broker, log: Log) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def spark(jars: Jars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One session for the run. Its JVM ends with this process.
 
-    It folds more than a job does: with a tail's memory, a sixth of its time was collection.
+    It folds more than a job does: with a tail's memory, a sixth of its time was collection. It can
+    be told of a bucket later (tests/support/rehearsed.py): its class path has what is needed.
     """
+    from object_store import CREDENTIALS
+
+    from kappa.engine.spark.bucket.s3a import classes_in
     from kappa.engine.spark.jvm import Profile
     from kappa.engine.spark.session import boot
 
+    local_dir = tmp_path_factory.mktemp("spark")
+    classes_in(local_dir).mkdir(parents=True)
     running = boot(
         profile=Profile.CATCH_UP,
         name="tests",
         memory="2g",
-        jars=jars,
-        local_dir=tmp_path_factory.mktemp("spark"),
+        jars=ensure_jars(java, for_bucket=True),
+        local_dir=local_dir,
+        secrets=CREDENTIALS,
     ).session()
     try:
         yield running

@@ -25,6 +25,19 @@ def spark_here(interpreted: SparkSession, request: pytest.FixtureRequest) -> Ite
     cloudpickle.unregister_pickle_by_value(request.module)
 
 
+@pytest.fixture(params=["disk", "bucket"])
+def roots(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Puts the builds that a test rehearses on the disk, or in a bucket: the same laws hold."""
+    if request.param == "disk":
+        yield
+        return
+    from rehearsed import rehearsed_in_bucket
+
+    running, spark = (request.getfixturevalue(name) for name in ("object_store", "spark"))
+    with rehearsed_in_bucket(running, spark):
+        yield
+
+
 @pytest.fixture
 def project(tmp_path: Path, log: Log) -> Project:
     return Project(tmp_path / "prøject", log)

@@ -104,6 +104,10 @@ def lines(number: int) -> list[Event]:
     ]
 
 
+@pytest.mark.parametrize(
+    "roots", ["disk", pytest.param("bucket", marks=pytest.mark.sweep)], indirect=True
+)
+@pytest.mark.usefixtures("roots")
 def test_the_law_of_slices_holds_for_lines_of_text() -> None:
     events = {**some_events(sold, 8, seed=3), "hits": lines(8)}
 

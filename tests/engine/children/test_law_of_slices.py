@@ -64,6 +64,7 @@ def of_the_repository() -> Mapping[str, Pipeline]:
 
 
 @pytest.mark.sweep
+@pytest.mark.usefixtures("roots")
 def test_the_pipelines_of_the_repository_hold_it() -> None:
     from kappa.testing import law_of_slices, some_events
 
@@ -74,9 +75,16 @@ def test_the_pipelines_of_the_repository_hold_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("drawn", "events", "people", "cuts"),
-    [(39, 6, 3, 1), pytest.param(3, 40, 20, 6, marks=pytest.mark.sweep)],
+    ("roots", "drawn", "events", "people", "cuts"),
+    [
+        ("disk", 39, 6, 3, 1),
+        pytest.param("bucket", 39, 6, 3, 1, marks=pytest.mark.sweep),
+        pytest.param("disk", 3, 40, 20, 6, marks=pytest.mark.sweep),
+        pytest.param("bucket", 3, 40, 20, 6, marks=pytest.mark.sweep),
+    ],
+    indirect=["roots"],
 )
+@pytest.mark.usefixtures("roots")
 def test_tables_of_each_kind_hold_the_law(drawn: int, events: int, people: int, cuts: int) -> None:
     """Also with rejects, tombstones, sums of doubles and sketches, and a set that overflows."""
     from kappa.testing import law_of_slices, some_events
@@ -122,6 +130,7 @@ PAID = Topic(
 )
 
 
+@pytest.mark.usefixtures("roots")
 def test_late_records_and_duplicates_are_the_same_by_either_way_of_decoding(
     tmp_path: Path,
 ) -> None:
@@ -305,6 +314,7 @@ def redriven(of: int, *, partition: int = 0) -> list[tuple[str, bytes | None]]:
 
 
 @pytest.mark.parametrize("driver_rows", [1_000_000, 0])
+@pytest.mark.usefixtures("roots")
 def test_a_redriven_record_is_folded_once_and_only_where_what_it_names_is_a_reject(
     spark: SparkSession, tmp_path: Path, driver_rows: int
 ) -> None:
