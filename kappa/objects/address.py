@@ -218,7 +218,11 @@ def side_by_side(
     # The first is asked here: that is a thread less.
     with ThreadPoolExecutor(_BESIDE, thread_name_prefix="requests") as threads:
         others = threads.map(ask, each[1:])
-        return [ask(each[0]), *others]
+        try:
+            return [ask(each[0]), *others]
+        except BaseException:
+            threads.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def together(root: str, *asks: Callable[[], Any]) -> list[Any]:

@@ -78,8 +78,7 @@ class Bucket:
                 "AWS_ENDPOINT_URL is set, and not all that reads a root heeds it",
                 hint="set storage.endpoint in kappa.toml to that URL, or unset the variable",
             )
-        self.url = found[0]
-        self.storage = storage
+        self.url, self.storage = found[0], storage
         # Called with a name before each request that changes its object.
         self.before_change: Callable[[str], None] = lambda _name: None
         self._bucket = found["bucket"]
@@ -134,9 +133,10 @@ class Bucket:
             raise self._cannot("write", name, error) from error
         return True
 
-    def put_file(self, name: str, path: Path) -> None:
+    def put_file(self, name: str, path: Path, *, claimed: bool = True) -> None:
         """Puts what is in a file of this machine, whole, in place of any object of that name."""
-        self.before_change(name)
+        if claimed:
+            self.before_change(name)
         try:
             self._objects.put(name, path)
         except (BaseError, OSError) as error:

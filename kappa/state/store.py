@@ -192,11 +192,11 @@ def encoded(document: object) -> bytes:
 def _local_folder(root: str | Path) -> Path:
     text = str(root)
     if "://" not in text:
-        return Path(text).absolute()
+        return Path(text).resolve()  # As delta-rs names the files of tables.
     parts = urlsplit(text)
     if parts.scheme != "file":
         raise _not_local(text)
-    return Path(unquote(parts.path))
+    return Path(unquote(parts.path)).resolve()
 
 
 def _not_local(root: str) -> SettingsError:

@@ -32,7 +32,7 @@ from replay.rollout.state import State
 # Called before each build, with its number, from 1, and how many there are.
 OnBuild = Callable[[int, int], None]
 # What a job writes anew each time it begins.
-_SCRATCH = ("spark", "slice")
+_SCRATCH = ("spark", "slice", "mirror")
 _DESCRIBED = "cache"
 # A described pipeline of no build may be of a plan that an operator is looking at.
 _DESCRIBED_SECONDS = 3600.0

@@ -228,7 +228,7 @@ def _looked(store: Store, seen: Sighting, beside: Callable[[Snapshot], object] |
 
     def prepare() -> None:
         # Whoever needs it meets the same error.
-        with suppress(KappaError):
+        with suppress(Exception):
             beside(seen.snapshot)
 
     return bool(together(store.url, seen.overtaken, prepare)[0])

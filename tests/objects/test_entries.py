@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -19,6 +20,7 @@ from kappa.objects.address import (
     files_in,
     folders_in,
     open_bucket,
+    side_by_side,
 )
 from kappa.objects.transfer import place_file, share_file
 
@@ -126,3 +128,20 @@ def test_what_cannot_be_listed_or_deleted_is_an_error(object_store):
     ):
         with pytest.raises(KappaError, match="has no bucket no-such-bucket"):
             act()
+
+
+def test_whoever_asks_side_by_side_asks_no_more_once_an_answer_fails():
+    asked = list[int]()
+    failing = threading.Event()
+
+    def ask(number: int) -> None:
+        asked.append(number)
+        if number == 0:
+            failing.set()
+            raise KappaError("no answer")
+        # The others are on their way when it fails.
+        failing.wait(10)
+
+    with pytest.raises(KappaError, match="no answer"):
+        side_by_side("s3://bucket/root", ask, range(200))
+    assert len(asked) < 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from between import Between
 from object_store import ObjectStore
 
-from kappa.base.errors import KappaError
+from kappa.base.errors import Damaged, KappaError
 from kappa.base.sql import quoted
 from kappa.objects.address import files_in
 from kappa.state.build import table_path
@@ -34,6 +35,9 @@ HOW = merge_for(BIRTH, quoted)
 
 @pytest.fixture
 def store(object_store: ObjectStore, between: Between, tmp_path: Path) -> Store:
+    # delta-rs names files by the folder that a link leads to.
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "local").symlink_to(tmp_path / "disk")
     return Store(object_store.new_root(), storage=between.storage, local=tmp_path / "local")
 
 
@@ -97,7 +101,8 @@ def test_whatever_a_job_does_the_bucket_has_it_as_without_a_mirror(store, seed):
                 case "upkeep":
                     ensure_checkpoint(store, each.path, each.version)
                     each.go_on_with(open_table(each.path))
-                    delete_unneeded(store, each.path, each.version, [])
+                    listed = {each.version: each.files()}
+                    delete_unneeded(store, each.path, each.version, [], listed=listed)
         assert table.version == plain.version == open_newest(table.path).version()
         assert sorted(map(str, open_newest(table.path).to_pyarrow_table().to_pylist())) == sorted(
             map(str, open_newest(plain.path).to_pyarrow_table().to_pylist())
@@ -149,14 +154,50 @@ def test_a_table_that_has_grown_goes_on_in_the_bucket(store, between, monkeypatc
     merge(table, 1, "a")
     monkeypatch.setattr(mirrored_table, "_MOST_BYTES", 10)
 
-    ensure_checkpoint(store, table.path, table.version)
-    table.go_on_with(open_table(table.path))
+    merge(table, 2, "a")
+    assert not store.local.path("mirror/t").exists()
     with between.counting() as requests:
-        merge(table, 2, "a")
+        merge(table, 3, "a")
 
     assert len(requests) > 2
-    assert rows(table) == {"a": 2}
+    assert rows(table) == {"a": 3}
     assert not isinstance(opened(store), mirrored_table.MirroredTable)
+
+
+def test_a_table_that_is_written_anew_goes_on_in_the_bucket(store):
+    table = opened(store)
+    merge(table, 1, "a", "b")
+    anew = pa.table({"k": ["c"], "n": [7]})
+
+    table.replace(anew.to_reader(), MARK, Guard("a", 2))
+    merge(table, 3, "c")
+
+    assert rows(table) == {"c": 8}
+    assert not store.local.path("mirror/t").exists()
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EACCES])
+def test_without_room_for_a_mirror_a_table_is_committed_to_in_the_bucket(store, monkeypatch, error):
+    merge(opened(store), 1, "a")
+
+    def fails(*_: object) -> None:
+        raise OSError(error, "cannot be written")
+
+    monkeypatch.setattr(mirrored_table, "fetch_file", fails)
+    table = opened(store)
+    merge(table, 2, "a")
+
+    assert rows(table) == {"a": 2}
+    assert not store.local.path("mirror/t").exists()
+
+
+def test_a_table_with_a_file_that_is_gone_is_damaged(store):
+    table = opened(store)
+    merge(table, 1, "a")
+    store.delete(table.files()[0].removeprefix(f"{store.url}/"))
+
+    with pytest.raises(Damaged, match="part-"):
+        opened(store)
 
 
 def test_a_mirror_keeps_what_its_newest_version_needs_and_no_more(store):

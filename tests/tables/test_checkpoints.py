@@ -15,6 +15,7 @@ from power import Disk
 from kappa.state.build import table_path
 from kappa.state.store import Store
 from kappa.tables.checkpoint import ensure_checkpoint
+from kappa.tables.stored_table import open_table
 from kappa.tables.unneeded import delete_unneeded
 from kappa.tables.versions import files
 
@@ -73,3 +74,20 @@ def test_one_that_a_killed_process_has_left_lasts_before_what_it_replaces_is_del
             disk.cut()
 
         assert len(files(path, 3)) == 1
+
+
+@pytest.mark.parametrize("named", ["link", "elsewhere/../real"])
+def test_a_root_behind_a_link_keeps_the_files_that_it_needs(tmp_path: Path, named: str) -> None:
+    """delta-rs names files by the folder that links lead to, whatever it was given."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    store = Store(tmp_path / named)
+    make_commits(store, "b", "t", 3)
+    table = open_table(table_path(store, "b", "t"))
+    assert table is not None
+
+    delete_unneeded(store, table.path, table.version, (), listed={table.version: table.files()})
+
+    assert table.files() == files(table.path, 3)
+    assert all(Path(file).exists() for file in table.files())

@@ -4,8 +4,8 @@ To commit to a bucket delta-rs sends nine requests, one after the other: it read
 merges into, and lists and reads the log around its put. Here it does all that on the disk. Then the
 files that a commit has added are put to the bucket, and the commit after them, if it is absent
 there. So the table of the bucket has the same commits, in the same order, and it alone counts: for
-readers, for Spark, and for the next job, which makes a mirror of its own. Where anybody else has
-committed, or the table has grown, its job goes on in the bucket.
+readers, for Spark, and for the next job, which makes a mirror of its own. Where anybody else
+commits, and once the table has grown, its job goes on in the bucket.
 """
 
 from __future__ import annotations
@@ -13,24 +13,34 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from deltalake import DeltaTable
 
 from kappa.base.disk import delete_file
+from kappa.base.errors import Damaged
 from kappa.objects.address import put_new_file, side_by_side
 from kappa.objects.bucket import is_bucket
-from kappa.objects.transfer import fetch_file
-from kappa.tables.delta import LOG_FOLDER, attempted, open_newest
+from kappa.objects.transfer import fetch_file, put_data_file
+from kappa.tables.delta import LOG_FOLDER, Guard, attempted, open_newest
 from kappa.tables.stored_table import StoredTable, strangers
 from kappa.tables.versions import files_of, log_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kappa.state.mark import Mark
 
 # A table of more bytes is committed to in the bucket itself: each merge writes its files anew.
 _MOST_BYTES = 32 << 20
 
 
 class MirroredTable(StoredTable):
-    """A build's table that its job has open on its own disk, and puts to its bucket."""
+    """A build's table that its job has open on its own disk, and puts to its bucket.
+
+    It goes on in the bucket, for good, where others commit there, and once it has grown.
+    """
 
     def __init__(self, path: str, folder: Path, table: DeltaTable) -> None:
         """Takes the mirror in a folder as `mirrored` makes it."""
@@ -42,47 +52,59 @@ class MirroredTable(StoredTable):
 
     def refresh(self) -> None:
         """Notes a commit that was made in the bucket, and goes on there. Raises KappaError."""
-        before = self.version
-        self._leave(open_newest(self.path))
-        super().refresh()
-        self._ensure_own(before + 1)
+        self._guards.forget()
+        self._go_on_in_bucket(self.version + 1)
+
+    def replace(self, rows: pa.RecordBatchReader, mark: Mark, guard: Guard) -> None:
+        """Writes the table anew, in the bucket: nobody does that to a small one."""
+        self._go_on_in_bucket(self.version)
+        super().replace(rows, mark, guard)
 
     def go_on_with(self, newer: StoredTable) -> None:
-        """Deletes what the mirror need not have; or leaves it for `newer`, if it has grown."""
-        if self._at != self.path and sum(self.file_sizes()) <= _MOST_BYTES:
+        """Deletes what the mirror need not have; without a mirror it goes on with `newer`."""
+        if self._at == self.path:
+            super().go_on_with(newer)
+        else:
             self._read_on()
             self._table = _tidied(self._folder, self._table)
-        else:
-            self._at = self.path
-            super().go_on_with(newer)
 
     def files(self) -> tuple[str, ...]:
         """Lists the data files of its version, as URLs, without a look there."""
         return tuple(map(self._of_bucket, super().files()))
 
-    def _leave(self, table: DeltaTable) -> None:
-        self._at, self._table, self._unread = self.path, table, 0
-        shutil.rmtree(self._folder, ignore_errors=True)
+    def _go_on_in_bucket(self, at_most: int) -> None:
+        if self._at != self.path:
+            self._ensure_no_hole(self.version)
+            self._at, self._table, self._unread = self.path, open_newest(self.path), 0
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._ensure_own(at_most)
 
     def _put_version(self, version: int) -> None:
         if self._at == self.path:
             return
-        commit = f"{self._at}/{LOG_FOLDER}/{version:020d}.json"
-        actions = [json.loads(line) for line in Path(commit).read_bytes().splitlines()]
+        self._ensure_no_hole(version - 1)
+        commit = Path(self._at) / LOG_FOLDER / f"{version:020d}.json"
+        actions = [json.loads(line) for line in commit.read_bytes().splitlines()]
         added, removed = (
-            [f"{self._at}/{unquote(each[what]['path'])}" for each in actions if what in each]
+            [unquote(each[what]["path"]) for each in actions if what in each]
             for what in ("add", "remove")
         )
         side_by_side(self.path, self._put, added)
-        # One that failed before would leave a hole in the log.
-        if version != self._there + 1 or not self._put(commit):
+        if not put_new_file(f"{self.path}/{LOG_FOLDER}/{commit.name}", commit.read_bytes()):
             raise strangers(self.path, version, self._there)
         self._there = version
-        for file in removed:
-            delete_file(Path(file))
+        for name in removed:
+            delete_file(self._folder / name)
+        if added and sum(self.file_sizes()) > _MOST_BYTES:
+            self._go_on_in_bucket(version)
 
-    def _put(self, file: str) -> bool:
-        return put_new_file(self._of_bucket(file), Path(file).read_bytes())
+    def _ensure_no_hole(self, version: int) -> None:
+        """Raises KappaError if a commit up to a version has not reached the bucket."""
+        if version != self._there:
+            raise strangers(self.path, version, self._there)
+
+    def _put(self, name: str) -> None:
+        put_data_file(self._folder / name, f"{self.path}/{name}")
 
     def _of_bucket(self, file: str) -> str:
         return f"{self.path}{file.removeprefix(self._at)}"
@@ -91,17 +113,29 @@ class MirroredTable(StoredTable):
 def mirrored(stored: StoredTable, folder: Path) -> StoredTable:
     """Returns a small table of a bucket with its mirror in a folder; any other one as it is.
 
-    The table's job alone may commit to it.
+    The table's job alone may commit to it. Raises Damaged if a file of it is gone.
     """
-    if not is_bucket(stored.path) or sum(stored.file_sizes()) > _MOST_BYTES:
+    if not is_bucket(stored.path):
         return stored
     shutil.rmtree(folder, ignore_errors=True)
-    (folder / LOG_FOLDER).mkdir(parents=True)
+    if sum(stored.file_sizes()) > _MOST_BYTES:
+        return stored
 
     def fetch(address: str) -> None:
         fetch_file(address, folder / address.removeprefix(f"{stored.path}/"))
 
-    side_by_side(stored.path, fetch, (*log_of(stored.path, stored.version), *stored.files()))
+    try:
+        (folder / LOG_FOLDER).mkdir(parents=True)
+        side_by_side(stored.path, fetch, (*log_of(stored.path, stored.version), *stored.files()))
+    except FileNotFoundError as error:
+        raise Damaged(
+            f"table {stored.path} cannot be read: {error}",
+            hint="kappa replay makes a new build of it",
+        ) from error
+    except OSError:
+        # The disk has no room for it.
+        shutil.rmtree(folder, ignore_errors=True)
+        return stored
     return MirroredTable(stored.path, folder, open_newest(str(folder)))
 
 
