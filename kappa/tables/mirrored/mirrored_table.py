@@ -52,12 +52,16 @@ class MirroredTable(StoredTable):
 
     def refresh(self) -> None:
         """Notes a commit that was made in the bucket, and goes on there. Raises KappaError."""
+        if self._at == self.path:
+            super().refresh()
+            return
         self._guards.forget()
         self._go_on_in_bucket(self.version + 1)
 
     def replace(self, rows: pa.RecordBatchReader, mark: Mark, guard: Guard) -> None:
         """Writes the table anew, in the bucket: nobody does that to a small one."""
-        self._go_on_in_bucket(self.version)
+        if self._at != self.path:
+            self._go_on_in_bucket(self.version)
         super().replace(rows, mark, guard)
 
     def go_on_with(self, newer: StoredTable) -> None:
@@ -73,10 +77,9 @@ class MirroredTable(StoredTable):
         return tuple(map(self._of_bucket, super().files()))
 
     def _go_on_in_bucket(self, at_most: int) -> None:
-        if self._at != self.path:
-            self._ensure_no_hole(self.version)
-            self._at, self._table, self._unread = self.path, open_newest(self.path), 0
-            shutil.rmtree(self._folder, ignore_errors=True)
+        self._ensure_no_hole(self.version)
+        self._at, self._table, self._unread = self.path, open_newest(self.path), 0
+        shutil.rmtree(self._folder, ignore_errors=True)
         self._ensure_own(at_most)
 
     def _put_version(self, version: int) -> None:
