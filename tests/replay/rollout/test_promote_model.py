@@ -90,11 +90,11 @@ WIDE = {
     "a pin that is left, whose lease may end, and collection": Bounds(
         offsets=1, collects=True, expiries=1, caught_up=True, leaves=True
     ),
-    "a pin that is left, two pipelines and an undo": Bounds(
-        offsets=1, pipelines=2, undos=1, caught_up=True, leaves=True
+    "a pin that is left, and two pipelines": Bounds(
+        offsets=1, pipelines=2, caught_up=True, leaves=True
     ),
-    "a pin that is left, two offsets, a death and an undo": Bounds(
-        offsets=2, deaths=1, undos=1, leaves=True
+    "a pin that is left, a death and an undo": Bounds(
+        offsets=1, deaths=1, undos=1, caught_up=True, leaves=True
     ),
     "a pause, a death and an undo": Bounds(offsets=1, pauses=1, deaths=1, undos=1, caught_up=True),
 }
