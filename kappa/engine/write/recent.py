@@ -101,10 +101,11 @@ class RecentRows:
             or rows.num_rows > self._full()
         ):
             return False
+        facts = self._table.facts()
         return all(
             sum(
                 (
-                    greatest(self._table.facts(), name),
+                    greatest(facts, name),
                     *(part.greatest[name] for part in self._parts),
                     greatest_in(rows, name),
                 )

@@ -87,13 +87,14 @@ class MirroredTable(StoredTable):
             return
         self._ensure_no_hole(version - 1)
         commit = Path(self._at) / LOG_FOLDER / f"{version:020d}.json"
-        actions = [json.loads(line) for line in commit.read_bytes().splitlines()]
+        content = commit.read_bytes()
+        actions = [json.loads(line) for line in content.splitlines()]
         added, removed = (
             [unquote(each[what]["path"]) for each in actions if what in each]
             for what in ("add", "remove")
         )
         side_by_side(self.path, self._put, added)
-        if not put_new_file(f"{self.path}/{LOG_FOLDER}/{commit.name}", commit.read_bytes()):
+        if not put_new_file(f"{self.path}/{LOG_FOLDER}/{commit.name}", content):
             raise strangers(self.path, version, self._there)
         self._there = version
         for name in removed:
