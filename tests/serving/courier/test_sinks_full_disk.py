@@ -62,10 +62,15 @@ def test_a_sink_on_a_full_disk_says_so_and_goes_on_with_space(
             topic_name,
         )
 
+    def seconds_behind() -> float | None:
+        (status,) = sink_statuses(world.store, time.time())
+        return status.behind_seconds
+
     with closing(ChangingWorld(Store(root), 7, (sink,), now=time.time())) as world:
         world.fold()
         with courier(tmp_path, root, broker.bootstrap_servers, log=output) as running:
             ensure_has_all()
+            wait_for(lambda: seconds_behind() == 0.0, "its state to say so")
             there = records_of(log, topic_name)
             os.kill(running.pid, signal.SIGSTOP)
             # What it has to send comes while it looks away: nothing can be folded on a full disk.
@@ -74,19 +79,18 @@ def test_a_sink_on_a_full_disk_says_so_and_goes_on_with_space(
                 world.fold()
             world.serve(1, asked=False)
             filler = fill(disk.folder)
+            suspended = seconds_behind() or 0.0
             os.kill(running.pid, signal.SIGCONT)
 
             # Its state cannot be written: it is seen to be behind, and says why if its log can be.
-            def is_told() -> bool:
-                (status,) = sink_statuses(world.store, time.time())
-                return (status.behind_seconds or 0) > 5
-
-            wait_for(is_told, "the sink to be behind")
+            wait_for(lambda: (seconds_behind() or 0.0) > suspended + 5, "the sink to be behind")
+            if place != "the same disk":
+                wait_for(
+                    lambda: "No space left on device" in output.read_text(encoding="utf-8"),
+                    "the courier to say why",
+                )
             assert records_of(log, topic_name) == there
             assert running.poll() is None
-
-            if place != "the same disk":
-                assert "No space left on device" in output.read_text(encoding="utf-8")
             filler.unlink()
             ensure_has_all()
             world.fold()
