@@ -27,6 +27,8 @@ from kappa.state.kept import Kept, put_kept
 from kappa.state.store import Store
 from kappa.tables.versions import files
 from serving.pin import left
+from serving.pin.catalog import pin
+from serving.pin.snapshot import Snapshot
 from serving.reader import opened
 from serving.reader.explained import TooMuch
 from serving.sandbox.question import Allowance, Question
@@ -171,6 +173,20 @@ def test_who_asks_again_at_the_same_frontiers_only_looks(store, between, monkeyp
     assert all(each.startswith("GET ") for each in requests), requests
     assert store.names("leases") == (lease,)
     wait_until(lambda: store.names("leases") == (), "the end of the lease")
+
+
+def test_what_is_read_beside_the_second_look_fails_no_pin(any_store):
+    serving(any_store)
+    given: list[Snapshot] = []
+
+    def fails(snapshot: Snapshot) -> None:
+        given.append(snapshot)
+        raise Damaged("a table that the query does not name", hint="none")
+
+    with pin(any_store, lease_seconds=60, beside=fails) as pinned:
+        assert [*pinned.snapshot.frontiers] == ["flights-1"]
+    # A disk answers too soon for it.
+    assert given == ([] if any_store.is_on_disk else [pinned.snapshot])
 
 
 def test_over_http_a_snapshot_answers_again_what_it_answered(any_store):
