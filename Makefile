@@ -53,8 +53,8 @@ setup: $(VENV)/.run  ## own venv with pinned packages, Java found, jars fetched,
 demo: setup $(VENV)/.demo  ## the whole story on real data, in six to eight minutes on two cores
 	$(BIN)/python -m demo
 
-ROOT ?= folder
-cluster: setup $(VENV)/.demo  ## the demo's story on a cluster that it starts here: three brokers, Spark's master with two workers, in six to ten minutes on two cores; ROOT=bucket: an S3 server has the root
+ROOT ?= bucket
+cluster: setup $(VENV)/.demo  ## the demo's story on a cluster that it starts here: three brokers, Spark's master with two workers, and an S3 server for the root, in ten to twenty minutes on two cores; ROOT=folder: without the last
 	$(BIN)/python -m demo --cluster --root $(ROOT)
 
 # Not $(MAKE) in the recipe: `make -n` would run that line.

@@ -19,12 +19,13 @@ from msgspec.structs import replace
 
 from kappa.base.errors import SettingsError
 from kappa.base.kafka_settings import KafkaAuth, KafkaSettings
-from kappa.base.section.cluster import problems
+from kappa.base.section.cluster import problems as problems_of_cluster
 from kappa.base.section.collect import CollectSettings, PullSettings
 from kappa.base.section.engine import EngineSettings
 from kappa.base.section.in_file import secrets_in
 from kappa.base.section.section import SECRET, Section, Size, description, is_secret
 from kappa.base.section.storage import StorageSettings
+from kappa.base.section.storage import problems as problems_of_storage
 from kappa.base.sections import (
     AlertSettings,
     ArchiveSettings,
@@ -149,7 +150,8 @@ def load_settings(start: Path, **flags: Any) -> Settings:
             hint=f"{mend}; and change it, if others had the file",
         )
     settings: Settings = _read(Settings, _beaten(in_file, _in_environment()), [], project)
-    for name, problem, mend in problems(settings.engine):
+    wrong = (*problems_of_cluster(settings.engine), *problems_of_storage(settings.storage))
+    for name, problem, mend in wrong:
         raise SettingsError(f"setting {name} {problem}", hint=f"{mend} ({project / FILE})")
     given = {flag: value for flag, value in flags.items() if value is not None}
     return replace(settings, project=project, **given)

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from kappa.base.clock import now
 from kappa.base.disk import put_file
-from kappa.base.errors import Conflict, Damaged, KappaError, Superseded
+from kappa.base.errors import Conflict, Damaged, KappaError, SettingsError, Superseded
 from kappa.base.failpoint import failpoint
 from kappa.base.process import boot
 from kappa.objects.bucket import Bucket
@@ -31,6 +31,8 @@ from kappa.objects.bucket import Bucket
 NAME = "claim.json"
 # On the host itself: the id of its claim.
 _OWN = "run/claim"
+# Of no object.
+_NO_TAG = '"0"'
 # Readers anywhere may pin what they read, and let it go.
 _ANYBODYS = ("leases/",)
 
@@ -89,7 +91,7 @@ class BucketControl:
     def take(self, *, over: bool) -> None:
         """Claims the root for this host, also `over` another. Raises Superseded otherwise.
 
-        The caller has the supervisor's lock.
+        The caller has the supervisor's lock. Raises SettingsError if the server can be no root's.
         """
         found, tag = self._read()
         own = self._own()
@@ -103,10 +105,12 @@ class BucketControl:
         assert own is not None, "a claim that is this host's has its id"
         claim = Claim(socket.gethostname(), os.getpid(), boot(), own, now())
         failpoint("claim.before_take")
-        put = self._bucket.put_over(NAME, msgspec.json.encode(claim), tag)
+        content = msgspec.json.encode(claim)
+        put = self._bucket.put_over(NAME, content, tag)
         failpoint("claim.after_take")
         if not put:
             raise self._lost_race()
+        self._ensure_conditions_hold(content + b"\n")
 
     def ensure_mine(self) -> None:
         """Raises Superseded if another host has claimed the root."""
@@ -122,6 +126,19 @@ class BucketControl:
             # Another host may have it by now: then it keeps it.
             self._bucket.put_over(NAME, msgspec.json.encode(replace(found, released=True)), tag)
             failpoint("claim.after_release")
+
+    def _ensure_conditions_hold(self, same_claim: bytes) -> None:
+        """Raises SettingsError if the server puts an object over another, whatever the condition.
+
+        Then what has one winner would have two. The claim is there, with other bytes and tag.
+        """
+        if any(self._bucket.put_over(NAME, same_claim, tag) for tag in (None, _NO_TAG)):
+            self.release()
+            raise SettingsError(
+                f"the server of {self._bucket.url} does not heed If-None-Match and If-Match: two "
+                "who put an object at once would both win",
+                hint="keep the root on a server that puts on conditions (docs/howto/bucket.md)",
+            )
 
     def _ensure_may_change(self, name: str) -> None:
         if not name.startswith(_ANYBODYS):

@@ -289,6 +289,41 @@ def test_what_a_cluster_may_be_told_is_passed_through(project: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "endpoint",
+    [
+        *("", "http://", "http://[x", "localhost:7070", "http://127.0.0.1:99999", "ftp://host"),
+        *(
+            "http://host:0",
+            "http://a b",
+            "http://host:7070/",
+            "http://host/bucket",
+            "http://host?x",
+        ),
+        "http://user:secret-word@127.0.0.1:9",
+    ],
+)
+def test_what_is_no_server_of_a_bucket_is_refused_and_not_told(
+    project: Path, endpoint: str
+) -> None:
+    (project / "kappa.toml").write_text(f'[storage]\nendpoint = "{endpoint}"\n')
+
+    with pytest.raises(SettingsError, match="setting storage.endpoint is not the URL") as told:
+        load_settings(project)
+
+    assert "http://HOST:PORT" in told.value.hint
+    assert "secret-word" not in f"{told.value.message} {told.value.hint}"
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["http://127.0.0.1:7070", "https://s3.example.org", "http://[::1]:7070"]
+)
+def test_the_server_of_a_bucket_is_a_url(project: Path, endpoint: str) -> None:
+    (project / "kappa.toml").write_text(f'[storage]\nendpoint = "{endpoint}"\n')
+
+    assert load_settings(project).storage.endpoint == endpoint
+
+
+@pytest.mark.parametrize(
     ("name", "why"),
     [
         ("spark.master", "engine.master names the cluster"),
@@ -296,6 +331,8 @@ def test_what_a_cluster_may_be_told_is_passed_through(project: Path) -> None:
         ("spark.submit.deployMode", "spark-submit"),
         ("spark.pyspark.driver.python", "the job's own Python"),
         ("spark.executorEnv.AWS_ACCESS_KEY_ID", "Spark shows its settings"),
+        ("spark.executorEnv.TZ", "the same rows"),
+        ("spark.executorEnv.KAPPA_SOURCES", "its own workers"),
         ("spark.speculation", "a second attempt"),
         ("spark.speculation.quantile", "a second attempt"),
         ("spark.driver.host", "engine.driver_host"),

@@ -27,7 +27,11 @@ def test_a_root_in_a_bucket_is_for_a_cluster(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.jvm
 @pytest.mark.sweep
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("where", [[], ["--cluster"]], ids=["alone", "cluster"])
+@pytest.mark.parametrize(
+    "where",
+    [[], ["--cluster"], ["--cluster", "--root", "bucket"]],
+    ids=["alone", "cluster", "bucket"],
+)
 def test_all_of_it_holds_and_nothing_is_left(tmp_path: Path, where: list[str]) -> None:
     told = subprocess.run(
         [sys.executable, "-m", "demo", *SHORT, *where],

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
+import zlib
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,8 +21,17 @@ from msgspec.structs import replace
 from object_store import ObjectStore
 
 from commands.app import run_command
-from kappa.base.errors import Broken, Conflict, Damaged, ExitCode, KappaError, Superseded
+from kappa.base.errors import (
+    Broken,
+    Conflict,
+    Damaged,
+    ExitCode,
+    KappaError,
+    SettingsError,
+    Superseded,
+)
 from kappa.base.failpoint import acting
+from kappa.base.section.storage import StorageSettings
 from kappa.engine.legs.legs import Leg, LegKind, Legs
 from kappa.engine.write.follows import ensure_follows
 from kappa.engine.write.publisher import Publisher
@@ -132,6 +144,63 @@ def test_of_hosts_that_claim_at_once_one_wins(hosts):
         if store is not winner:
             with pytest.raises(Superseded):
                 store.control.ensure_mine()
+
+
+class Heedless(BaseHTTPRequestHandler):
+    """An S3 server that keeps objects, and does not heed one of the two conditions of a put."""
+
+    protocol_version = "HTTP/1.1"
+    ignored = ""
+    objects: dict[str, bytes] = {}  # noqa: RUF012  # each server has a class of its own
+
+    def do_PUT(self) -> None:
+        content = self.rfile.read(int(self.headers["Content-Length"]))
+        there, tag = self.objects.get(self.path), self.headers["If-Match"]
+        may = self.headers["If-None-Match"] is None or there is None
+        may &= tag is None or (there is not None and tag == self._tag(there))
+        if may := may or self.ignored in self.headers:
+            self.objects[self.path] = content
+        self._answer(200 if may else 412, content)
+
+    def do_GET(self) -> None:
+        there = self.objects.get(self.path)
+        self._answer(404 if there is None else 200, there or b"", body=there or b"")
+
+    def _tag(self, content: bytes) -> str:
+        return f'"{zlib.crc32(content)}"'
+
+    def _answer(self, status: int, content: bytes, body: bytes = b"") -> None:
+        self.send_response(status)
+        self.send_header("ETag", self._tag(content))
+        self.send_header("Last-Modified", "Sun, 29 Nov 2026 00:00:00 GMT")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Prints nothing."""
+
+
+@pytest.mark.usefixtures("object_store")  # for credentials
+@pytest.mark.parametrize("ignored", ["If-None-Match", "If-Match", ""])
+def test_a_server_that_puts_whatever_the_condition_has_no_root(tmp_path, ignored):
+    handler = type("Handler", (Heedless,), {"ignored": ignored, "objects": {}})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        storage = StorageSettings(endpoint=f"http://127.0.0.1:{server.server_port}")
+        store = Store("s3://bucket/kappa", storage=storage, local=tmp_path)
+        try:
+            if ignored:
+                with pytest.raises(SettingsError, match="does not heed If-None-Match"):
+                    store.control.take(over=False)
+            else:
+                store.control.take(over=False)
+                store.control.ensure_mine()
+        finally:
+            server.shutdown()
+    # Whoever refuses it does not keep it.
+    (content,) = handler.objects.values()
+    assert json.loads(content)["released"] == bool(ignored)
 
 
 def test_the_same_host_goes_on_and_a_released_root_is_anybodys(hosts):

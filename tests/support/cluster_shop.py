@@ -35,8 +35,8 @@ _PRICES = f"""
 import {_PACKAGE}
 
 
-def gross(amount):
-    return None if amount is None else amount * len({_PACKAGE}.__version__)
+def gross(amount, midnight):
+    return None if amount is None else amount * len({_PACKAGE}.__version__) + midnight.hour
 """
 _SHOP = '''
 from prices import gross
@@ -66,13 +66,14 @@ def climb(state, row):
     ],
 )
 def shop(orders):
-    priced = orders.withColumn("gross", F.udf(gross, "bigint")("amount"))
+    midnight = F.timestamp_seconds(F.lit(0))
+    priced = orders.withColumn("gross", F.udf(gross, "bigint")("amount", midnight))
     return {"by_customer": priced, "climbs": orders, "order_log": orders.select("amount")}
 '''
 
 
 # A later version, whose orders cost one more: a branch may begin with it.
-_DEARER = _SHOP.replace('("amount")', '(F.col("amount") + 1)', 1)
+_DEARER = _SHOP.replace('("amount", ', '(F.col("amount") + 1, ', 1)
 
 
 @contextmanager

@@ -71,8 +71,11 @@ def _is_of(entry: Path, session: int) -> bool:
 def spark_cluster(
     folder: Path, *, workers: int = 2, hidden: Sequence[Path] = ()
 ) -> Iterator[RunningCluster]:
-    """Yields a cluster whose workers do not see the `hidden` folders; at the end it is gone."""
-    cluster = RunningCluster(folder, hidden)
+    """Yields a cluster whose workers do not see the `hidden` folders; at the end it is gone.
+
+    Its machines are in another time zone.
+    """
+    cluster = RunningCluster(folder, hidden, environment={**os.environ, "TZ": "Asia/Tokyo"})
     try:
         cluster.start_master()
         for number in range(workers):

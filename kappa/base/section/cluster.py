@@ -60,6 +60,8 @@ _RULES: Mapping[str, str | None] = {
     "spark.sql.shuffle.partitions": None,
     "spark.sql.files.ignore": _ROWS,
     "spark.python.": "Python's workers import and decode as the job does",
+    "spark.executorEnv.TZ": _ROWS,
+    "spark.executorEnv.KAPPA_": "Kappa tells its own workers by such variables",
     # Spark hides what it takes for a secret by its name; AWS_ACCESS_KEY_ID is none to it.
     "spark.executorEnv.AWS_": "Spark shows its settings, and these are credentials",
     "spark.pyspark.driver.python": "the driver is the job's own Python",

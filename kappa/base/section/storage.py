@@ -6,9 +6,13 @@ the machine.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Annotated
 
 from kappa.base.section.section import Section, Size
+
+_ENDPOINT = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:(?P<port>[0-9]{1,5}))?")
 
 
 class StorageSettings(Section, frozen=True):
@@ -23,3 +27,17 @@ class StorageSettings(Section, frozen=True):
         Size,
         "most that is kept on this host's disk of files that queries over HTTP have read",
     ] = "2g"
+
+
+def problems(storage: StorageSettings) -> Iterator[tuple[str, str, str]]:
+    """Yields what is wrong with a bucket's server: a setting's name, why, and what to do. Pure."""
+    if storage.endpoint is None:
+        return
+    url = _ENDPOINT.fullmatch(storage.endpoint)
+    if url is None or int(url["port"] or 443) not in range(1, 1 << 16):
+        # Its value is not told: a password may be in it.
+        yield (
+            "storage.endpoint",
+            "is not the URL of a server",
+            "give http://HOST:PORT or https://HOST without a path; credentials are no part of it",
+        )

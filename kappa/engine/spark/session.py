@@ -192,6 +192,9 @@ def boot(
     # Workers here must be this Python, with these packages.
     python = sys.executable if cluster is None else cluster.python
     os.environ.update({"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": sys.executable})
+    # PySpark reckons in the zone of its process, as for a datetime that is a literal.
+    os.environ["TZ"] = "UTC"
+    time.tzset()
     gateway = Path(tempfile.mkdtemp(dir=local_dir / "tmp")) / "gateway"
     environment = {
         **os.environ,

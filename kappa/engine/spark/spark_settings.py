@@ -63,6 +63,8 @@ def _local_settings(local_dir: Path, cores: int, worker_memory: str) -> Mapping[
         # A snapshot of a small table in 50 tasks takes seconds.
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.sql.session.timeZone": "UTC",
+        # A UDF of Python is given times in the zone of its worker.
+        "spark.executorEnv.TZ": "UTC",
         # The default of 200 costs seconds a batch on two cores.
         "spark.sql.shuffle.partitions": str(cores),
         "spark.default.parallelism": str(cores),

@@ -195,6 +195,42 @@ for number in range(2):
     assert not _mentioning(tmp_path)
 
 
+def test_times_are_in_utc_in_python_wherever_the_machine_is(tmp_path):
+    program = """
+import sys
+from datetime import datetime
+from pathlib import Path
+from pyspark.sql import functions as F
+from kappa.engine.spark.jvm import Profile
+from kappa.engine.spark.session import boot
+from kappa.java.java import find_java
+from kappa.java.jars import ensure_jars
+
+machine = boot(
+    profile=Profile.TAIL,
+    name="elsewhere",
+    memory="512m",
+    jars=ensure_jars(find_java()),
+    local_dir=Path(sys.argv[1]),
+)
+spark = machine.session()
+hour = F.udf(lambda at: at.hour, "int")
+given, literal = F.timestamp_seconds(F.lit(3600)), F.lit(datetime(1970, 1, 1, 2))
+print(*spark.range(1).select(hour(given), F.hour(literal), hour(literal)).first())
+machine.end()
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)],
+        check=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TZ": "Asia/Tokyo"},
+    )
+
+    assert ran.stdout.split() == ["1", "2", "2"]
+
+
 def test_a_machine_is_started_as_spark_submit_would_start_it(jars, tmp_path):
     from kappa.engine.spark.jvm import Profile, command
     from kappa.java.jars import spark_home
