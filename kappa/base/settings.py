@@ -153,6 +153,11 @@ def load_settings(start: Path, **flags: Any) -> Settings:
     wrong = (*problems_of_cluster(settings.engine), *problems_of_storage(settings.storage))
     for name, problem, mend in wrong:
         raise SettingsError(f"setting {name} {problem}", hint=f"{mend} ({project / FILE})")
+    if "://" in settings.local:
+        raise SettingsError(
+            f"setting local is {settings.local}, and locks are on a disk of this host",
+            hint=f"give a folder, such as .kappa ({project / FILE})",
+        )
     given = {flag: value for flag, value in flags.items() if value is not None}
     return replace(settings, project=project, **given)
 

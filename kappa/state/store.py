@@ -169,11 +169,6 @@ def open_store(settings: Settings) -> Store:
             f"the root {settings.root} is in a bucket, and the log of Kappa's own broker is not",
             hint="set kafka.bootstrap_servers to a cluster whose log outlives this host",
         )
-    if "://" in settings.local:
-        raise SettingsError(
-            f"local is {settings.local}, and what this host keeps for itself is on its own disk",
-            hint="set local in kappa.toml to a folder, such as .kappa",
-        )
     local = (settings.project / settings.local).absolute()
     if is_bucket(settings.root) and (local / "journal").is_dir():
         # What no record of the other root names would be deleted here.

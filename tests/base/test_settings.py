@@ -323,6 +323,13 @@ def test_the_server_of_a_bucket_is_a_url(project: Path, endpoint: str) -> None:
     assert load_settings(project).storage.endpoint == endpoint
 
 
+def test_what_a_host_keeps_for_itself_is_in_no_bucket(project: Path) -> None:
+    (project / "kappa.toml").write_text('local = "s3://bucket/local"\n')
+
+    with pytest.raises(SettingsError, match="setting local is s3://bucket/local"):
+        load_settings(project)
+
+
 @pytest.mark.parametrize(
     ("name", "why"),
     [

@@ -148,15 +148,6 @@ def test_settings_take_a_folder_or_a_bucket_beside_a_cluster_that_outlives_this_
     assert (store.url, store.local.folder) == ("s3://bucket/kappa", tmp_path / ".kappa")
 
 
-@pytest.mark.parametrize("root", [".kappa", "s3://bucket/kappa"])
-def test_what_a_host_keeps_for_itself_is_in_no_bucket(tmp_path, root):
-    cluster = KafkaSettings(bootstrap_servers="kafka:9092")
-    settings = Settings(project=tmp_path, root=root, local="s3://bucket/local", kafka=cluster)
-
-    with pytest.raises(SettingsError, match="local is s3://bucket/local"):
-        open_store(settings)
-
-
 def test_a_root_on_the_disk_is_no_folder_of_this_host_for_another_root(tmp_path):
     Store(tmp_path / ".kappa").put("journal/1.json", b"{}")
     cluster = KafkaSettings(bootstrap_servers="kafka:9092")
