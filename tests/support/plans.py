@@ -9,6 +9,7 @@ from journals import numbered
 
 from kappa import Table, Topic, pipeline
 from kappa.code.fingerprint import version_of
+from kappa.code.semantics import SEMANTICS
 from kappa.journal.events import Event
 from kappa.state.build import Birth, TopicBirth
 from kappa.state.offsets import Offsets
@@ -61,7 +62,7 @@ def birth(build: str, of: Declared, *, topic_id: str = "id-of-orders") -> Birth:
         of.pipeline.name,
         of.version,
         of.parts,
-        1,
+        SEMANTICS,
         {},
         of.module,
         topics,
