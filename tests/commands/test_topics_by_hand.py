@@ -107,6 +107,8 @@ def test_tail_goes_on_with_what_comes(
     follows = tail.following
 
     def until_enough(*given: object):  # type: ignore[no-untyped-def]
+        # By now it is fixed from where on is followed.
+        thread.start()
         for record in follows(*given):  # type: ignore[arg-type]
             yield record
             seen.append(str(record.key))
@@ -120,8 +122,7 @@ def test_tail_goes_on_with_what_comes(
         for number in range(2):
             log.produce([ProducedRecord(b"{}", str(number).encode(), None, (), number)], "visits")
 
-    thread = threading.Timer(0.5, produce)
-    thread.start()
+    thread = threading.Thread(target=produce)
     followed = kappa("topics", "tail", "visits", "-f", "-n", "0")
     thread.join()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -85,7 +86,9 @@ def produce(broker: SecuredBroker, start: int, end: int, *, orders: str = "order
 
 def found_in(folders: Sequence[Path]) -> list[str]:
     """Lists the files, and the command lines of all processes, that have the canary."""
-    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    # A folder may vanish meanwhile, which only `os.walk` passes over.
+    below = (Path(at, name) for each in folders for at, _, names in os.walk(each) for name in names)
+    files = [path for path in below if path.is_file()]
     files += Path("/proc").glob("[0-9]*/cmdline")
     found = []
     for file in files:

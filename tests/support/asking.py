@@ -44,6 +44,7 @@ class Server:
         more: tuple[APIRouter, ...] = (),
         port: int = 0,
         changes: ChangeHub | None = None,
+        grace_seconds: int = 1,
     ) -> None:
         stand = Stand(store, Sandbox(allowance), Snapshots(store, lease_seconds=60), 60, lambda: ())
         streams = OpenStreams()
@@ -63,7 +64,9 @@ class Server:
         self.port = self._listening.getsockname()[1]
         self._server = PatientServer(
             uvicorn.Config(
-                app, timeout_graceful_shutdown=1, **uvicorn_settings(bounds or Bounds())
+                app,
+                timeout_graceful_shutdown=grace_seconds,
+                **uvicorn_settings(bounds or Bounds()),
             ),
             streams.end,
         )
@@ -85,7 +88,7 @@ class Server:
 
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> Answered:
         """Sends a request; a body that is no bytes goes as JSON. `_` in a header's name is `-`."""
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=300)
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         if content is not None:

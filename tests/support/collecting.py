@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from house import HOUSE
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 180.0
 
 PIPELINE = """
 from kappa import Table, Topic, count, pipeline

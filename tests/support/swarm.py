@@ -102,7 +102,8 @@ class Swarm:
     def wait_for(self, rows: Counter[str]) -> None:
         """Waits until each has these rows. Raises the error of one that has any."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
-        while lacking := [each for each in self.subscribers if each.rows != rows]:
+        # Counter's own comparison iterates in Python, and a thread adds rows meanwhile.
+        while lacking := [each for each in self.subscribers if dict.__ne__(each.rows, rows)]:
             for each in self.subscribers:
                 if each.error is not None:
                     raise each.error

@@ -336,9 +336,9 @@ def _a_hold_is_acknowledged_at_once_and_released_when_it_lasts_too_long(
 ) -> None:
     before, journal = project.frontier("b-1"), Journal(project.store)
     assert before is not None
+    began = time.monotonic()
     held = journal.append(1, Held(rollout=1, build="b-1", attempt=1))
     assert held is not None
-    began = time.monotonic()
     acknowledged = job.wait_for(
         lambda: (found := project.frontier("b-1")) is not None and found.hold == 1 and found
     )

@@ -43,8 +43,8 @@ def test_a_function_that_takes_too_much_memory_is_named_with_its_slice() -> None
 
 def test_one_that_is_folded_in_time_ends_nothing() -> None:
     ended = threading.Event()
-    for seconds in (0.05, float("inf")):
+    for seconds in (1.0, float("inf")):
         with SliceLimit(seconds, "here", end=ended.set).over(PIECE):
             pass
 
-    assert not ended.wait(0.2)
+    assert not ended.wait(1.5)

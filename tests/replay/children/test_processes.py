@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -307,7 +308,7 @@ def test_a_job_that_is_stopped_is_told_ended_and_started_again(tmp_path: Path) -
     store = Store(settings.root_url)
     put_birth(store, birth("b", declared()))
     processes = Processes(store, settings, say=said.append)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
 
     def ensure_until(true: Callable[[], bool]) -> None:
         while not true():
@@ -329,7 +330,8 @@ def test_a_job_that_is_stopped_is_told_ended_and_started_again(tmp_path: Path) -
     finally:
         processes.end_all()
 
-    assert any("shows no sign of life for 4 s: it is ended" in line for line in said), said
+    told = re.compile(r"shows no sign of life for \d+ s: it is ended")
+    assert any(map(told.search, said)), said
 
 
 def _trouble(processes: Processes) -> str:

@@ -176,7 +176,11 @@ def still(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def has(following: list[Following], rows: Counter[str]) -> Callable[[], bool]:
-    return lambda: all(each.consumer.rows == rows or each.error is not None for each in following)
+    return lambda: all(
+        # Counter's own comparison iterates in Python, and a thread adds rows meanwhile.
+        dict.__eq__(each.consumer.rows, rows) or each.error is not None
+        for each in following
+    )
 
 
 def test_many_follow_a_table_and_each_change_set_is_computed_once(
@@ -296,9 +300,13 @@ def test_open_streams_end_with_the_server_and_nothing_alarms(
     """A reader sees the end of its stream, and goes on from its cursor at the next server."""
 
     def serving() -> Server:
-        more = (events.router,)
         return Server(
-            world.store, Allowance(at_once=1), router=changes.router, more=more, changes=hub
+            world.store,
+            Allowance(at_once=1),
+            router=changes.router,
+            more=(events.router,),
+            changes=hub,
+            grace_seconds=60,
         )
 
     with ExitStack() as clients:
@@ -313,8 +321,8 @@ def test_open_streams_end_with_the_server_and_nothing_alarms(
             websocket = clients.enter_context(connect(address))
             assert json.loads(websocket.recv(timeout=20))["event"] == "begin"
             begun = time.monotonic()
-        # Nothing was cut short after the server's patience of a second.
-        assert time.monotonic() - begun < 1.0
+        # Nothing was cut short after the server's patience of a minute.
+        assert time.monotonic() - begun < 30
         for response in streams:
             # It raises if the answer is cut off in the middle.
             response.read()

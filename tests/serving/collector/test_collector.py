@@ -197,6 +197,8 @@ token = "{TOKEN[::-1]}2"
         assert asked.status == 204
         assert "POST" in asked.headers["access-control-allow-methods"]
 
+        # A batch is taken whole, and the next have to wait for 40 seconds.
+        assert collector.post_lines(topic_name, *[event] * 200, **good).status == 200
         statuses = [collector.post(topic_name, event, **good).status for _ in range(20)]
         assert statuses.count(429) > 5
         assert int(collector.post_lines(topic_name, *[event] * 50, **good).headers["retry-after"])

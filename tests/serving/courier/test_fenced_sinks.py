@@ -138,8 +138,12 @@ def test_a_transaction_that_took_too_long_fences_no_sink_for_ever(
             threading.Event().wait(25)
 
     monkeypatch.setattr(Transactions, "_wait_for_records", late)
-    with running(world, log, sink):
+    may_look = threading.Event()
+    with running(world, log, sink) as outlet:
+        look = outlet._is_free
+        monkeypatch.setattr(outlet, "_is_free", lambda: may_look.is_set() and look())
         wait_for(lambda: state_of(world, sink) == "fenced", "the sink to be fenced")
         assert records_of(log, sink.topic) == []
+        may_look.set()
         ensure_has_all(log, world, sink)
     ensure_sent_once(log, sink.topic)

@@ -68,6 +68,15 @@ def guarded(platform: Platform) -> Iterator[Server]:
         yield server
 
 
+@pytest.fixture
+def unhurried(platform: Platform) -> Iterator[Server]:
+    """A guarded server that ends no connection for its pauses."""
+    bounds = Bounds(head_seconds=600)
+    with Server(platform.store, Allowance(at_once=1), token=TOKEN, bounds=bounds) as server:
+        server._server.config.timeout_keep_alive = 600
+        yield server
+
+
 @contextlib.contextmanager
 def connected(server: Server, count: int, sent: bytes) -> Iterator[list[socket.socket]]:
     """Opens so many connections, and sends the same bytes on each."""
@@ -220,17 +229,19 @@ def test_as_many_snapshots_are_pinned_as_stated_and_no_more(
     ],
 )
 def test_any_number_of_strangers_keeps_no_client_with_the_token_out(
-    guarded: Server, sent: bytes
+    unhurried: Server, sent: bytes
 ) -> None:
-    with connected(guarded, 1100, sent):
+    with connected(unhurried, 1100, sent):
         for _ in range(3):
-            found = guarded.query("select 1 as n", Authorization=BEARER)
+            found = unhurried.query("select 1 as n", Authorization=BEARER)
             assert (found.status, found.document) == (200, {**found.document, "rows": [{"n": 1}]})
         # Who was let in once stays in, whoever comes after.
-        kept = HTTPConnection("127.0.0.1", guarded.port, timeout=20)
+        kept = HTTPConnection("127.0.0.1", unhurried.port, timeout=120)
         kept.request("GET", QUERY, headers={"Authorization": BEARER})
         assert kept.getresponse().read()
-        with connected(guarded, 600, sent):
+        with connected(unhurried, 600, sent):
+            # One that comes after them is answered: so all of them are in.
+            assert unhurried.query("select 1", Authorization=BEARER).status == 200
             kept.request("GET", QUERY, headers={"Authorization": BEARER})
             assert kept.getresponse().status == 405
         kept.close()
@@ -272,11 +283,11 @@ def test_a_server_with_few_files_is_not_kept_from_accepting(
         with contextlib.ExitStack() as opened:
             for _ in range(1100):
                 client = opened.enter_context(
-                    socket.create_connection(("127.0.0.1", port), timeout=20)
+                    socket.create_connection(("127.0.0.1", port), timeout=120)
                 )
                 client.sendall(b"GET / HTTP/1.1\r\nX-Half: ")
             for _ in range(3):
-                asking = HTTPConnection("127.0.0.1", port, timeout=20)
+                asking = HTTPConnection("127.0.0.1", port, timeout=120)
                 asking.request(
                     "POST", QUERY, b'{"sql": "select 1 as n"}', {"Authorization": BEARER}
                 )

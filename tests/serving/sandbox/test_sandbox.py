@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -529,9 +530,16 @@ def test_what_takes_too_long_is_ended_and_told_so(
     with pytest.raises(TooMuch, match="took longer than 1 s") as told:
         asked(small, platform, sql)
 
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 60
     assert "serve.query_seconds" in told.value.hint
-    assert asked(small, platform, "select 1").rows == 1
+
+    def is_answered() -> bool:
+        # On a busy machine even that may take longer than a second.
+        with suppress(TooMuch):
+            return asked(small, platform, "select 1").rows == 1
+        return False
+
+    wait_until(is_answered, 60)
 
 
 @pytest.mark.parametrize(
@@ -580,12 +588,24 @@ def test_a_process_that_is_killed_while_it_waits_or_with_all_others_is_replaced(
     assert asked(sandbox, platform, "select 1").rows == 1
 
 
-def test_a_process_that_is_killed_at_work_is_told_of(small: Sandbox, platform: Platform) -> None:
-    small.start()
-    threading.Timer(0.4, os.kill, (small._spares[0].pid, signal.SIGKILL)).start()
+def test_a_process_that_is_killed_at_work_is_told_of(tight: Sandbox, platform: Platform) -> None:
+    tight.start()
+    pid = tight._spares[0].pid
 
+    def ticks() -> int:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11])
+
+    def kill_at_work() -> None:
+        # So much of a core is used by its query alone.
+        wait_until(lambda: ticks() > before + 50, 50)
+        os.kill(pid, signal.SIGKILL)
+
+    before = ticks()
+    killing = threading.Thread(target=kill_at_work)
+    killing.start()
     with pytest.raises(TooMuch, match="SIGKILL"):
-        asked(small, platform, "select count(*) from range(100000000000)")
+        asked(tight, platform, "select count(*) from range(100000000000)")
+    killing.join()
 
 
 def test_a_late_answer_of_the_nursery_names_no_other_child() -> None:
