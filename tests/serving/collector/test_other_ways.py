@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.jvm
 
 EVENT = "id string, page string not null, ms int"
-SETTINGS = "unacknowledged = 20\nwait_seconds = 10\n"
+SETTINGS = "unacknowledged = 20\nwait_seconds = 5\n"
 
 
 @pytest.fixture(scope="module")
