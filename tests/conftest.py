@@ -200,6 +200,19 @@ def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return Store(running.new_root(), storage=running.storage, local=tmp_path / "local")
 
 
+@pytest.fixture(scope="module", params=["disk", "bucket"])
+def new_store(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[], Store]:
+    """A maker of stores of each kind, for a law that needs one an example."""
+    if request.param == "disk":
+        return lambda: Store(tmp_path_factory.mktemp("root"))
+    running: ObjectStore = request.getfixturevalue("object_store")
+    return lambda: Store(
+        running.new_root(), storage=running.storage, local=tmp_path_factory.mktemp("local")
+    )
+
+
 @pytest.fixture
 def object_files(request: pytest.FixtureRequest, any_store: Store) -> Path:
     """The folder in which the objects of `any_store` are files, on the server's disk or here."""

@@ -28,16 +28,22 @@ def ensure_checkpoint(store: Store, path: str, version: int) -> None:
     The version must be kept meanwhile. Raises Damaged if it does not exist (any more), and
     KappaError if the checkpoint could not be written.
     """
-    log, beside = Path(path) / LOG_FOLDER, Path(path) / _BESIDE
     name = f"{version:020d}.checkpoint.parquet"
-    if not store.is_on_disk:
-        _ensure_in_bucket(path, version, name)
-        return
-    if (log / name).exists():
-        # Who has written it may have died before its name was on the disk.
-        store.sync([log / name])
+    if exists(f"{path}/{LOG_FOLDER}/{name}"):
+        if store.is_on_disk:
+            # Who has written it may have died before its name was on the disk.
+            store.sync([Path(path) / LOG_FOLDER / name])
         return
     failpoint("table.before_checkpoint")
+    if store.is_on_disk:
+        _write_on_disk(store, path, version, name)
+    else:
+        _write_in_bucket(path, version)
+    failpoint("table.after_checkpoint")
+
+
+def _write_on_disk(store: Store, path: str, version: int, name: str) -> None:
+    log, beside = Path(path) / LOG_FOLDER, Path(path) / _BESIDE
     # An interrupted process may have left it.
     shutil.rmtree(beside, ignore_errors=True)
     try:
@@ -62,13 +68,10 @@ def ensure_checkpoint(store: Store, path: str, version: int) -> None:
         ) from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-    failpoint("table.after_checkpoint")
 
 
-def _ensure_in_bucket(path: str, version: int, name: str) -> None:
+def _write_in_bucket(path: str, version: int) -> None:
     """Writes a checkpoint in its place: an object is whole or not there, and the hint is last."""
-    if exists(f"{path}/{LOG_FOLDER}/{name}"):
-        return
     hint = f"{path}/{LOG_FOLDER}/{LAST_CHECKPOINT}"
     newer = read_file(hint) if (hinted(hint) or -1) > version else None
     attempted(

@@ -6,9 +6,11 @@ costs a few requests, however much the root has.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -21,6 +23,7 @@ from kappa.base.clock import now
 from kappa.base.errors import Broken, KappaError
 from kappa.base.sections import RegistrySettings
 from kappa.code.artifact import digests, ensure_snapshot, read_snapshot
+from kappa.engine.decode.remembered import get_memory, put_memory
 from kappa.engine.legs.legs import Leg, LegKind, Legs
 from kappa.engine.legs.splits import Splits
 from kappa.engine.write.publisher import Publisher
@@ -30,9 +33,11 @@ from kappa.journal.journal import Journal
 from kappa.journal.receipt import Receipt
 from kappa.objects.address import exists
 from kappa.objects.transfer import copy_file
+from kappa.records.identity import Memory
 from kappa.registry.stored_schemas import FOLDER as SCHEMAS
 from kappa.registry.stored_schemas import RootSchemas
 from kappa.state.build import Birth, put_birth, read_birth, table_path
+from kappa.state.documents import Documents
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.job.alignment import Alignment, Alignments
 from kappa.state.job.stopped import put_stopped, read_stopped
@@ -74,6 +79,7 @@ from serving.alerts.outbox import (
     read_outbox,
     read_progress,
 )
+from serving.alerts.shown import ShownOnPage, shown_messages
 from serving.collector.pulled.position import PullPosition, put_position, read_position
 from serving.pin.catalog import pin
 
@@ -88,6 +94,8 @@ MESSAGE = Message("id", "{}")
 PLACE = PullPosition("of", last_event_id="7")
 CODE = {"pipelines/p.py": b"code"}
 SCHEMA = RegisteredSchema("AVRO", "text")
+HORIZON_MS = 1_000
+MEMORY = Memory(HORIZON_MS, {bytes(16): 90})
 # In three parts.
 LARGE = bytes(11 * 2**20)
 SERVED = Served(1, 1, {"p": "b"}, Receipt("p", "b", "v", AT, None, None, first=True))
@@ -137,6 +145,15 @@ def _move_aside(store: Store) -> None:
 def _has_moved_aside(store: Store) -> bool:
     (moved,) = store.names("damaged")
     return store.get("a") is None and store.get(moved) == b"damaged"
+
+
+def _memories(store: Store) -> str:
+    return store.address("builds/b/identities/paid")
+
+
+def _has_memory(store: Store) -> bool:
+    memory, log_time = get_memory(_memories(store), 0, 9, HORIZON_MS)
+    return memory.within(100) == MEMORY.within(100) and log_time == 100
 
 
 DOORS = {
@@ -192,6 +209,10 @@ DOORS = {
     "dead letter again": Door(
         lambda store: ask_again(store, "a", "id"), lambda store: asked_again(store, "a") == ("id",)
     ),
+    "shown": Door(
+        lambda store: ShownOnPage(store, "a").send(MESSAGE),
+        lambda store: shown_messages(store, "a") == (MESSAGE,),
+    ),
     "pulled": Door(
         lambda store: put_position(store, "shop", PLACE),
         lambda store: read_position(store, "shop", "of") == PLACE,
@@ -200,6 +221,7 @@ DOORS = {
         lambda store: ensure_snapshot(store, "b", CODE),
         lambda store: read_snapshot(store, replace(BIRTH, sources=digests(CODE))) == CODE,
     ),
+    "memory": Door(lambda store: put_memory(_memories(store), 0, 9, MEMORY, 100), _has_memory),
     "schema": Door(_schema, lambda store: store.names(SCHEMAS) == (f"{SCHEMAS}/7.json",)),
     "aside": Door(_move_aside, _has_moved_aside, name="/a"),
     "no more there": Door(_move_aside, _has_moved_aside, method="POST"),
@@ -282,6 +304,63 @@ def test_after_an_answer_that_is_lost_at_a_table_it_is_there_once(store, between
         _done(lambda: AGAIN[door].act(store))
 
     assert AGAIN[door].found(store)
+
+
+# No bucket has these documents: they are of a host, or of files that only a disk has.
+OF_A_HOST = {
+    *("Begun", "Cuts", "JoinedSums", "RememberedFiles", "Running", "RunningServer"),
+    *("SinkState", "SliceProgress", "Underway", "VerificationProgress"),
+}
+# The programs that put what is no document, by their doors.
+BY_HAND = {
+    "kappa/code/artifact.py": "snapshot",
+    "kappa/engine/decode/remembered.py": "memory",
+    "kappa/registry/stored_schemas.py": "schema",
+    "kappa/tables/checkpoint.py": "hint",
+    "replay/http/asked_once.py": "asked once",
+    "serving/collector/pulled/position.py": "pulled",
+}
+# Caches, which are made again; documents, as above; what a host has; and tests/replay/root.
+AT_NO_DOOR = {
+    *("kappa/code/outputs.py", "replay/stage/law.py"),
+    *("kappa/state/documents.py", "kappa/state/job/beat.py", "replay/root/copy.py"),
+}
+PUTS = re.compile(r"\b_?(?:store|target)\.put(?:_new)?(?:_json)?\(|(?<!def )\bwrite_file\(")
+DECLARES = re.compile(r"\bDocuments(?:\[\w+\])?\(\s*(\w+)[,)]")
+
+
+def test_each_kind_of_document_has_a_door(
+    object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, plain = set[str](), Documents.plain
+
+    def noted(documents: Documents[Any], record: Any) -> Any:
+        put.add(type(record).__name__)
+        return plain(documents, record)
+
+    monkeypatch.setattr(Documents, "plain", noted)
+    for name, door in (DOORS | AGAIN).items():
+        root, local = object_store.new_root(), tmp_path / name
+        door.act(Store(root, storage=object_store.storage, local=local))
+
+    kinds = {kind for text in _programs().values() for kind in DECLARES.findall(text)}
+    assert kinds == put | OF_A_HOST
+
+
+def test_a_program_that_puts_what_is_no_document_has_a_door() -> None:
+    found = {name for name, text in _programs().items() if PUTS.search(text)}
+
+    assert found == BY_HAND.keys() | AT_NO_DOOR
+    assert {*BY_HAND.values()} <= DOORS.keys() | AGAIN.keys()
+
+
+def _programs() -> dict[str, str]:
+    house = Path(__file__).resolve().parents[2]
+    return {
+        str(path.relative_to(house)): path.read_text(encoding="utf-8")
+        for room in ("kappa", "replay", "serving", "commands")
+        for path in sorted((house / room).rglob("*.py"))
+    }
 
 
 def test_a_file_whose_parts_are_joined_without_an_answer_is_there(store, between):

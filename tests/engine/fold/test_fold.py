@@ -466,6 +466,7 @@ def cuts(log: MemoryLog, draw: random.Random, slices: int) -> list[Offsets]:
         pytest.param(5, 2, 25, marks=pytest.mark.sweep),
     ],
 )
+@pytest.mark.usefixtures("roots")
 def test_any_cut_by_any_writer_gives_what_one_record_after_the_other_gives(
     build: Build, seed: int, slices: int, driver_rows: int
 ) -> None:
@@ -1248,6 +1249,7 @@ def _hold_gathered(built: Rehearsal, log: MemoryLog, spark: SparkSession) -> Non
         *(pytest.param(slices, [10_000], marks=pytest.mark.sweep) for slices in (1, 7)),
     ],
 )
+@pytest.mark.usefixtures("roots")
 def test_rows_are_combined_the_same_however_they_are_cut_and_by_any_writer(
     spark: SparkSession, gathering: LocalPipeline, tmp_path: Path, slices: int, turns: list[int]
 ) -> None:

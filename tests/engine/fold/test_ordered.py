@@ -520,7 +520,7 @@ _WHO = ["ann", "bo", "", "Ä"]
 
 
 @pytest.mark.jvm
-@pytest.mark.usefixtures("spark_here")
+@pytest.mark.usefixtures("spark_here", "roots")
 @pytest.mark.parametrize(
     ("logins", "visits", "cuts"),
     [
@@ -565,7 +565,7 @@ def test_it_holds_the_law_of_slices_by_either_way(
 
 
 @pytest.mark.jvm
-@pytest.mark.usefixtures("spark_here")
+@pytest.mark.usefixtures("spark_here", "roots")
 @pytest.mark.parametrize("lost", ["breakins", "watched"])
 def test_what_was_lost_between_both_commits_is_emitted_from_the_state_before(
     lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

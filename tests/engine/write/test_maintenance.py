@@ -5,9 +5,8 @@ The table's newest commit still has its mark (law 3).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import ClassVar
 
 import pyarrow as pa
 import pytest
@@ -23,15 +22,17 @@ from kappa.engine.write.maintenance import Maintenance, pinned_versions, wants_j
 from kappa.engine.write.publisher import Publisher
 from kappa.journal.events import Held
 from kappa.journal.journal import Journal
+from kappa.objects.address import files_in, readable
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import Kept as KeptFrontier
 from kappa.state.kept import kept_of, put_kept
-from kappa.state.lease import Lease, Pin, ensure_lease, ensure_released, floor, put_floor
+from kappa.state.lease import LEASES, Lease, Pin, ensure_lease, ensure_released, floor, put_floor
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
+from kappa.tables.delta import LOG_FOLDER
 from kappa.tables.lasting import take_back_to_frontier
 from kappa.tables.versions import files
 from kappa.values.arrow import arrow_schema
@@ -48,8 +49,8 @@ BIRTH = Birth("b", "p", "v", {}, 1, {}, "m", (), (KEYED, PLAIN), {}, {}, {}, "",
 class Kept:
     """A build whose slices each add a row to both tables."""
 
-    def __init__(self, folder: Path, store: type[Store] = Store) -> None:
-        self.store = store(folder)
+    def __init__(self, store: Store) -> None:
+        self.store = store
         origin = Mark("b", "", -1, -1, Offsets(), Offsets())
         self.writers = tuple(
             TableWriter(self.store, "b", table, origin=origin, driver_rows=100)
@@ -88,8 +89,14 @@ class Kept:
                     mark, {writer.birth.name: writer.version for writer in self.writers}
                 )
 
-    def on_disk(self, table: str) -> set[str]:
-        return {str(file) for file in Path(self.writer(table).path).iterdir() if file.is_file()}
+    def there(self, table: str) -> set[str]:
+        """Returns the addresses of the files of a table that exist, data and not log."""
+        path = self.writer(table).path
+        return {f"{path}/{name}" for name in files_in(path)}
+
+    def log(self, table: str) -> set[str]:
+        """Returns the names of the files of a table's log."""
+        return set(files_in(f"{self.writer(table).path}/{LOG_FOLDER}"))
 
     def writer(self, table: str) -> TableWriter:
         return next(writer for writer in self.writers if writer.birth.name == table)
@@ -113,8 +120,8 @@ class Kept:
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Kept:
-    return Kept(tmp_path / "a root")
+def kept(any_store: Store) -> Kept:
+    return Kept(any_store)
 
 
 def test_only_the_files_of_versions_that_somebody_needs_are_left(kept: Kept) -> None:
@@ -128,7 +135,7 @@ def test_only_the_files_of_versions_that_somebody_needs_are_left(kept: Kept) -> 
     newest = kept.publisher.newest
     for writer in kept.writers:
         name = writer.birth.name
-        assert kept.on_disk(name) == pinned[name] | set(files(writer.path, newest.versions[name]))
+        assert kept.there(name) == pinned[name] | set(files(writer.path, newest.versions[name]))
         assert set(files(writer.path, pinned_at.versions[name])) == pinned[name]
     assert floor(kept.store, "b") == newest.number
     assert Frontiers(kept.store, "b").get(newest.number - 1) is None
@@ -136,8 +143,7 @@ def test_only_the_files_of_versions_that_somebody_needs_are_left(kept: Kept) -> 
     ensure_released(kept.store, "reader")
     kept.maintenance.run()
     assert all(
-        kept.on_disk(w.birth.name)
-        == set(files(w.path, kept.publisher.newest.versions[w.birth.name]))
+        kept.there(w.birth.name) == set(files(w.path, kept.publisher.newest.versions[w.birth.name]))
         for w in kept.writers
     )
 
@@ -156,7 +162,7 @@ def test_slices_go_on_between_the_preparation_of_a_run_and_the_run(kept: Kept) -
     for writer in kept.writers:
         name = writer.birth.name
         newest = set(files(writer.path, kept.publisher.newest.versions[name]))
-        assert kept.on_disk(name) >= newest.union(*(pinned[name] for _, pinned in pins))
+        assert kept.there(name) >= newest.union(*(pinned[name] for _, pinned in pins))
         for frontier, pinned in pins:
             assert set(files(writer.path, frontier.versions[name])) == pinned[name]
     ensure_released(kept.store, "before")
@@ -164,7 +170,7 @@ def test_slices_go_on_between_the_preparation_of_a_run_and_the_run(kept: Kept) -
     kept.maintenance.run()
     for writer in kept.writers:
         newest = set(files(writer.path, writer.version))
-        assert kept.on_disk(writer.birth.name) == newest
+        assert kept.there(writer.birth.name) == newest
 
 
 def test_a_slice_whose_frontier_could_not_be_put_is_not_published_by_the_upkeep(
@@ -189,32 +195,27 @@ def test_a_slice_whose_frontier_could_not_be_put_is_not_published_by_the_upkeep(
     assert counted.mark().end == newest.offsets
 
 
-class Listed(Store):
-    """A store on which a reader comes just after the leases were listed, and looks at the floor."""
-
-    seen: ClassVar[list[int]] = []
-
-    def names(self, prefix: str, *, after: str | None = None) -> tuple[str, ...]:
-        found = super().names(prefix, after=after)
-        if prefix == "leases":
-            self.seen.append(floor(self, "b"))
-        return found
-
-
 def test_a_lease_that_comes_too_late_to_be_listed_finds_the_floor_above_its_pin(
-    tmp_path: Path,
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = Kept(tmp_path, Listed)
+    """A reader arrives just after the leases were listed, and looks at the floor."""
     kept.fold(3)
     pinned = kept.publisher.newest
     kept.fold(3)
-    Listed.seen.clear()
+    list_names, seen = kept.store.names, list[int]()
 
+    def names(prefix: str, *, after: str | None = None) -> tuple[str, ...]:
+        found = list_names(prefix, after=after)
+        if prefix == LEASES:
+            seen.append(floor(kept.store, "b"))
+        return found
+
+    monkeypatch.setattr(kept.store, "names", names)
     kept.maintenance.run()
 
     # The first list is for what is prepared.
-    assert len(Listed.seen) == 2
-    assert Listed.seen[-1] > pinned.number
+    assert len(seen) == 2
+    assert seen[-1] > pinned.number
 
 
 def test_files_are_joined_and_the_mark_stays(kept: Kept) -> None:
@@ -223,14 +224,13 @@ def test_files_are_joined_and_the_mark_stays(kept: Kept) -> None:
 
     kept.maintenance.run()
 
-    assert len(kept.on_disk("all")) == 1
+    assert len(kept.there("all")) == 1
     assert [writer.mark() for writer in kept.writers] == marks
     assert kept.publisher.newest.versions == {
         writer.birth.name: writer.version for writer in kept.writers
     }
     kept.fold(1)
-    logs = [file.name for file in (Path(kept.writer("all").path) / "_delta_log").iterdir()]
-    assert len(logs) < 8
+    assert len(kept.log("all")) < 8
 
 
 def test_a_log_is_checkpointed_once_a_frontier_names_its_version(kept: Kept) -> None:
@@ -248,8 +248,8 @@ def test_a_log_is_checkpointed_once_a_frontier_names_its_version(kept: Kept) -> 
 
     assert named == [{"totals": 20, "all": 20}] * 2
     for writer in kept.writers:
-        log = {file.name for file in (Path(writer.path) / "_delta_log").glob("*.parquet")}
-        assert log == {f"{20:020d}.checkpoint.parquet"}
+        found = {name for name in kept.log(writer.birth.name) if name.endswith(".parquet")}
+        assert found == {f"{20:020d}.checkpoint.parquet"}
     # The file that came of joining is of a later version.
     assert kept.writer("all").version == 21
 
@@ -297,9 +297,9 @@ def test_it_waits_for_its_time_for_something_to_do_and_for_the_end_of_a_hold(kep
 
 
 def test_a_floor_that_is_put_again_takes_away_what_one_who_was_killed_has_left(
-    tmp_path: Path,
+    any_store: Store,
 ) -> None:
-    store = Store(tmp_path)
+    store = any_store
     put_floor(store, "b", 3)
     old = store.names("builds/b/floor")
     content = store.get(old[0])
@@ -344,9 +344,8 @@ def test_what_readers_saw_in_the_past_is_kept_and_its_log_short(kept: Kept) -> N
 
     for writer in kept.writers:
         assert set(files(writer.path, shown.versions[writer.birth.name])) == seen[writer.birth.name]
-        assert seen[writer.birth.name] <= kept.on_disk(writer.birth.name)
-        log = [file.name for file in (Path(writer.path) / "_delta_log").iterdir()]
-        assert len(log) < 12, "the log from the kept version on"
+        assert seen[writer.birth.name] <= kept.there(writer.birth.name)
+        assert len(kept.log(writer.birth.name)) < 12, "the log from the kept version on"
 
 
 def test_a_kept_frontier_whose_time_is_over_goes_though_nothing_else_is_to_do(kept: Kept) -> None:
@@ -385,10 +384,10 @@ def test_a_kept_frontier_whose_time_is_over_goes_though_nothing_else_is_to_do(ke
         max_size=16,
     )
 )
-def test_whatever_is_kept_or_pinned_files_on_disk_are_files_referenced(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]
+def test_whatever_is_kept_or_pinned_files_that_are_there_are_files_referenced(
+    new_store: Callable[[], Store], steps: list[tuple[str, int]]
 ) -> None:
-    kept = Kept(tmp_path_factory.mktemp("any"))
+    kept = Kept(new_store())
     kept.fold(1)
     pinned: list[tuple[str, Frontier]] = []
     for number, (what, count) in enumerate(steps):
@@ -424,7 +423,7 @@ def check_files(kept: Kept, pinned: list[Frontier]) -> None:
             *(frontier.versions[name] for frontier in (*pinned, *in_history)),
         }
         referenced = {file for version in versions for file in files(writer.path, version)}
-        assert kept.on_disk(name) == referenced
+        assert kept.there(name) == referenced
 
 
 def told(seconds: float) -> str:
@@ -440,6 +439,6 @@ def rows(kept: Kept) -> dict[str, list[tuple[str, int]]]:
         found[writer.birth.name] = sorted(
             (row["k"], row["n"])
             for path in paths
-            for row in pq.ParquetFile(path).read().to_pylist()
+            for row in pq.ParquetFile(readable(path)).read().to_pylist()
         )
     return found

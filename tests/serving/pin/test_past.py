@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from examples import examples
@@ -23,7 +22,7 @@ from kappa.engine.write.publisher import Keeper
 from kappa.journal.events import Event, Retired, Served, Staged
 from kappa.journal.journal import Journal, JournalRecord, as_document
 from kappa.journal.receipt import Receipt
-from kappa.state.build import Birth, folded_by, put_birth, read_birth
+from kappa.state.build import Birth, put_birth, read_birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import Kept, ensure_past_gone, kept_of
 from kappa.state.lease import live_leases, put_floor
@@ -58,6 +57,8 @@ class Past:
     store: Store
     now: float = 1_000.0
     serving: dict[str, str] = field(default_factory=dict)
+    # By overlay, the build whose tables it serves.
+    below: dict[str, str] = field(default_factory=dict)
     generation: int = 0
     records: int = 0
     unheard: JournalRecord | None = None
@@ -99,6 +100,7 @@ class Past:
 
     def overlay(self, build: str, of: str) -> None:
         """Stages an overlay, of which the jobs hear."""
+        self.below[build] = of
         put_birth(self.store, replace(read_birth(self.store, of), build=build, tables_of=of))
         staged = self.record(Staged(PIPELINES[of], build, "v", (), tables_of=of))
         for each, keeper in self.keepers.items():
@@ -179,7 +181,7 @@ class Past:
                 self.now,
                 self.generation,
                 {
-                    build: self.shown[folded_by(self.store, build)].number
+                    build: self.shown[self.below.get(build, build)].number
                     for build in self.serving.values()
                 },
             )
@@ -208,13 +210,9 @@ class Past:
         self.collect(build)
         self.now -= KEEP
 
-    def read(
-        self, when: AtTime | AtGeneration | AtOffsets | AtEventTime, store: Store | None = None
-    ) -> Snapshot:
+    def read(self, when: AtTime | AtGeneration | AtOffsets | AtEventTime) -> Snapshot:
         """Reads as a reader does; all its data must exist while it reads."""
-        with pin_at(
-            store or self.store, when, lease_seconds=2 * KEEP, clock=lambda: self.now
-        ) as pinned:
+        with pin_at(self.store, when, lease_seconds=2 * KEEP, clock=lambda: self.now) as pinned:
             for frontier in pinned.snapshot.frontiers.values():
                 data = f"builds/{frontier.build}/data/{frontier.number}"
                 assert self.store.get(data) is not None, "a pinned version was collected"
@@ -226,8 +224,8 @@ class Past:
 
 
 @pytest.fixture
-def past(tmp_path: Path) -> Past:
-    return Past(Store(tmp_path))
+def past(any_store: Store) -> Past:
+    return Past(any_store)
 
 
 def at(seconds: float) -> AtTime:
@@ -421,33 +419,35 @@ def test_what_is_no_time_is_a_slip(written: str) -> None:
         parse_time(written)
 
 
-class Meddled(Store):
-    """A store that runs an action when the first lease is put: before it, or right after."""
+def meddle(
+    patch: pytest.MonkeyPatch, store: Store, meanwhile: Callable[[], object], *, after: bool
+) -> None:
+    """Runs an action when the next lease is put: before it, or right after."""
+    put_json = store.put_json
 
-    def __init__(self, root: Path, meanwhile: Callable[[], object], *, after: bool) -> None:
-        super().__init__(root)
-        self._meanwhile: Callable[[], object] | None = meanwhile
-        self._after = after
+    def put(name: str, document: object, *, synced: bool = True) -> None:
+        if not name.startswith("leases/"):
+            put_json(name, document, synced=synced)
+            return
+        patch.setattr(store, "put_json", put_json)
+        if not after:
+            meanwhile()
+        put_json(name, document, synced=synced)
+        if after:
+            meanwhile()
 
-    def put_json(self, name: str, document: object, *, synced: bool = True) -> None:
-        meanwhile = self._meanwhile if name.startswith("leases/") else None
-        if meanwhile is not None:
-            self._meanwhile = None
-        if meanwhile is not None and not self._after:
-            meanwhile()
-        super().put_json(name, document, synced=synced)
-        if meanwhile is not None and self._after:
-            meanwhile()
+    patch.setattr(store, "put_json", put)
 
 
 @pytest.mark.parametrize("after", [False, True])
 def test_what_goes_between_look_and_second_look_is_refused(
-    past: Past, tmp_path: Path, after: bool
+    past: Past, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
     with_history(past)
+    meddle(monkeypatch, past.store, lambda: past.collect_later("a"), after=after)
 
     with pytest.raises(KappaError, match="is not kept any more"):
-        past.read(at(1_100), Meddled(tmp_path, lambda: past.collect_later("a"), after=after))
+        past.read(at(1_100))
     assert live_leases(past.store, past.now) == ()
 
 
@@ -468,18 +468,16 @@ def test_what_is_pinned_is_kept_though_its_time_is_over(past: Past) -> None:
 
 @pytest.mark.parametrize("after", [False, True])
 def test_a_build_that_is_retired_while_it_is_looked_at_is_refused(
-    past: Past, tmp_path: Path, after: bool
+    past: Past, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
     past.switch("flights", "a")
     past.wait(10)
     past.switch("flights", "b")
     deleted: list[bool] = []
+    meddle(monkeypatch, past.store, lambda: deleted.append(past.retire("a")), after=after)
 
     with pytest.raises(KappaError):
-        past.read(
-            AtGeneration(1),
-            Meddled(tmp_path, lambda: deleted.append(past.retire("a")), after=after),
-        )
+        past.read(AtGeneration(1))
 
     assert deleted == [not after]
     assert ensure_data_deleted(past.store, "a", now=past.now)
@@ -523,9 +521,9 @@ STEPS = st.lists(
 @examples(12)
 @given(steps=STEPS)
 def test_a_time_gets_what_was_seen_then_or_just_before_or_a_refusal(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, object]]
+    new_store: Callable[[], Store], steps: list[tuple[str, object]]
 ) -> None:
-    past = Past(Store(tmp_path_factory.mktemp("past")))
+    past = Past(new_store())
     past.switch("flights", "a")
     for what, which in steps:
         match what:
@@ -849,28 +847,26 @@ def test_offsets_are_read_as_long_as_they_are_kept(past: Past) -> None:
 
 @pytest.mark.parametrize("after", [False, True])
 def test_offsets_that_go_between_look_and_second_look_are_refused(
-    past: Past, tmp_path: Path, after: bool
+    past: Past, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
     wanted = kept_twice(past)
+    meddle(monkeypatch, past.store, lambda: past.collect_later("a"), after=after)
 
     with pytest.raises(KappaError, match="nothing is kept at"):
-        past.read(
-            offset_of_x(wanted), Meddled(tmp_path, lambda: past.collect_later("a"), after=after)
-        )
+        past.read(offset_of_x(wanted))
     assert live_leases(past.store, past.now) == ()
 
 
 def test_a_switch_between_look_and_second_look_starts_over_with_what_serves_then(
-    past: Past, tmp_path: Path
+    past: Past, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept_twice(past)
     while past.shown["b"].number < past.shown["a"].number:
         past.publish("b")
+    wanted = past.shown["a"].number
+    meddle(monkeypatch, past.store, lambda: past.switch("flights", "b"), after=True)
 
-    found = past.read(
-        offset_of_x(past.shown["a"].number),
-        Meddled(tmp_path, lambda: past.switch("flights", "b"), after=True),
-    )
+    found = past.read(offset_of_x(wanted))
 
     assert found.serving == {"flights": "b"}
 
