@@ -78,6 +78,7 @@ PROGRAMS = ("pipelines",)
 # Third-party system -> the files that may import it; a folder means all in it.
 DOORS = {
     "obstore": ("kappa/objects/",),
+    "botocore": ("kappa/objects/credentials.py",),
     "confluent_kafka": ("kappa/log/",),
     # Loops over each record of a replay.
     "numba": (
@@ -169,10 +170,14 @@ DOORS = {
 
 # What a pure module may not touch: outside systems, and our doors to them. Plain values of a
 # library (Arrow's types, msgspec's structs, widths of characters) are no door.
-OUTSIDE = {"obstore", "confluent_kafka", "deltalake", "delta", "pyspark", "py4j", "duckdb", "typer"}
+OUTSIDE = {
+    *("obstore", "botocore", "confluent_kafka", "deltalake", "delta", "pyspark", "py4j", "duckdb"),
+    "typer",
+}
 DOOR_MODULES = {
     "kappa.objects.address",
     "kappa.objects.bucket",
+    "kappa.objects.credentials",
     "kappa.objects.on_disk",
     "kappa.state.store",
     "kappa.log.client",

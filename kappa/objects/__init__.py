@@ -5,6 +5,8 @@ A name is a path with slashes, relative to the root. Read in this order:
 - objects.py: what both kinds of root can do
 - on_disk.py: a folder of a local disk
 - bucket.py: a prefix of a bucket, by the S3 protocol
+- credentials.py: those of a bucket, where the environment has none
+- refused.py: why a bucket's server does not do something, as a sentence
 - claim.py: which host may change what is in a bucket
 - news.py: how a watcher knows that something was put
 - ranged_file.py: an object of a bucket as a file

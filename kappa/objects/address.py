@@ -21,6 +21,7 @@ from kappa.base.disk import put_file
 from kappa.base.errors import KappaError
 from kappa.base.section.storage import StorageSettings
 from kappa.objects.bucket import AT_ONCE, Bucket, is_bucket, is_plain, region_of
+from kappa.objects.credentials import are_in_environment
 from kappa.objects.ranged_file import RangedFile
 
 _Asked = TypeVar("_Asked")
@@ -73,7 +74,8 @@ def open_buckets(ways: Iterable[tuple[str, StorageSettings]]) -> None:
 def delta_options(address: str) -> dict[str, str] | None:
     """Returns the storage options of a table as delta-rs takes them; None: it is on the disk.
 
-    The credentials are not among them: delta-rs takes them where obstore does.
+    The credentials are not among them: delta-rs takes those of the environment, or goes through
+    the usual chain itself. So a table that is open for long goes on with newer ones.
     """
     if not is_bucket(address):
         return None
@@ -83,6 +85,8 @@ def delta_options(address: str) -> dict[str, str] | None:
         "aws_virtual_hosted_style_request": str(not storage.path_style).lower(),
         "aws_allow_http": str(is_plain(storage)).lower(),
         "aws_conditional_put": "etag",
+        # Else of a server that is not Amazon's it knows no profile, and half of a container's ways.
+        **({} if are_in_environment() else {"aws_force_credential_load": "true"}),
         **({} if storage.endpoint is None else {"aws_endpoint_url": storage.endpoint}),
     }
 

@@ -3,8 +3,8 @@
 A request whose answer is lost is sent again, and a server that is away or overloaded is asked again
 for half a minute. An object is on several disks before a put is answered: nothing is to be synced.
 
-Credentials are taken from the environment, or from the machine's own service (a role). No value of
-this process has them, so no error can show them.
+Credentials are taken from the environment, or by the usual chain (credentials.py). No value here
+has them, so no error can show them.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from obstore.exceptions import (
     AlreadyExistsError,
     BaseError,
     NotFoundError,
-    PermissionDeniedError,
     PreconditionError,
-    UnauthenticatedError,
 )
 from obstore.store import S3Store
 
 from kappa.base.errors import KappaError, SettingsError
 from kappa.base.section.storage import StorageSettings
+from kappa.objects.credentials import are_in_environment, keys_for_requests
+from kappa.objects.refused import is_no_object, why_refused
 
 if TYPE_CHECKING:
     from obstore import ListResult, ObjectMeta, PutMode
@@ -50,16 +50,8 @@ _PIECE = 8 << 20
 _ROOT = re.compile(
     r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/(?P<prefix>[A-Za-z0-9_./=-]+)"
 )
-# A server's own word for why it refuses a request.
-_CODE = re.compile(r"<Code>(\w+)</Code>")
 # Of obstore and delta-rs, but not of DuckDB.
 _ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT")
-_NO_BUCKET, _NO_OBJECT = "NoSuchBucket", "NoSuchKey"
-# The last one is versitygw's own.
-_REFUSED = {
-    *("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"),
-    "XAdminUserNotFound",
-}
 
 
 class Bucket:
@@ -100,6 +92,7 @@ class Bucket:
                 "max_retries": 1_000,
                 "backoff": {"max_backoff": _LONGEST_PAUSE},
             },
+            credential_provider=None if are_in_environment() else keys_for_requests,
         )
 
     def address(self, name: str) -> str:
@@ -248,8 +241,7 @@ class Bucket:
         try:
             return ask()
         except (NotFoundError, FileNotFoundError) as error:
-            # Servers answer 404 for a bucket that does not exist, and some for unknown credentials.
-            if _code_of(str(error)) in {None, _NO_OBJECT}:
+            if is_no_object(error):
                 return None
             raise self._cannot(what, name, error) from error
         except (BaseError, OSError) as error:
@@ -257,16 +249,7 @@ class Bucket:
 
     def _cannot(self, what: str, name: str, error: Exception) -> KappaError:
         at = self.storage.endpoint or "Amazon's S3"
-        told = str(error)
-        code = _code_of(told)
-        if code == _NO_BUCKET:
-            why, hint = f"{at} has no bucket {self._bucket}", "make it, or set another root"
-        elif isinstance(error, PermissionDeniedError | UnauthenticatedError) or code in _REFUSED:
-            why = f"{at} does not let this client do that in bucket {self._bucket}"
-            hint = "see whether AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are those of a user who"
-            hint += " may read, write, list and delete there, and whether the clocks agree"
-        else:
-            why, hint = f"{at}: {code or _reason(told)}", "see whether the server can be reached"
+        why, hint = why_refused(error, at, self._bucket)
         return KappaError(f"could not {what} {self.address(name)}: {why}", hint=hint)
 
 
@@ -288,13 +271,3 @@ def is_plain(storage: StorageSettings) -> bool:
 
 def _last_parts(names: Iterable[str]) -> list[str]:
     return sorted(name.rstrip("/").rpartition("/")[2] for name in names)
-
-
-def _code_of(told: str) -> str | None:
-    found = _CODE.search(told)
-    return None if found is None else found[1]
-
-
-def _reason(told: str) -> str:
-    # Its first line: a sentence, and after a dash what went wrong.
-    return told.partition("\n")[0].rpartition(" - ")[2]

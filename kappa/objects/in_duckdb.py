@@ -3,8 +3,8 @@
 A bucket is read by DuckDB's own client of S3, an extension.
 
 DuckDB checks the extension by its signature. It is installed as a package: by itself DuckDB would
-fetch it from a server of its own. It takes credentials from nowhere but a command, so only those of
-the environment are known to it.
+fetch it from a server of its own. It takes credentials by a command alone. Those of the usual chain
+end, so a connection that is kept is told newer ones before its next query.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from kappa.base.duck import Connection, DuckError, Setting, open_connection
@@ -20,16 +21,24 @@ from kappa.base.errors import KappaError
 from kappa.base.sql import quoted, text
 from kappa.objects.address import opened_buckets
 from kappa.objects.bucket import Bucket, is_plain, region_of
+from kappa.objects.credentials import (
+    IN_ENVIRONMENT,
+    WAYS,
+    Keys,
+    are_in_environment,
+    keys_of_chain,
+)
 
 _PACKAGE = "duckdb_extension_httpfs"
 # A server that is overloaded or started again is asked again for some ten seconds.
 _RETRIES = 8
-_CREDENTIALS = {
-    "key_id": "AWS_ACCESS_KEY_ID",
-    "secret": "AWS_SECRET_ACCESS_KEY",
-    "session_token": "AWS_SESSION_TOKEN",
-}
-_NEEDED = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+
+
+class Access(NamedTuple):
+    """The buckets that a DuckDB reads, and with which keys; None: those of the environment."""
+
+    buckets: tuple[Bucket, ...] = ()
+    keys: Keys | None = None
 
 
 def open_over_files(config: Mapping[str, Setting] | None = None) -> Connection:
@@ -74,7 +83,30 @@ def let_read_buckets(connection: Connection, *, remembers: bool = False) -> None
     One that `remembers` asks once what a file is, which never changes, and not for each query; it
     forgets none. Raises KappaError if it cannot.
     """
-    for command in _commands(opened_buckets(), remembers=remembers):
+    _let_read(connection, _access_now(), remembers=remembers)
+
+
+def renew_access(connection: Connection, access: Access, *, remembers: bool = False) -> Access:
+    """Lets a DuckDB that is kept read what this process reads now, if it has another access.
+
+    Returns its access then. Raises KappaError if it cannot.
+    """
+    now = _access_now()
+    if now != access:
+        _let_read(connection, now, remembers=remembers)
+    return now
+
+
+def _access_now() -> Access:
+    buckets = opened_buckets()
+    return Access(buckets, None if not buckets or are_in_environment() else keys_of_chain())
+
+
+def _let_read(connection: Connection, access: Access, *, remembers: bool) -> None:
+    if not access.buckets:
+        return
+    keys = access.keys or _keys_of_environment(access.buckets[0])
+    for command in _commands(access.buckets, keys, remembers=remembers):
         try:
             connection.execute(command)
         except DuckError as error:
@@ -85,27 +117,33 @@ def let_read_buckets(connection: Connection, *, remembers: bool = False) -> None
             ) from None
 
 
-def _commands(buckets: Sequence[Bucket], *, remembers: bool) -> Iterator[str]:
-    if buckets:
-        yield f"load {text(str(_extension()))}"
-        yield f"set http_retries = {_RETRIES}"
-        yield f"set enable_http_metadata_cache = {str(remembers).lower()}"
-        yield from map(_secret, buckets)
+def _keys_of_environment(bucket: Bucket) -> Keys:
+    for name in IN_ENVIRONMENT:
+        if not os.environ.get(name):
+            raise KappaError(
+                f"DuckDB cannot read {bucket.url}: {name} is not in the environment", hint=WAYS
+            )
+    key_id, secret = (os.environ[name] for name in IN_ENVIRONMENT)
+    return Keys(key_id, secret, os.environ.get("AWS_SESSION_TOKEN"))
 
 
-def _secret(bucket: Bucket) -> str:
-    missing = [name for name in _NEEDED if name not in os.environ]
-    if missing:
-        raise KappaError(
-            f"DuckDB cannot read {bucket.url}: {missing[0]} is not in the environment",
-            hint=f"set {' and '.join(_NEEDED)}: DuckDB takes no credentials of a machine's role",
-        )
+def _commands(buckets: Sequence[Bucket], keys: Keys, *, remembers: bool) -> Iterator[str]:
+    yield f"load {text(str(_extension()))}"
+    yield f"set http_retries = {_RETRIES}"
+    yield f"set enable_http_metadata_cache = {str(remembers).lower()}"
+    for bucket in buckets:
+        yield _secret(bucket, keys)
+
+
+def _secret(bucket: Bucket, keys: Keys) -> str:
     storage = bucket.storage
     options = {
         "scope": f"{bucket.url}/",
         "region": region_of(storage),
         "url_style": "path" if storage.path_style else "vhost",
-        **{option: os.environ[name] for option, name in _CREDENTIALS.items() if name in os.environ},
+        "key_id": keys.key_id,
+        "secret": keys.secret,
+        **({} if keys.token is None else {"session_token": keys.token}),
     }
     if storage.endpoint is not None:
         options["endpoint"] = urlsplit(storage.endpoint).netloc

@@ -13,19 +13,17 @@ from typing import NamedTuple
 from kappa.base.duck import Connection, DuckError
 from kappa.base.scratch import make_spill_folder
 from kappa.base.sql import quoted
-from kappa.objects.address import opened_buckets
-from kappa.objects.bucket import Bucket
-from kappa.objects.in_duckdb import let_read_buckets, open_over_files
+from kappa.objects.in_duckdb import Access, open_over_files, renew_access
 from serving.reader.reader import Limits, Reader, Shown
 
 
 class _Idle(NamedTuple):
-    """A connection that a reader has left: how many have used it, and the buckets that it reads."""
+    """A connection that a reader has left: how many have used it, and its access to buckets."""
 
     connection: Connection
     shows: Shown | None
     uses: int
-    buckets: tuple[Bucket, ...]
+    access: Access
 
 
 # The one that was used last is the last.
@@ -49,19 +47,22 @@ def open_reader(limits: Limits | None, *, served: bool, showing: Sequence[object
     """
     folder = None if limits is None else make_spill_folder(limits.folder)
     found = _one_idle(tuple(showing)) if limits is None else None
-    connection, shows, uses, buckets = found or _Idle(open_over_files(), None, 0, ())
+    connection, shows, uses, access = found or _Idle(open_over_files(), None, 0, Access())
+
+    def renew() -> None:
+        nonlocal access
+        access = renew_access(connection, access, remembers=True)
+
     # An earlier one may be older than what this process has opened since.
-    opened = opened_buckets()
-    if buckets != opened:
-        let_read_buckets(connection, remembers=True)
+    renew()
     reader = Reader(
         connection,
         served=served,
         folder=folder,
         seconds=None if limits is None else limits.seconds,
-        leave=lambda connection, shows: _keep(_Idle(connection, shows, uses + 1, opened)),
+        leave=lambda connection, shows: _keep(_Idle(connection, shows, uses + 1, access)),
     )
-    reader.shows = shows
+    reader.shows, reader.renew = shows, renew
     try:
         if limits is not None and folder is not None:
             for setting in limits.settings(folder):

@@ -117,6 +117,7 @@ class Reader:
         self.files: Callable[[], Mapping[str, str]] = dict
         # Is called with each query before it runs: it may refuse to read what it names.
         self.before: Callable[[str], None] = lambda _sql: None
+        self.renew: Callable[[], None] = lambda: None  # before each statement: credentials end
         self._connection = connection
         self._served = served
         self._folder = folder
@@ -156,6 +157,7 @@ class Reader:
     def _begun(self, sql: str) -> Connection:
         query = self.only_select(sql)
         self.before(query)
+        self.renew()
         try:
             return self._run(lambda: self._connection.execute(query))
         except UsageError as error:
@@ -166,6 +168,7 @@ class Reader:
     def command(self, sql: str, values: Sequence[object] = ()) -> None:
         """Runs a command that makes something; `values` are those of its question marks."""
         self.shows = None
+        self.renew()
         self._run(lambda: self._connection.execute(sql, list(values)))
 
     def only_select(self, sql: str) -> str:

@@ -1,7 +1,7 @@
 """The storage of a root that is in a bucket: where its server is. Values.
 
-No credentials are among them: they are in the environment (`AWS_ACCESS_KEY_ID`, ...), or given by
-the machine.
+No credentials are among them: they are in the environment (`AWS_ACCESS_KEY_ID`, ...), or found by
+the usual chain.
 """
 
 from __future__ import annotations

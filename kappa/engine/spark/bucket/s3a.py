@@ -1,7 +1,7 @@
 """Spark's client of a bucket, S3A: the names of its files, its settings, its log of a table.
 
 Credentials are in no setting of Spark, which shows them. A JVM takes them as the rest of Kappa
-does: from its environment, or from the machine's own service (a role).
+does: from its environment, or by the usual chain.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ _JAVA = 17
 _PROVIDERS = (
     "software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider",
     "software.amazon.awssdk.auth.credentials.WebIdentityTokenFileCredentialsProvider",
+    "software.amazon.awssdk.auth.credentials.ProfileCredentialsProvider",
     "org.apache.hadoop.fs.s3a.auth.IAMInstanceCredentialsProvider",
 )
 # Spark copies credentials of the driver's environment into these, which executors get.

@@ -1,0 +1,76 @@
+"""Credentials of buckets where the environment has none: those of the usual chain.
+
+The chain is Amazon's own: a web identity, a profile below ~/.aws, the service of a container, and
+that of a machine. botocore goes through it and renews what it finds before it ends. It is imported
+only then: that takes half a second. The credentials are in memory alone.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from kappa.base.errors import KappaError
+
+if TYPE_CHECKING:
+    from obstore.store import S3Credential
+
+IN_ENVIRONMENT = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+WAYS = f"set {' and '.join(IN_ENVIRONMENT)}, or give this machine a role or a profile in ~/.aws"
+# obstore asks again for what ends so soon, ten times a second at most: botocore knows when.
+_ASKED_AGAIN = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """A key with its secret, and a session's token if they are temporary; none is shown."""
+
+    key_id: str = field(repr=False)
+    secret: str = field(repr=False)
+    token: str | None = field(repr=False)
+
+
+def are_in_environment() -> bool:
+    """Returns True if the environment has keys, or a part of them: then nothing else is asked."""
+    return any(map(os.environ.get, IN_ENVIRONMENT))
+
+
+def keys_of_chain() -> Keys:
+    """Returns keys that last some ten minutes more. Raises KappaError if the chain gives none.
+
+    A source that gives shorter ones is asked each time.
+    """
+    try:
+        found = _chain().get_frozen_credentials()
+    except KappaError:
+        raise
+    except Exception as error:  # noqa: BLE001  # a source may answer anything
+        # Its words may quote what was answered.
+        raise KappaError(
+            f"the source of this machine's credentials fails by {type(error).__name__}", hint=WAYS
+        ) from None
+    return Keys(found.access_key, found.secret_key, found.token or None)
+
+
+def keys_for_requests() -> S3Credential:
+    """Returns keys as obstore asks for them. Raises KappaError if the chain gives none."""
+    keys = keys_of_chain()
+    return {
+        "access_key_id": keys.key_id,
+        "secret_access_key": keys.secret,
+        "token": keys.token,
+        "expires_at": datetime.now(UTC) + _ASKED_AGAIN,
+    }
+
+
+@cache
+def _chain() -> Any:
+    from botocore.session import Session  # noqa: PLC0415  # see above
+
+    found = Session().get_credentials()
+    if found is None:
+        raise KappaError("there are no credentials of a bucket", hint=WAYS)
+    return found
