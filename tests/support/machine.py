@@ -53,7 +53,7 @@ def running_machine(keys: tuple[str, str], folder: Path) -> Iterator[Machine]:
             self.wfile.write(content)
 
         def log_message(self, *_: object) -> None:
-            """Says nothing."""
+            """No request is printed."""
 
     (folder / "token").write_text(_TOKEN)
     for name in ("credentials", "config"):

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import waiting
+from sinking import wait_for
 from waiting import COUNTED, FOLDED, FULL, LATEST, WAITING, Twins, contributions
 
 from kappa.base.errors import Broken, Damaged, KappaError
@@ -254,6 +255,11 @@ class Maintained:
         self.now += 31
         return self.maintenance.run_if_due()
 
+    def is_drained(self) -> bool:
+        self.run()
+        recent = self.twins.waits.recent
+        return recent is not None and not recent.holds
+
     def on_disk(self) -> set[str]:
         names = ("sums", *recent_names("sums"))
         return {
@@ -280,10 +286,7 @@ def test_a_table_at_rest_is_drained_and_only_files_that_are_referenced_are_left(
     assert kept.twins.rows("waits", kept.publisher.newest.versions) == kept.twins.rows("plain")
 
     # Nobody folds: what waits is drained, and the frontier says so.
-    for _ in range(20):
-        kept.run()
-        if kept.twins.waits.recent is not None and not kept.twins.waits.recent.holds:
-            break
+    wait_for(kept.is_drained, "the drain")
     kept.run()
     assert (
         kept.on_disk()
@@ -300,11 +303,12 @@ def test_what_waits_for_a_key_that_is_not_fed_again_is_drained(
     kept = Maintained(tmp_path)
     kept.fold(("a", 1))
     kept.run()
-    for _ in range(20):
+
+    def is_drained() -> bool:
         kept.fold()
-        kept.run()
-    assert kept.twins.waits.recent is not None
-    assert not kept.twins.waits.recent.holds
+        return kept.is_drained()
+
+    wait_for(is_drained, "the drain")
     assert kept.twins.rows("waits", kept.publisher.newest.versions) == kept.twins.rows("plain")
 
 
