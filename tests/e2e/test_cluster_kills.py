@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from cluster_faults import (
     GIVEN_UP,
+    given_up,
     kill_a_worker,
     kill_the_driver,
     stop_a_worker_for_a_slice,
@@ -17,13 +18,14 @@ from cluster_shop import (
     PATIENCE_SECONDS,
     assert_right,
     assert_switched,
+    candidate,
     must,
     produce,
     replay,
     shop_on_cluster,
     slice_under_way,
 )
-from spark_cluster import RunningCluster
+from spark_cluster import WORKERS, RunningCluster
 from testbed import Testbed
 
 pytestmark = [pytest.mark.jvm, pytest.mark.sweep, pytest.mark.fault, pytest.mark.timeout(1200)]
@@ -72,19 +74,28 @@ def test_executors_that_die_in_each_slice_cost_no_record_and_double_none(
     """Now one of this worker, now one of the other."""
     bed, cluster = shop
     before = bed.live("shop")
-    hit: set[int] = set()
+    killed: dict[int, list[str]] = {}
 
     asked = replay(bed)
+    build = candidate(bed)
+    assert build is not None
 
     def is_over() -> bool:
         found = slice_under_way(bed)
-        if found is not None and found.slice not in hit and cluster.kill_executor(found.slice % 2):
-            hit.add(found.slice)
+        if (
+            found is not None
+            and found.slice not in killed
+            and (executors := cluster.kill_executor(found.slice % WORKERS))
+        ):
+            killed[found.slice] = executors
         return asked.poll() is not None
 
     bed.wait(is_over, "the end of the replay", PATIENCE_SECONDS)
     assert_switched(bed, before, asked)
-    assert len(hit) > 1
+    assert len(killed) > 1
+    # The application may have ended before it gave the last ones up.
+    *earlier, _ = killed.values()
+    assert {each for executors in earlier for each in executors} <= given_up(bed, build)
 
 
 def test_a_driver_that_is_killed_is_followed_by_one_that_goes_on(

@@ -41,7 +41,6 @@ def test_a_build_is_folded_on_the_cluster_which_is_free_again_then(
 
 
 @pytest.mark.fault
-@pytest.mark.sweep
 def test_an_executor_that_is_killed_in_a_slice_costs_no_record_and_doubles_none(
     shop: tuple[Testbed, RunningCluster],
 ) -> None:

@@ -1,9 +1,9 @@
 """One of three brokers is lost, in a tail, a replay and a switch: no record is.
 
-Any one, the leader of the controllers too, is killed with -9. So are two, until nothing is
-acknowledged any more, and each in turn is restarted under load. Readers, a client of HTTP and a
-producer go on all the while: no error (I4), no mix (I2), nothing backward (I3). What was
-acknowledged is in the log once, and the tables are right (I1).
+Any one, the leader of the controllers too, is killed with -9. So are two, and one of topics that
+need all three: nothing is acknowledged meanwhile. Each in turn is restarted under load. Readers, a
+client of HTTP and a producer go on all the while: no error (I4), no mix (I2), nothing backward
+(I3). What was acknowledged is in the log once, and the tables are right (I1).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from enum import StrEnum
 from subprocess import Popen
 
 import pytest
+from confluent_kafka import KafkaError
 from e2e_shop import V1, V2, item, order, orders_and_a_title
 from meanwhile import Asking, Producing, beside
 from reading import assert_right, readers, version_of
@@ -34,12 +35,17 @@ READERS = 4
 # So that the records of a test are enough for a catch-up.
 SETTINGS = """
 [engine]
+# A job that stands still while a broker is restarted is not taken for one that hangs.
+hung_seconds = 180
 tail_records = 1000
 maintenance_seconds = 5
 [kafka]
 bootstrap_servers = "{}"
 """
 FIRST = 2_000
+TOPICS = ("orders", "items")
+# What was in flight as brokers were lost has settled once a turn has waited so long.
+SETTLED_SECONDS = 3.0
 
 
 class At(StrEnum):
@@ -88,7 +94,7 @@ class Shop:
         """Waits until another record is acknowledged, folded, and read over HTTP."""
         acknowledged, answers = self.produced.acknowledged, self.http.answers
         self.bed.wait(lambda: self.produced.acknowledged > acknowledged, "an acknowledgement")
-        self.bed.wait_until_folded("shop", self.bed.log.end(["orders", "items"]))
+        self.bed.wait_until_folded("shop", self.bed.log.end(list(TOPICS)))
         self.bed.wait(lambda: self.http.answers > answers, "an answer")
 
 
@@ -126,10 +132,24 @@ def shop(cluster: ThreeBrokers, tmp_path_factory: pytest.TempPathFactory) -> Ite
         )
         assert [fault for each in seen for fault in each.faults] == []
         assert (http.faults, http.away, produced.outages) == ([], 0, 0)
-        ends = bed.log.end(["orders", "items"])
+        ends = bed.log.end(list(TOPICS))
         assert sum(end for _, _, end in ends.items()) == FIRST + 9 + produced.acknowledged
         bed.wait_until_folded("shop", ends)
         assert_right(bed, version=version_of(bed, bed.live("shop")))
+
+
+def restart(cluster: ThreeBrokers, node: int) -> None:
+    """Restarts a broker in good order, and waits until all replicas are in sync again."""
+    cluster.stop(node)
+    cluster.start(node)
+    cluster.wait_until_whole()
+
+
+def frontier_number(bed: Testbed, asked: Popen[str] | None) -> int:
+    """Returns the number of the newest frontier: of what a command replays, or of what serves."""
+    build = bed.live("shop") if asked is None else bed.state().rollouts[-1].build
+    found = bed.frontier(build)
+    return 0 if found is None else found.number
 
 
 @contextmanager
@@ -146,6 +166,7 @@ def kept_at(bed: Testbed, at: At) -> Iterator[Popen[str] | None]:
             bed.wait(lambda: bool(found.extend(_reading(bed, before)) or found), "a job that reads")
             with standing_still(found[0]):
                 yield asked
+                assert found[0] in _reading(bed, before)
         case At.SWITCH:
             if bed.state().idle.get("shop") is None:
                 bed.must("replay", "shop", "--yes")
@@ -172,6 +193,27 @@ def killed_at(shop: Shop, at: At, *nodes: int) -> Popen[str] | None:
     return asked
 
 
+def assert_nothing_is_acknowledged(shop: Shop) -> None:
+    """Asserts that the producer waits in vain, while what serves is read all the same."""
+    shop.bed.wait(lambda: shop.produced.waits_seconds > SETTLED_SECONDS, "a turn that waits")
+    acknowledged, answers = shop.produced.acknowledged, shop.http.answers
+    shop.bed.wait(lambda: shop.http.answers > answers + 2, "answers")
+    assert shop.produced.acknowledged == acknowledged
+    assert shop.produced.waits_seconds > SETTLED_SECONDS
+
+
+@contextmanager
+def all_needed(bed: Testbed) -> Iterator[None]:
+    """Has a record of the topics need all replicas within the block before it is acknowledged."""
+    try:
+        for topic in TOPICS:
+            bed.must("topics", "alter", topic, "--set", "min.insync.replicas=3", "--yes")
+        yield
+    finally:
+        for topic in TOPICS:
+            bed.must("topics", "alter", topic, "--set", "min.insync.replicas=2", "--yes")
+
+
 def assert_done(bed: Testbed, asked: Popen[str] | None) -> None:
     """Asserts that a command came to its end at once, as if nothing had happened."""
     if asked is None:
@@ -188,7 +230,7 @@ def assert_all_right(shop: Shop) -> None:
 
 def test_topics_are_made_so_that_one_broker_may_be_lost(shop: Shop) -> None:
     log = shop.bed.log
-    for name in ("orders", "items"):
+    for name in TOPICS:
         facts = log.facts(name)
         assert facts is not None
         assert facts.replicas == len(NODES)
@@ -225,13 +267,11 @@ def test_a_broker_is_lost_and_nothing_else_is(shop: Shop, at: At, who: Who | int
 @pytest.mark.sweep
 @pytest.mark.parametrize("at", At)
 def test_two_brokers_are_lost_for_a_while_and_nothing_else_is(shop: Shop, at: At) -> None:
-    """Nothing is acknowledged meanwhile, and what serves is read all the same."""
     shop.cluster.wait_until_whole()
     gone = tuple(dict.fromkeys((shop.cluster.controller(), *NODES)))[:2]
     asked = killed_at(shop, at, *gone)
     try:
-        answers = shop.http.answers
-        shop.bed.wait(lambda: shop.http.answers > answers + 2, "answers")
+        assert_nothing_is_acknowledged(shop)
     finally:
         for node in gone:
             shop.cluster.start(node)
@@ -240,14 +280,39 @@ def test_two_brokers_are_lost_for_a_while_and_nothing_else_is(shop: Shop, at: At
 
 
 @pytest.mark.sweep
+@pytest.mark.parametrize("at", At)
+def test_too_few_replicas_are_in_sync_for_a_while_and_nothing_is_lost(shop: Shop, at: At) -> None:
+    """The controllers live: the partitions have leaders, which refuse each record."""
+    shop.cluster.wait_until_whole()
+    with all_needed(shop.bed):
+        node = shop.broker(Who.LEADER)
+        asked = killed_at(shop, at, node)
+        try:
+            shop.cluster.wait_until_without(node)
+            assert_nothing_is_acknowledged(shop)
+            refused = [shop.cluster.refusal(topic) for topic in TOPICS]
+        finally:
+            shop.cluster.start(node)
+        shop.go_on()
+        assert_done(shop.bed, asked)
+    assert [each and each.code() for each in refused] == [KafkaError.NOT_ENOUGH_REPLICAS] * 2
+    assert_all_right(shop)
+
+
+@pytest.mark.sweep
 @pytest.mark.parametrize("at", [At.TAIL, At.REPLAY])
 def test_all_brokers_are_restarted_in_turn_under_load(shop: Shop, at: At) -> None:
-    shop.cluster.wait_until_whole()
+    """A replay is in a slice as the first one is, and goes on while the second one is away."""
+    cluster = shop.cluster
+    cluster.wait_until_whole()
+    first, second, third = NODES
     with kept_at(shop.bed, at) as asked:
-        pass
-    for node in NODES:
-        shop.cluster.stop(node)
-        shop.cluster.start(node)
-        shop.cluster.wait_until_whole()
+        restart(cluster, first)
+        cluster.stop(second)
+        folded = frontier_number(shop.bed, asked)
+    shop.bed.wait(lambda: frontier_number(shop.bed, asked) > folded, "a slice, while it is away")
+    cluster.start(second)
+    cluster.wait_until_whole()
+    restart(cluster, third)
     assert_done(shop.bed, asked)
     assert_all_right(shop)

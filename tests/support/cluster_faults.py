@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from subprocess import Popen
 
 from cluster_shop import (
     PATIENCE_SECONDS,
@@ -13,7 +15,7 @@ from cluster_shop import (
     replay,
     slice_under_way,
 )
-from spark_cluster import RunningCluster
+from spark_cluster import WORKERS, RunningCluster
 from testbed import Testbed
 from victims import jobs_of, kill
 from yarn_cluster import RunningYarn
@@ -25,6 +27,32 @@ GIVEN_UP = {
     "spark.network.timeoutInterval": "2s",
     "spark.executor.heartbeatInterval": "2s",
 }
+_GIVEN_UP = re.compile(r" ERROR TaskSchedulerImpl: Lost executor (\S+) on ")
+
+
+def given_up(bed: Testbed, build: str) -> set[str]:
+    """Returns the executors that the driver of a build has given up, by what it wrote of each."""
+    logs = bed.store.local.path("logs").glob(f"{build}*.log")
+    return {found for log in logs for found in _GIVEN_UP.findall(log.read_text(errors="replace"))}
+
+
+def _at_work(bed: Testbed, cluster: RunningCluster, asked: Popen[str]) -> tuple[int, str, str]:
+    """Waits until tasks are read; returns a worker, its executor at work, and their build."""
+    found: list[tuple[int, str, str]] = []
+
+    def are_found() -> bool:
+        assert asked.poll() is None, "the replay is not over"
+        build = candidate(bed)
+        if build is not None and is_reading(bed):
+            found.extend(
+                (number, executor, build)
+                for number in range(WORKERS)
+                for executor in cluster.at_work(number)
+            )
+        return bool(found)
+
+    bed.wait(are_found, "an executor at work", PATIENCE_SECONDS)
+    return found[-1]
 
 
 def kill_the_driver(bed: Testbed, cluster: RunningCluster | RunningYarn) -> None:
@@ -44,24 +72,30 @@ def kill_a_worker(bed: Testbed, cluster: RunningCluster) -> None:
     """Kills a worker in a replay; asserts that it costs no record and doubles none."""
     before = bed.live("shop")
     asked = replay(bed)
-    cluster.kill_worker(1)
+    worker, executor, build = _at_work(bed, cluster, asked)
+    cluster.kill_worker(worker)
     assert_switched(bed, before, asked)
+    assert executor in given_up(bed, build)
 
-    cluster.start_worker(1)
+    cluster.start_worker(worker)
 
 
-def replay_past_a_killed_executor(bed: Testbed, kill_executor: Callable[[], bool]) -> None:
+def replay_past_a_killed_executor(bed: Testbed, kill_executor: Callable[[], object]) -> None:
     """Replays the shop; an executor is killed while it reads, and the tables are right."""
     before = bed.live("shop")
     asked = bed.start("replay", "shop", "--yes")
-    bed.wait(lambda: is_reading(bed) and kill_executor(), "an executor at work")
+    bed.wait(lambda: is_reading(bed) and bool(kill_executor()), "an executor at work")
+    build = candidate(bed)
+    assert build is not None
     assert_switched(bed, before, asked)
+    assert given_up(bed, build)
 
 
 def stop_a_worker_for_a_slice(bed: Testbed, cluster: RunningCluster) -> None:
     """Stops a worker until a later slice is folded; asserts that it changes nothing then."""
     before = bed.live("shop")
     asked = replay(bed)
+    worker, executor, build = _at_work(bed, cluster, asked)
     begun = slice_under_way(bed)
     assert begun is not None
 
@@ -69,9 +103,10 @@ def stop_a_worker_for_a_slice(bed: Testbed, cluster: RunningCluster) -> None:
         found = slice_under_way(bed)
         return found is not None and found.slice > begun.slice
 
-    with cluster.stopped(0):
+    with cluster.stopped(worker):
         bed.wait(is_later, "the next slice", PATIENCE_SECONDS)
-    assert asked.poll() is None
+        bed.wait(lambda: executor in given_up(bed, build), "an executor that is given up")
+        assert asked.poll() is None
     assert_switched(bed, before, asked)
 
 
@@ -79,7 +114,9 @@ def stop_a_worker_past_the_replay(bed: Testbed, cluster: RunningCluster) -> None
     """Stops a worker until the replay is over; asserts that it changes nothing then."""
     before = bed.live("shop")
     asked = replay(bed)
-    with cluster.stopped(0):
+    worker, executor, build = _at_work(bed, cluster, asked)
+    with cluster.stopped(worker):
         assert_switched(bed, before, asked)
-    cluster.wait(lambda: cluster.workers() == 2 and cluster.cores_used() == 0, "the worker")
+        assert executor in given_up(bed, build)
+    cluster.wait(lambda: cluster.workers() == WORKERS and cluster.cores_used() == 0, "the worker")
     assert_right(bed)

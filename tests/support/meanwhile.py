@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from time import monotonic
 from typing import Any, TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
@@ -22,7 +23,7 @@ from testbed import Testbed
 from kappa.base.errors import KappaError
 from kappa.base.settings import load_settings
 from kappa.log.client import Log
-from kappa.log.producer import ProducedRecord
+from kappa.log.producer import ProducedRecord, Producer
 from replay.status.running import running, served_at
 
 # Topic and record, for each turn of a producer.
@@ -96,22 +97,41 @@ class Producing(Beside):
         self._settings = load_settings(bed.folder)
         self._records = records
         self._turns = itertools.count()
-        self.acknowledged = 0
+        # The records that producers before this one had acknowledged, and this one.
+        self._counted: tuple[int, Producer | None] = (0, None)
+        self._waits_since: float | None = None
         self.outages = 0
+
+    @property
+    def acknowledged(self) -> int:
+        """Returns the number of acknowledged records, those of the turn under way too."""
+        before, producer = self._counted
+        return before + (0 if producer is None else producer._count)
+
+    @property
+    def waits_seconds(self) -> float:
+        """Returns how long the turn under way has waited for its acknowledgements; 0 if none."""
+        since = self._waits_since
+        return 0.0 if since is None else monotonic() - since
 
     def go_on(self) -> None:
         found = running(self._settings)
         if found is None:
             return
-        began = self.acknowledged
         try:
             with Log(found.bootstrap_servers).producer() as producer:
+                self._counted = (self.acknowledged, producer)
                 while not self.ends.wait(self._turn_seconds):
                     for topic, record in self._records(next(self._turns)):
                         producer.send(topic, record)
-                    self.acknowledged = began + producer.flush().count
+                    self._waits_since = monotonic()
+                    producer.flush()
+                    self._waits_since = None
         except KappaError:
             self.outages += 1
+        finally:
+            self._waits_since = None
+            self._counted = (self.acknowledged, None)
 
 
 class Asking(Beside):

@@ -9,37 +9,41 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from demo.cluster.spark import RunningSpark
-from kappa.base.process import ProcessId, process_id
 
-_EXECUTOR = "CoarseGrainedExecutorBackend"
+WORKERS = 2
+_EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
+_PYTHON = "kappa.engine.spark.workers"
 
 
 class RunningCluster(RunningSpark):
     """A master and its workers, whose executors can be found."""
 
-    def executors(self, number: int) -> list[ProcessId]:
-        """Lists the executors that a worker has started and that live."""
-        session = self._workers[number].process.pid
-        found = [
-            process_id(int(entry.name))
-            for entry in Path("/proc").iterdir()
-            if entry.name.isdigit() and _is_executor(entry, session)
-        ]
-        return [each for each in found if each is not None]
+    def at_work(self, number: int) -> dict[str, int]:
+        """Returns the processes of a worker's executors that have run a task, by Spark's ids.
 
-    def kill_executor(self, number: int) -> bool:
-        """Kills the executors of a worker, which starts others. False if it has none."""
-        found = self.executors(number)
-        for each in found:
+        Python begins with the first task, so the driver knows such an executor.
+        """
+        found = {}
+        for pid in self._session(number):
+            if _PYTHON in _words(pid) and _EXECUTOR in (words := _words(parent := _parent(pid))):
+                found[words[words.index("--executor-id") + 1]] = parent
+        return found
+
+    def kill_executor(self, number: int) -> list[str]:
+        """Kills the executors of a worker that are at work, and returns their ids.
+
+        The worker starts others.
+        """
+        found = self.at_work(number)
+        for pid in found.values():
             with suppress(ProcessLookupError):
-                os.kill(each.pid, signal.SIGKILL)
-        return bool(found)
+                os.kill(pid, signal.SIGKILL)
+        return list(found)
 
     @contextmanager
     def stopped(self, number: int) -> Iterator[None]:
         """Stops a worker with all it has started: its host stands still within the block."""
-        session = self._workers[number].process.pid
-        pids = [int(each.name) for each in Path("/proc").iterdir() if _is_of(each, session)]
+        pids = self._session(number)
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP)
@@ -50,26 +54,39 @@ class RunningCluster(RunningSpark):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGCONT)
 
+    def _session(self, number: int) -> list[int]:
+        """Lists the processes of a worker and of all that it has started."""
+        session = self._workers[number].process.pid
+        pids = (int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit())
+        return [pid for pid in pids if _is_of(pid, session)]
 
-def _is_executor(entry: Path, session: int) -> bool:
+
+def _is_of(pid: int, session: int) -> bool:
     try:
-        return _is_of(entry, session) and _EXECUTOR in (entry / "cmdline").read_text()
-    except OSError:
-        return False
-
-
-def _is_of(entry: Path, session: int) -> bool:
-    if not entry.name.isdigit():
-        return False
-    try:
-        return os.getsid(int(entry.name)) == session
+        return os.getsid(pid) == session
     except ProcessLookupError:
         return False
 
 
+def _words(pid: int) -> list[str]:
+    """Returns the command line of a process; nothing if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except OSError:
+        return []
+
+
+def _parent(pid: int) -> int:
+    """Returns the parent of a process; 0 if it has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
 @contextmanager
 def spark_cluster(
-    folder: Path, *, workers: int = 2, hidden: Sequence[Path] = ()
+    folder: Path, *, workers: int = WORKERS, hidden: Sequence[Path] = ()
 ) -> Iterator[RunningCluster]:
     """Yields a cluster whose workers do not see the `hidden` folders; at the end it is gone.
 

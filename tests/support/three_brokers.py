@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not by name
     AdminClient,
     ClusterMetadata,
@@ -65,6 +65,33 @@ class ThreeBrokers(Brokers):
                 )
             )
         )
+
+    def wait_until_without(self, node: int) -> None:
+        """Waits until each partition has another leader than a broker that is not in sync.
+
+        The controllers decide it, so most of them live.
+        """
+        self.wait(
+            lambda: (
+                (found := self._metadata())
+                and all(
+                    part.leader not in {-1, node} and node not in part.isrs
+                    for topic in found.topics.values()
+                    for part in topic.partitions.values()
+                )
+            )
+        )
+
+    def refusal(self, topic: str) -> KafkaError | None:
+        """Returns why a record is not acknowledged that is sent once, or None if it is."""
+        answers: list[KafkaError | None] = []
+        producer = Producer(
+            {"bootstrap.servers": self.bootstrap_servers, "acks": "all", "retries": 0}
+        )
+        producer.produce(topic, key=b"", on_delivery=lambda error, _: answers.append(error))
+        producer.flush(_PATIENCE_SECONDS)
+        (answer,) = answers
+        return answer
 
     def in_sync(self, topic: str) -> tuple[int, frozenset[int]]:
         """Returns the leader of the topic's partition (-1: none), and its replicas in sync."""
