@@ -86,7 +86,12 @@ class ThreeBrokers(Brokers):
         """Returns why a record is not acknowledged that is sent once, or None if it is."""
         answers: list[KafkaError | None] = []
         producer = Producer(
-            {"bootstrap.servers": self.bootstrap_servers, "acks": "all", "retries": 0}
+            {
+                "bootstrap.servers": self.bootstrap_servers,
+                "acks": "all",
+                "retries": 0,
+                "log_level": 0,
+            }
         )
         producer.produce(topic, key=b"", on_delivery=lambda error, _: answers.append(error))
         producer.flush(_PATIENCE_SECONDS)
