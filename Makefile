@@ -54,7 +54,7 @@ demo: setup $(VENV)/.demo  ## the whole story on real data, in six to eight minu
 	$(BIN)/python -m demo
 
 ROOT ?= bucket
-cluster: setup $(VENV)/.demo  ## the demo's story on a cluster that it starts here: three brokers, Spark's master with two workers, and an S3 server for the root, in ten to twenty minutes on two cores; ROOT=folder: without the last
+cluster: setup $(VENV)/.demo  ## the demo's story on a cluster that it starts here: three brokers, Spark's master with two workers, and an S3 server for the root, in some ten minutes on two cores; ROOT=folder: without the last
 	$(BIN)/python -m demo --cluster --root $(ROOT)
 
 # Not $(MAKE) in the recipe: `make -n` would run that line.
