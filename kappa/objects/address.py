@@ -21,7 +21,7 @@ from kappa.base.disk import put_file
 from kappa.base.errors import KappaError
 from kappa.base.section.storage import StorageSettings
 from kappa.objects.bucket import AT_ONCE, Bucket, is_bucket, is_plain, region_of
-from kappa.objects.credentials import are_in_environment
+from kappa.objects.credentials import keys_of_environment
 from kappa.objects.ranged_file import RangedFile
 
 _Asked = TypeVar("_Asked")
@@ -86,7 +86,7 @@ def delta_options(address: str) -> dict[str, str] | None:
         "aws_allow_http": str(is_plain(storage)).lower(),
         "aws_conditional_put": "etag",
         # Else of a server that is not Amazon's it knows no profile, and half of a container's ways.
-        **({} if are_in_environment() else {"aws_force_credential_load": "true"}),
+        **({} if keys_of_environment() else {"aws_force_credential_load": "true"}),
         **({} if storage.endpoint is None else {"aws_endpoint_url": storage.endpoint}),
     }
 

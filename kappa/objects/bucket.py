@@ -29,7 +29,7 @@ from obstore.store import S3Store
 
 from kappa.base.errors import KappaError, SettingsError
 from kappa.base.section.storage import StorageSettings
-from kappa.objects.credentials import are_in_environment, keys_for_requests
+from kappa.objects.credentials import keys_for_requests, keys_of_environment
 from kappa.objects.refused import is_no_object, why_refused
 
 if TYPE_CHECKING:
@@ -74,26 +74,32 @@ class Bucket:
         # Called with a name before each request that changes its object.
         self.before_change: Callable[[str], None] = lambda _name: None
         self._bucket = found["bucket"]
-        self._objects = S3Store(
-            found["bucket"],
-            prefix=found["prefix"],
-            config={
-                "region": region_of(storage),
-                "virtual_hosted_style_request": not storage.path_style,
-                **({} if storage.endpoint is None else {"endpoint": storage.endpoint}),
-            },
-            client_options={
-                "allow_http": is_plain(storage),
-                "timeout": _REQUEST,
-                "connect_timeout": _CONNECT,
-            },
-            retry_config={
-                "retry_timeout": _PATIENCE,
-                "max_retries": 1_000,
-                "backoff": {"max_backoff": _LONGEST_PAUSE},
-            },
-            credential_provider=None if are_in_environment() else keys_for_requests,
-        )
+        try:
+            self._objects = S3Store(
+                found["bucket"],
+                prefix=found["prefix"],
+                config={
+                    "region": region_of(storage),
+                    "virtual_hosted_style_request": not storage.path_style,
+                    **({} if storage.endpoint is None else {"endpoint": storage.endpoint}),
+                },
+                client_options={
+                    "allow_http": is_plain(storage),
+                    "timeout": _REQUEST,
+                    "connect_timeout": _CONNECT,
+                },
+                retry_config={
+                    "retry_timeout": _PATIENCE,
+                    "max_retries": 1_000,
+                    "backoff": {"max_backoff": _LONGEST_PAUSE},
+                },
+                credential_provider=None if keys_of_environment() else keys_for_requests,
+            )
+        except BaseError as error:
+            raise SettingsError(
+                f"a variable AWS_... of the environment is wrong: {str(error).splitlines()[0]}",
+                hint="unset it, or mend it; kappa.toml says where the bucket is",
+            ) from error
 
     def address(self, name: str) -> str:
         """Returns the URL of an object or a folder."""

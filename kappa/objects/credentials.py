@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from kappa.base.errors import KappaError
+from kappa.base.errors import KappaError, SettingsError
 
 if TYPE_CHECKING:
     from obstore.store import S3Credential
@@ -33,9 +33,26 @@ class Keys:
     token: str | None = field(repr=False)
 
 
-def are_in_environment() -> bool:
-    """Returns True if the environment has keys, or a part of them: then nothing else is asked."""
-    return any(map(os.environ.get, IN_ENVIRONMENT))
+def keys_now() -> Keys:
+    """Returns the keys of the environment, or of the chain. Raises KappaError if there are none."""
+    return keys_of_environment() or keys_of_chain()
+
+
+def keys_of_environment() -> Keys | None:
+    """Returns the keys of the environment, or None if it has none: then the chain is asked.
+
+    Raises SettingsError if it has half of them.
+    """
+    found = [os.environ.get(name, "") for name in IN_ENVIRONMENT]
+    if not any(found):
+        return None
+    for name, value in zip(IN_ENVIRONMENT, found, strict=True):
+        if not value:
+            raise SettingsError(
+                f"{name} is not in the environment, but the other half of a key is", hint=WAYS
+            )
+    key_id, secret = found
+    return Keys(key_id, secret, os.environ.get("AWS_SESSION_TOKEN") or None)
 
 
 def keys_of_chain() -> Keys:

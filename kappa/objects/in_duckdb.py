@@ -9,7 +9,6 @@ end, so a connection that is kept is told newer ones before its next query.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,13 +20,7 @@ from kappa.base.errors import KappaError
 from kappa.base.sql import quoted, text
 from kappa.objects.address import opened_buckets
 from kappa.objects.bucket import Bucket, is_plain, region_of
-from kappa.objects.credentials import (
-    IN_ENVIRONMENT,
-    WAYS,
-    Keys,
-    are_in_environment,
-    keys_of_chain,
-)
+from kappa.objects.credentials import Keys, keys_now
 
 _PACKAGE = "duckdb_extension_httpfs"
 # A server that is overloaded or started again is asked again for some ten seconds.
@@ -35,7 +28,7 @@ _RETRIES = 8
 
 
 class Access(NamedTuple):
-    """The buckets that a DuckDB reads, and with which keys; None: those of the environment."""
+    """The buckets that a DuckDB reads, and with which keys; None: there are no buckets."""
 
     buckets: tuple[Bucket, ...] = ()
     keys: Keys | None = None
@@ -99,14 +92,13 @@ def renew_access(connection: Connection, access: Access, *, remembers: bool = Fa
 
 def _access_now() -> Access:
     buckets = opened_buckets()
-    return Access(buckets, None if not buckets or are_in_environment() else keys_of_chain())
+    return Access(buckets, keys_now() if buckets else None)
 
 
 def _let_read(connection: Connection, access: Access, *, remembers: bool) -> None:
-    if not access.buckets:
+    if access.keys is None:
         return
-    keys = access.keys or _keys_of_environment(access.buckets[0])
-    for command in _commands(access.buckets, keys, remembers=remembers):
+    for command in _commands(access.buckets, access.keys, remembers=remembers):
         try:
             connection.execute(command)
         except DuckError as error:
@@ -115,16 +107,6 @@ def _let_read(connection: Connection, access: Access, *, remembers: bool) -> Non
                 f"DuckDB cannot be made to read buckets: {type(error).__name__}",
                 hint="see that duckdb-extension-httpfs is of DuckDB's own version",
             ) from None
-
-
-def _keys_of_environment(bucket: Bucket) -> Keys:
-    for name in IN_ENVIRONMENT:
-        if not os.environ.get(name):
-            raise KappaError(
-                f"DuckDB cannot read {bucket.url}: {name} is not in the environment", hint=WAYS
-            )
-    key_id, secret = (os.environ[name] for name in IN_ENVIRONMENT)
-    return Keys(key_id, secret, os.environ.get("AWS_SESSION_TOKEN"))
 
 
 def _commands(buckets: Sequence[Bucket], keys: Keys, *, remembers: bool) -> Iterator[str]:

@@ -10,7 +10,7 @@ from between import Between
 from object_store import ObjectStore
 from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
-from kappa.base.errors import Damaged, KappaError
+from kappa.base.errors import Damaged, KappaError, SettingsError
 from kappa.base.sql import quoted
 from kappa.engine.fold.touched import touched_rows
 from kappa.objects.in_duckdb import open_exact
@@ -158,12 +158,25 @@ def test_the_columns_of_a_row_group_are_one_request(store, between):
     assert len([each for each in requests if ".snappy" in each or ".zstd" in each]) == 4, requests
 
 
-def test_without_credentials_of_the_environment_duckdb_says_so(object_store, tmp_path, monkeypatch):
-    Store(object_store.new_root(), storage=object_store.storage, local=tmp_path)
-    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+@pytest.mark.parametrize("missing", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"])
+def test_half_a_key_in_the_environment_is_named(object_store, tmp_path, monkeypatch, missing):
+    root, storage = object_store.new_root(), object_store.storage
+    Store(root, storage=storage, local=tmp_path)
+    monkeypatch.delenv(missing)
 
-    with pytest.raises(KappaError, match="AWS_SECRET_ACCESS_KEY is not in the environment"):
+    with pytest.raises(KappaError, match=f"{missing} is not in the environment"):
         open_exact()
+    with pytest.raises(SettingsError, match=f"{missing} is not in the environment"):
+        Store(f"{root}/another", storage=storage, local=tmp_path)
+
+
+def test_a_variable_that_the_client_of_buckets_does_not_take_is_told(
+    object_store, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("AWS_SKIP_SIGNATURE", "maybe")
+
+    with pytest.raises(SettingsError, match='of the environment is wrong: .* "maybe"'):
+        Store(object_store.new_root(), storage=object_store.storage, local=tmp_path)
 
 
 def test_a_query_reads_what_is_served(any_store):
