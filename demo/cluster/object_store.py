@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,6 +87,8 @@ class RunningStore:
     folder: Path
     bucket: str
     environment: Mapping[str, str]
+    # Further ones of versitygw.
+    options: Sequence[str] = ()
     port: int = field(default_factory=lambda: free_ports(None)[0])
     process: subprocess.Popen[bytes] | None = None
 
@@ -110,6 +112,7 @@ class RunningStore:
             "/health",
             "--quiet",
             "--keep-alive",
+            *self.options,
         ]
         output = self.folder.with_name(f"{self.folder.name}.log")
         with output.open("ab") as log:

@@ -79,7 +79,8 @@ def delta_options(address: str) -> dict[str, str] | None:
     """
     if not is_bucket(address):
         return None
-    storage = split(address)[0].storage
+    bucket, _ = split(address)
+    storage = bucket.storage
     return {
         "aws_region": region_of(storage),
         "aws_virtual_hosted_style_request": str(not storage.path_style).lower(),
@@ -87,7 +88,7 @@ def delta_options(address: str) -> dict[str, str] | None:
         "aws_conditional_put": "etag",
         # Else of a server that is not Amazon's it knows no profile, and half of a container's ways.
         **({} if keys_of_environment() else {"aws_force_credential_load": "true"}),
-        **({} if storage.endpoint is None else {"aws_endpoint_url": storage.endpoint}),
+        **({} if bucket.endpoint is None else {"aws_endpoint_url": bucket.endpoint}),
     }
 
 

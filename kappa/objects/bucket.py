@@ -74,6 +74,7 @@ class Bucket:
         # Called with a name before each request that changes its object.
         self.before_change: Callable[[str], None] = lambda _name: None
         self._bucket = found["bucket"]
+        self.endpoint = _endpoint_of(storage, self._bucket)
         try:
             self._objects = S3Store(
                 found["bucket"],
@@ -81,7 +82,7 @@ class Bucket:
                 config={
                     "region": region_of(storage),
                     "virtual_hosted_style_request": not storage.path_style,
-                    **({} if storage.endpoint is None else {"endpoint": storage.endpoint}),
+                    **({} if self.endpoint is None else {"endpoint": self.endpoint}),
                 },
                 client_options={
                     "allow_http": is_plain(storage),
@@ -277,3 +278,14 @@ def is_plain(storage: StorageSettings) -> bool:
 
 def _last_parts(names: Iterable[str]) -> list[str]:
     return sorted(name.rstrip("/").rpartition("/")[2] for name in names)
+
+
+def _endpoint_of(storage: StorageSettings, bucket: str) -> str | None:
+    """Returns the URL of a bucket's server as obstore and delta-rs take it; None: Amazon's.
+
+    A bucket that is in no path is in the host's name, where they do not put it themselves.
+    """
+    if storage.endpoint is None or storage.path_style:
+        return storage.endpoint
+    scheme, _, host = storage.endpoint.partition("://")
+    return f"{scheme}://{bucket}.{host}"

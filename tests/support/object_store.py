@@ -19,8 +19,9 @@ CREDENTIALS = {KEY: "kappa-tests-key", SECRET: "kappa-tests-secret-2718281828"}
 class ObjectStore(RunningStore):
     """A server of one bucket that listens on this machine alone; its objects are in `folder`."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(ensure_versitygw(), folder, BUCKET, {**os.environ, **CREDENTIALS})
+    def __init__(self, folder: Path, *options: str) -> None:
+        environment = {**os.environ, **CREDENTIALS}
+        super().__init__(ensure_versitygw(), folder, BUCKET, environment, options)
         self._roots = itertools.count()
 
     def new_root(self) -> str:
@@ -29,9 +30,9 @@ class ObjectStore(RunningStore):
 
 
 @contextmanager
-def running_object_store(folder: Path) -> Iterator[ObjectStore]:
+def running_object_store(folder: Path, *options: str) -> Iterator[ObjectStore]:
     """Gives a server that runs meanwhile; its objects are deleted with it."""
-    running = ObjectStore(folder)
+    running = ObjectStore(folder, *options)
     running.start()
     try:
         yield running

@@ -18,7 +18,7 @@ _ENDPOINT = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:(?P<port
 class StorageSettings(Section, frozen=True):
     """The server of a bucket, by the S3 protocol."""
 
-    endpoint: Annotated[str | None, "URL of the S3 server; none: Amazon's"] = None
+    endpoint: Annotated[str | None, "URL of the S3 server, without a bucket; none: Amazon's"] = None
     region: Annotated[str | None, "region of the bucket; none: AWS_REGION, or us-east-1"] = None
     path_style: Annotated[
         bool, "the bucket is in the path of a request, and not in the host's name"
