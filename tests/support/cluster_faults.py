@@ -27,7 +27,7 @@ GIVEN_UP = {
     "spark.network.timeoutInterval": "2s",
     "spark.executor.heartbeatInterval": "2s",
 }
-_GIVEN_UP = re.compile(r" ERROR TaskSchedulerImpl: Lost executor (\S+) on ")
+_GIVEN_UP = re.compile(r" ERROR (?:TaskSchedulerImpl|YarnScheduler): Lost executor (\S+) on ")
 
 
 def given_up(bed: Testbed, build: str) -> set[str]:
