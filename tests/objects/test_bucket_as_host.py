@@ -1,4 +1,4 @@
-"""A root whose bucket is in the host's name of each request, by a real server for such names."""
+"""A root whose bucket is in the host's name, at a real server for such names."""
 
 from __future__ import annotations
 
