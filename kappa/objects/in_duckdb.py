@@ -34,6 +34,10 @@ class Access(NamedTuple):
     keys: Keys | None = None
 
 
+# Of a connection that is told of nothing yet.
+NO_ACCESS = Access()
+
+
 def open_over_files(config: Mapping[str, Setting] | None = None) -> Connection:
     """Opens a DuckDB that reads files of tables, wherever the roots of this process are.
 
@@ -41,7 +45,7 @@ def open_over_files(config: Mapping[str, Setting] | None = None) -> Connection:
     """
     connection = open_connection(config)
     try:
-        let_read_buckets(connection)
+        renew_access(connection)
     except BaseException:
         connection.close()
         raise
@@ -70,35 +74,19 @@ def open_for_few_rows() -> Connection:
     return connection
 
 
-def let_read_buckets(connection: Connection, *, remembers: bool = False) -> None:
-    """Lets a DuckDB read below the roots in buckets that this process has opened.
+def renew_access(
+    connection: Connection, access: Access = NO_ACCESS, *, remembers: bool = False
+) -> Access:
+    """Lets a DuckDB read below the roots in buckets that this process has opened, with its keys.
 
-    One that `remembers` asks once what a file is, which never changes, and not for each query; it
-    forgets none. Raises KappaError if it cannot.
-    """
-    _let_read(connection, _access_now(), remembers=remembers)
-
-
-def renew_access(connection: Connection, access: Access, *, remembers: bool = False) -> Access:
-    """Lets a DuckDB that is kept read what this process reads now, if it has another access.
-
-    Returns its access then. Raises KappaError if it cannot.
+    Returns its access then, which is not told again if it is given. One that `remembers` asks once
+    what a file is, which never changes, and not for each query; it forgets none. Raises KappaError
+    if it cannot.
     """
     now = _access_now()
-    if now != access:
-        _let_read(connection, now, remembers=remembers)
-    return now
-
-
-def _access_now() -> Access:
-    buckets = opened_buckets()
-    return Access(buckets, keys_now() if buckets else None)
-
-
-def _let_read(connection: Connection, access: Access, *, remembers: bool) -> None:
-    if access.keys is None:
-        return
-    for command in _commands(access.buckets, access.keys, remembers=remembers):
+    if now == access or now.keys is None:
+        return now
+    for command in _commands(now.buckets, now.keys, remembers=remembers):
         try:
             connection.execute(command)
         except DuckError as error:
@@ -107,6 +95,12 @@ def _let_read(connection: Connection, access: Access, *, remembers: bool) -> Non
                 f"DuckDB cannot be made to read buckets: {type(error).__name__}",
                 hint="see that duckdb-extension-httpfs is of DuckDB's own version",
             ) from None
+    return now
+
+
+def _access_now() -> Access:
+    buckets = opened_buckets()
+    return Access(buckets, keys_now() if buckets else None)
 
 
 def _commands(buckets: Sequence[Bucket], keys: Keys, *, remembers: bool) -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from kappa.base.duck import Connection, DuckError
 from kappa.base.scratch import make_spill_folder
 from kappa.base.sql import quoted
-from kappa.objects.in_duckdb import Access, open_over_files, renew_access
+from kappa.objects.in_duckdb import NO_ACCESS, Access, open_over_files, renew_access
 from serving.reader.reader import Limits, Reader, Shown
 
 
@@ -47,14 +47,12 @@ def open_reader(limits: Limits | None, *, served: bool, showing: Sequence[object
     """
     folder = None if limits is None else make_spill_folder(limits.folder)
     found = _one_idle(tuple(showing)) if limits is None else None
-    connection, shows, uses, access = found or _Idle(open_over_files(), None, 0, Access())
+    connection, shows, uses, access = found or _Idle(open_over_files(), None, 0, NO_ACCESS)
 
     def renew() -> None:
         nonlocal access
         access = renew_access(connection, access, remembers=True)
 
-    # An earlier one may be older than what this process has opened since.
-    renew()
     reader = Reader(
         connection,
         served=served,

@@ -18,7 +18,7 @@ from bids import Input
 from cells import CONSUMED, TASKS, Cell
 from confluent_kafka import Consumer, TopicPartition
 
-from kappa.objects.in_duckdb import let_read_buckets
+from kappa.objects.in_duckdb import renew_access
 from kappa.state.offsets import Offsets
 
 _RAW = pa.schema(
@@ -75,7 +75,7 @@ class Oracle:
     def differences(self, found: Rows) -> str | None:
         """Describes the first difference of a result, or returns None if all tables are equal."""
         with duckdb.connect(":memory:") as connection:
-            let_read_buckets(connection)
+            renew_access(connection)
             told = [
                 text
                 for table, rows in found.items()

@@ -25,7 +25,7 @@ from kappa.log.access.answers import wait_until
 from kappa.objects import credentials
 from kappa.objects.address import delta_options
 from kappa.objects.credentials import Keys, keys_for_requests, keys_of_chain
-from kappa.objects.in_duckdb import Access, let_read_buckets, open_exact, renew_access
+from kappa.objects.in_duckdb import Access, open_exact, renew_access
 from kappa.state.build import table_path
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
@@ -139,7 +139,7 @@ def test_whatever_is_kept_goes_on_with_newer_keys(machine, own_store, tmp_path):
     table = ensure_table(table_path(store, "b", "t"), BIRTH.columns, MARK)
     idle = opened._idle.pop()
     duck, blind = open_exact(), open_exact()
-    access = renew_access(duck, Access())
+    access = renew_access(duck)
     reader = opened.open_reader(None, served=True)
     reader.rows("select 1")
     views = MaintainedViews([], None, are_current=True)
@@ -185,7 +185,7 @@ def test_a_sessions_token_reaches_every_client(machine, object_store, tmp_path):
         def execute(self, command: str) -> None:
             commands.append(command)
 
-    let_read_buckets(Listening())
+    renew_access(Listening())
 
     assert any("session_token 'the-session''s-own'" in each for each in commands)
     assert keys_for_requests().get("token") == "the-session's-own"

@@ -26,7 +26,7 @@ from kappa.engine.views.touched import (
     touched_sql,
 )
 from kappa.engine.write.commit import TableWriter
-from kappa.objects.in_duckdb import Access, open_exact, renew_access
+from kappa.objects.in_duckdb import NO_ACCESS, open_exact, renew_access
 from kappa.state.build import Birth
 from kappa.state.log_clock import log_clock
 from kappa.state.mark import Mark
@@ -59,7 +59,7 @@ class MaintainedViews:
         self._stale = set() if are_current else {writer.birth.name for writer in self._views}
         self._ways = ways_of(writer.birth for writer in writers)
         self._duck: Connection | None = None
-        self._access = Access()
+        self._access = NO_ACCESS
 
     def commit(self, mark: Mark, spark: SparkSession, watch: Stopwatch, *, are_due: bool) -> None:
         """Commits a slice to all views, after its tables.
