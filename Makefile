@@ -6,7 +6,7 @@ LOCKS := requirements
 # The tests start hundreds of Python processes of the same code: each would compile all of it again.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help setup classes demo cluster test test-one test-browser check faults bench bench-quick docs lock clean
+.PHONY: help setup classes demo cluster test test-share test-one test-browser check faults bench bench-quick docs lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -59,17 +59,32 @@ cluster: setup $(VENV)/.demo  ## the demo's story on a cluster that it starts he
 
 # Not $(MAKE) in the recipe: `make -n` would run that line.
 SELF := $(MAKE) --no-print-directory
-test: $(VENV)/.run  ## the tests, with a real broker, Spark, Delta and browser; long sweeps have their own target
+test: $(VENV)/.run  ## the tests, with a real broker, Spark, Delta and browser; what takes long has targets of its own
 	@command -v chromium >/dev/null || echo "the page's tests in a browser: not run: no chromium (apt-get install chromium)"
-	@# Packages for tests come while jars are fetched and class archives made, and tests that need no JVM begin then. Those of a whole platform run one after the other: each has more processes than two cores have room for, and beside another one what is niced, as a proof is, starves.
+	@# Packages for tests come while jars are fetched and class archives made, and tests that need no JVM begin then.
 	@$(BIN)/python -m kappa.setup & ready=$$!; $(BIN)/python -m demo.cluster.object_store & \
 	$(SELF) $(VENV)/.demo $(VENV)/.dev || { kill $$ready; exit 1; }; \
-	$(BIN)/python -m pytest -q -n 3 --dist loadfile -m "not (jvm or sweep or browser)"; quick=$$?; \
+	$(BIN)/python -m pytest -q -n 3 --dist loadfile -m "not (jvm or long or sweep or browser)"; quick=$$?; \
 	wait $$ready || exit 1; \
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile --ignore=tests/e2e --ignore=tests/browser -m "jvm and not sweep"; jvm=$$?; \
-	$(BIN)/python -m pytest tests/e2e tests/browser -m "(jvm$$(command -v chromium >/dev/null && echo ' or browser')) and not sweep"; whole=$$?; \
+	$(call PARTS,not (long or sweep)); \
 	test $$quick = 0 || echo "tests without a JVM failed ($$quick): see above"; \
+	test $$whole = 0 -a $$jvm = 0 -a $$quick = 0
+
+# Tests with a JVM run two at a time. Those of a whole platform run one after the other: each has more processes than
+# two cores have room for. pytest ends with 5 where no test is selected, as in a share without one.
+PARTS = $(BIN)/python -m pytest -q -n 2 --dist loadfile $(2) --ignore=tests/e2e --ignore=tests/browser -m "jvm and $(1)"; jvm=$$?; \
+	$(BIN)/python -m pytest $(2) tests/e2e tests/browser -m "(jvm$$(command -v chromium >/dev/null && echo ' or browser')) and $(1)"; whole=$$?; \
+	test $$jvm != 5 || jvm=0; test $$whole != 5 || whole=0; \
 	test $$jvm = 0 || echo "tests with a JVM failed ($$jvm): see above"; \
+	test $$whole = 0 || echo "tests of whole platforms failed ($$whole): see above"
+
+N ?= $(shell echo $$((0x$$(git rev-parse --short=8 HEAD) % 8)))
+test-share: setup $(VENV)/.demo $(VENV)/.dev  ## one of eight shares of the long tests: N=0 to 7, or that of the newest commit
+	@echo "share $(N) of 8 of the long tests"
+	@$(BIN)/python -m pytest -q -n 3 --dist loadfile --share=$(N) -m "long and not (jvm or sweep or browser)"; quick=$$?; \
+	test $$quick != 5 || quick=0; \
+	$(call PARTS,long and not sweep,--share=$(N)); \
+	test $$quick = 0 || echo "tests without a JVM failed ($$quick): see above"; \
 	test $$whole = 0 -a $$jvm = 0 -a $$quick = 0
 
 test-one: setup $(VENV)/.demo $(VENV)/.dev  ## the tests that T names: make test-one T=tests/replay/plan, or T="tests/state/test_lock.py -k held"
@@ -83,10 +98,10 @@ check: $(VENV)/.run $(VENV)/.demo $(VENV)/.dev  ## lint, format, types, and the 
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q -n auto --hypothesis-profile=check --ignore=tests/e2e --ignore=tests/browser -m "not jvm and not slow and not fault and not bench and not sweep and not browser"
+	$(BIN)/python -m pytest -q -n auto --hypothesis-profile=check --ignore=tests/e2e --ignore=tests/browser -m "not (jvm or slow or fault or long or bench or sweep or browser)"
 
-faults: setup $(VENV)/.demo $(VENV)/.dev  ## the tests that kill processes, the long sweeps, and the laws with ten times the examples
-	$(BIN)/python -m pytest -s --hypothesis-profile=faults -m "fault or sweep or law"
+faults: setup $(VENV)/.demo $(VENV)/.dev  ## all shares of the long tests, those that kill processes, the sweeps, and the laws with ten times the examples
+	$(BIN)/python -m pytest -s --hypothesis-profile=faults -m "fault or long or sweep or law"
 
 CELL ?= standard
 bench: setup $(VENV)/.demo $(VENV)/.dev  ## who is how fast at the same task: CELL=standard, keys, warm, large, huge, projection, windows, latest, ordered, archive, queries, tables, formats, views, cluster, bucket, change, changes, collect, startup, freshness or day; ROUNDS= EVENTS= RIVALS=a,b AGAIN=1 INTO=docs/performance.md

@@ -6,6 +6,7 @@ import gc
 import itertools
 import os
 import signal
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -51,6 +52,35 @@ settings.register_profile("check", deadline=None, max_examples=10)
 # For `make faults`: it runs tests with the marker `law` with as many.
 settings.register_profile("faults", deadline=None, max_examples=500)
 settings.load_profile("kappa")
+
+
+# The long suite is run in so many shares. A test's share depends on its name alone, so that a new
+# test moves no other one; all cases of a test are in one share.
+_SHARES = 8
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--share",
+        type=int,
+        choices=range(_SHARES),
+        help=f"of the tests marked as long, only this one of {_SHARES} shares",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out the long tests of all shares but the one that was asked for."""
+    share = config.getoption("share")
+    if share is None:
+        return
+    others = [
+        item
+        for item in items
+        if item.get_closest_marker("long")
+        and zlib.crc32(item.nodeid.partition("[")[0].encode()) % _SHARES != share
+    ]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item in items if item not in {*others}]
 
 
 @pytest.fixture(scope="session")

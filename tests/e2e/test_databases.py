@@ -15,7 +15,7 @@ from testbed import Testbed, platform
 
 from kappa.java.jars import Jars
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.timeout(900)]
 
 TOPIC = "shop.app.orders"
 TABLES = """

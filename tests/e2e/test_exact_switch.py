@@ -22,7 +22,7 @@ from kappa.journal.events import Verified
 from kappa.journal.journal import Journal
 from kappa.log.reader import Record
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.timeout(900)]
 
 # Of each row that differs: how often, and the row before and after.
 _Rows = Counter[tuple[str | None, str | None]]

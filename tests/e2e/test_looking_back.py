@@ -32,7 +32,7 @@ from kappa.state.offsets import Offsets
 from kappa.tables.delta import open_newest
 from kappa.tables.versions import mark_of
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.timeout(1200)]
 
 SETTINGS = "[history]\nevery_seconds = 1.0\n"
 NO_SOAK = SETTINGS + '[rollout]\nsoak = "0s"\n'

@@ -16,7 +16,7 @@ from testbed import Testbed
 
 from kappa.state.offsets import Offsets
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.timeout(900)]
 RECORDS = 30_000
 
 

@@ -19,7 +19,7 @@ from house import HOUSE
 from pasted import Reader, blocks
 from testbed import Testbed
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.timeout(1500)]
 
 # In the order of a reader; each finds the project as the one before left it.
 PAGES = (

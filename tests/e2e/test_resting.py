@@ -14,7 +14,7 @@ from kappa.state.offsets import Offsets
 from serving.pin.at_log import parse_offsets, written_offsets
 from serving.sandbox.question import Allowance
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.long, pytest.mark.jvm]
 
 COUNTED = "select sum(orders)::bigint as n from by_customer"
 

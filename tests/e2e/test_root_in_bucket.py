@@ -24,7 +24,7 @@ from kappa.base.section.storage import StorageSettings
 from kappa.log.producer import ProducedRecord
 from kappa.state.offsets import Offsets
 
-pytestmark = [pytest.mark.jvm, pytest.mark.fault, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.fault, pytest.mark.timeout(900)]
 
 SETTINGS = """
 root = "{root}"

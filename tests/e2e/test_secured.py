@@ -17,7 +17,7 @@ from testbed import Said, Testbed
 
 from replay.status.running import served_at
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.timeout(1500)]
 
 USER = "kappa-app"
 # What is rendered with escapes has this part as it is.

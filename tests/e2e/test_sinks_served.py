@@ -14,7 +14,7 @@ from testbed import Testbed, platform
 
 from serving.courier.sink_state import read_state
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.timeout(900)]
 
 SHOP = LEAN_1
 WITH_SINK = SHOP.replace("import Table,", "import Sink, Table,").replace(

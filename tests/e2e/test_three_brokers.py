@@ -29,7 +29,7 @@ from kappa.java.jars import Jars
 from kappa.java.java import Java
 from replay.rollout.rollout import Phase
 
-pytestmark = [pytest.mark.jvm, pytest.mark.fault, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.fault, pytest.mark.timeout(900)]
 
 READERS = 4
 # So that the records of a test are enough for a catch-up.

@@ -33,7 +33,7 @@ from kappa.state.offsets import Offsets
 from serving.pin.catalog import pin
 from serving.query.query import connect
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.timeout(900)]
 
 # Of the clicks, what is late and what is sent again is decided by the log alone; sketches are
 # folded of the others.

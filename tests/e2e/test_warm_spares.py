@@ -13,7 +13,7 @@ from testbed import Testbed, platform
 
 from kappa.code.task import SPARES, doors
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.long, pytest.mark.jvm]
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from testbed import Testbed
 
 from kappa.log.producer import ProducedRecord
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.long, pytest.mark.jvm]
 
 PACKED = ("kappa", "replay", "serving", "commands", "demo")
 BESIDE = ("cli.py", "pyproject.toml", "README.md", "LICENSE")

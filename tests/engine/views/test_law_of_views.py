@@ -168,7 +168,9 @@ def ensure_law_holds(store: Store, seed: int) -> str | None:
 
 # Examples in a bucket take longer, by its requests.
 @pytest.mark.law
-@pytest.mark.parametrize(("place", "number"), [("disk", 15), ("bucket", 3)])
+@pytest.mark.parametrize(
+    ("place", "number"), [("disk", 15), pytest.param("bucket", 3, marks=pytest.mark.long)]
+)
 def test_any_view_is_its_query_after_each_slice(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,

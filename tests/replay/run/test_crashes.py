@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from crashing import HOUR, Doom, Story, World
 from object_store import ObjectStore
+from shares import long_except
 
 from kappa.base.errors import Conflict
 from kappa.state.build import folder, read_birth
@@ -406,7 +407,7 @@ def killed_at(points: Mapping[str, int], story: str, root: Path) -> Doom:
 # With and without an effect on disk the next steps differ: one run dies before all effects, and one
 # after them.
 @pytest.mark.slow
-@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("side", long_except(["before"], ["before", "after"]))
 @pytest.mark.parametrize("story", STORIES)
 def test_killed_once_at_every_failpoint_in_turn_it_comes_to_the_same_end(
     story: str, side: str, tmp_path: Path
@@ -422,8 +423,8 @@ def test_killed_once_at_every_failpoint_in_turn_it_comes_to_the_same_end(
     assert {point for point in FAILPOINTS[story] if point in points} <= set(doom.fired)
 
 
-# `make test` dies in the story that ends in a collection of all kinds.
-@pytest.mark.slow
+# A share dies in the story that ends in a collection of all kinds.
+@pytest.mark.long
 @pytest.mark.parametrize(
     "story",
     [

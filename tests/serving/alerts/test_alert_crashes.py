@@ -88,6 +88,7 @@ def test_killed_at_any_failpoint_nothing_is_left_out(world: ChangingWorld) -> No
     assert {*died} == {*FAILPOINTS}
 
 
+@pytest.mark.long
 def test_a_process_that_is_killed_for_real_goes_on(world: ChangingWorld, tmp_path: Path) -> None:
     def deliver(url: str, fail: str = "") -> int:
         command = [sys.executable, str(SUPPORT / "delivering.py"), str(tmp_path / "root"), url]

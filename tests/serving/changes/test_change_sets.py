@@ -78,6 +78,7 @@ def test_change_sets_sum_up_to_the_table(
     ensure_sums_hold(Store(tmp_path_factory.mktemp("changes")), seed, steps=15)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("what", "seed"),
     [
@@ -89,6 +90,7 @@ def test_what_was_found_once(tmp_path: Path, what: str, seed: int) -> None:
     ensure_sums_hold(Store(tmp_path), seed)
 
 
+@pytest.mark.long
 def test_over_a_switch_in_a_bucket_they_sum_up_as_well(
     object_store: ObjectStore, tmp_path: Path
 ) -> None:

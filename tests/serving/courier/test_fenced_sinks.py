@@ -96,6 +96,7 @@ def test_a_sink_sends_nothing_more_once_another_platform_has_sent(
     ensure_sent_once(log, sink.topic)
 
 
+@pytest.mark.long
 def test_a_sink_that_was_fenced_by_a_courier_that_died_goes_on(
     log: Log, worlds: list[ChangingWorld], sink: SinkBirth, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +117,7 @@ def test_a_sink_that_was_fenced_by_a_courier_that_died_goes_on(
     ensure_sent_once(log, sink.topic)
 
 
+@pytest.mark.long
 def test_a_transaction_that_took_too_long_fences_no_sink_for_ever(
     log: Log, worlds: list[ChangingWorld], sink: SinkBirth, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -123,6 +123,7 @@ def test_a_courier_that_is_killed_anywhere_leaves_no_gap_and_sends_nothing_twice
     ensure_sent_once(log, sink.topic)
 
 
+@pytest.mark.long
 def test_a_part_of_a_table_is_sent_and_another_part_is_compared(
     log: Log, broker: Broker, topic_name: str, tmp_path: Path, root: Path
 ) -> None:
@@ -145,6 +146,7 @@ def test_a_part_of_a_table_is_sent_and_another_part_is_compared(
         world.close()
 
 
+@pytest.mark.long
 def test_a_sink_ends_with_a_version_that_has_none_and_goes_on_with_an_undo(
     log: Log, broker: Broker, sink: SinkBirth, tmp_path: Path, root: Path
 ) -> None:
@@ -165,6 +167,7 @@ def test_a_sink_ends_with_a_version_that_has_none_and_goes_on_with_an_undo(
         world.close()
 
 
+@pytest.mark.long
 def test_a_broker_that_is_away_is_told_of_and_the_sink_goes_on_when_it_is_back(
     kafka: Restarted, world: ChangingWorld, sink: SinkBirth, tmp_path: Path, root: Path
 ) -> None:
@@ -184,6 +187,7 @@ def test_a_broker_that_is_away_is_told_of_and_the_sink_goes_on_when_it_is_back(
     ensure_sent_once(kafka.log, sink.topic)
 
 
+@pytest.mark.long
 def test_a_topic_that_was_deleted_is_made_again_with_all_rows(
     log: Log, broker: Broker, world: ChangingWorld, sink: SinkBirth, tmp_path: Path, root: Path
 ) -> None:
@@ -199,6 +203,7 @@ def test_a_topic_that_was_deleted_is_made_again_with_all_rows(
     assert log.config(sink.topic)["cleanup.policy"] == "compact"
 
 
+@pytest.mark.long
 def test_a_position_that_is_lost_or_too_old_is_made_good_by_what_differs_alone(
     log: Log, broker: Broker, world: ChangingWorld, sink: SinkBirth, tmp_path: Path, root: Path
 ) -> None:
