@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+from stores import make_store
 
 from kappa.broker.broker import Broker
 from kappa.java.jars import Jars, ensure_jars
@@ -221,26 +222,22 @@ def between(object_store: ObjectStore) -> Iterator[Between]:
         yield proxy
 
 
-@pytest.fixture(params=["disk", "bucket"])
+# A law that any store keeps is tried on a disk in each run, and in a bucket by the long suite.
+_STORES = ["disk", pytest.param("bucket", marks=pytest.mark.long)]
+
+
+@pytest.fixture(params=_STORES)
 def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     """A store of each kind: what is true of one is true of the other."""
-    if request.param == "disk":
-        return Store(tmp_path / "röot")
-    running: ObjectStore = request.getfixturevalue("object_store")
-    return Store(running.new_root(), storage=running.storage, local=tmp_path / "local")
+    return make_store(request.param, request, tmp_path)
 
 
-@pytest.fixture(scope="module", params=["disk", "bucket"])
+@pytest.fixture(scope="module", params=_STORES)
 def new_store(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[], Store]:
     """A maker of stores of each kind, for a law that needs one an example."""
-    if request.param == "disk":
-        return lambda: Store(tmp_path_factory.mktemp("root"))
-    running: ObjectStore = request.getfixturevalue("object_store")
-    return lambda: Store(
-        running.new_root(), storage=running.storage, local=tmp_path_factory.mktemp("local")
-    )
+    return lambda: make_store(request.param, request, tmp_path_factory.mktemp("root"))
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ def spark_here(interpreted: SparkSession, request: pytest.FixtureRequest) -> Ite
     cloudpickle.unregister_pickle_by_value(request.module)
 
 
-@pytest.fixture(params=["disk", "bucket"])
+@pytest.fixture(params=["disk", pytest.param("bucket", marks=pytest.mark.long)])
 def roots(request: pytest.FixtureRequest) -> Iterator[None]:
     """Puts the builds that a test rehearses on the disk, or in a bucket: the same laws hold."""
     if request.param == "disk":

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 from builds import INTERPRETED
 from house import HOUSE
+from shares import long_except
 
 from kappa import Pipeline
 from kappa.base.duck import open_connection
@@ -339,13 +340,14 @@ def test_an_offer_is_found_by_each_search_that_waits_for_it() -> None:
     assert (alert.of, alert.on) == ("found", ("insert",))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", long_except(["shop"], NAMES))
 def test_the_law_of_views_holds(name: str) -> None:
     few = {topic: events[-3:] for topic, events in events_of(name, 4).items()}
 
     law_of_views(pipeline_of(name), few, cuts=1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["hits", "iot"])
 def test_the_law_of_slices_holds_for_steps(name: str) -> None:
     pipeline = pipeline_of(name)

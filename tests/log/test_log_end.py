@@ -26,6 +26,7 @@ def with_witness(witnesses: Witnesses, topic: str, **changes: object) -> Witness
     return {topic: {0: replace(witnesses[topic][0], **changes)}}  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 def test_a_cut_is_found_while_the_log_is_shorter_as_long_and_longer(kafka: Restarted) -> None:
     """Each question alone finds it: the broker's epochs, the record's, and the digest."""
     kafka.log.create(Topic("orders", event="n int", partitions=2))

@@ -259,6 +259,7 @@ machine.end()
 """
 
 
+@pytest.mark.long
 @pytest.mark.jvm
 @SOURCES
 def test_spark_takes_the_same_chain(source, machine, object_store, tmp_path, monkeypatch):

@@ -7,6 +7,11 @@ import pytest
 
 
 def long_except(always: Iterable[Any], cases: Iterable[Any]) -> list[Any]:
-    """Marks as long all cases but those in `always`, by equality."""
+    """Marks as long all cases but those in `always`, by equality; a tuple has several arguments."""
     kept = list(always)
-    return [case if case in kept else pytest.param(case, marks=pytest.mark.long) for case in cases]
+    return [case if case in kept else _long(case) for case in cases]
+
+
+def _long(case: Any) -> Any:
+    arguments = case if isinstance(case, tuple) else (case,)
+    return pytest.param(*arguments, marks=pytest.mark.long)

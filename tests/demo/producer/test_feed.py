@@ -20,7 +20,7 @@ from kappa.log.client import Log
 from kappa.log.producer import ProducedRecord
 from kappa.state.offsets import Offsets
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.long, pytest.mark.jvm]
 FEW = 500
 PATIENCE_SECONDS = 60.0
 

@@ -19,7 +19,7 @@ from kappa.state.store import Store
 from kappa.state.witness import NO_EPOCH
 from replay.look.archive import ArchiveState, archive_status, verify_archives
 
-pytestmark = [pytest.mark.jvm, pytest.mark.fault]
+pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.fault]
 
 
 class Archiving:

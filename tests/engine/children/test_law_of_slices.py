@@ -313,6 +313,7 @@ def redriven(of: int, *, partition: int = 0) -> list[tuple[str, bytes | None]]:
     return [("trace", b"\xff"), ("kappa-redrive", b"events:%d:%d@1700000000000" % (partition, of))]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("driver_rows", [1_000_000, 0])
 @pytest.mark.usefixtures("roots")
 def test_a_redriven_record_is_folded_once_and_only_where_what_it_names_is_a_reject(

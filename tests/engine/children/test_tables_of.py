@@ -237,6 +237,7 @@ def test_hits(number):
 """
 
 
+@pytest.mark.long
 def test_the_fixture_keeps_one_spark_for_all_tests_of_a_run(tmp_path: Path) -> None:
     """It comes with the installed Kappa: nothing is imported for it."""
     (tmp_path / "test_hits.py").write_text(TESTS, encoding="utf-8")

@@ -497,6 +497,7 @@ def divided(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
+@pytest.mark.long
 def test_more_tasks_than_partitions_give_what_one_record_after_the_other_gives(
     build: Build, divided: list[int]
 ) -> None:
@@ -561,6 +562,7 @@ def archive_of(log: MemoryLog, built: Rehearsal, end: Offsets) -> None:
         writer.append(partition, last // 2, last, read)
 
 
+@pytest.mark.long
 def test_archived_records_are_folded_as_read_ones_across_a_crash(
     build: Build,
 ) -> None:
@@ -604,6 +606,7 @@ def both(events: DataFrame, others: DataFrame) -> dict[str, DataFrame]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("driver_rows", "orders"),
     [

@@ -343,6 +343,7 @@ def served(build: Rehearsal) -> tuple[dict[str, Any], list[Any]]:
     return plain(held, build.table("silences").to_pylist())
 
 
+@pytest.mark.long
 @pytest.mark.jvm
 @pytest.mark.usefixtures("spark_here")
 @pytest.mark.parametrize(

@@ -202,6 +202,7 @@ def test_records_that_fail_are_rejects_of_all_tables_and_all_others_are_folded(
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("wrongs", "cuts"), [(1, 0), pytest.param(2, 6, marks=pytest.mark.sweep)])
 def test_the_law_of_slices_holds_where_records_are_rejected(
     spark: SparkSession, wrongs: int, cuts: int
@@ -254,6 +255,7 @@ def test_a_crash_between_the_rejects_and_the_tables_is_made_good(
     assert sorted(row["n"] for row in built.table("all").to_pylist()) == [1, 2, 3, 5, 6]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("on_error", "driver_rows"), [("stop", 10_000), ("reject", 3)])
 def test_what_fails_on_no_record_alone_is_blamed_on_none(
     build: Callable[..., Rehearsal], on_error: str, driver_rows: int

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec.structs import replace
+from shares import long_except
 
 from kappa import Table, Topic, View, count, pipeline, set_, sum_, tumble
 from kappa.base.duck import open_connection
@@ -204,7 +205,7 @@ def seen(built: Rehearsal, frontier: Frontier | None = None) -> dict[str, Any]:
         }
 
 
-@pytest.mark.parametrize(("driver_rows", "slices"), [(1_000, 9), (0, 2)])
+@pytest.mark.parametrize(("driver_rows", "slices"), long_except([(1_000, 9)], [(1_000, 9), (0, 2)]))
 def test_at_each_frontier_readers_see_what_is_not_gone_whatever_the_slices(
     spark: SparkSession, tmp_path: Path, driver_rows: int, slices: int
 ) -> None:
@@ -442,6 +443,7 @@ def failing(clicks: DataFrame) -> dict[str, DataFrame]:
     return {"raw": clicks.withColumn("page", clicks.page.cast("int"))}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("driver_rows", [1_000, 0])
 def test_records_that_fail_and_those_that_are_too_late_are_all_rejects(
     spark: SparkSession, tmp_path: Path, driver_rows: int
@@ -521,6 +523,7 @@ def test_an_added_partition_that_takes_the_clock_back_stops_the_build(
             built.fold(log.end)
 
 
+@pytest.mark.long
 def test_the_law_of_slices_holds_for_rows_that_expire(spark: SparkSession) -> None:
     from kappa.testing import Event, law_of_slices
 

@@ -58,6 +58,7 @@ def assert_nothing_folded_since(project: Project, folded: Frontier) -> None:
     assert newest.offsets == folded.offsets
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "after",
     [
@@ -86,6 +87,7 @@ def test_a_job_that_was_away_stops_before_it_folds_anything(
     assert_nothing_folded_since(project, folded)
 
 
+@pytest.mark.long
 def test_a_large_slice_has_the_witnesses_of_a_small_one(
     project: Project, kafka: Restarted, topic_name: str, jobs: list[JobProcess]
 ) -> None:
@@ -135,6 +137,7 @@ def test_a_running_tail_stops(
     assert_nothing_folded_since(project, folded)
 
 
+@pytest.mark.long
 def test_a_broker_that_loses_nothing_stops_no_tail(
     project: Project, kafka: Restarted, topic_name: str, jobs: list[JobProcess]
 ) -> None:

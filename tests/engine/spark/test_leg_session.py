@@ -53,6 +53,7 @@ end_process(0)
 """
 
 
+@pytest.mark.long
 @pytest.mark.jvm
 @pytest.mark.parametrize("spare", ["warm", "cold"])
 def test_a_leg_begins_in_the_spares_jvm_if_it_is_warm_and_goes_on_in_its_own(

@@ -157,6 +157,7 @@ def test_a_machine_that_nobody_wants_any_more_is_gone_when_it_is_ended(jars, tmp
     assert not _mentioning(tmp_path)
 
 
+@pytest.mark.long
 def test_a_process_may_have_one_session_after_the_other_each_with_a_jvm(tmp_path):
     """Each JVM ends with its session."""
     program = """

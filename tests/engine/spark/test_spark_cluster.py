@@ -115,6 +115,7 @@ end_process(0)
 """
 
 
+@pytest.mark.long
 @pytest.mark.jvm
 @pytest.mark.parametrize(
     ("host", "named"),
@@ -263,6 +264,7 @@ def test_shipped_loops_are_put_where_none_are(
     assert (own / "b" / "loop").read_text() == "shipped"
 
 
+@pytest.mark.long
 @pytest.mark.jvm
 def test_tasks_run_on_workers_that_have_the_code_and_the_same_kappa(tmp_path: Path) -> None:
     project = tmp_path / "a project #1"

@@ -130,6 +130,7 @@ def test_a_view_is_its_query_at_each_frontier_whatever_the_slices(
         ensure_views_hold(whole)
 
 
+@pytest.mark.long
 def test_in_a_bucket_it_is_as_well(
     spark: SparkSession,
     object_store: ObjectStore,
@@ -205,6 +206,7 @@ def test_rows_of_one_key_stop_the_build_with_the_key(spark: SparkSession, tmp_pa
             built.fold(log.end)
 
 
+@pytest.mark.long
 def test_the_law_of_slices_holds_for_views(spark: SparkSession) -> None:
     from kappa.testing import law_of_slices, some_events
 

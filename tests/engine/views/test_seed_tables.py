@@ -151,6 +151,7 @@ def test_the_page_shows_what_works(spark: SparkSession, tmp_path: Path) -> None:
     assert [(row["currency"], float(row["euro"])) for row in found["in_euro"]] == [("GBP", 117.34)]
 
 
+@pytest.mark.long
 def test_the_law_of_slices_holds_beside_rows_of_files(spark: SparkSession, tmp_path: Path) -> None:
     from kappa.testing import law_of_slices, some_events
 

@@ -152,6 +152,7 @@ def test_a_killed_collector_keeps_what_it_acknowledged_and_repeats_fold_once(
     log.delete("kept")
 
 
+@pytest.mark.long
 def test_while_the_broker_is_away_room_ends_at_once_and_all_is_well_after(
     kafka: Restarted, tmp_path: Path
 ) -> None:
@@ -191,6 +192,7 @@ def test_while_the_broker_is_away_room_ends_at_once_and_all_is_well_after(
         assert collector.metric("kappa_collect_queue_bytes") == 0
 
 
+@pytest.mark.long
 def test_a_topic_that_is_missing_is_a_sentence_until_it_is_made(
     log: Log, tmp_path: Path, topic_name: str
 ) -> None:
@@ -230,6 +232,7 @@ def test_a_changed_declaration_is_loaded_and_a_broken_one_is_not(
     log.delete(topic_name)
 
 
+@pytest.mark.long
 def test_slow_and_silent_clients_keep_nobody_out(log: Log, tmp_path: Path, topic_name: str) -> None:
     log.create(Topic(topic_name, event=EVENT))
     project = write_project(tmp_path, topic_name, settings="queue_bytes = '1m'\nbody_bytes = '1m'")

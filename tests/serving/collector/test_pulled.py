@@ -187,6 +187,7 @@ def test_a_websocket_is_connected_to_again_and_its_token_is_sent(
     assert said.count("gives no events") == said.count("is there again") == 1
 
 
+@pytest.mark.long
 @pytest.mark.jvm
 def test_a_source_that_does_not_answer_well_is_shown_and_reported_once(
     log: Log, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
