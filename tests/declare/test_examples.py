@@ -57,6 +57,7 @@ def with_what_is_made(code: str) -> str:
     return ast.unparse(ast.fix_missing_locations(tree))
 
 
+@pytest.mark.long
 @pytest.mark.jvm
 def test_every_example_runs(spark: SparkSession, tmp_path: Path) -> None:
     """In one file, as a user has them; Spark describes each function, and each table is born."""

@@ -24,6 +24,7 @@ def test_a_root_in_a_bucket_is_for_a_cluster(monkeypatch: pytest.MonkeyPatch) ->
         main()
 
 
+@pytest.mark.long
 @pytest.mark.jvm
 @pytest.mark.sweep
 @pytest.mark.timeout(1800)
@@ -48,6 +49,7 @@ def test_all_of_it_holds_and_nothing_is_left(tmp_path: Path, where: list[str]) -
     assert list(tmp_path.glob("kappa-demo-*")) == []
 
 
+@pytest.mark.long
 @pytest.mark.jvm
 @pytest.mark.parametrize(
     "where", [[], pytest.param(["--cluster"], marks=pytest.mark.sweep)], ids=["alone", "cluster"]

@@ -12,7 +12,7 @@ from sinking import records_of
 from kappa import Topic
 from kappa.base.errors import KappaError
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.long, pytest.mark.jvm]
 
 
 def test_a_position_that_librdkafka_never_sends_is_given_up_once_the_broker_is_back(

@@ -47,6 +47,7 @@ def site(interpreted: SparkSession) -> Iterator[Pipeline]:
     cloudpickle.unregister_pickle_by_value(auction_site)
 
 
+@pytest.mark.long
 @pytest.mark.jvm
 def test_all_queries_are_right_at_each_frontier_wherever_the_log_is_cut(
     site: Pipeline, tmp_path: Path

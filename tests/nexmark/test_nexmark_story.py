@@ -24,7 +24,7 @@ from kappa.state.offsets import Offsets
 from serving.pin.catalog import pin
 from serving.query.query import connect
 
-pytestmark = [pytest.mark.jvm, pytest.mark.fault, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.fault, pytest.mark.timeout(900)]
 
 SITE = Path(__file__).with_name("auction_site.py").read_text(encoding="utf-8")
 SIDE = Path(__file__).with_name("side_input.csv")

@@ -30,7 +30,7 @@ from kappa.state.store import Store
 from serving.query.query import answer
 from serving.reader import opened
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.long, pytest.mark.jvm]
 
 _PATIENCE_SECONDS = 400
 RECORDS, SLICES = 300, 5

@@ -104,6 +104,7 @@ def lines(number: int) -> list[Event]:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "roots", ["disk", pytest.param("bucket", marks=pytest.mark.sweep)], indirect=True
 )

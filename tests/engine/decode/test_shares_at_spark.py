@@ -14,7 +14,7 @@ from kappa.declare.topic import Topic
 from kappa.log.client import Log
 from kappa.log.producer import ProducedRecord
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.long, pytest.mark.jvm]
 
 # It prints, for each slice, how many tasks have decoded it and whether they gave what one gives.
 PROGRAM = """

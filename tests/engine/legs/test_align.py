@@ -28,7 +28,7 @@ from kappa.state.job.slice_progress import read_progress
 from kappa.state.lease import ensure_released, ensure_renewed
 from kappa.state.offsets import Offsets
 
-pytestmark = [pytest.mark.jvm, pytest.mark.fault]
+pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.fault]
 
 # Small slices, so that a catch-up has many.
 SMALL = "[engine]\nslice_records = 150\ntail_records = 200\n"

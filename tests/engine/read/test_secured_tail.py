@@ -16,7 +16,7 @@ from secured import SecuredBroker
 from kappa.declare.topic import Topic
 from kappa.log.producer import ProducedRecord
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.timeout(400)]
 
 
 def test_spark_reads_by_a_certificate_and_by_a_token_and_shows_no_secret(

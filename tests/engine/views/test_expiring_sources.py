@@ -15,7 +15,7 @@ from kappa.testing import Event, law_of_views
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("interpreted")]
+pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.usefixtures("interpreted")]
 
 CLICKS = Topic("clicks", event="page string, at timestamp, ms bigint", partitions=2)
 
