@@ -8,9 +8,12 @@ import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pytest
 from between import proxy_before
 from house import HOUSE, SUPPORT
 from object_store import BUCKET, ObjectStore, running_object_store
+
+pytestmark = pytest.mark.slow
 
 DOMAIN = "s3.test"
 # A process of its own: its clients learn of the proxy as they begin.

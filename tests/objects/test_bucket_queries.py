@@ -34,6 +34,8 @@ from serving.reader.explained import TooMuch
 from serving.sandbox.question import Allowance, Question
 from serving.sandbox.sandbox import Sandbox
 
+pytestmark = pytest.mark.slow
+
 VIEWS = {"busy": "select carrier from delays where flights > 3"}
 
 

@@ -6,6 +6,7 @@ from contextlib import closing
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from between import Between
 from changing import RECENT, TOTALS, FoldedBuild
 
@@ -15,6 +16,8 @@ from kappa.state.store import Store
 from kappa.tables.shape import REJECTS_BIRTH
 from kappa.tables.versions import files
 from kappa.values.arrow import arrow_schema
+
+pytestmark = pytest.mark.slow
 
 
 def stored(built: FoldedBuild) -> list[str]:

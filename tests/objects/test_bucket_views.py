@@ -21,6 +21,8 @@ from kappa.views.births import view_births
 from serving.query.query import answer
 from serving.reader import opened
 
+pytestmark = pytest.mark.slow
+
 QUERIES = {
     "by_change": "select city, count(*) as n from newest group by city",
     "by_keys": "select e.k, e.n, t.rows from events e join totals t using (k)",

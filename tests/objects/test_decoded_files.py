@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 from bucket_site import VISITS, random_log
 
 from kappa.engine.children.rehearsal import MemoryLog
@@ -18,6 +19,8 @@ from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store
 from kappa.values.reason import Reason
+
+pytestmark = pytest.mark.slow
 
 
 def decoded(store: Store, log: MemoryLog) -> DecodedFiles:

@@ -83,6 +83,8 @@ from serving.alerts.shown import ShownOnPage, shown_messages
 from serving.collector.pulled.position import PullPosition, put_position, read_position
 from serving.pin.catalog import pin
 
+pytestmark = pytest.mark.slow
+
 AT = Offsets({"t": {0: 5}})
 LEASE = Lease(1, "me", 100.0, {"b": Pin(3, {"hits": 7})})
 FRONTIER = Frontier(1, "b", 1, AT, {"hits": 1}, "now")

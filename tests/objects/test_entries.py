@@ -24,6 +24,8 @@ from kappa.objects.address import (
 )
 from kappa.objects.transfer import place_file, share_file
 
+pytestmark = pytest.mark.slow
+
 
 def test_all_below_a_folder_is_listed_with_sizes_and_times(any_store):
     for name, content in (("a/x", b"1"), ("a/b/ü", b"333"), ("ab/x", b"")):

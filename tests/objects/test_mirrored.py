@@ -29,6 +29,8 @@ from kappa.tables.stored_table import StoredTable, ensure_table, open_table
 from kappa.tables.unneeded import delete_unneeded
 from kappa.tables.versions import files, mark_of
 
+pytestmark = pytest.mark.slow
+
 MARK = Mark("b", "t", 1, 1, Offsets(), Offsets())
 BIRTH = TableBirth("t", (("k", "string"), ("n", "bigint")), keys=("k",), fold={"n": ("sum", "n")})
 HOW = merge_for(BIRTH, quoted)

@@ -39,6 +39,8 @@ from serving.reader import opened
 from serving.sandbox.question import Allowance, Question
 from serving.sandbox.sandbox import Sandbox
 
+pytestmark = pytest.mark.slow
+
 MARK = Mark("b", "t", 1, 1, Offsets(), Offsets())
 BIRTH = TableBirth("t", (("k", "string"), ("n", "bigint")), keys=("k",), fold={"n": ("sum", "n")})
 KEYS = (CREDENTIALS["AWS_ACCESS_KEY_ID"], CREDENTIALS["AWS_SECRET_ACCESS_KEY"])

@@ -14,6 +14,8 @@ from kappa.engine.read.archived import Archives
 from kappa.state.store import Store
 from replay.doctor.scrub import scrub
 
+pytestmark = pytest.mark.slow
+
 STEPS = [{0: end, 1: end} for end in range(20, 121, 20)]
 
 

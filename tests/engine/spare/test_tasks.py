@@ -19,6 +19,8 @@ from house import SUPPORT
 from kappa.base.process import ensure_session_gone, start_tied
 from kappa.code.task import ENDED, Task, door, doors, socket_name
 
+pytestmark = pytest.mark.slow
+
 
 class Process:
     """A spare that was started, and what it is given."""

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from object_store import ObjectStore
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.slow
+
 SOURCES = (
     TableBirth("bids", TABLES["bids"]),
     TableBirth("auctions", (*TABLES["auctions"], *LATEST_COLUMNS), keys=("id",), latest="auctions"),

@@ -22,6 +22,8 @@ from replay.children import child
 from replay.children.child import ChildProcess, end_all
 from replay.children.spares import Spares
 
+pytestmark = pytest.mark.slow
+
 
 class Desk:
     """A supervisor that looks after spares without Spark, under a clock that the test turns."""

@@ -29,6 +29,8 @@ from replay.run.keeper import keep
 from replay.status.running import KEEPER, RunningServer, ensure_served, ensure_unserved, served_at
 from serving.http.address import HttpAddress
 
+pytestmark = pytest.mark.slow
+
 TREE = Path(__file__).resolve().parents[3]
 FOREIGN = "another boot"
 

@@ -17,6 +17,8 @@ from serving.collector.spool import Spool
 if TYPE_CHECKING:
     from ext4 import Ext4
 
+pytestmark = pytest.mark.slow
+
 MANY = 10**9
 
 
