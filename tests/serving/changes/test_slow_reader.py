@@ -33,7 +33,7 @@ from serving.query.query import answer
 from serving.query.render import plain
 from serving.sandbox.question import Allowance
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.long, pytest.mark.slow]
 
 _PATIENCE_SECONDS = 180.0
 # Each slice changes so many rows of so many characters, from one text to another.
@@ -190,7 +190,6 @@ def test_one_that_reads_again_gets_the_net_of_what_it_has_missed(tmp_path: Path)
     assert len(found) < 20
 
 
-@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_one_that_does_not_read_is_cut_off_and_the_servers_memory_does_not_grow(
     tmp_path: Path,
