@@ -143,12 +143,14 @@ def _tell_risks(here: Here, log: Log) -> None:
 
 
 def _print_acls(here: Here, output: Form, *, script: bool) -> None:
+    from kappa.state.root import read_root
     from replay.doctor.acls import needed_acls
 
     kafka = here.settings.kafka
     user = kafka.auth.user or kafka.options.get("sasl.username", "NAME")
     principal, servers = f"User:{user}", kafka.bootstrap_servers or "HOST:PORT"
-    needed = needed_acls(here.pipelines.values())
+    root = read_root(here.store)
+    needed = needed_acls(here.pipelines.values(), "" if root is None else root.writer)
     if script:
         sys.stdout.write("".join(f"{each.acl.typed(servers, principal)}\n" for each in needed))
         return
