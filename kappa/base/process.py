@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import functools
 import os
 import signal
 import subprocess
@@ -119,6 +120,7 @@ def send_signal(process: ProcessId, number: int) -> None:
             os.close(handle)
 
 
+@functools.cache
 def machine() -> str:
     """Returns the id of this machine; "" if none is known, as in a container."""
     if os.environ.get("KUBERNETES_SERVICE_HOST") or any(map(os.path.exists, _OF_CONTAINERS)):

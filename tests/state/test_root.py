@@ -16,11 +16,15 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from kappa.base.errors import Conflict, Copied, Damaged, UsageError
+from commands.app import run_command
+from kappa.base.errors import Conflict, Copied, Damaged, ExitCode, UsageError
 from kappa.base.process import MARK, ProcessId, boot, kill_and_see_gone, process_id, started
+from kappa.base.settings import load_settings
 from kappa.broker.last_run import LastRun, end_leftover, read_last_run, write_last_run
+from kappa.declare.sink import SinkBirth
 from kappa.journal.events import Paused
 from kappa.journal.journal import Journal
+from kappa.state.build import Birth
 from kappa.state.lock import Holder, Lock, _whole_file, holding_process, is_held
 from kappa.state.root import (
     LOCK,
@@ -34,6 +38,9 @@ from kappa.state.root import (
     read_root,
 )
 from kappa.state.store import Store
+from replay.children import at_broker
+from replay.children.at_broker import CourierProcess
+from replay.children.child import ChildProcess
 from replay.retire.gc import gc
 from replay.root.adopt import adopt
 from replay.status.running import (
@@ -45,7 +52,9 @@ from replay.status.running import (
     served_at,
 )
 from serving.collector.collector import SPOOL
+from serving.courier import sink_status
 
+_REST = ("v", {}, 1, {}, "m", (), (), {}, {}, {}, {}, "", "")
 THERE = RootPlace("/data/kappa", 7, 1000, "blue")
 
 # Holds the supervisor's lock of a root, has a child that would outlive it, says so, and waits.
@@ -276,6 +285,36 @@ def test_a_copy_is_changed_by_nobody_and_read_by_all(tmp_path):
     assert Journal(store).append(2, Paused("planes")) is not None
 
 
+def test_what_a_person_types_on_a_copy_says_that_it_is_one(tmp_path, monkeypatch, capsys):
+    (tmp_path / "kappa.toml").write_text("[serve]\nlisten = ''\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    ensure_root(Store(tmp_path / ".kappa"))
+    shutil.copytree(tmp_path / ".kappa", tmp_path / "copy")
+
+    def typed(*words: str) -> tuple[int, str]:
+        code = run_command(["--root", "copy", *words])
+        return code, " ".join(capsys.readouterr().err.split())
+
+    told = f"the root {tmp_path}/copy is a copy of root"
+    for words in (("up",), ("up", "-d"), ("deploy", "--yes"), ("undo", "--yes"), ("gc",)):
+        code, said = typed(*words)
+        assert code == ExitCode.CONFLICT, words
+        assert told in said
+    assert typed("status")[0] == ExitCode.OK
+    code, said = typed("doctor")
+    assert (code, told in said) == (ExitCode.OK, True)
+
+    code, said = typed("root", "adopt")
+    assert code == ExitCode.OK
+    assert "kappa up goes on from it; its sinks, alerts and pulled sources are off" in said
+    assert typed("root", "adopt")[0] == ExitCode.USAGE
+    assert typed("root", "adopt", "--send") == (
+        ExitCode.OK,
+        said.partition("kappa up")[0] + "kappa up goes on from it",
+    )
+    assert typed("gc")[0] == ExitCode.OK
+
+
 def test_a_root_that_was_moved_is_the_same_and_says_where_it_is(tmp_path):
     first = ensure_root(Store(tmp_path / "root"))
     (tmp_path / "root").rename(tmp_path / "moved")
@@ -316,6 +355,35 @@ def test_an_adopted_copy_is_a_root_of_its_own_that_sends_nothing_until_it_may(tm
     assert ensure_root(Store(store.folder)) == first
     with pytest.raises(UsageError, match="no copy"):
         adopt(store, sends=True)
+
+
+def test_a_root_that_may_not_send_has_no_courier(tmp_path, monkeypatch):
+    store = Store(tmp_path / "root")
+    ensure_root(store)
+    copy = Store(shutil.copytree(store.folder, tmp_path / "copy"))
+    served = {"sink there": Birth("b", "p", *_REST, sinks=(SinkBirth("there", "delays"),))}
+    for room in (at_broker, sink_status):
+        monkeypatch.setattr(room, "served_outlets", lambda _store: served)
+    started = []
+    monkeypatch.setattr(ChildProcess, "ensure_started", lambda self, *_: started.append(self.what))
+
+    def starts(root: Store) -> bool:
+        started.clear()
+        courier = CourierProcess(root, load_settings(tmp_path), say=print)
+        courier.ensure_running("127.0.0.1:9")
+        return started == ["the courier"]
+
+    def state(root: Store) -> str:
+        (found,) = sink_status.sink_statuses(root, 0.0)
+        return found.state
+
+    (tmp_path / "kappa.toml").touch()
+    adopt(copy, sends=False)
+    assert [starts(store), starts(copy)] == [True, False]
+    assert [state(store), state(copy)] == ["waits", "off"]
+    adopt(copy, sends=True)
+    assert starts(Store(copy.folder))
+    assert state(copy) == "waits"
 
 
 def test_a_root_of_an_earlier_kappa_is_made_one(tmp_path):
