@@ -47,7 +47,10 @@ LOCK = "run/supervisor.lock"
 _ID_BYTES = 8
 _SEAL = "seal"
 SENDS_NOT = "its sinks, alerts and pulled sources are off until kappa root adopt --send"
-_ADOPT = "kappa root adopt makes it a root of its own, which sends nothing until it may"
+_ADOPT = (
+    "kappa root adopt makes it a root of its own, which sends nothing; with --send it takes the "
+    "first one's place, once that is gone for good"
+)
 
 
 class RootPlace(Struct, frozen=True):
@@ -146,8 +149,13 @@ def own_root(store: Store) -> Root | None:
     kin = _kin(store, root, here)
     if kin is Kin.COPY:
         raise Copied(
-            f"the root {here.address} is a copy of root {root.id}, which is at "
-            f"{root.place.address}: of the two only that one may fold and send",
+            f"the root {here.address} is a copy of root {root.id}, which "
+            + (
+                f"is at {root.place.address}"
+                if root.place.address != here.address
+                else "was in another folder here, or is on another machine"
+            )
+            + ": of the two only that one may fold and send",
             hint=_ADOPT,
         )
     root = replace(root, place=here)

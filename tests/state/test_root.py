@@ -396,6 +396,20 @@ def test_a_root_of_an_earlier_kappa_is_made_one(tmp_path):
     assert read_root(store) == made
 
 
+def test_a_root_on_another_machine_is_a_copy_wherever_it_is_there(tmp_path, monkeypatch):
+    """By rsync, or on a disk that was attached there: the path is the same."""
+    monkeypatch.setattr("kappa.state.root.machine", lambda: "blue")
+    first = ensure_root(Store(tmp_path / "root"))
+    monkeypatch.setattr("kappa.state.root.machine", lambda: "green")
+
+    with pytest.raises(Copied, match="or is on another machine") as refused:
+        own_root(Store(tmp_path / "root"))
+    assert "--send it takes the first one's place" in refused.value.hint
+
+    there = adopt(Store(tmp_path / "root"), sends=True)
+    assert (there.sends, there.adopted_from, there.place.machine) == (True, first.id, "green")
+
+
 @pytest.mark.parametrize("damage", ["flip", "cut", "empty"])
 def test_a_damaged_file_is_neither_the_same_nor_a_copy(tmp_path, damage):
     store = Store(tmp_path / "root")
