@@ -13,7 +13,7 @@ import typer
 from commands.terminal.moving import moving
 from commands.terminal.options import As, Yes, here_of
 from commands.terminal.output import ask_consent, print_listing, say
-from kappa.base.errors import ExitCode, KappaError, UsageError
+from kappa.base.errors import Copied, ExitCode, KappaError, UsageError
 from replay.look.here import Here
 from serving.query.render import Form, Listing
 
@@ -53,6 +53,7 @@ def doctor(
     if acls:
         _print_acls(here_of(context), output, script=script)
         return
+    from kappa.state.root import own_root
     from kappa.state.store import DAMAGED
     from replay.doctor.examine import examine, set_aside
     from replay.doctor.repair import repair as move_aside
@@ -72,6 +73,10 @@ def doctor(
                 tuple(tuple(asdict(each).values()) for each in found),
             ),
         )
+    try:
+        own_root(store)
+    except Copied as error:
+        say(f"{error.message}; {error.hint}")
     log = _answering(here)
     if log is not None:
         _say_unread(here, log)
@@ -143,12 +148,14 @@ def _tell_risks(here: Here, log: Log) -> None:
 
 
 def _print_acls(here: Here, output: Form, *, script: bool) -> None:
+    from kappa.state.root import read_root
     from replay.doctor.acls import needed_acls
 
     kafka = here.settings.kafka
     user = kafka.auth.user or kafka.options.get("sasl.username", "NAME")
     principal, servers = f"User:{user}", kafka.bootstrap_servers or "HOST:PORT"
-    needed = needed_acls(here.pipelines.values())
+    root = read_root(here.store)
+    needed = needed_acls(here.pipelines.values(), "" if root is None else root.writer)
     if script:
         sys.stdout.write("".join(f"{each.acl.typed(servers, principal)}\n" for each in needed))
         return

@@ -176,10 +176,12 @@ def redrive_rejects(
     Each is folded once, in place of the record that its header names.
     """
     from kappa.state.build import read_birth
+    from kappa.state.root import ensure_no_copy
     from serving.rejects.redrive import plan_redrive, read_lines
     from serving.rejects.rejects import Wanted, rejects_in_order
 
     here = here_of(context)
+    ensure_no_copy(here.store)
     with open_lines(file) as lines:
         read = read_lines(lines)
     topics = sorted({line.names.topic for line in read})

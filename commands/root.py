@@ -45,3 +45,27 @@ def copy(
     say(f"{copied.url} has all of {here.store.url}: {copied.objects} objects")
     say(f'now set in kappa.toml: root = "{to}"')
     say("then kappa up; of two copies of a root only one may ever be up")
+
+
+@app.command("adopt")
+def adopt(
+    context: typer.Context,
+    send: Annotated[
+        bool,
+        typer.Option(
+            "--send",
+            help="let its sinks, alerts and pulled sources run: the first root sends no more",
+        ),
+    ] = False,
+) -> None:
+    """Make a copied root a root of its own: a copy of folder, disk or bucket is changed by nobody.
+
+    It gets a new id. Its sinks, alerts and pulled sources are off until this is typed with --send.
+    """
+    from kappa.state.root import SENDS_NOT
+    from replay.root.adopt import adopt as adopt_root
+
+    store = here_of(context).store
+    root = adopt_root(store, sends=send)
+    say(f"{store.url} is root {root.id}, adopted from root {root.adopted_from}")
+    say("kappa up goes on from it" if root.sends else f"kappa up goes on from it; {SENDS_NOT}")

@@ -8,6 +8,7 @@
     ├── TimedOut                5  still running, this process stopped waiting
     ├── Conflict                6  somebody else was first, or the decision's ground is stale
     ├── Superseded              6  another host has claimed the root
+    ├── Copied                  6  a root that is a copy of another one: it is read, and not changed
     ├── ConsentNeeded           7  a question was due, without a terminal to ask it on
     ├── Unreachable             1  broker or supervisor cannot be reached
     │   └── AccessRefused       1  the cluster does not let this client in, or is not trusted
@@ -95,6 +96,12 @@ class Conflict(KappaError):
 
 class Superseded(KappaError):
     """A root that another host has claimed: nothing that is done here can be seen."""
+
+    exit_code = ExitCode.CONFLICT
+
+
+class Copied(KappaError):
+    """A root that is a copy of another one, which may run: nobody changes it as it is."""
 
     exit_code = ExitCode.CONFLICT
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import functools
 import os
 import signal
 import subprocess
@@ -22,6 +23,12 @@ from typing import IO
 # prctl(2): the signal of this process when the thread that made it dies. It survives exec.
 _PR_SET_PDEATHSIG = 1
 _NAP_SECONDS = 0.02
+# The variable by which a process of a root is known: children inherit it, daemons too.
+MARK = "KAPPA_PROCESS_OF"
+# Of systemd, as machine-id(5) says, and of systems without it.
+_MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
+# A container has the id of its image, if any.
+_OF_CONTAINERS = ("/.dockerenv", "/run/.containerenv")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +71,65 @@ def started(pid: int) -> int | None:
 def boot() -> str:
     """Returns the id of the machine's boot; pids and times of birth mean nothing beyond it."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+
+
+def mark_children(root: str) -> None:
+    """Marks all that this process starts from now on as processes of a root, by its id."""
+    if root:
+        os.environ[MARK] = root
+
+
+def marked_root() -> str:
+    """Returns the id of the root that this process is of; "" if it is of none."""
+    return os.environ.get(MARK, "")
+
+
+def is_marked(pid: int, root: str) -> bool:
+    """Returns True if a process was started as one of this root; False if that cannot be seen."""
+    try:
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return f"{MARK}={root}".encode() in variables
+
+
+def has_open(pid: int, path: Path) -> bool:
+    """Returns True if a process has this very file open; False if that cannot be seen."""
+    with contextlib.suppress(OSError):
+        place = path.stat()
+        for each in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                if os.path.samestat(each.stat(), place):
+                    return True
+    return False
+
+
+def send_signal(process: ProcessId, number: int) -> None:
+    """Sends a signal to exactly this process; to none if it is gone, and its pid another's."""
+    with contextlib.suppress(ProcessLookupError):
+        if not hasattr(os, "pidfd_open"):
+            if process.alive():
+                os.kill(process.pid, number)
+            return
+        # The handle is of one process for good, and the look is behind it.
+        handle = os.pidfd_open(process.pid)
+        try:
+            if process.alive():
+                signal.pidfd_send_signal(handle, number)
+        finally:
+            os.close(handle)
+
+
+@functools.cache
+def machine() -> str:
+    """Returns the id of this machine; "" if none is known, as in a container."""
+    if os.environ.get("KUBERNETES_SERVICE_HOST") or any(map(os.path.exists, _OF_CONTAINERS)):
+        return ""
+    for path in _MACHINE_IDS:
+        with contextlib.suppress(OSError):
+            if found := Path(path).read_text(encoding="utf-8").strip():
+                return found
+    return ""
 
 
 def set_by_sigterm() -> threading.Event:
@@ -145,15 +211,8 @@ def tied(command: Sequence[str], *, nice: int = 0) -> list[str]:
 
 
 def kill_and_see_gone(process: ProcessId, *, patience_seconds: float = 10.0) -> bool:
-    """Kills a process and its group, if it runs, and waits. Returns False if it stays alive."""
-    if not process.alive():
-        return True
-    with contextlib.suppress(ProcessLookupError):
-        # Our children lead their group (start_tied); another process is killed alone.
-        if os.getpgid(process.pid) == process.pid:
-            os.killpg(process.pid, signal.SIGKILL)
-        else:
-            os.kill(process.pid, signal.SIGKILL)
+    """Kills a process, if it runs, and waits. Returns False if it stays alive."""
+    send_signal(process, signal.SIGKILL)
     deadline = time.monotonic() + patience_seconds
     while process.alive():
         if time.monotonic() > deadline:
@@ -162,33 +221,43 @@ def kill_and_see_gone(process: ProcessId, *, patience_seconds: float = 10.0) -> 
     return True
 
 
-def ensure_session_gone(session: int, *, since: int = 0, patience_seconds: float = 30.0) -> bool:
+def ensure_session_gone(
+    session: int, *, since: int = 0, root: str | None = None, patience_seconds: float = 30.0
+) -> bool:
     """Kills every process of a session born at or after `since`, and waits until none is left.
 
     `since` is in clock ticks since boot. Returns False if one stays alive. A session's id is not
     given to another process while any member lives. So it names what its leader has left behind (a
-    job's JVM, Spark's Python workers), whatever their process groups.
+    job's JVM, Spark's Python workers), whatever their process groups. But once all have ended it
+    may: a session that a file names has to be of a `root`, and others than its processes are left.
     """
     deadline = time.monotonic() + patience_seconds
-    while members := _members(session, since):
-        for pid in members:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+    while members := session_members(session, since=since, root=root):
+        for member in members:
+            send_signal(member, signal.SIGKILL)
         if time.monotonic() > deadline:
             return False
         time.sleep(_NAP_SECONDS)
     return True
 
 
-def _members(session: int, since: int) -> list[int]:
-    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    return [
-        pid
-        for pid in pids
-        if (fields := _stat(pid)) is not None
-        and int(fields[3]) == session
-        and int(fields[19]) >= since
-    ]
+def session_members(
+    session: int, *, since: int = 0, root: str | None = None
+) -> tuple[ProcessId, ...]:
+    """Lists the processes of a session that are born at or after `since`, or a root's of them.
+
+    Its leader is the root's if it was born at `since`: it marks others, and not itself.
+    """
+    found = []
+    for entry in Path("/proc").iterdir():
+        fields = _stat(int(entry.name)) if entry.name.isdigit() else None
+        if fields is None or int(fields[3]) != session or int(fields[19]) < since:
+            continue
+        pid = int(entry.name)
+        is_leader = pid == session and int(fields[19]) == since
+        if root is None or is_leader or is_marked(pid, root):
+            found.append(ProcessId(pid, f"{boot()} {fields[19]}"))
+    return tuple(found)
 
 
 def _stat(pid: int) -> list[str] | None:

@@ -24,7 +24,6 @@ from kappa.base.disk import sync_folders, sync_tree
 from kappa.base.errors import KappaError
 from kappa.base.process import process_id, start_tied
 from kappa.broker.last_run import (
-    FORMAT,
     LastRun,
     end_leftover,
     free_ports,
@@ -78,7 +77,7 @@ class Broker:
         log_file = root / "logs" / "broker.log"
         (folder / "log4j2.properties").write_bytes(java_text(log4j2_properties(log_file)))
         last = read_last_run(folder)
-        end_leftover(last)
+        end_leftover(folder, last)
         for attempt in range(1, _PORT_ATTEMPTS + 1):
             port, controller_port = free_ports(last if attempt == 1 else None)
             settings = partial(
@@ -90,7 +89,9 @@ class Broker:
             process, written_before = _launch(
                 folder, jars, java, [f"-Xmx{heap}", *sharing], log_file
             )
-            write_last_run(folder, LastRun(FORMAT, port, controller_port, process_id(process.pid)))
+            write_last_run(
+                folder, LastRun.of(folder, port, controller_port, process_id(process.pid))
+            )
             broker = cls(process, port, log_file)
             try:
                 answers = broker._wait_until_ready()

@@ -1,6 +1,7 @@
 """The broker's process and ports of the last run, in `broker.json`.
 
-With the same ports, clients find the broker again. A process that a crash has left over is ended.
+With the same ports, clients find the broker again. A process that a crash has left over is ended,
+and one that works in another folder is not: the file may be a copy.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ import json
 import socket
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Self
 
 from kappa.base.disk import put_file
 from kappa.base.errors import Conflict
-from kappa.base.process import ProcessId, kill_and_see_gone
+from kappa.base.process import ProcessId, has_open, kill_and_see_gone
 from kappa.broker.properties import HOST
 
 FORMAT = 1
@@ -20,17 +22,38 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """The content of `broker.json`: the process that was started last, and its ports."""
+    """The content of `broker.json`: the process that was started last, and its ports.
+
+    `device` and `inode` are of the broker's folder; an earlier Kappa has not named them.
+    """
 
     format: int
     port: int
     controller_port: int
     process: ProcessId | None
+    device: int = 0
+    inode: int = 0
+
+    @classmethod
+    def of(cls, folder: Path, port: int, controller_port: int, process: ProcessId | None) -> Self:
+        """Describes a process that was started just now to work in a folder."""
+        place = folder.stat()
+        return cls(FORMAT, port, controller_port, process, place.st_dev, place.st_ino)
 
 
-def end_leftover(last: LastRun | None) -> None:
-    """Kills the last run's broker if it still runs. Raises Conflict if it cannot be killed."""
-    if last is not None and last.process is not None and not kill_and_see_gone(last.process):
+def end_leftover(folder: Path, last: LastRun | None) -> None:
+    """Kills the last run's broker if it still works in this folder.
+
+    Raises Conflict if it cannot be killed.
+    """
+    if last is None or last.process is None or not last.process.alive():
+        return
+    place = folder.stat()
+    is_here = (last.device, last.inode) == (place.st_dev, place.st_ino)
+    # Kafka's own lock of its data.
+    if not is_here and not has_open(last.process.pid, folder / "data" / ".lock"):
+        return
+    if not kill_and_see_gone(last.process):
         raise Conflict(
             f"a broker left over from an earlier run (process {last.process.pid}) cannot be killed",
             hint=f"end it with: kill -9 {last.process.pid}",
@@ -46,7 +69,10 @@ def read_last_run(folder: Path) -> LastRun | None:
             if found["process"]
             else None
         )
-        return LastRun(FORMAT, int(found["port"]), int(found["controller_port"]), process)
+        return LastRun(
+            *(FORMAT, int(found["port"]), int(found["controller_port"]), process),
+            *(int(found.get("device", 0)), int(found.get("inode", 0))),
+        )
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError):

@@ -26,6 +26,7 @@ from kappa.base.failpoint import failpoint
 from kappa.journal.events import Event, GenerationMade
 from kappa.objects.news import News, touch
 from kappa.state.documents import Documents, NumberedRecords
+from kappa.state.root import ensure_no_copy
 from kappa.state.store import Store
 
 _NEWS = "journal"
@@ -60,6 +61,7 @@ class Journal:
     """The journal under one root."""
 
     def __init__(self, store: Store) -> None:
+        self._store = store
         self._records = journal_records(store)
         self._marker = store.marker(_NEWS)
 
@@ -73,8 +75,9 @@ class Journal:
 
         Returns None if another process's record has that number. Raises Damaged if the journal has
         a hole: what is lost is not written again. Raises KappaError if it cannot be put, or was put
-        and may not survive a power loss.
+        and may not survive a power loss, and Copied if the root is a copy.
         """
+        ensure_no_copy(self._store)
         self._records.ensure_no_hole()
         record = JournalRecord(number=number, event=event, at=now(), by=whoami())
         failpoint(f"journal.before_{event.kind}")

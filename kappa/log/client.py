@@ -39,13 +39,15 @@ class Log(Cluster):
         """Returns a producer to keep open: a context manager that flushes at its end."""
         return Producer(self.bootstrap_servers, self._options)
 
-    def transactions(self, topic: str) -> Transactions:
+    def transactions(self, topic: str, writer: str = "") -> Transactions:
         """Returns the transactions of a topic's only writer, which do not begin yet.
+
+        `writer` is the name of an adopted root, or "".
 
         Raises UsageError if the topic does not exist.
         """
         most = int(self.config(topic)["max.message.bytes"])
-        return Transactions(self.bootstrap_servers, self._options, topic, most)
+        return Transactions(self.bootstrap_servers, self._options, topic, most, writer)
 
     def produce(
         self,

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from kappa.base.errors import Conflict, KappaError
 from kappa.base.failpoint import failpoint
-from kappa.log.access.acl import Acl, AclKind, missing_of, sink_id
+from kappa.log.access.acl import Acl, AclKind, missing_of, sink_id, writer_id
 from kappa.log.access.acl import topic as acl
 from kappa.log.access.answers import (
     AWAY,
@@ -53,8 +53,13 @@ class Transactions:
     What is open when its writer dies is aborted by the next one that begins.
     """
 
-    def __init__(self, bootstrap_servers: str, options: Options, topic: str, most: int) -> None:
-        """Takes the address that errors name, librdkafka's options, and the longest record."""
+    def __init__(
+        self, bootstrap_servers: str, options: Options, topic: str, most: int, writer: str
+    ) -> None:
+        """Takes the address that errors name, librdkafka's options, and the longest record.
+
+        Another `writer` has another transactional id, so that neither fences the other.
+        """
         self._answers = Answers(bootstrap_servers, options)
         self._topic = topic
         self._most = most
@@ -62,7 +67,7 @@ class Transactions:
         self._failure: tuple[KafkaError, bytes] | None = None
         # When a record was last acknowledged.
         self._heard_at = 0.0
-        name = self._name = sink_id(topic)
+        name = self._name = writer_id(topic, writer)
         # What a refusal to touch the topic is about.
         self._operation = "Write"
         size = max(most, _LEAST_BYTES)
@@ -86,7 +91,7 @@ class Transactions:
             self._group = Consumer(
                 {
                     **options,
-                    "group.id": name,
+                    "group.id": sink_id(topic),
                     "enable.auto.commit": "false",
                     "isolation.level": "read_committed",
                 }

@@ -46,6 +46,8 @@ _LONGEST_PAUSE = timedelta(seconds=2)
 AT_ONCE = 1_000  # what one request deletes
 # So much comes within one request's time on a slow network.
 _PIECE = 8 << 20
+# Names of buckets have so many characters (docs.aws.amazon.com, "Bucket naming rules").
+_LEAST, _MOST = 3, 63
 # Names of buckets, and a prefix whose URL is itself.
 _ROOT = re.compile(
     r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/(?P<prefix>[A-Za-z0-9_./=-]+)"
@@ -61,10 +63,7 @@ class Bucket:
         """Takes `s3://BUCKET/PREFIX`. Raises SettingsError if it is none; sends no request."""
         found = _ROOT.fullmatch(url.rstrip("/"))
         if found is None or {"", ".", ".."} & {*found["prefix"].split("/")}:
-            raise SettingsError(
-                f"the root {url} is not the URL of a folder in a bucket",
-                hint="set root in kappa.toml as in s3://BUCKET/kappa; of letters, digits, _ - . =",
-            )
+            raise _no_root(url)
         if storage.endpoint is None and any(map(os.environ.get, _ENDPOINTS)):
             raise SettingsError(
                 "AWS_ENDPOINT_URL is set, and not all that reads a root heeds it",
@@ -278,6 +277,20 @@ def is_plain(storage: StorageSettings) -> bool:
 
 def _last_parts(names: Iterable[str]) -> list[str]:
     return sorted(name.rstrip("/").rpartition("/")[2] for name in names)
+
+
+def _no_root(url: str) -> SettingsError:
+    bucket = urlsplit(url).netloc
+    if bucket and not _LEAST <= len(bucket) <= _MOST:
+        return SettingsError(
+            f"the name {bucket} of the bucket of the root {url} is too "
+            f"{'short' if len(bucket) < _LEAST else 'long'}: it has {len(bucket)} characters",
+            hint=f"set root in kappa.toml to a bucket, whose name has {_LEAST} to {_MOST}",
+        )
+    return SettingsError(
+        f"the root {url} is not the URL of a folder in a bucket",
+        hint="set root in kappa.toml as in s3://BUCKET/kappa; of letters, digits, _ - . =",
+    )
 
 
 def _endpoint_of(storage: StorageSettings, bucket: str) -> str | None:

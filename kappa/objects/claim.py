@@ -25,7 +25,7 @@ from kappa.base.clock import now
 from kappa.base.disk import put_file
 from kappa.base.errors import Conflict, Damaged, KappaError, SettingsError, Superseded
 from kappa.base.failpoint import failpoint
-from kappa.base.process import boot
+from kappa.base.process import boot, machine
 from kappa.objects.bucket import Bucket
 
 NAME = "claim.json"
@@ -98,11 +98,10 @@ class BucketControl:
         free = found is None or found.released
         if found is not None and not free and found.id != own and not over:
             raise self._superseded(found)
-        if found is None or found.id != own:
+        if own is None or found is None or found.id != own:
             own = secrets.token_hex(8)
-            # First: a claim whose id is nowhere would be of no host.
-            put_file(self._own_file, own.encode())
-        assert own is not None, "a claim that is this host's has its id"
+        # First: a claim whose id is nowhere would be of no host.
+        put_file(self._own_file, f"{own} {self._place()}".encode())
         claim = Claim(socket.gethostname(), os.getpid(), boot(), own, now())
         failpoint("claim.before_take")
         content = msgspec.json.encode(claim)
@@ -158,10 +157,24 @@ class BucketControl:
             ) from error
 
     def _own(self) -> str | None:
+        """Returns the id of this host's claim; None if it has none, or a copy of another's."""
         try:
-            return self._own_file.read_text(encoding="utf-8", errors="replace")
+            own, _, place = self._own_file.read_text(encoding="utf-8", errors="replace").partition(
+                " "
+            )
         except FileNotFoundError:
             return None
+        # An earlier Kappa's names no place.
+        return own if place in {"", self._place()} else None
+
+    def _place(self) -> str:
+        """Returns the host's folder by inode and machine: a disk that is mounted anew is the same.
+
+        So a folder that was copied to another host, or on this one, does not have its claim.
+        """
+        folder = self._own_file.parent.parent
+        folder.mkdir(parents=True, exist_ok=True)
+        return f"{folder.stat().st_ino}@{machine()}"
 
     def _lost_race(self) -> KappaError:
         found, _ = self._read()

@@ -15,5 +15,6 @@ the log. Read its files in this order:
 - lease: the pins of readers, and the floor of collection
 - kept: frontiers of the past
 - lock: the one writer of a build
+- root: the identity of a root, by which a copy is known
 - job/: what a job leaves beside its frontiers
 """

@@ -3,6 +3,10 @@
 A job's Python has the lock. Its JVM does not, and may outlive it for a while, still committing. So
 the file also names the holder's session. The next holder first kills the rest of that session, and
 waits until it is gone.
+
+A file can be copied, with a root that runs. So it names the root and itself, by device and inode.
+What the holder of another file has left behind is another root's, and stays. So does a process
+that is not provably of this root: not marked with its id, or of a session that began otherwise.
 """
 
 from __future__ import annotations
@@ -17,7 +21,16 @@ from typing import Self
 
 from kappa.base.errors import Broken, Conflict, KappaError
 from kappa.base.failpoint import failpoint
-from kappa.base.process import boot, ensure_session_gone, started
+from kappa.base.process import (
+    ProcessId,
+    boot,
+    ensure_session_gone,
+    has_open,
+    mark_children,
+    process_id,
+    session_members,
+    started,
+)
 
 # struct flock of Linux on 64 bits: type, whence, start, length (0: all of the file), pid (0).
 _FLOCK = "hhqqi0q"
@@ -25,21 +38,39 @@ _FLOCK = "hhqqi0q"
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The holder of a lock, present or last; `started` is in clock ticks since boot."""
+    """The holder of a lock, present or last; `started` is in clock ticks since boot.
+
+    `root` is the id of its root, "" if that has none. `device` and `inode` are of the lock's file;
+    a holder of an earlier Kappa has not named them.
+    """
 
     pid: int
     session: int
     started: int
     boot: str
+    root: str = ""
+    device: int = 0
+    inode: int = 0
+
+    @property
+    def process(self) -> ProcessId | None:
+        """The holder's process; None if it is gone, or its pid means another by now."""
+        if self.boot != boot() or started(self.pid) != self.started:
+            return None
+        return process_id(self.pid)
 
 
 class Lock:
     """An exclusive lock on a file, kept until `release` or the end of this process."""
 
-    def __init__(self, path: Path, *, what: str) -> None:
-        """Names the locked thing as `what` in errors, as in `build flights-3f9a2c`."""
+    def __init__(self, path: Path, *, what: str, root: str = "") -> None:
+        """Names the locked thing as `what` in errors, as in `build flights-3f9a2c`.
+
+        `root` is the id of its root: once the lock is taken, this process's children have it.
+        """
         self._path = path
         self._what = what
+        self._root = root
         self._file: int | None = None
 
     def acquire(self) -> Holder | None:
@@ -81,14 +112,56 @@ class Lock:
         # The lock that `is_held` queries. Only a holder takes it, so it is free.
         fcntl.fcntl(handle, fcntl.F_OFD_SETLK, _whole_file(fcntl.F_WRLCK))
         before = _read(handle)
+        place = os.fstat(handle)
         if before is not None:
-            _end_session(before)
-        me = Holder(os.getpid(), os.getsid(0), started(os.getpid()) or 0, boot())
+            self._end_session(before, place)
+        me = Holder(
+            *(os.getpid(), os.getsid(0), started(os.getpid()) or 0, boot()),
+            *(self._root, place.st_dev, place.st_ino),
+        )
         failpoint("lock.before_hold")
         os.ftruncate(handle, 0)
         os.pwrite(handle, json.dumps(asdict(me)).encode(), 0)
         failpoint("lock.after_hold")
+        mark_children(self._root)
         return before
+
+    def _end_session(self, holder: Holder, place: os.stat_result) -> None:
+        if holder.boot != boot() or holder.session == os.getsid(0):
+            return
+        # A process that does not lead its session shares it with others, such as a shell's other
+        # jobs.
+        if holder.pid != holder.session:
+            return
+        # After a container's restart the boot is the same and ids begin anew: with another leader
+        # it is another session.
+        if started(holder.session) not in {None, holder.started}:
+            return
+        if not holder.inode:
+            self._ensure_nothing_left(holder)
+            return
+        # The file was copied with its content: that holder has another one.
+        if (holder.device, holder.inode) != (place.st_dev, place.st_ino):
+            return
+        if holder.root != self._root:
+            return
+        # Members that began before the holder did are not its children.
+        if not ensure_session_gone(holder.session, since=holder.started, root=holder.root):
+            raise Broken(
+                f"what process {holder.pid} has left behind cannot be killed",
+                hint=f"it may wait for a disk; look at it with ps -s {holder.session}",
+            )
+
+    def _ensure_nothing_left(self, holder: Holder) -> None:
+        # An earlier Kappa's file may be a copy, too, and does not say so.
+        members = session_members(holder.session, since=holder.started)
+        if members:
+            pids = " ".join(str(each.pid) for each in members)
+            raise Conflict(
+                f"{self._what} was held by process {holder.pid} of an earlier Kappa, and what that "
+                f"has started still runs: process {pids.replace(' ', ', ')}",
+                hint=f"if this root is a copy, rm {self._path}; else kill {pids}",
+            )
 
     def in_place(self) -> bool:
         """Returns False once the file was deleted, or replaced by another: the lock is of none."""
@@ -134,33 +207,44 @@ def holder(path: Path) -> Holder | None:
     """Returns the holder of the lock on `path` at this moment, or None."""
     if not is_held(path):
         return None
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    found = last_holder(path)
+    return None if found is None else found[0]
+
+
+def holding_process(path: Path) -> ProcessId | None:
+    """Returns the process that has the lock on `path` at this moment, to be asked to end.
+
+    Returns None if none has, or if what the file says may be of another: a copy's holder has not
+    written yet, or another container's process has the lock.
+    """
+    if not is_held(path):
+        return None
+    found = last_holder(path)
+    if found is None or (process := found[0].process) is None:
+        return None
+    return process if found[1] or has_open(process.pid, path) else None
+
+
+def last_holder(path: Path) -> tuple[Holder, bool] | None:
+    """Returns who has the lock on `path`, or had it last, and whether it was this file's.
+
+    Returns None if the file is not there, or names none.
+    """
     try:
-        return _read(handle)
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        found, place = _read(handle), os.fstat(handle)
     finally:
         os.close(handle)
+    if found is None:
+        return None
+    return found, (found.device, found.inode) == (place.st_dev, place.st_ino)
 
 
 def _whole_file(kind: int) -> bytes:
     return struct.pack(_FLOCK, kind, os.SEEK_SET, 0, 0, 0)
-
-
-def _end_session(holder: Holder) -> None:
-    if holder.boot != boot() or holder.session == os.getsid(0):
-        return
-    # A process that does not lead its session shares it with others, such as a shell's other jobs.
-    if holder.pid != holder.session:
-        return
-    # After a container's restart the boot is the same and ids begin anew: with another leader it is
-    # another session.
-    if started(holder.session) not in {None, holder.started}:
-        return
-    # Members that began before the holder did are not its children.
-    if not ensure_session_gone(holder.session, since=holder.started):
-        raise Broken(
-            f"what process {holder.pid} has left behind cannot be killed",
-            hint=f"it may wait for a disk; look at it with ps -s {holder.session}",
-        )
 
 
 def _read(handle: int) -> Holder | None:

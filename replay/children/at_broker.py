@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from kappa.base.program import project_options
 from kappa.base.settings import Settings
+from kappa.state.root import own_root
 from kappa.state.store import Store
 from replay.children.child import ChildProcess
 from serving.courier.outlet import served_outlets
@@ -53,11 +54,13 @@ class CourierProcess:
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Makes a courier that does not run yet.
+        """Makes a courier that does not run yet; one of a root that may not send never does.
 
         `say` gets what the operator should read; `clock` gives seconds that only go forward.
         """
         self._store = store
+        root = own_root(store)
+        self._may_send = root is None or root.sends
         self._clock = clock
         self._child = ChildProcess(
             "the courier",
@@ -78,7 +81,7 @@ class CourierProcess:
         self._child.reap()
         if not self._is_wanted and self._clock() >= self._look_at:
             self._look_at = self._clock() + _LOOK_SECONDS
-            self._is_wanted = bool(served_outlets(self._store))
+            self._is_wanted = self._may_send and bool(served_outlets(self._store))
         self._at_broker.ensure_running(bootstrap_servers, wanted=self._is_wanted)
 
     def end(self) -> None:

@@ -6,17 +6,15 @@ next supervisor, or `kappa down`, finds and ends it. A `kappa serve` has no such
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
 from kappa.base.errors import SettingsError
-from kappa.base.process import ProcessId, boot, kill_and_see_gone, process_id, started
+from kappa.base.process import kill_and_see_gone, send_signal
 from kappa.base.program import error_text, project_options
 from kappa.base.settings import Settings
-from kappa.state.lock import holder
+from kappa.state.lock import holding_process
 from kappa.state.store import Store
 from replay.children.child import ChildProcess
 from replay.status.running import KEEPER
@@ -87,25 +85,16 @@ class HttpProcess:
 
 def ensure_no_keeper(store: Store) -> bool:
     """Ends the keeper of this root and waits until it is gone. Returns False if there was none."""
-    keeper = _keeper(store)
+    keeper = holding_process(store.local.path(KEEPER))
     if keeper is None:
         return False
-    with suppress(ProcessLookupError):
-        os.kill(keeper.pid, signal.SIGTERM)
+    send_signal(keeper, signal.SIGTERM)
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while keeper.alive() and time.monotonic() < deadline:
         time.sleep(_NAP_SECONDS)
     # Its server dies with it.
     kill_and_see_gone(keeper)
     return True
-
-
-def _keeper(store: Store) -> ProcessId | None:
-    held = holder(store.local.path(KEEPER))
-    # Another container's keeper has a pid that means another process here.
-    if held is None or held.boot != boot() or started(held.pid) != held.started:
-        return None
-    return process_id(held.pid)
 
 
 def _address(settings: Settings, say: Callable[[str], None]) -> HttpAddress | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kappa.declare.pipeline import Pipeline
-from kappa.log.access.acl import READERS_GROUP, Acl, AclKind, sink_id, topic
+from kappa.log.access.acl import READERS_GROUP, Acl, AclKind, sink_id, topic, writer_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,9 +17,10 @@ class NeededAcl:
     uses: tuple[str, ...]
 
 
-def needed_acls(pipelines: Iterable[Pipeline]) -> list[NeededAcl]:
+def needed_acls(pipelines: Iterable[Pipeline], writer: str = "") -> list[NeededAcl]:
     """Lists the rules for all that these pipelines and the commands on their topics do.
 
+    `writer` is the name by which the sinks of an adopted root write; it ends the first root's.
     In Kafka, Read and Write allow Describe too, and Write all that an exact producer asks for. So
     no rule is for the cluster itself.
     """
@@ -42,6 +43,9 @@ def needed_acls(pipelines: Iterable[Pipeline]) -> list[NeededAcl]:
                 f"sink {sink.name}",
                 *(topic(sink.name, operation) for operation in of_sinks),
                 Acl(AclKind.GROUP, sink_id(sink.name), "Read"),
-                Acl(AclKind.TRANSACTIONAL_ID, sink_id(sink.name), "Write"),
+                *(
+                    Acl(AclKind.TRANSACTIONAL_ID, writer_id(sink.name, each), "Write")
+                    for each in sorted({"", writer})
+                ),
             )
     return [NeededAcl(acl, tuple(found[acl])) for acl in sorted(found)]

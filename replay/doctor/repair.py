@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kappa.base.errors import Conflict
-from kappa.state.lock import Lock
+from kappa.state.root import LOCK, lock_of
 from kappa.state.store import Store
 from replay.doctor.damage import Damage
-from replay.status.running import LOCK
 
 
 def repair(store: Store, damages: Iterable[Damage]) -> tuple[str, ...]:
@@ -18,7 +17,7 @@ def repair(store: Store, damages: Iterable[Damage]) -> tuple[str, ...]:
     """
     names = [name for damage in damages for name in damage.names]
     try:
-        with Lock(store.local.path(LOCK), what="kappa"):
+        with lock_of(store, LOCK, what="kappa"):
             moved = [store.set_aside(name) for name in sorted(names, reverse=True)]
     except Conflict as error:
         raise Conflict(

@@ -129,7 +129,10 @@ class Here:
         return Log(servers, client_options(self.settings))
 
     def must_run(self) -> None:
-        """Raises Unreachable if no supervisor is up."""
+        """Raises Unreachable if no supervisor is up, and Copied if the root is a copy."""
+        from kappa.state.root import ensure_no_copy
+
+        ensure_no_copy(self.store)
         if self.running is None:
             raise Unreachable(
                 "kappa is not up, so nobody would do it", hint="start it with: kappa up -d"

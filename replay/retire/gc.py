@@ -21,6 +21,7 @@ from kappa.state.build import Birth, folder, read_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers, frontier_records
 from kappa.state.kept import kept_name, kept_of, past
 from kappa.state.lease import LEASES, Lease, lease_name, sorted_leases
+from kappa.state.root import ensure_no_copy
 from kappa.state.store import Store
 from kappa.tables.unneeded import unneeded
 from replay.retire.garbage import Garbage, What, emptied_folders, garbage_of
@@ -52,7 +53,9 @@ def gc(
     """Deletes what nothing needs at `now` (seconds since 1970), and returns what that was.
 
     `temp` is where commands have folders of their own. `on_build` is called before each build.
+    Raises Copied if the root is a copy.
     """
+    ensure_no_copy(store)
     return tuple(
         _walk(
             store,

@@ -13,7 +13,8 @@ from kappa.objects.address import delete_files, deleted_at_once
 from kappa.state.build import folder
 from kappa.state.kept import ensure_past_gone
 from kappa.state.lease import put_floor
-from kappa.state.lock import Lock, is_held
+from kappa.state.lock import is_held
+from kappa.state.root import lock_of
 from kappa.state.store import Store
 from kappa.sums.recorded import join_sums
 from replay.retire.garbage import Garbage
@@ -64,7 +65,7 @@ class Deleting:
 
     def hold(self, build: str) -> AbstractContextManager[object]:
         """Returns the lock of the build."""
-        return Lock(self._store.local.path(f"{folder(build)}/lock"), what=f"build {build}")
+        return lock_of(self._store, f"{folder(build)}/lock", what=f"build {build}")
 
     def let_go(self, build: str, newest: int) -> None:
         """Puts the floor, then lets go of what is kept no longer; joins the sums of frontiers."""

@@ -17,7 +17,7 @@ from kappa.base.failpoint import failpoint
 from kappa.objects.address import Entry, delete_files, deleted_at_once, entries_at, folders_in
 from kappa.state.build import folder
 from kappa.state.lease import live_leases
-from kappa.state.lock import Lock
+from kappa.state.root import lock_of
 from kappa.state.store import Store
 from replay.retire.garbage import What, garbage_of
 from replay.rollout.current import current_state
@@ -36,7 +36,7 @@ def ensure_data_deleted(store: Store, build: str, *, now: float) -> bool:
         return True
     if any(build in lease.pins for lease in live_leases(store, now)):
         return False
-    with Lock(store.local.path(f"{folder(build)}/lock"), what=f"build {build}"):
+    with lock_of(store, f"{folder(build)}/lock", what=f"build {build}"):
         _delete(data_of(store, build))
     return True
 
@@ -48,7 +48,7 @@ def ensure_orphans_deleted(store: Store, staged: frozenset[str], *, now: float) 
     """
     deleted = []
     for build in orphans(store, staged, now=now):
-        with suppress(Conflict), Lock(store.local.path(f"{folder(build)}/lock"), what=build):
+        with suppress(Conflict), lock_of(store, f"{folder(build)}/lock", what=build):
             if was_never_staged(store, build):
                 _delete(entries_of(store, build))
                 deleted.append(build)

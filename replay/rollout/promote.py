@@ -32,8 +32,8 @@ from kappa.journal.events import Failed, Held, Served
 from kappa.journal.receipt import Receipt, Switched
 from kappa.state.build import folder
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.lock import Lock
 from kappa.state.offsets import Offsets
+from kappa.state.root import lock_of
 from kappa.state.store import Store
 from replay.rollout.rollout import Phase
 from replay.rollout.step import Acknowledge, Append, RolloutStep, Sight, Wait
@@ -88,7 +88,7 @@ def ensure_acknowledged(store: Store, build: str, hold: int) -> None:
     It takes the job's lock first. Raises Conflict if the job is alive after all; what is left of a
     dead one (a JVM in a long write) is ended before.
     """
-    with Lock(store.local.path(f"{folder(build)}/lock"), what=f"build {build}"):
+    with lock_of(store, f"{folder(build)}/lock", what=f"build {build}"):
         failpoint("promote.before_acknowledge")
         Frontiers(store, build).publish_next(lambda newest: _acknowledging(build, newest, hold))
         failpoint("promote.after_acknowledge")

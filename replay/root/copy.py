@@ -21,9 +21,8 @@ from msgspec.structs import replace
 from kappa.base.errors import Conflict, Superseded, UsageError
 from kappa.base.settings import Settings
 from kappa.objects.transfer import copy_file
-from kappa.state.lock import Lock
+from kappa.state.root import LOCK, lock_of, move_root
 from kappa.state.store import Store, open_store
-from replay.status.running import LOCK
 
 # In a target while it is no root yet: of which root it will be a copy.
 _NOTE = "copying.json"
@@ -71,7 +70,7 @@ def copy_root(
     target = open_store(replace(settings, root=to))
     if target.url == source.url:
         raise UsageError(f"{to} is the root itself", hint="name another folder or bucket")
-    lock = Lock(source.local.path(LOCK), what="kappa")
+    lock = lock_of(source, LOCK, what="kappa")
     try:
         lock.acquire()
     except Conflict as error:
@@ -136,6 +135,7 @@ def _copied(source: Store, target: Store, on_progress: Callable[[int, int], None
             for _ in threads.map(copy, names):
                 done += 1
                 on_progress(done, len(wanted))
+    move_root(source, target)
     target.delete(_NOTE)
     return CopiedRoot(target.url, len(wanted), len(missing))
 

@@ -11,9 +11,10 @@ from kappa.base.errors import ExitCode, KappaError, TimedOut
 from kappa.base.program import command_of, project_options
 from kappa.base.settings import Settings
 from kappa.state.lock import holder
+from kappa.state.root import LOCK, ensure_no_copy
 from kappa.state.store import open_store
 from replay.children.child import open_log
-from replay.status.running import LOCK, Running, running_at
+from replay.status.running import Running, running_at
 
 SUPERVISOR_LOG = "logs/supervisor.log"
 _NAP_SECONDS = 0.05
@@ -27,11 +28,13 @@ def ensure_detached(
     """Returns the supervisor of a root once it is ready; starts it in the background if none is.
 
     Meanwhile `on_progress` gets the last line that it has written. Raises KappaError if it ends
-    instead, and TimedOut.
+    instead, Superseded if another host has taken the root over, and TimedOut.
     """
     store = open_store(settings)
+    ensure_no_copy(store)
     found = running_at(store)
     if found is not None:
+        store.control.ensure_mine()
         return found
     path = open_log(store.local.path(SUPERVISOR_LOG))
     with path.open("ab") as log:
@@ -59,6 +62,8 @@ def ensure_detached(
         if time.monotonic() > deadline:
             raise TimedOut("kappa is not up yet", hint=f"see what it does: {path}")
         time.sleep(_NAP_SECONDS)
+    # Another host may have taken it over since.
+    store.control.ensure_mine()
     return found
 
 

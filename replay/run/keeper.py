@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kappa.base.errors import ExitCode
+from kappa.base.process import marked_root
 from kappa.base.program import run_program
 from kappa.state.lock import Lock
 from replay.children.child import ChildProcess
@@ -74,7 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
         keep(
             HttpAddress(given.host, given.port),
             ("--project", str(given.project), "--root", given.root),
-            lock=Lock(given.lock, what="the HTTP server of kappa up"),
+            lock=Lock(given.lock, what="the HTTP server of kappa up", root=marked_root()),
             log=given.log,
             say=saying(sys.stdout),
         )

@@ -21,11 +21,12 @@ from pathlib import Path
 from kappa.base.clock import now
 from kappa.base.errors import Conflict, ExitCode, KappaError, TimedOut
 from kappa.base.failpoint import failpoint
-from kappa.base.process import process_id
+from kappa.base.process import mark_children, process_id, send_signal
 from kappa.base.program import run_program
 from kappa.base.scratch import delete_left_behind
 from kappa.base.settings import Settings, load_settings
-from kappa.state.lock import Lock, holder
+from kappa.state.lock import holder, holding_process
+from kappa.state.root import LOCK, SENDS_NOT, ensure_root, lock_of
 from kappa.state.store import Store, open_store
 from replay.children.archiver_process import ArchiverProcess
 from replay.children.at_broker import CollectorProcess, CourierProcess
@@ -40,7 +41,7 @@ from replay.root.copy import ensure_whole_root
 from replay.run.controller import Controller
 from replay.run.detached import SUPERVISOR_LOG, ensure_detached
 from replay.run.messages import Reported, named_errors, news, saying
-from replay.status.running import LOCK, RUNNING, Running, put_running
+from replay.status.running import RUNNING, Running, put_running
 from replay.status.underway import Reporter, ensure_no_report
 
 _TICK_SECONDS = 0.2
@@ -82,11 +83,10 @@ def down(settings: Settings) -> bool:
 
     Raises TimedOut if it is still ending after a minute and a half.
     """
-    holds = holder(open_store(settings).local.path(LOCK))
-    process = None if holds is None else process_id(holds.pid)
+    process = holding_process(open_store(settings).local.path(LOCK))
     if process is None:
         return False
-    os.kill(process.pid, signal.SIGTERM)
+    send_signal(process, signal.SIGTERM)
     deadline = time.monotonic() + _DOWN_SECONDS
     while process.alive():
         if time.monotonic() > deadline:
@@ -108,7 +108,7 @@ def end_left_server(settings: Settings) -> bool:
 def _run(settings: Settings, say: Callable[[str], None], *, take_over: bool) -> None:
     """Runs the platform until this process is asked to end."""
     store = open_store(settings)
-    lock = Lock(store.local.path(LOCK), what="kappa")
+    lock = lock_of(store, LOCK, what="kappa")
     try:
         lock.acquire()
     except Conflict as error:
@@ -119,6 +119,10 @@ def _run(settings: Settings, say: Callable[[str], None], *, take_over: bool) -> 
         ) from error
     ensure_whole_root(store)
     store.control.take(over=take_over)
+    root = ensure_root(store)
+    mark_children(root.id)
+    if not root.sends:
+        say(f"this root was adopted from {root.adopted_from}: {SENDS_NOT}")
     store.local.delete(RUNNING)
     delete_left_behind(Path(tempfile.gettempdir()))
     ensure_no_report(store)
@@ -228,6 +232,9 @@ def _loop(
         with contextlib.suppress(KappaError, OSError):
             reporter.report(controller.state, controller.waits, resting, rests.woken)
         if kafka.bootstrap_servers != ready_at:
+            # Where two have taken the root over at once, the loser ends instead.
+            with claiming.reported_once():
+                store.control.ensure_mine()
             with announcing.reported_once():
                 me = process_id(os.getpid())
                 assert me is not None, "this process is there"

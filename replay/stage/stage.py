@@ -22,8 +22,8 @@ from kappa.journal.events import Event, Staged, SwitchAsked
 from kappa.journal.journal import Journal, JournalRecord, whoami
 from kappa.state.build import Base, Birth, folder, new_build_id, put_birth, read_birth
 from kappa.state.kept import shown_of
-from kappa.state.lock import Lock
 from kappa.state.offsets import Offsets
+from kappa.state.root import lock_of
 from kappa.state.store import Store
 from kappa.tables.branch import begin_from
 from replay.plan.branch import Branch, Branching, branch_of
@@ -77,7 +77,7 @@ def _begin(
         )
     build = new_build_id(step.pipeline)
     # Who collects deletes no build whose lock is held, whatever the clocks say.
-    with Lock(store.local.path(f"{folder(build)}/lock"), what=f"build {build}"):
+    with lock_of(store, f"{folder(build)}/lock", what=f"build {build}"):
         try:
             base = _ensure_born(store, build, step, step.declared, libraries)
             staged = Staged(

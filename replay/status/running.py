@@ -1,18 +1,21 @@
 """The running processes of a root, as each records itself: supervisor and HTTP server.
 
-A record outlives a process that was killed, so each names its process.
+A record outlives a process that was killed, so each names its process. It is copied with a root
+whose processes run, so it names the folder, too: by device and inode.
 """
 
 from __future__ import annotations
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kappa.base.process import ProcessId, process_id
 from kappa.base.settings import Settings
 from kappa.state.documents import Documents
+from kappa.state.lock import is_held
+from kappa.state.root import LOCK
 from kappa.state.store import Store, open_store
 
-LOCK = "run/supervisor.lock"
 RUNNING = "run/supervisor.json"
 SERVED = "run/http.json"
 # The lock of the keeper of HTTP (replay/run/keeper.py).
@@ -26,6 +29,7 @@ class Running(Struct, frozen=True):
     born: str
     bootstrap_servers: str
     started: str
+    folder: str = ""
     format: int = 1
 
 
@@ -35,6 +39,7 @@ class RunningServer(Struct, frozen=True):
     pid: int
     born: str
     url: str
+    folder: str = ""
     format: int = 1
 
     @classmethod
@@ -51,7 +56,7 @@ _SERVED = Documents(RunningServer, derived=True, synced=False)
 
 def put_running(store: Store, running: Running) -> None:
     """Puts what this supervisor is, in place of an earlier one."""
-    _RUNNING.put(store.local, RUNNING, running)
+    _RUNNING.put(store.local, RUNNING, replace(running, folder=_folder(store)))
 
 
 def running(settings: Settings) -> Running | None:
@@ -62,30 +67,40 @@ def running(settings: Settings) -> Running | None:
 def running_at(store: Store) -> Running | None:
     """Returns the supervisor of a root. None if none is up and ready."""
     found = _RUNNING.get(store.local, RUNNING, "what the supervisor wrote of itself")
-    return found if found is not None and _lives(found) else None
+    # An earlier Kappa's names no folder, but has the lock of this one.
+    if found is None or not (found.folder or is_held(store.local.path(LOCK))):
+        return None
+    return found if _lives(store, found) else None
 
 
 def ensure_served(store: Store, served: RunningServer) -> None:
     """Puts where this HTTP server is, in place of an earlier one, unless that is known."""
+    served = replace(served, folder=_folder(store))
     if _served(store) != served:
         _SERVED.put(store.local, SERVED, served)
 
 
 def ensure_unserved(store: Store, served: RunningServer) -> None:
     """Deletes where this HTTP server is, unless another one is recorded by now."""
-    if _served(store) == served:
+    if _served(store) == replace(served, folder=_folder(store)):
         store.local.delete(SERVED)
 
 
 def served_at(store: Store) -> str | None:
     """Returns the URL of the root's HTTP server. None if none runs."""
     found = _served(store)
-    return found.url if found is not None and _lives(found) else None
+    return found.url if found is not None and _lives(store, found) else None
 
 
 def _served(store: Store) -> RunningServer | None:
     return _SERVED.get(store.local, SERVED, "what the HTTP server wrote of itself")
 
 
-def _lives(found: Running | RunningServer) -> bool:
-    return ProcessId(found.pid, found.born).alive()
+def _lives(store: Store, found: Running | RunningServer) -> bool:
+    is_here = found.folder in {"", _folder(store)}
+    return is_here and ProcessId(found.pid, found.born).alive()
+
+
+def _folder(store: Store) -> str:
+    place = store.local.folder.stat()
+    return f"{place.st_dev}:{place.st_ino}"

@@ -7,6 +7,7 @@ order. A letter that is refused again stays.
 from __future__ import annotations
 
 from kappa.base.errors import UsageError, did_you_mean
+from kappa.state.root import ensure_no_copy
 from kappa.state.store import Store
 from serving.alerts.outbox import DeadLetter, alert_names, ask_again, dead_letters
 
@@ -18,8 +19,10 @@ def ask_for_dead_letters(
 ) -> tuple[tuple[str, DeadLetter], ...]:
     """Asks for dead letters to be sent again: all, those of an alert, or the one with an id.
 
-    Returns them with their alerts' names. Raises UsageError if what is named does not exist.
+    Returns them with their alerts' names. Raises UsageError if what is named does not exist, and
+    Copied if the root is a copy.
     """
+    ensure_no_copy(store)
     names = alert_names(store)
     if name is not None and name not in names:
         raise UsageError(f"there is no alert {name}", hint=did_you_mean(name, names) or _LIST)

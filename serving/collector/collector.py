@@ -26,7 +26,7 @@ from kappa.base.settings import Settings, load_settings
 from kappa.base.units import parse_memory
 from kappa.log.access.client_options import client_options
 from kappa.log.client import Log
-from kappa.state.lock import Lock
+from kappa.state.root import SENDS_NOT, lock_of, own_root
 from kappa.state.store import Store, open_store
 from serving.collector.app import CollectorApp
 from serving.collector.datagrams import datagrams_at
@@ -77,9 +77,13 @@ def collect(
     for name, pull in chosen.pull.items():
         if pull.ca is not None:
             ensure_readable(pull.ca, f"collect.pull.{name}.ca")
+    root = own_root(store)
     sources = sources_of(chosen, min(log.largest_record, parse_memory(chosen.queue_bytes)))
+    if sources and root is not None and not root.sends:
+        say(f"nothing is pulled: {SENDS_NOT}")
+        sources = []
     with (
-        Lock(store.local.path(LOCK), what="the collector"),
+        lock_of(store, LOCK, what="the collector"),
         listening_at(address, command="kappa collect") as listening,
         ExitStack() as resources,
     ):

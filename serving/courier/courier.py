@@ -21,7 +21,7 @@ from kappa.base.program import run_program
 from kappa.base.settings import Settings, load_settings
 from kappa.log.access.client_options import client_options
 from kappa.log.client import Log
-from kappa.state.lock import Lock
+from kappa.state.root import lock_of, own_root
 from kappa.state.store import Store, open_store
 from serving.courier.alert_outlet import AlertOutlet
 from serving.courier.outlet import MakeOutlet, Outlet, served_outlets, tell
@@ -83,11 +83,14 @@ class Courier:
 
 def makers(settings: Settings, store: Store, bootstrap_servers: str) -> Sequence[MakeOutlet]:
     """Returns what makes each kind of outlet."""
+    root = own_root(store)
     means = SinkMeans(
         store,
         Log(bootstrap_servers, client_options(settings)),
         settings.changes.sinks_keep_seconds,
         Limits.of(settings.verify, store),
+        writer="" if root is None else root.writer,
+        before=frozenset(("", root.adopted_from) if root is not None and root.writer else ()),
     )
 
     def sink(part: str) -> Outlet | None:
@@ -108,7 +111,7 @@ def main(arguments: list[str] | None = None) -> int:
     def work(given: argparse.Namespace) -> ExitCode:
         settings = load_settings(given.project, root=given.root)
         store = open_store(settings)
-        with Lock(store.local.path(LOCK), what="the courier"):
+        with lock_of(store, LOCK, what="the courier"):
             Courier(store, makers(settings, store, given.bootstrap)).run(stop)
         return ExitCode.INTERRUPTED
 

@@ -51,13 +51,19 @@ _SWITCHES = frozenset({Kind.PROMOTE, Kind.UNDO})
 
 @dataclass(frozen=True, slots=True)
 class SinkMeans:
-    """The means of a sink: store and log, how long cursors are kept, the limits of reads."""
+    """The means of a sink: store and log, how long cursors are kept, the limits of reads.
+
+    `writer` is the name by which this root's sinks write, and `before` those that it may take a
+    topic over from: an adopted copy takes it over from the root that it was made of.
+    """
 
     store: Store
     log: Log
     keep_seconds: float
     limits: Limits | None = None
     clock: Callable[[], float] = time.time
+    writer: str = ""
+    before: frozenset[str] = frozenset()
 
 
 class _StartAnew(Exception):  # it is no error: the sink begins again with a comparison
@@ -114,11 +120,28 @@ class SinkOutlet:
         This courier has the root's lock. So nobody else sends what is served here: a courier that
         has fenced this one is dead, or it was a transaction that has taken too long.
         """
-        with self._means.log.transactions(self._topic) as transactions:
+        with self._transactions() as transactions:
             position = SinkPosition.parse(transactions.position())
         if position is None or str(position.cursor) == self._state.cursor:
             return True
-        return is_born(self._means.store, position.cursor.build)
+        # A copy of this root has its builds, and another name.
+        return position.writer == self._means.writer and is_born(
+            self._means.store, position.cursor.build
+        )
+
+    def _transactions(self) -> Transactions:
+        return self._means.log.transactions(self._topic, self._means.writer)
+
+    def _end_other(self, other: str, birth: Birth) -> None:
+        """Fences the root that has sent to the topic so far. Raises KappaError if it may go on."""
+        if other not in self._means.before and not is_let(birth, self._topic):
+            raise KappaError(
+                f"topic {self._topic} is written by another root, {other or 'the first one'}",
+                hint="give the sink a topic of its own; or, once that root sends no more, let it "
+                f"have this one: kappa deploy --allow 'sink:{self._topic}=REASON'",
+            )
+        with self._means.log.transactions(self._topic, other) as transactions:
+            transactions.begin()
 
     def _declared(self) -> tuple[Birth, SinkBirth] | None:
         """Returns the serving build that has this sink, and the sink; None if none has."""
@@ -134,8 +157,12 @@ class SinkOutlet:
         self._state = replace(self._state, table=sink.of, pipeline=birth.pipeline, state="starts")
         topic_id = ensure_topic(self._means.log, birth, sink)
         self._means.store.control.ensure_mine()
-        with self._means.log.transactions(self._topic) as transactions:
+        with self._transactions() as transactions:
             position = SinkPosition.parse(transactions.begin())
+            if position is not None and position.writer != self._means.writer:
+                self._end_other(position.writer, birth)
+                # It may have sent more meanwhile: the topic is compared.
+                position = None
             if position is None or position.topic_id != topic_id or self._is_compared:
                 position = None
             else:
@@ -213,7 +240,7 @@ class SinkOutlet:
             return
         self._lease.keep(head.cursor)
         counted = _Counted(chain(() if first is None else (first,), messages))
-        position = SinkPosition(head.cursor, part, topic_id)
+        position = SinkPosition(head.cursor, part, topic_id, self._means.writer)
         with told_while_away(self._means.log, partial(self._fail, state="retries")):
             try:
                 transactions.send(counted, {CURSOR: str(head.cursor).encode()}, str(position))

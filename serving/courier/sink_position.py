@@ -18,22 +18,28 @@ _PART_DIGITS = 16
 class SinkPosition:
     """The cursor of the last change set that was sent, and which part of which table it was of.
 
-    `topic_id` is the topic's: one that was made anew has another, and no rows.
+    `topic_id` is the topic's: one that was made anew has another, and no rows. `writer` is the
+    adopted root that has sent it, or "".
     """
 
     cursor: Cursor
     part: str
     topic_id: str
+    writer: str = ""
 
     def __str__(self) -> str:
-        return json.dumps({"cursor": str(self.cursor), "part": self.part, "topic": self.topic_id})
+        document = {"cursor": str(self.cursor), "part": self.part, "topic": self.topic_id}
+        return json.dumps({**document, "writer": self.writer} if self.writer else document)
 
     @classmethod
     def parse(cls, text: str | None) -> Self | None:
         """Reads a position. Returns None if the text is none: then the topic is compared."""
         try:
             found = json.loads(text or "")
-            return cls(Cursor.parse(found["cursor"]), str(found["part"]), str(found["topic"]))
+            return cls(
+                *(Cursor.parse(found["cursor"]), str(found["part"]), str(found["topic"])),
+                str(found.get("writer", "")),
+            )
         except (ValueError, KeyError, TypeError, UsageError):
             return None
 

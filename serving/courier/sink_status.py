@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from msgspec import to_builtins
 
 from kappa.state.lock import is_held
+from kappa.state.root import read_root
 from kappa.state.store import Store
 from serving.courier.outlet import served_outlets
 from serving.courier.sink_state import Sent, SinkState, read_state, sink_states
@@ -21,7 +22,8 @@ _FRESH_SECONDS = 2.0
 class SinkStatus:
     """A sink with its state; `behind_seconds` is since when it lacks something, None: ever.
 
-    `waits`: no courier runs. A sink that ended is no more served, and its topic keeps what it has.
+    `waits`: no courier runs. `off`: none may, since the root was adopted. A sink that ended is no
+    more served, and its topic keeps what it has.
     """
 
     known: SinkState
@@ -36,9 +38,10 @@ def sink_statuses(store: Store, now: float) -> tuple[SinkStatus, ...]:
         for birth in served_outlets(store).values()
         for sink in birth.sinks
     }
-    runs = is_held(store.local.path(LOCK))
+    at_rest = _at_rest(store)
     found = [
-        _status(read_state(store, topic) or new, now, runs=runs) for topic, new in served.items()
+        _status(read_state(store, topic) or new, now, at_rest=at_rest)
+        for topic, new in served.items()
     ]
     ended = [
         SinkStatus(each, "ended", None) for each in sink_states(store) if each.topic not in served
@@ -82,12 +85,20 @@ def sent_text(sent: Sent) -> str:
     )
 
 
-def _status(known: SinkState, now: float, *, runs: bool) -> SinkStatus:
+def _at_rest(store: Store) -> str:
+    """Returns the state of all sinks if no courier runs, or ""."""
+    if is_held(store.local.path(LOCK)):
+        return ""
+    root = read_root(store)
+    return "waits" if root is None or root.sends else "off"
+
+
+def _status(known: SinkState, now: float, *, at_rest: str) -> SinkStatus:
     behind = None
     if known.current_at:
         seconds = max(0.0, now - known.current_at)
         behind = 0.0 if seconds < _FRESH_SECONDS and not known.error else round(seconds, 1)
-    return SinkStatus(known, known.state if runs else "waits", behind)
+    return SinkStatus(known, at_rest or known.state, behind)
 
 
 def _topic(status: SinkStatus) -> str:

@@ -192,13 +192,11 @@ def two_builds(store: Store) -> Store:
 
 def pretend_up(store: Store) -> None:
     """Makes this process the supervisor, one that lives and does nothing."""
-    from replay.status.running import Running
+    from replay.status.running import Running, put_running
 
     me = process_id(os.getpid())
     assert me is not None
-    store.put_json(
-        "run/supervisor.json", to_builtins(Running(me.pid, me.born, "127.0.0.1:1", now()))
-    )
+    put_running(store, Running(me.pid, me.born, "127.0.0.1:1", now()))
 
 
 @pytest.mark.parametrize(

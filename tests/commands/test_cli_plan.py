@@ -36,6 +36,7 @@ from replay.rollout.fold import fold
 from replay.rollout.rollout import Phase, Rollout
 from replay.rollout.state import State
 from replay.stage.stage import stage
+from replay.status.running import Running, put_running
 
 PIPELINE = """
 from kappa import Table, Topic, count, pipeline
@@ -117,10 +118,7 @@ class Project:
         self.write(PIPELINE)
         me = process_id(os.getpid())
         assert me is not None
-        self.store.put_json(
-            "run/supervisor.json",
-            {"pid": me.pid, "born": me.born, "bootstrap_servers": "127.0.0.1:1", "started": now()},
-        )
+        put_running(self.store, Running(me.pid, me.born, "127.0.0.1:1", now()))
 
     def write(
         self,

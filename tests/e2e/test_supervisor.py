@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.request import Request, urlopen
@@ -78,6 +79,42 @@ def test_a_broker_or_a_supervisor_that_was_killed_is_followed_by_the_next(bed: T
         assert bed.log.end(["orders"]).covers(acknowledged.offsets)
         assert not keeper.alive()
         ensure_http_is_served_elsewhere(bed, port)
+
+
+@pytest.mark.fault
+@pytest.mark.long
+def test_a_copy_of_a_running_root_ends_nothing_and_begins_only_once_it_is_adopted(
+    bed: Testbed,
+) -> None:
+    """Broker, keeper and supervisor of the first one go on, whatever is typed on the copy.
+
+    They were killed, since the copied locks and broker.json name them. Of jobs and what they leave
+    behind: tests/state/test_root.py.
+    """
+    bed.must("up", "-d")
+    bed.wait(lambda: served_at(bed.store) is not None, "the HTTP server")
+    first = {named(pid) for pid in bed.pids()}
+    folder, copy = bed.store.folder, bed.folder / "copy"
+    subprocess.run(["cp", "-a", str(folder), str(copy)], check=True)
+
+    for typed in (("up", "-d"), ("up",), ("deploy", "--yes"), ("gc",)):
+        said = bed.kappa("--root", str(copy), *typed)
+        assert said.code == 6, said
+        assert f"the root {copy} is a copy of root" in said.err
+        assert "kappa root adopt" in said.err
+    assert bed.kappa("--root", str(copy), "down").out == ""
+    assert bed.kappa("--root", str(copy), "query", "select 1 as n", "-o", "json").json()
+    assert all(each.alive() for each in first)
+
+    try:
+        bed.must("--root", str(copy), "root", "adopt")
+        bed.must("--root", str(copy), "up", "-d")
+
+        assert len(bed.pids("kafka.Kafka")) == len(bed.pids("replay.run.supervisor")) == 2
+        assert all(each.alive() for each in first)
+    finally:
+        bed.must("--root", str(copy), "down")
+    assert all(each.alive() for each in first)
 
 
 def test_one_supervisor_runs_per_root_and_down_twice_is_down_once(bed: Testbed) -> None:

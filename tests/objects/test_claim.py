@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -217,6 +218,20 @@ def test_the_same_host_goes_on_and_a_released_root_is_anybodys(hosts):
     other.control.ensure_mine()
     with pytest.raises(Superseded, match=_OTHER):
         hosts.old()
+
+
+def test_a_copied_folder_of_the_host_has_not_its_claim(hosts, tmp_path):
+    """As of a project that was copied to another machine with all that is in it."""
+    hosts.old()
+    shutil.copytree(tmp_path / "old", tmp_path / "copy")
+
+    with pytest.raises(Superseded, match=_OTHER):
+        hosts.store("copy").control.take(over=False)
+    with pytest.raises(Superseded, match=_OTHER):
+        hosts.store("copy").control.ensure_mine()
+
+    (tmp_path / "old").rename(tmp_path / "moved")
+    hosts.store("moved").control.take(over=False)
 
 
 def test_an_answer_that_is_lost_is_no_lost_claim(hosts, between):

@@ -126,12 +126,18 @@ def test_what_is_of_this_host_is_on_its_disk(store):
 
 
 @pytest.mark.parametrize(
-    "root", ["s3://bucket", "s3://b/x", "s3://Bucket/x", "s3://bucket/a//b", "s3://bucket/../a"]
+    "root", ["s3://bucket", "s3://Bucket/x", "s3://bucket/a//b", "s3://bucket/../a", "s3:///x"]
 )
 def test_a_root_in_a_bucket_is_a_folder_of_it(tmp_path, root):
     with pytest.raises(SettingsError, match="is not the URL of a folder in a bucket") as caught:
         Store(root, storage=StorageSettings(), local=tmp_path)
     assert "s3://BUCKET/kappa" in caught.value.hint
+
+
+def test_a_name_of_a_bucket_that_is_too_short_or_long_is_called_that(tmp_path):
+    for name, why in (("ab", "short: it has 2"), ("a" * 64, "long: it has 64")):
+        with pytest.raises(SettingsError, match=f"the name {name} .* is too {why} characters"):
+            Store(f"s3://{name}/kappa", storage=StorageSettings(), local=tmp_path)
 
 
 def test_settings_take_a_folder_or_a_bucket_beside_a_cluster_that_outlives_this_host(tmp_path):

@@ -27,7 +27,7 @@ FAILPOINTS = ["lock.before_hold", "lock.after_hold"]
 _HOLDER = """
 import pathlib, signal, subprocess, sys
 from kappa.state.lock import Lock
-Lock(pathlib.Path(sys.argv[1]), what="build b").acquire()
+Lock(pathlib.Path(sys.argv[1]), what="build b", root="root").acquire()
 child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
 print(child.pid, flush=True)
 signal.pause()
@@ -84,7 +84,7 @@ def test_what_is_left_of_a_dead_holder_is_gone_before_the_lock_is_taken(tmp_path
     process.wait()
     assert born(child) is not None
 
-    with Lock(tmp_path / "lock", what="build b"):
+    with Lock(tmp_path / "lock", what="build b", root="root"):
         assert born(child) is None
 
 

@@ -39,6 +39,7 @@ from kappa.values.arrow import arrow_schema
 from kappa.values.tally import Tally
 from replay.look.desk import Desk
 from replay.look.here import Here
+from replay.status.running import Running, put_running
 from serving.alerts.message import Message, moment
 from serving.alerts.outbox import (
     AlertProgress,
@@ -131,16 +132,7 @@ class World:
         """Makes this process the supervisor, as far as others can see."""
         me = process_id(os.getpid())
         assert me is not None
-        self.store.put_json(
-            "run/supervisor.json",
-            {
-                "pid": me.pid,
-                "born": me.born,
-                "bootstrap_servers": "127.0.0.1:1",
-                "started": "",
-                "format": 1,
-            },
-        )
+        put_running(self.store, Running(me.pid, me.born, "127.0.0.1:1", ""))
 
     def append(self, *events: Event) -> None:
         last = max((record.number for record in self.journal.after(0)), default=0)

@@ -35,8 +35,8 @@ from kappa.engine.read.source import KafkaAccess, LogSource
 from kappa.log.access.client_options import client_options
 from kappa.log.client import Log
 from kappa.registry.stored_schemas import open_registry
-from kappa.state.lock import Lock
 from kappa.state.offsets import Offsets
+from kappa.state.root import lock_of
 from kappa.state.store import Store, open_store
 from kappa.state.witness import Witness, leader_changed
 from kappa.tables.archive import FOLDER, ArchiveMark, folder, why_cut, why_stopped
@@ -237,7 +237,7 @@ def main(arguments: list[str] | None = None) -> int:
         kafka = KafkaAccess(given.bootstrap, client_options(settings))
         log = Log(kafka.bootstrap_servers, kafka.options)
         with (
-            Lock(store.local.path(LOCK), what="the archive"),
+            lock_of(store, LOCK, what="the archive"),
             closing(LogSource(kafka, log)) as source,
         ):
             while True:

@@ -35,7 +35,7 @@ from kappa.registry.stored_schemas import open_registry
 from kappa.state.build import folder, read_birth
 from kappa.state.job.beat import Beat
 from kappa.state.job.stopped import put_stopped
-from kappa.state.lock import Lock
+from kappa.state.root import lock_of
 from kappa.state.store import Store, open_store
 
 
@@ -57,7 +57,7 @@ def run(
     store = open_store(settings)
     open_registry(settings, store)
     with (
-        Lock(store.local.path(f"{folder(build)}/lock"), what=f"build {build}"),
+        lock_of(store, f"{folder(build)}/lock", what=f"build {build}"),
         Beat(store, build),
         ExitStack() as ending,
     ):

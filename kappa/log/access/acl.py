@@ -58,8 +58,13 @@ def topic(name: str, operation: str) -> Acl:
 
 
 def sink_id(of: str) -> str:
-    """Returns the transactional id of a sink's topic, which is its group's name too."""
+    """Returns the name of the group of a sink's topic."""
     return f"kappa-sink-{of}"
+
+
+def writer_id(of: str, writer: str) -> str:
+    """Returns the transactional id of who writes a sink's topic: an adopted root has its own."""
+    return f"{sink_id(of)}-{writer}" if writer else sink_id(of)
 
 
 READERS_GROUP = Acl(AclKind.GROUP, READERS, "Describe")

@@ -13,12 +13,12 @@ from kappa.objects.address import delete_file
 from kappa.state.build import table_path
 from kappa.state.frontier import Frontiers
 from kappa.state.lock import Lock
+from kappa.state.root import LOCK
 from kappa.state.store import Store
 from kappa.tables.versions import files
 from replay.doctor.examine import examine, set_aside
 from replay.doctor.repair import repair
 from replay.doctor.scrub import scrub
-from replay.status.running import LOCK
 
 
 @pytest.fixture

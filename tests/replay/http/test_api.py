@@ -36,6 +36,7 @@ from replay.look.here import Here
 from replay.rollout.fold import fold
 from replay.run.serve import serve
 from replay.status.metrics import Seen, metrics_text
+from replay.status.running import Running, put_running
 from replay.status.status import BuildStatus, Status
 from replay.status.unread import Unread
 from serving.courier.sink_state import SinkState
@@ -72,16 +73,7 @@ class Project:
         """Makes this process the supervisor, as far as others can see."""
         me = process_id(os.getpid())
         assert me is not None
-        self.store.put_json(
-            "run/supervisor.json",
-            {
-                "pid": me.pid,
-                "born": me.born,
-                "bootstrap_servers": "127.0.0.1:1",
-                "started": "",
-                "format": 1,
-            },
-        )
+        put_running(self.store, Running(me.pid, me.born, "127.0.0.1:1", ""))
 
     def wants(
         self,

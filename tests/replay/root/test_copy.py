@@ -6,18 +6,22 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 from object_store import ObjectStore
 from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
 from commands.app import run_command
-from kappa.base.errors import Conflict, ExitCode, SettingsError, Superseded, UsageError
+from kappa.base.errors import Conflict, Copied, ExitCode, SettingsError, Superseded, UsageError
 from kappa.base.settings import Settings, load_settings
+from kappa.journal.events import Paused
 from kappa.journal.journal import Journal
+from kappa.objects.address import put_new_file
 from kappa.state.lease import Lease, Pin, ensure_lease, read_lease
 from kappa.state.lock import Lock
+from kappa.state.root import LOCK, RootPlace, ensure_root, lock_of, read_root
 from kappa.state.store import Store
+from replay.root.adopt import adopt
 from replay.root.copy import _DATA, copy_root, ensure_whole_root, objects_of
-from replay.status.running import LOCK
 from serving.reader import opened
 
 QUERIES = [f"select * from {name} order by all" for name in ("delays", "planes", "busy", "rejects")]
@@ -65,6 +69,36 @@ def contents(store: Store) -> dict[str, bytes | None]:
 
 def answers(store: Store) -> list[object]:
     return [Platform(store).ask(sql).rows for sql in QUERIES]
+
+
+def test_a_moved_root_is_the_same_one_and_the_copy_of_a_prefix_is_a_copy(
+    settings, store, object_store, tmp_path
+):
+    """`kappa root copy` says where the root is now; what copies objects alone does not."""
+    first = ensure_root(store)
+    bucket = opened_at(copy_root(settings, store, object_store.new_root()).url, settings)
+    bucket.control.take(over=False)
+    assert ensure_root(bucket) == replace(first, place=RootPlace(bucket.url))
+
+    other = Store(object_store.new_root(), storage=settings.storage, local=tmp_path / "other")
+    for name in bucket.names(""):
+        put_new_file(other.address(name), bucket.get(name) or b"")
+    assert other.get("claim.json") == bucket.get("claim.json")
+    assert answers(other) == answers(bucket)
+    for change in (
+        lambda: lock_of(other, LOCK, what="kappa"),
+        lambda: Journal(other).append(99, Paused("flights")),
+    ):
+        with pytest.raises(Copied, match=f"{other.url} is a copy of root {first.id}"):
+            change()
+
+    adopted = adopt(other, sends=False)
+    assert (adopted.place, adopted.adopted_from) == (RootPlace(other.url), first.id)
+    other.control.take(over=False)
+    assert ensure_root(other) == adopted
+    # The first one goes on.
+    bucket.control.ensure_mine()
+    assert read_root(bucket) == replace(first, place=RootPlace(bucket.url))
 
 
 def test_from_disk_to_bucket_to_disk_all_is_the_same(settings, store, object_store, tmp_path):

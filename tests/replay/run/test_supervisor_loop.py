@@ -10,6 +10,7 @@ import pytest
 
 from commands.app import run_command
 from kappa.base.errors import Broken, ExitCode, KappaError, Superseded
+from kappa.objects.claim import DiskControl
 from kappa.state.store import Store
 from replay.rollout.state import State
 from replay.run.detached import last_line
@@ -34,9 +35,9 @@ class Ticks:
         return self.state
 
 
-def run_loop(folder: Path, ticks: Ticks) -> list[str]:
+def run_loop(folder: Path, ticks: Ticks, said: list[str] | None = None) -> list[str]:
     """Runs the loop over children that are all well, and returns its messages."""
-    said: list[str] = []
+    said = [] if said is None else said
     well = SimpleNamespace(
         bootstrap_servers="localhost:9092",
         ensure_running=lambda *_, **__: None,
@@ -192,3 +193,21 @@ def test_a_supervisor_whose_root_was_taken_over_ends(tmp_path, monkeypatch):
             *(store, unused, Ticks(), unused, unused, (unused, unused, unused, unused)),
             *(unused, unused, print, SimpleNamespace(requested=False)),
         )
+
+
+def test_who_has_lost_the_root_while_it_started_does_not_say_that_it_is_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two `kappa up --take-over` at once: the claim was this host's, and is another's by now."""
+
+    def lost(_control: object) -> None:
+        raise Superseded("the root is claimed by host green")
+
+    monkeypatch.setattr(DiskControl, "ensure_mine", lost)
+    said: list[str] = []
+
+    with pytest.raises(Superseded, match="green"):
+        run_loop(tmp_path, Ticks(), said)
+
+    assert said == []
+    assert running_at(Store(tmp_path)) is None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Protocol
 
 import pytest
 from changing import ChangingWorld
@@ -23,6 +26,12 @@ from serving.courier.sink_outlet import SinkMeans, SinkOutlet
 from serving.courier.sink_state import read_state
 
 pytestmark = pytest.mark.slow
+
+
+class World(Protocol):
+    """A platform, of which a sink needs the store alone."""
+
+    store: Store
 
 
 @pytest.fixture
@@ -46,10 +55,13 @@ def worlds(tmp_path: Path, sink: SinkBirth) -> Iterator[list[ChangingWorld]]:
 
 
 @contextmanager
-def running(world: ChangingWorld, log: Log, sink: SinkBirth) -> Iterator[SinkOutlet]:
+def running(
+    world: World, log: Log, sink: SinkBirth, *, writer: str = "", before: tuple[str, ...] = ()
+) -> Iterator[SinkOutlet]:
     """Runs a sink in a thread, as a courier does."""
     stop = threading.Event()
-    outlet = SinkOutlet(SinkMeans(world.store, log, 3600.0), sink.topic)
+    means = SinkMeans(world.store, log, 3600.0, writer=writer, before=frozenset(before))
+    outlet = SinkOutlet(means, sink.topic)
     thread = threading.Thread(target=outlet.run, args=(stop,), daemon=True)
     thread.start()
     try:
@@ -59,11 +71,11 @@ def running(world: ChangingWorld, log: Log, sink: SinkBirth) -> Iterator[SinkOut
         thread.join(60)
 
 
-def state_of(world: ChangingWorld, sink: SinkBirth) -> str:
+def state_of(world: World, sink: SinkBirth) -> str:
     return getattr(read_state(world.store, sink.topic), "state", "")
 
 
-def ensure_has_all(log: Log, world: ChangingWorld, sink: SinkBirth) -> None:
+def ensure_has_all(log: Log, world: World, sink: SinkBirth) -> None:
     wait_for(
         lambda: rows_of_topic(log, sink.topic) == served_records(world.store, sink.of), sink.topic
     )
@@ -94,6 +106,35 @@ def test_a_sink_sends_nothing_more_once_another_platform_has_sent(
             assert (state_of(one, sink), state_of(other, sink)) == ("fenced", "follows")
     assert not any(looks)
     ensure_sent_once(log, sink.topic)
+
+
+@pytest.mark.long
+def test_an_adopted_copy_that_may_send_takes_the_topic_from_the_first_root_for_good(
+    log: Log, worlds: list[ChangingWorld], sink: SinkBirth, tmp_path: Path
+) -> None:
+    """Both have the same builds: the first root knows the other one's position by its writer."""
+    first, _ = worlds
+    copy = SimpleNamespace(store=Store(shutil.copytree(first.store.folder, tmp_path / "copy")))
+    first.fold()
+    with running(first, log, sink) as outlet:
+        ensure_has_all(log, first, sink)
+        # Up, and not let: it neither fences the first one nor sends.
+        with running(copy, log, sink, writer="copy"):
+            wait_for(lambda: state_of(copy, sink) == "retries", "the refusal")
+            first.fold()
+            ensure_has_all(log, first, sink)
+
+        with running(copy, log, sink, writer="copy", before=("",)):
+            ensure_has_all(log, copy, sink)
+            first.fold()
+            wait_for(lambda: state_of(first, sink) == "fenced", "the first one's end")
+            assert not outlet._is_free()
+    with running(first, log, sink):
+        wait_for(lambda: state_of(first, sink) == "retries", "its next courier's refusal")
+        state = read_state(first.store, sink.topic)
+        assert state is not None
+        assert state.error == f"topic {sink.topic} is written by another root, copy"
+    ensure_has_all(log, copy, sink)
 
 
 @pytest.mark.long

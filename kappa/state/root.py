@@ -1,0 +1,302 @@
+"""The identity of a root: its id, and where it is. So a copy knows that it is a copy.
+
+Two roots of one id would fold the same log, send the same messages and end each other's processes.
+`root.json` names the folder by device and inode, or the bucket and prefix. A copy has the file of
+the root that it was made of, and is somewhere else:
+
+| where the root is now | it is |
+|---|---|
+| in the same folder, whatever its path (`mv` on a disk, a restart) | the same |
+| at the same path, in another folder (restored) or on another device (mounted anew) | the same |
+| elsewhere, and the path that it names has no root of its id (`mv` to another disk) | the same |
+| elsewhere, and that path has it still, or a process of it runs | a copy |
+| on another machine, whatever its path (`rsync`, a snapshot of a disk) | a copy |
+| in a bucket or at a prefix that it does not name | a copy |
+
+A container has no machine of its own. There it is the same in the same folder, or in one with that
+inode at that path (a volume that is mounted anew), and else a copy.
+
+A copy is read as any root, and changed by nobody: not until `kappa root adopt` makes it a root of
+its own. Not seen are a snapshot of a disk that is mounted at the first one's path, on its machine
+or in a container, and a bucket of the same name on another server.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from kappa.base.clock import now
+from kappa.base.errors import Copied, Damaged, UsageError
+from kappa.base.process import machine
+from kappa.state.lock import Lock, last_holder
+from kappa.state.store import Store
+
+NAME = "root.json"
+# The lock of the supervisor: who has it has the root.
+LOCK = "run/supervisor.lock"
+_ID_BYTES = 8
+_SEAL = "seal"
+SENDS_NOT = "its sinks, alerts and pulled sources are off until kappa root adopt --send"
+_ADOPT = (
+    "kappa root adopt makes it a root of its own, which sends nothing; with --send it takes the "
+    "first one's place, once that is gone for good"
+)
+
+
+class RootPlace(Struct, frozen=True):
+    """The place of a root: a folder of a machine, or the URL of a bucket and prefix.
+
+    `device` and `inode` are 0 in a bucket; `machine` is "" there, and where it is not known.
+    """
+
+    address: str
+    device: int = 0
+    inode: int = 0
+    machine: str = ""
+
+
+class Root(Struct, frozen=True):
+    """The identity of a root.
+
+    `adopted_from` is the id of the root that this one is an adopted copy of, or "". A root that
+    `sends` runs its sinks and alerts, pulls, and passes on what its spool has.
+    """
+
+    id: str
+    made_at: str
+    place: RootPlace
+    adopted_from: str = ""
+    sends: bool = True
+    format: int = 1
+
+    @property
+    def writer(self) -> str:
+        """The name by which this root's sinks write: "" until it is an adopted copy."""
+        return self.id if self.adopted_from else ""
+
+
+class Kin(StrEnum):
+    """The relation of a folder or prefix to the root that its `root.json` names."""
+
+    SAME = "same"
+    MOVED = "moved"
+    COPY = "copy"
+
+
+# Of roots that are no copies: what a process has read once holds for its life.
+_KNOWN: WeakKeyDictionary[Store, Root] = WeakKeyDictionary()
+
+
+def kin_of(named: RootPlace, here: RootPlace, *, is_there: bool, runs: bool) -> Kin:
+    """Returns what a root is that names one place, and is found here. Pure.
+
+    `is_there`: the named path has a root of that id. `runs`: a process of it that has the lock of
+    another folder's file.
+    """
+    if not (named.inode and here.inode):
+        # At least one is in a bucket.
+        return Kin.SAME if named == here else Kin.COPY
+    is_known = bool(named.machine and here.machine)
+    is_folder = (named.device, named.inode) == (here.device, here.inode)
+    if is_known and named.machine != here.machine:
+        return Kin.COPY
+    if is_folder:
+        return Kin.SAME if named == here else Kin.MOVED
+    if runs:
+        return Kin.COPY
+    if named.address == here.address:
+        return Kin.MOVED if is_known or named.inode == here.inode else Kin.COPY
+    return Kin.COPY if is_there or not is_known else Kin.MOVED
+
+
+def read_root(store: Store) -> Root | None:
+    """Returns what a root says of itself; None if it was not up since Kappa writes it down.
+
+    Raises Damaged if it is not as it was written.
+    """
+    content = store.get(NAME)
+    root = None if content is None else _parsed(content)
+    if content is not None and root is None:
+        raise Damaged(
+            f"{store.address(NAME)} is not as it was written",
+            hint="put the file back from a backup; without one delete it, if this root is no copy",
+        )
+    return root
+
+
+def own_root(store: Store) -> Root | None:
+    """Returns the identity of a root that is no copy; None if it has none yet.
+
+    Raises Copied if it is a copy.
+    """
+    known = _KNOWN.get(store)
+    if known is not None:
+        return known
+    root = read_root(store)
+    if root is None:
+        return None
+    here = place_of(store)
+    kin = _kin(store, root, here)
+    if kin is Kin.COPY:
+        raise Copied(
+            f"the root {here.address} is a copy of root {root.id}, which "
+            + (
+                f"is at {root.place.address}"
+                if root.place.address != here.address
+                else "was in another folder here, or is on another machine"
+            )
+            + ": of the two only that one may fold and send",
+            hint=_ADOPT,
+        )
+    root = replace(root, place=here)
+    if kin is Kin.SAME:
+        _KNOWN[store] = root
+    return root
+
+
+def ensure_no_copy(store: Store) -> None:
+    """Raises Copied if a root is a copy, which only reads may use."""
+    own_root(store)
+
+
+def ensure_root(store: Store) -> Root:
+    """Returns the identity of a root, which is made if there is none, and told where it is now.
+
+    Raises Copied if the root is a copy.
+    """
+    if store in _KNOWN:
+        return _KNOWN[store]
+    root = own_root(store) or Root(secrets.token_hex(_ID_BYTES), now(), place_of(store))
+    if root != read_root(store):
+        put_root(store, root)
+    _KNOWN[store] = root
+    return root
+
+
+def put_root(store: Store, root: Root) -> None:
+    """Puts what a root is, in place of what it was."""
+    document = msgspec.to_builtins(root)
+    store.put(NAME, _encoded({**document, _SEAL: _seal_of(document)}))
+    _KNOWN.pop(store, None)
+
+
+def ensure_is_copy(store: Store, *, sends: bool) -> bool:
+    """Returns True if a root is a copy, and False if it is one that was adopted, and may send now.
+
+    Raises UsageError if there is nothing to adopt.
+    """
+    root = read_root(store)
+    if root is None:
+        raise UsageError(
+            f"the root {store.url} does not say whose copy it is: it has no {NAME}",
+            hint="kappa up makes one, and takes this root for the first of its kind",
+        )
+    if _kin(store, root, place_of(store)) is Kin.COPY:
+        return True
+    if root.adopted_from and sends and not root.sends:
+        return False
+    raise UsageError(
+        f"the root {store.url} is no copy: it is root {root.id}"
+        + (f", adopted from root {root.adopted_from}" if root.adopted_from else ""),
+        hint="kappa up" if root.sends else "kappa root adopt --send lets it send",
+    )
+
+
+def adopt_root(store: Store, *, sends: bool) -> Root:
+    """Makes a copy a root of its own, or lets an adopted one send, and returns what it is then.
+
+    The caller has the supervisor's lock, and the claim. Raises UsageError as above.
+    """
+    is_copy, root = ensure_is_copy(store, sends=sends), read_root(store)
+    assert root is not None, "it was just read"
+    adopted = (
+        Root(secrets.token_hex(_ID_BYTES), now(), place_of(store), root.id, sends)
+        if is_copy
+        else replace(root, sends=True)
+    )
+    put_root(store, adopted)
+    return adopted
+
+
+def move_root(source: Store, target: Store) -> None:
+    """Makes a whole copy the root that its source was: that one is to be deleted."""
+    root = own_root(source)
+    if root is not None:
+        put_root(target, replace(root, place=place_of(target)))
+
+
+def place_of(store: Store) -> RootPlace:
+    """Returns where a root is now."""
+    if not store.is_on_disk:
+        return RootPlace(store.url)
+    found = store.folder.stat()
+    return RootPlace(str(store.folder), found.st_dev, found.st_ino, machine())
+
+
+def lock_of(store: Store, name: str, *, what: str) -> Lock:
+    """Returns a lock of a root, not taken yet. Raises Copied if the root is a copy.
+
+    `name` is its file on this host, `what` the locked thing in errors.
+    """
+    # In a bucket it is made by the supervisor, once that has claimed the root.
+    root = ensure_root(store) if store.is_on_disk else own_root(store)
+    return Lock(store.local.path(name), what=what, root="" if root is None else root.id)
+
+
+def _kin(store: Store, root: Root, here: RootPlace) -> Kin:
+    if root.place == here:
+        return Kin.SAME
+    return kin_of(root.place, here, is_there=_is_there(root, here), runs=_runs(store))
+
+
+def _is_there(root: Root, here: RootPlace) -> bool:
+    """Returns True if the path that a root names may have a root of its id that is not this one."""
+    path = root.place.address
+    if path == here.address or "://" in path:
+        return path != here.address
+    try:
+        found = _parsed((Path(path) / NAME).read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        # It may not be looked at.
+        return True
+    return found is None or found.id == root.id
+
+
+def _runs(store: Store) -> bool:
+    """Returns True if a process lives that has the supervisor's lock by another file than this."""
+    found = last_holder(store.local.path(LOCK))
+    if found is None:
+        return False
+    holder, is_its_own = found
+    return not is_its_own and bool(holder.inode) and holder.process is not None
+
+
+def _parsed(content: bytes) -> Root | None:
+    try:
+        document: dict[str, Any] = json.loads(content)
+        if document.pop(_SEAL) == _seal_of(document):
+            return msgspec.convert(document, Root)
+    except (ValueError, KeyError, AttributeError, TypeError):
+        # A flipped bit may be anywhere.
+        pass
+    return None
+
+
+def _encoded(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False, sort_keys=True).encode()
+
+
+def _seal_of(document: dict[str, Any]) -> str:
+    return hashlib.sha256(_encoded(document)).hexdigest()[:32]

@@ -1,0 +1,424 @@
+"""A root knows itself: a copy is changed by nobody, and ends no process of the first one."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from commands.app import run_command
+from kappa.base.errors import Conflict, Copied, Damaged, ExitCode, UsageError
+from kappa.base.process import MARK, ProcessId, boot, kill_and_see_gone, process_id, started
+from kappa.base.settings import load_settings
+from kappa.broker.last_run import LastRun, end_leftover, read_last_run, write_last_run
+from kappa.declare.sink import SinkBirth
+from kappa.journal.events import Paused
+from kappa.journal.journal import Journal
+from kappa.state.build import Birth
+from kappa.state.lock import Holder, Lock, _whole_file, holding_process, is_held
+from kappa.state.root import (
+    LOCK,
+    NAME,
+    Kin,
+    RootPlace,
+    ensure_root,
+    kin_of,
+    lock_of,
+    own_root,
+    read_root,
+)
+from kappa.state.store import Store
+from replay.children import at_broker
+from replay.children.at_broker import CourierProcess
+from replay.children.child import ChildProcess
+from replay.retire.gc import gc
+from replay.root.adopt import adopt
+from replay.status.running import (
+    Running,
+    RunningServer,
+    ensure_served,
+    put_running,
+    running_at,
+    served_at,
+)
+from serving.collector.collector import SPOOL
+from serving.courier import sink_status
+
+_REST = ("v", {}, 1, {}, "m", (), (), {}, {}, {}, {}, "", "")
+THERE = RootPlace("/data/kappa", 7, 1000, "blue")
+
+# Holds the supervisor's lock of a root, has a child that would outlive it, says so, and waits.
+HOLDER = """
+import signal, subprocess, sys
+from kappa.state.root import LOCK, lock_of
+from kappa.state.store import Store
+lock_of(Store(sys.argv[1]), LOCK, what="kappa").acquire()
+child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+print(child.pid, flush=True)
+signal.pause()
+"""
+
+
+class RunningRoot:
+    """A root whose lock a process has, with a child that it has started."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.popen = subprocess.Popen(
+            [sys.executable, "-c", HOLDER, str(folder)],
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert self.popen.stdout is not None
+        with self.popen.stdout:
+            self.child = named(int(self.popen.stdout.readline()))
+        self.holder = named(self.popen.pid)
+
+    def copied(self, name: str = "copy") -> Path:
+        """Copies the folder as `cp -a` does, while the process runs."""
+        subprocess.run(["cp", "-a", str(self.folder), str(self.folder.with_name(name))], check=True)
+        return self.folder.with_name(name)
+
+    def end(self) -> None:
+        for each in (self.popen.pid, self.child.pid):
+            if process_id(each) in {self.holder, self.child}:
+                os.kill(each, signal.SIGKILL)
+        self.popen.wait()
+
+
+def named(pid: int) -> ProcessId:
+    found = process_id(pid)
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Iterator[RunningRoot]:
+    root = RunningRoot(tmp_path / "root")
+    yield root
+    root.end()
+
+
+@pytest.mark.parametrize(
+    ("here", "is_there", "runs", "kin"),
+    [
+        (THERE, True, False, Kin.SAME),
+        # mv on one disk, also while it runs, and a restart with another name of the machine's disk.
+        (replace(THERE, address="/new"), False, False, Kin.MOVED),
+        (replace(THERE, device=8), True, False, Kin.MOVED),
+        # Restored from a backup in place; mv to another disk.
+        (replace(THERE, inode=2), True, False, Kin.MOVED),
+        (replace(THERE, address="/new", device=8, inode=2), False, False, Kin.MOVED),
+        # cp -a, and then the first one was moved aside, and runs.
+        (replace(THERE, address="/new", inode=2), True, False, Kin.COPY),
+        (replace(THERE, inode=2), True, True, Kin.COPY),
+        (replace(THERE, address="/new", device=8), False, True, Kin.COPY),
+        # A snapshot of the disk, and rsync, to another machine.
+        (replace(THERE, machine="green"), True, False, Kin.COPY),
+        (replace(THERE, machine="green", device=8, inode=2), True, False, Kin.COPY),
+        # Containers: a volume that is mounted anew, one that was copied, one that was moved.
+        (replace(THERE, machine=""), True, False, Kin.MOVED),
+        (replace(THERE, machine="", device=8), True, False, Kin.MOVED),
+        (replace(THERE, machine="", device=8, inode=2), True, False, Kin.COPY),
+        (replace(THERE, machine="", address="/new", inode=2), False, False, Kin.COPY),
+        # To a bucket, by other means than kappa root copy.
+        (RootPlace("s3://bucket/kappa"), True, False, Kin.COPY),
+    ],
+)
+def test_where_a_root_is_decides_what_it_is(here, is_there, runs, kin):
+    assert kin_of(THERE, here, is_there=is_there, runs=runs) is kin
+
+
+def test_a_prefix_of_another_name_is_a_copy():
+    place = RootPlace("s3://bucket/kappa")
+
+    def kin(url: str) -> Kin:
+        return kin_of(place, RootPlace(url), is_there=True, runs=False)
+
+    assert kin("s3://bucket/kappa") is Kin.SAME
+    assert kin("s3://bucket/other") is kin("s3://other/kappa") is Kin.COPY
+    assert kin_of(place, THERE, is_there=True, runs=False) is Kin.COPY
+
+
+def test_a_copy_of_a_running_root_is_refused_and_ends_nothing(runs):
+    """Fails on what trusted the copied lock: `acquire` killed the session that the file names."""
+    copy = runs.copied()
+
+    with pytest.raises(Copied, match="is a copy of root .*, which is at .*/root"):
+        lock_of(Store(copy), LOCK, what="kappa")
+    # Whoever takes the lock all the same, such as to adopt it.
+    root = read_root(Store(copy))
+    assert root is not None
+    with Lock(copy / LOCK, what="kappa", root=root.id):
+        assert runs.holder.alive()
+        assert runs.child.alive()
+
+
+def test_what_a_copied_lock_names_is_not_asked_to_end(runs):
+    """As `kappa down` on a copy, when its supervisor has the lock and has not written yet."""
+    copy = runs.copied()
+    handle = os.open(copy / LOCK, os.O_RDWR)
+    try:
+        fcntl.fcntl(handle, fcntl.F_OFD_SETLK, _whole_file(fcntl.F_WRLCK))
+
+        assert is_held(copy / LOCK)
+        assert holding_process(copy / LOCK) is None
+        assert holding_process(runs.folder / LOCK) == runs.holder
+    finally:
+        os.close(handle)
+
+
+# Starts a process of the root, and one that is nobody's, says their pids, and waits.
+_LEADER = """
+import os, signal, subprocess, sys
+command = [sys.executable, "-c", "import signal; signal.pause()"]
+for mark in ({"KAPPA_PROCESS_OF": "root"}, {}):
+    print(subprocess.Popen(command, env={**os.environ, **mark}).pid, flush=True)
+signal.pause()
+"""
+
+
+def test_a_process_that_is_not_provably_of_the_root_is_left_alone(tmp_path):
+    """A session's id is another's once all its processes have ended: a file may name a stranger."""
+    environment = {name: value for name, value in os.environ.items() if name != MARK}
+    leader = subprocess.Popen(
+        [sys.executable, "-c", _LEADER],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=environment,
+    )
+    assert leader.stdout is not None
+    with leader.stdout:
+        of_root, strange = (named(int(leader.stdout.readline())) for _ in range(2))
+    place = Holder(leader.pid, leader.pid, started(leader.pid) or 0, boot(), "root")
+    leader.kill()
+    leader.wait()
+    path = tmp_path / "lock"
+    path.touch()
+    try:
+        for root in ("another", "root"):
+            found = path.stat()
+            holder = dataclasses.replace(place, device=found.st_dev, inode=found.st_ino)
+            path.write_text(json.dumps(dataclasses.asdict(holder)))
+            assert of_root.alive()
+            with Lock(path, what="kappa", root=root):
+                assert of_root.alive() == (root == "another")
+        assert strange.alive()
+    finally:
+        for each in (of_root, strange):
+            kill_and_see_gone(each)
+
+
+def test_what_an_earlier_kappa_has_left_is_named_and_not_ended(runs, tmp_path):
+    """Its lock does not say of which file it is, and may be copied."""
+    path = tmp_path / "lock"
+    session = runs.popen.pid
+    before = {"pid": session, "session": session, "started": started(session), "boot": boot()}
+    path.write_text(json.dumps(before))
+
+    with pytest.raises(Conflict, match=f"{runs.child.pid}") as refused:
+        Lock(path, what="build b", root="root").acquire()
+
+    assert f"if this root is a copy, rm {path}; else kill" in refused.value.hint
+    assert runs.holder.alive()
+    assert runs.child.alive()
+
+
+def test_a_copied_broker_is_not_ended(tmp_path):
+    """Of a root with a broker of its own: broker.json names a process, and is copied."""
+    (tmp_path / "root" / "broker").mkdir(parents=True)
+    broker = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+    try:
+        folder = tmp_path / "root" / "broker"
+        write_last_run(folder, LastRun.of(folder, 1, 2, process_id(broker.pid)))
+        copy = shutil.copytree(folder, tmp_path / "copy")
+
+        end_leftover(copy, read_last_run(copy))
+        assert broker.poll() is None
+
+        end_leftover(folder, read_last_run(folder))
+        assert broker.wait(10) == -signal.SIGKILL
+    finally:
+        broker.kill()
+        broker.wait()
+
+
+def test_a_copy_does_not_take_the_first_ones_processes_for_its_own(tmp_path):
+    store, me = Store(tmp_path / "root"), named(os.getpid())
+    put_running(store, Running(me.pid, me.born, "127.0.0.1:9", ""))
+    ensure_served(store, RunningServer.of(me.pid, "http://there"))
+    copy = Store(shutil.copytree(store.folder, tmp_path / "copy"))
+
+    assert (running_at(copy), served_at(copy)) == (None, None)
+    assert running_at(store) is not None
+    assert served_at(store) == "http://there"
+
+
+def test_a_copy_is_changed_by_nobody_and_read_by_all(tmp_path):
+    store = Store(tmp_path / "root")
+    ensure_root(store)
+    Journal(store).append(1, Paused("flights"))
+    copy = Store(shutil.copytree(store.folder, tmp_path / "copy"))
+
+    for change in (
+        lambda: Journal(copy).append(2, Paused("planes")),
+        lambda: lock_of(copy, "builds/b/lock", what="build b"),
+        lambda: gc(copy, keep_seconds=1.0, now=9e9),
+        lambda: ensure_root(copy),
+    ):
+        with pytest.raises(Copied, match="kappa root adopt"):
+            change()
+
+    assert [record.number for record in Journal(copy).after(0)] == [1]
+    assert Journal(store).append(2, Paused("planes")) is not None
+
+
+def test_what_a_person_types_on_a_copy_says_that_it_is_one(tmp_path, monkeypatch, capsys):
+    (tmp_path / "kappa.toml").write_text("[serve]\nlisten = ''\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    ensure_root(Store(tmp_path / ".kappa"))
+    shutil.copytree(tmp_path / ".kappa", tmp_path / "copy")
+
+    def typed(*words: str) -> tuple[int, str]:
+        code = run_command(["--root", "copy", *words])
+        return code, " ".join(capsys.readouterr().err.split())
+
+    told = f"the root {tmp_path}/copy is a copy of root"
+    for words in (("up",), ("up", "-d"), ("deploy", "--yes"), ("undo", "--yes"), ("gc",)):
+        code, said = typed(*words)
+        assert code == ExitCode.CONFLICT, words
+        assert told in said
+    assert typed("status")[0] == ExitCode.OK
+    code, said = typed("doctor")
+    assert (code, told in said) == (ExitCode.OK, True)
+
+    code, said = typed("root", "adopt")
+    assert code == ExitCode.OK
+    assert "kappa up goes on from it; its sinks, alerts and pulled sources are off" in said
+    assert typed("root", "adopt")[0] == ExitCode.USAGE
+    assert typed("root", "adopt", "--send") == (
+        ExitCode.OK,
+        said.partition("kappa up")[0] + "kappa up goes on from it",
+    )
+    assert typed("gc")[0] == ExitCode.OK
+
+
+def test_a_root_that_was_moved_is_the_same_and_says_where_it_is(tmp_path):
+    first = ensure_root(Store(tmp_path / "root"))
+    (tmp_path / "root").rename(tmp_path / "moved")
+    store = Store(tmp_path / "moved")
+
+    assert ensure_root(store).id == first.id
+    assert read_root(store) == replace(
+        first, place=replace(first.place, address=str(tmp_path / "moved"))
+    )
+    # A copy of it is one of the root that is there now.
+    with pytest.raises(Copied, match="/moved"):
+        own_root(Store(shutil.copytree(tmp_path / "moved", tmp_path / "root")))
+
+
+def test_an_adopted_copy_is_a_root_of_its_own_that_sends_nothing_until_it_may(tmp_path):
+    store = Store(tmp_path / "root")
+    first = ensure_root(store)
+    store.put(f"{SPOOL}/000000000001.events", b"sent by the first root")
+    copy = Store(shutil.copytree(store.folder, tmp_path / "copy"))
+
+    adopted = adopt(copy, sends=False)
+
+    assert adopted.id != first.id
+    assert (adopted.adopted_from, adopted.sends) == (first.id, False)
+    assert (first.writer, adopted.writer) == ("", adopted.id)
+    assert copy.names(SPOOL) == ()
+    assert len(copy.names("damaged")) == 1
+    with lock_of(copy, LOCK, what="kappa"):
+        pass
+    with pytest.raises(UsageError, match="no copy") as refused:
+        adopt(copy, sends=False)
+    assert "--send" in refused.value.hint
+
+    assert adopt(copy, sends=True) == replace(adopted, sends=True)
+    with pytest.raises(UsageError, match="no copy"):
+        adopt(copy, sends=True)
+    # The first one goes on, whatever becomes of its copy.
+    assert ensure_root(Store(store.folder)) == first
+    with pytest.raises(UsageError, match="no copy"):
+        adopt(store, sends=True)
+
+
+def test_a_root_that_may_not_send_has_no_courier(tmp_path, monkeypatch):
+    store = Store(tmp_path / "root")
+    ensure_root(store)
+    copy = Store(shutil.copytree(store.folder, tmp_path / "copy"))
+    served = {"sink there": Birth("b", "p", *_REST, sinks=(SinkBirth("there", "delays"),))}
+    for room in (at_broker, sink_status):
+        monkeypatch.setattr(room, "served_outlets", lambda _store: served)
+    started = []
+    monkeypatch.setattr(ChildProcess, "ensure_started", lambda self, *_: started.append(self.what))
+
+    def starts(root: Store) -> bool:
+        started.clear()
+        courier = CourierProcess(root, load_settings(tmp_path), say=print)
+        courier.ensure_running("127.0.0.1:9")
+        return started == ["the courier"]
+
+    def state(root: Store) -> str:
+        (found,) = sink_status.sink_statuses(root, 0.0)
+        return found.state
+
+    (tmp_path / "kappa.toml").touch()
+    adopt(copy, sends=False)
+    assert [starts(store), starts(copy)] == [True, False]
+    assert [state(store), state(copy)] == ["waits", "off"]
+    adopt(copy, sends=True)
+    assert starts(Store(copy.folder))
+    assert state(copy) == "waits"
+
+
+def test_a_root_of_an_earlier_kappa_is_made_one(tmp_path):
+    store = Store(tmp_path / "root")
+    assert own_root(store) is None
+    with pytest.raises(UsageError, match=r"has no root\.json"):
+        adopt(store, sends=False)
+
+    made = ensure_root(store)
+    assert read_root(store) == made
+
+
+def test_a_root_on_another_machine_is_a_copy_wherever_it_is_there(tmp_path, monkeypatch):
+    """By rsync, or on a disk that was attached there: the path is the same."""
+    monkeypatch.setattr("kappa.state.root.machine", lambda: "blue")
+    first = ensure_root(Store(tmp_path / "root"))
+    monkeypatch.setattr("kappa.state.root.machine", lambda: "green")
+
+    with pytest.raises(Copied, match="or is on another machine") as refused:
+        own_root(Store(tmp_path / "root"))
+    assert "--send it takes the first one's place" in refused.value.hint
+
+    there = adopt(Store(tmp_path / "root"), sends=True)
+    assert (there.sends, there.adopted_from, there.place.machine) == (True, first.id, "green")
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "empty"])
+def test_a_damaged_file_is_neither_the_same_nor_a_copy(tmp_path, damage):
+    store = Store(tmp_path / "root")
+    ensure_root(store)
+    content = bytearray((store.folder / NAME).read_bytes())
+    content[content.index(b'"inode":') + 8] ^= 1
+    (store.folder / NAME).write_bytes(
+        {"flip": bytes(content), "cut": content[:40]}.get(damage, b"")
+    )
+
+    with pytest.raises(Damaged, match=r"root\.json is not as it was written"):
+        own_root(Store(store.folder))
