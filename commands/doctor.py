@@ -54,7 +54,7 @@ def doctor(
         _print_acls(here_of(context), output, script=script)
         return
     from kappa.state.store import DAMAGED
-    from replay.doctor.examine import examine, set_aside
+    from replay.doctor.examine import examine, set_aside, unvouched
     from replay.doctor.repair import repair as move_aside
 
     here = here_of(context)
@@ -75,6 +75,11 @@ def doctor(
     log = _answering(here)
     if log is not None:
         _say_unread(here, log)
+    for build in unvouched(store):
+        say(
+            f"build {build}: its newest frontier is of an older Kappa and vouches for no file "
+            "lists, so that a damaged Delta log may not be noticed; its next frontier will"
+        )
     kept = set_aside(store)
     if kept:
         say(f"{kept} files that were moved aside are kept in {store.address(DAMAGED)}")

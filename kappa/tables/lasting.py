@@ -14,15 +14,28 @@ from pathlib import Path
 from types import MappingProxyType
 
 from kappa.base.failpoint import failpoint
-from kappa.objects.address import delete_file, delete_folder, delete_scratch, files_in
+from kappa.objects.address import (
+    delete_file,
+    delete_folder,
+    delete_scratch,
+    files_in,
+    side_by_side,
+)
 from kappa.state.build import Birth, folder, recent_names, table_path
-from kappa.state.frontier import Frontiers, Sums
+from kappa.state.frontier import Frontier, Frontiers, Sums
 from kappa.state.store import Store
 from kappa.sums.recorded import RecordedSums, name_of, new_sums
 from kappa.sums.whole import ensure_whole, note_whole
 from kappa.tables.checkpoint import hinted
 from kappa.tables.delta import LAST_CHECKPOINT, LOG_FILE, LOG_FOLDER
-from kappa.tables.versions import files, files_of_commit, log_of
+from kappa.tables.versions import (
+    files,
+    files_of_commit,
+    forget_lists,
+    list_of,
+    log_of,
+    note_compared,
+)
 
 
 def sync_versions(
@@ -68,6 +81,28 @@ def sync_versions(
     return sums
 
 
+def vouched_lists(
+    store: Store, build: str, last: Frontier | None, versions: Mapping[str, int]
+) -> Mapping[str, str]:
+    """Returns the sums by which the frontier that follows `last` vouches for its file lists.
+
+    Each follows from the list before and the commits since. Raises Damaged if a list before is not
+    the one that `last` vouches for, or a commit cannot be read.
+    """
+
+    def vouched(name: str) -> str:
+        path = table_path(store, build, name)
+        if last is not None and last.versions.get(name, versions[name] + 1) <= versions[name]:
+            before = list_of(path, last.versions[name], last.file_lists.get(name))
+            found = list_of(path, versions[name], None, before)
+        else:
+            found = list_of(path, versions[name], None)
+        note_compared(path, found)
+        return found.sum
+
+    return dict(zip(versions, side_by_side(store.url, vouched, versions), strict=True))
+
+
 def sync_commit(store: Store, path: str, version: int) -> Sums:
     """Waits until one commit of a table and its files are on the disk; returns their sums.
 
@@ -95,9 +130,13 @@ def take_back_to_frontier(store: Store, birth: Birth) -> None:
         each for table in birth.tables for each in (table.name, *recent_names(table.name))
     ):
         path = table_path(store, birth.build, name)
+        forget_lists(path)
         if name in versions:
+            assert newest is not None, "it has versions"
             taken += take_back(path, versions[name])
-            ensure_whole(store, birth.build, files(path, versions[name]))
+            found = list_of(path, versions[name], newest.file_lists.get(name))
+            note_compared(path, found)
+            ensure_whole(store, birth.build, found.at(path))
         else:
             delete_folder(path)
     if not store.is_on_disk:

@@ -126,7 +126,7 @@ def _of_build(store: Store, state: State, build: str) -> Iterator[ScrubbedFile]:
             path = table_path(store, build, table)
             hint = _mend(state, build, is_past=frontier is not newest)
             try:
-                listed = lists.at(path, version)
+                listed = lists.at(path, version, frontier.file_lists.get(table))
             except KappaError as error:
                 why = f"cannot be listed: {error.message}"
                 yield ScrubbedFile(Path(path), build, table, hint, None, why=why)
@@ -159,6 +159,8 @@ def _of_archive(store: Store, topic: str, path: Path) -> Iterator[ScrubbedFile]:
     hint = f"move {path} away: kappa up archives again what the topic has"
     try:
         archive = open_archive(str(path))
+        if archive is not None:
+            archive.ensure_listed(store)
         blocks = () if archive is None else archive.blocks()
         sums = {} if archive is None else archive.sums(store)
     except KappaError as error:

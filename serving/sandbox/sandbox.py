@@ -211,8 +211,8 @@ class Sandbox:
             self._spares.append(self._nursery.child())
 
 
-def _placed(files: FilesInPlace, table: str, version: int) -> tuple[str, ...]:
-    return tuple(map(files.path, files_at(table, version)))
+def _placed(files: FilesInPlace, table: str, version: int, vouched: str | None) -> tuple[str, ...]:
+    return tuple(map(files.path, files_at(table, version, vouched)))
 
 
 def _ensure_few_files(relations: Sequence[Relations]) -> None:

@@ -162,6 +162,7 @@ class Archives:
         taken: dict[int, ArchivedRange] = {}
         blocks = archive.blocks()
         number = 0
+        archive.ensure_listed(self._store)
         archive.ensure_whole(self._store, _needed(blocks, ranges))
         for partition, (start, end) in sorted(ranges.items()):
             reached = min(end, mark.end.get(partition, start))
