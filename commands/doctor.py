@@ -200,7 +200,7 @@ def scrub(context: typer.Context, output: As = Form.TABLE) -> None:
                 ("file", "of", "table", "why", "hint"),
                 tuple(
                     (
-                        str(each.path.relative_to(store.folder)),
+                        store.name(each.path),
                         *(each.of, each.table, each.why, each.hint),
                     )
                     for each in found.bad

@@ -11,8 +11,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
 
+from kappa.base.errors import Damaged
 from kappa.base.failpoint import failpoint
 from kappa.objects.address import (
     delete_file,
@@ -22,12 +22,13 @@ from kappa.objects.address import (
     side_by_side,
 )
 from kappa.state.build import Birth, folder, recent_names, table_path
-from kappa.state.frontier import Frontier, Frontiers, Sums
+from kappa.state.frontier import Frontier, Frontiers, Sum, Sums
 from kappa.state.store import Store
-from kappa.sums.recorded import RecordedSums, name_of, new_sums
+from kappa.sums.recorded import RecordedSums, name_of, new_sums, sums_in_bucket
 from kappa.sums.whole import ensure_whole, note_whole
 from kappa.tables.checkpoint import hinted
 from kappa.tables.delta import LAST_CHECKPOINT, LOG_FILE, LOG_FOLDER
+from kappa.tables.file_list import put_or_read_commit
 from kappa.tables.versions import (
     files,
     files_of_commit,
@@ -44,7 +45,7 @@ def sync_versions(
     before: Mapping[str, int],
     after: Mapping[str, int],
     *,
-    known: Sums = MappingProxyType({}),
+    known: Sums | None = None,
 ) -> Sums:
     """Waits until the commits of a build's tables behind the versions `before` are on the disk.
 
@@ -52,11 +53,12 @@ def sync_versions(
     Returns the sums of the data files that are new: as they are in `known` or were recorded before,
     and of others as they are now. Raises Damaged if one of the commits cannot be read.
 
-    In a bucket nothing is to wait for, and files have no sums: a server of objects keeps its own,
-    and to read each file again would double the cost of a slice.
+    In a bucket nothing is to wait for. Files that this host has put have a sum by then; the others
+    are read back, but for those of a branch, whose sums are all `known`.
     """
     if not store.is_on_disk:
-        return {}
+        return _sums_in_bucket(store, build, before, after, known)
+    known = known or {}
     if not before:
         # All records of frontiers may have been lost; joined sums are still there then.
         known = {**known, **RecordedSums(store, build).all()}
@@ -79,6 +81,36 @@ def sync_versions(
     sums = {**there, **new_sums(each for each in data if name_of(each) not in there)}
     note_whole(store, (str(each) for each in data if name_of(each) not in there))
     return sums
+
+
+def _sums_in_bucket(
+    store: Store,
+    build: str,
+    before: Mapping[str, int],
+    after: Mapping[str, int],
+    known: Sums | None,
+) -> Sums:
+    found, new = dict[str, Sum](), list[str]()
+    for name, version in after.items():
+        path = table_path(store, build, name)
+        if name not in before:
+            there = files(path, version)
+            if known is None:
+                new += there
+            else:
+                named = map(name_of, there)
+                found |= {each: known[each] for each in named if each in known}
+            continue
+        for number in range(before[name] + 1, version + 1):
+            try:
+                added = put_or_read_commit(path, number).added
+            except FileNotFoundError as error:
+                raise Damaged(
+                    f"version {number} of {path} is gone",
+                    hint="the job is started again, and takes the version back",
+                ) from error
+            new += [f"{path}/{each.name}" for each in added]
+    return {**found, **sums_in_bucket(store.url, new)}
 
 
 def vouched_lists(
@@ -106,11 +138,11 @@ def vouched_lists(
 def sync_commit(store: Store, path: str, version: int) -> Sums:
     """Waits until one commit of a table and its files are on the disk; returns their sums.
 
-    In a bucket nothing is to wait for, and files have no sums. Raises Damaged if the commit cannot
-    be read.
+    In a bucket nothing is to wait for. Raises Damaged if the commit cannot be read.
     """
     if not store.is_on_disk:
-        return {}
+        added = put_or_read_commit(path, version).added
+        return sums_in_bucket(store.url, (f"{path}/{each.name}" for each in added))
     new = list(files_of_commit(path, version))
     store.sync(new)
     return new_sums(each for each in new if each.suffix == ".parquet")

@@ -120,6 +120,10 @@ class FileLists:
 
     def at(self, path: str, version: int, vouched: str | None) -> tuple[str, ...]:
         """Lists the files of a version, as `files` does."""
+        return self.list_at(path, version, vouched).at(path)
+
+    def list_at(self, path: str, version: int, vouched: str | None) -> FileList:
+        """Returns the list of a version, as `list_of` does."""
         last = self._last.get(path)
         found = list_of(path, version, vouched, last)
         if last is None or last.version < version:
@@ -127,7 +131,7 @@ class FileLists:
             self._last[path] = found
             for forgotten in list(self._last)[: -self._tables]:
                 self._last.pop(forgotten, None)
-        return found.at(path)
+        return found
 
 
 def touched_files(path: str, version: int, until: int) -> tuple[frozenset[str], bool] | None:

@@ -187,7 +187,7 @@ class Maintenance:
                 listed=listed,
             )
         self._newer.clear()
-        join_sums(self._store, self._build)
+        join_sums(self._store, self._build, self._publisher.sums)
         Frontiers(self._store, self._build).delete_below(newest.number)
         self._last, self._settled = self._clock(), (newest.number, len(leases))
 

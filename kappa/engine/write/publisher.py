@@ -28,6 +28,7 @@ from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import Kept, moment, put_kept, read_kept
 from kappa.state.mark import Mark
 from kappa.state.store import Store
+from kappa.sums.recorded import RecordedSums
 from kappa.tables.lasting import sync_versions, vouched_lists
 
 _LOOK_SECONDS = 0.05
@@ -141,6 +142,8 @@ class Publisher:
         self._held_since = 0.0
         self._stop = stop or threading.Event()
         self._newest: Frontier | None = None
+        # The sums of the build's files, which this job need not read again.
+        self.sums = RecordedSums(store, birth.build)
 
     @property
     def newest(self) -> Frontier:
@@ -270,6 +273,7 @@ class Publisher:
             )
         frontier = self._synced(frontier)
         self._frontiers.publish(frontier)
+        self.sums.take(frontier)
         self._newest = frontier
 
     def _synced(self, frontier: Frontier) -> Frontier:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -175,10 +175,18 @@ class StoredArchive:
             store, _lasting_name(self.path), f"the newest version of archive {self.path}"
         )
 
-    def ensure_whole(self, store: Store, blocks: Iterable[Block]) -> None:
-        """Raises Damaged, naming it, if one of its files is not as it was written."""
+    def ensure_whole(
+        self,
+        store: Store,
+        blocks: Iterable[Block],
+        copies: Callable[[str], str] | None = None,
+    ) -> None:
+        """Raises Damaged, naming it, if one of its files is not as it was written.
+
+        In a bucket it looks at `copies` on this host, as `ensure_archived_whole` does.
+        """
         paths = [block.path for block in blocks]
-        ensure_archived_whole(store, self.sums(store), paths, hint=HINT)
+        ensure_archived_whole(store, self.sums(store), paths, copies=copies, hint=HINT)
 
     def tidy(self, store: Store, *, long_log: int) -> None:
         """Deletes files that the newest version does not need, and its log once that is long.

@@ -21,6 +21,7 @@ from kappa.base.errors import Damaged
 from kappa.objects.address import put_new_file, side_by_side
 from kappa.objects.bucket import is_bucket
 from kappa.objects.transfer import fetch_file, put_data_file
+from kappa.sums.recorded import note_put_file
 from kappa.tables.delta import LOG_FOLDER, Guard, attempted, note_put, open_newest
 from kappa.tables.file_list import parse_commit
 from kappa.tables.stored_table import StoredTable, strangers
@@ -75,6 +76,10 @@ class MirroredTable(StoredTable):
         """Lists the data files of its version, as URLs, without a look there."""
         return tuple(map(self._of_bucket, super().files()))
 
+    def copy(self, url: str) -> str:
+        """Returns the path of a data file in the mirror."""
+        return f"{self._at}{url.removeprefix(self.path)}"
+
     def _go_on_in_bucket(self, at_most: int) -> None:
         self._ensure_no_hole(self.version)
         self._at, self._table, self._unread = self.path, open_newest(self.path), 0
@@ -104,6 +109,7 @@ class MirroredTable(StoredTable):
             raise strangers(self.path, version, self._there)
 
     def _put(self, name: str) -> None:
+        note_put_file(f"{self.path}/{name}", self._folder / name)
         put_data_file(self._folder / name, f"{self.path}/{name}")
 
     def _of_bucket(self, file: str) -> str:

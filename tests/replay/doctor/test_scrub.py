@@ -165,7 +165,7 @@ def test_a_flipped_bit_of_any_file_is_refused_by_name_and_found_by_a_scrub(
 
         assert f"builds/{BUILD}/tables/{table}/{file.name} of pipeline flights" in str(told.value)
         assert "kappa replay flights" in told.value.hint
-        assert [(each.path, each.of, each.table) for each in bad] == [(file, BUILD, table)]
+        assert [(each.path, each.of, each.table) for each in bad] == [(str(file), BUILD, table)]
         assert "is not as it was written: its CRC was" in bad[0].why
         assert "kappa replay flights" in bad[0].hint
 
@@ -271,7 +271,7 @@ def test_a_large_file_is_checked_once_since_the_machine_was_started(store: Store
 
     with flipped(file, 8 * 100_000):
         answer(anew(store), sql)
-        assert [each.path for each in scrub(anew(store)).bad] == [file]
+        assert [each.path for each in scrub(anew(store)).bad] == [str(file)]
         remembered = store.get_json("run/whole.json")
         for document in ({**remembered, "boot": "another"}, None):
             store.put_json("run/whole.json", document) if document else store.put(
@@ -285,7 +285,7 @@ def test_a_file_that_is_gone_is_found_by_a_scrub(store: Store) -> None:
     (file,) = files_of(store, "planes")
     file.unlink()
 
-    assert [(each.path, each.why) for each in scrub(anew(store)).bad] == [(file, "is gone")]
+    assert [(each.path, each.why) for each in scrub(anew(store)).bad] == [(str(file), "is gone")]
 
 
 def test_sums_that_rot_themselves_are_named_by_the_doctor(store: Store) -> None:
