@@ -44,7 +44,7 @@ def doctor(
 
     Exit code 1 if anything is damaged and was not repaired. A repair needs `kappa down` first, and
     deletes nothing. What follows from other files is moved aside and told without --repair, since
-    it is made anew. Of data files it sees only whether they are there: `kappa scrub` reads them. If
+    it is made anew. Of data files it sees only whether they are whole: `kappa scrub` reads them. If
     the broker answers, topics are named that match a pattern and are not read, and what the loss of
     one broker of a cluster would take.
     """

@@ -150,7 +150,7 @@ def test_another_list_is_refused_and_named(table: StoredTable) -> None:
 
 
 def test_a_damaged_log_is_never_checkpointed(table: StoredTable, tmp_path: Path) -> None:
-    """What a log has lost would be lost for good."""
+    """A checkpoint of a damaged log would lose for good what the log has lost."""
     total, last = vouched(table), Path(commit_path(table.path, table.version))
     lines = [each for each in last.read_bytes().splitlines(keepends=True) if b'"add"' not in each]
     with changed(last, b"".join(lines)):
