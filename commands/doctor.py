@@ -44,7 +44,7 @@ def doctor(
 
     Exit code 1 if anything is damaged and was not repaired. A repair needs `kappa down` first, and
     deletes nothing. What follows from other files is moved aside and told without --repair, since
-    it is made anew. Of data files it sees only whether they are there: `kappa scrub` reads them. If
+    it is made anew. Of data files it sees only whether they are whole: `kappa scrub` reads them. If
     the broker answers, topics are named that match a pattern and are not read, and what the loss of
     one broker of a cluster would take.
     """
@@ -55,7 +55,7 @@ def doctor(
         return
     from kappa.state.root import own_root
     from kappa.state.store import DAMAGED
-    from replay.doctor.examine import examine, set_aside
+    from replay.doctor.examine import examine, set_aside, unvouched
     from replay.doctor.repair import repair as move_aside
 
     here = here_of(context)
@@ -80,6 +80,11 @@ def doctor(
     log = _answering(here)
     if log is not None:
         _say_unread(here, log)
+    for build in unvouched(store):
+        say(
+            f"build {build}: its newest frontier is of an older Kappa and vouches for no file "
+            "lists, so that a damaged Delta log may not be noticed; its next frontier will"
+        )
     kept = set_aside(store)
     if kept:
         say(f"{kept} files that were moved aside are kept in {store.address(DAMAGED)}")
@@ -202,7 +207,7 @@ def scrub(context: typer.Context, output: As = Form.TABLE) -> None:
                 ("file", "of", "table", "why", "hint"),
                 tuple(
                     (
-                        str(each.path.relative_to(store.folder)),
+                        store.name(each.path),
                         *(each.of, each.table, each.why, each.hint),
                     )
                     for each in found.bad

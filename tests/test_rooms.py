@@ -352,6 +352,8 @@ def test_who_reads_files_of_tables_by_duckdb_reads_them_in_a_bucket_too() -> Non
         "kappa/engine/decode/plain/typed_texts.py",
         "kappa/objects/in_duckdb.py",
         "kappa/parsed/trees.py",
+        # A checkpoint of a bucket is fetched before.
+        "kappa/tables/file_list.py",
         "kappa/views/births.py",
         "kappa/views/ways.py",
         # Asyncio's.

@@ -49,6 +49,9 @@ class Frontier(Struct, frozen=True):
 
     `witnesses` are the last records that were read before the offsets, by which the log is known
     again (law 2). Frontiers of an older Kappa have none.
+
+    `file_lists` vouches for the files of each version: by a table's name, the sum over the live
+    files of its version (kappa/tables/file_list.py). Frontiers of an older Kappa have none.
     """
 
     number: int
@@ -65,6 +68,7 @@ class Frontier(Struct, frozen=True):
     heard_at: str = ""
     sums: Sums = field(default_factory=dict)
     witnesses: Witnesses = field(default_factory=dict)
+    file_lists: Mapping[str, str] = field(default_factory=dict)
     format: int = 1
 
     @property

@@ -96,6 +96,10 @@ class Store:
         """Returns an object or a folder as Delta, Spark and DuckDB take it: a path, or a URL."""
         return self._objects.address(name)
 
+    def name(self, address: str) -> str:
+        """Returns the name of an object below the root, by its address."""
+        return address.removeprefix(self.address("x").removesuffix("x"))
+
     def put_new(self, name: str, content: bytes) -> bool:
         """Puts an object. Returns False, and changes nothing, if another of that name exists.
 

@@ -21,9 +21,11 @@ from msgspec import Struct
 
 from kappa.base.errors import Damaged, unreadable
 from kappa.base.failpoint import failpoint
+from kappa.objects.address import entries_at, gone, side_by_side, split
+from kappa.objects.bucket import is_bucket
 from kappa.state.build import tables_folder
 from kappa.state.documents import Documents, NumberedRecords
-from kappa.state.frontier import Sum, Sums, frontier_records
+from kappa.state.frontier import Frontier, Sum, Sums, frontier_records
 from kappa.state.store import Store
 
 _AT_ONCE = 1 << 20
@@ -83,6 +85,51 @@ def summed(paths: Iterable[Path], take: Callable[[Path], Sum | None]) -> dict[Pa
         return dict(zip(paths, threads.map(take, paths), strict=True))
 
 
+# The sums of files that this process has put to buckets, and has not published yet.
+_PUT: dict[str, Sum] = {}
+_MOST_PUT = 10_000
+
+
+def note_put_file(url: str, path: Path) -> None:
+    """Notes the sum of a file that is put to a bucket next. Raises OSError."""
+    if is_bucket(url):
+        _PUT[url] = sum_of(path)
+        for oldest in list(_PUT)[:-_MOST_PUT]:
+            _PUT.pop(oldest, None)
+
+
+def sum_of_object(url: str) -> Sum:
+    """Reads an object of a bucket whole. Raises OSError if it is gone, or KappaError."""
+    bucket, name = split(url)
+    found = bucket.pieces(name)
+    if found is None:
+        raise gone(url)
+    size = crc = 0
+    for piece in found[1]:
+        size, crc = size + len(piece), zlib.crc32(piece, crc)
+    return size, crc
+
+
+def sums_in_bucket(root: str, urls: Iterable[str]) -> Sums:
+    """Returns the sums of files that this build's job has just committed to a bucket.
+
+    Those that this host has put are known; what delta-rs and Spark have put is read back, beside
+    each other. Raises Damaged if one is gone.
+    """
+
+    def found(url: str) -> tuple[str, Sum]:
+        known = _PUT.pop(url, None)
+        try:
+            return name_of(url), sum_of_object(url) if known is None else known
+        except FileNotFoundError as error:
+            raise Damaged(
+                f"file {url} is gone",
+                hint="the job is started again, and takes its commit back",
+            ) from error
+
+    return dict(side_by_side(root, found, urls))
+
+
 def new_sums(paths: Iterable[Path]) -> Sums:
     """Returns the sums of files that were just written. Raises Damaged if one is gone."""
     try:
@@ -97,11 +144,11 @@ def new_sums(paths: Iterable[Path]) -> Sums:
 
 
 class RecordedSums:
-    """The sums of one build's files, as far as they were read. Files in a bucket have none."""
+    """The sums of one build's files, as far as they were read."""
 
     def __init__(self, store: Store, build: str) -> None:
         """Reads nothing yet."""
-        self._has_any = store.is_on_disk
+        self._store = store
         self._frontiers = frontier_records(store, build)
         self._joined = sums_records(store, build)
         # The numbers of the frontier and of the joined sums that were read last.
@@ -110,20 +157,30 @@ class RecordedSums:
 
     def of(self, names: Iterable[str]) -> Sums:
         """Returns the sums of these files, without those that have none."""
-        wanted = set(names) if self._has_any else set()
+        wanted = set(names)
         # Frontiers first: those that are deleted meanwhile have been joined by then. A reader of
-        # each slice finds the next one without a list of all.
-        for read in (self._read_next, self._read_frontiers, self._read_joined):
+        # each slice finds the next one without a list of all; in a bucket it has the one pinned.
+        first = (self._read_next,) if self._store.is_on_disk else ()
+        for read in (*first, self._read_frontiers, self._read_joined):
             if not self._known.keys() >= wanted:
                 read()
         return {name: self._known[name] for name in wanted if name in self._known}
 
     def all(self) -> Sums:
         """Returns all sums."""
-        if self._has_any:
-            self._read_frontiers()
-            self._read_joined()
+        self._read_frontiers()
+        self._read_joined()
         return self._known
+
+    def take(self, frontier: Frontier) -> None:
+        """Takes the sums of a frontier that was read already."""
+        self._known.update(frontier.sums)
+        if frontier.number == self._last_read + 1:
+            self._last_read = frontier.number
+
+    def note_joined(self, number: int, sums: Sums) -> None:
+        """Notes that this process has joined all sums that are known, as this record has them."""
+        self._joined_read, self._known = number, dict(sums)
 
     def _read_joined(self) -> None:
         numbers = self._joined.numbers()
@@ -140,25 +197,29 @@ class RecordedSums:
                 self._last_read = number
 
     def _read_frontiers(self) -> None:
-        for number in self._frontiers.numbers():
-            if number > self._last_read:
-                # One that is damaged is for `kappa doctor`; the newest one refuses its readers.
-                with suppress(Damaged):
-                    found = self._frontiers.get(number)
-                    self._known.update({} if found is None else found.sums)
-                self._last_read = number
+        def sums(number: int) -> Sums:
+            # One that is damaged is for `kappa doctor`; the newest one refuses its readers.
+            with suppress(Damaged):
+                found = self._frontiers.get(number)
+                return {} if found is None else found.sums
+            return {}
+
+        numbers = self._frontiers.numbers(after=self._last_read)
+        for each in side_by_side(self._store.url, sums, numbers):
+            self._known.update(each)
+        self._last_read = max((self._last_read, *numbers))
 
 
-def join_sums(store: Store, build: str) -> None:
-    """Joins the sums of the files that are on the disk, so that frontiers may be deleted.
+def join_sums(store: Store, build: str, recorded: RecordedSums | None = None) -> None:
+    """Joins the sums of the files that are there, so that frontiers may be deleted.
 
-    The caller holds the build's lock. Files in a bucket have no sums.
+    The caller holds the build's lock, and may have read the sums that are `recorded`.
     """
-    if not store.is_on_disk:
-        return
-    there = set(_files_in(store.path(f"{tables_folder(store, build)}/tables")))
+    recorded = recorded or RecordedSums(store, build)
+    tables = store.address(f"{tables_folder(store, build)}/tables")
+    there = {name_of(each.address) for each in entries_at(tables) if not each.is_folder}
     records = sums_records(store, build)
-    known = RecordedSums(store, build).all()
+    known = recorded.all()
     sums = {name: each for name, each in sorted(known.items()) if name in there}
     last = records.last()
     number = 1 if last is None else last[0] + 1
@@ -166,14 +227,8 @@ def join_sums(store: Store, build: str) -> None:
         failpoint("sums.before_join")
         records.put(number, JoinedSums(sums))
         records.delete_below(number)
+        recorded.note_joined(number, sums)
         failpoint("sums.after_join")
-
-
-def _files_in(tables: Path) -> Iterable[str]:
-    for table in os.scandir(tables) if tables.is_dir() else ():
-        if table.is_dir():
-            with os.scandir(table) as entries:
-                yield from (f"{table.name}/{each.name}" for each in entries if each.is_file())
 
 
 def _size(path: Path) -> int:

@@ -8,7 +8,7 @@ derived: without it files are checked again. `kappa scrub` relies on neither.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from weakref import WeakKeyDictionary
@@ -16,11 +16,12 @@ from weakref import WeakKeyDictionary
 from msgspec import Struct, field
 
 from kappa.base.errors import Damaged, KappaError, unreadable
+from kappa.objects.address import side_by_side
 from kappa.state.build import read_birth
 from kappa.state.documents import Documents
-from kappa.state.frontier import Sum, Sums
+from kappa.state.frontier import Frontier, Sum, Sums
 from kappa.state.store import Store
-from kappa.sums.recorded import RecordedSums, name_of, sum_of, summed
+from kappa.sums.recorded import RecordedSums, name_of, sum_of, sum_of_object, summed
 
 _REMEMBERED = "run/whole.json"
 # To check a smaller file takes hardly longer than to look it up.
@@ -49,8 +50,8 @@ _CHECKED: WeakKeyDictionary[Store, _Checked] = WeakKeyDictionary()
 
 
 def are_checked(store: Store, paths: Iterable[str]) -> bool:
-    """Returns True if this process has checked all of these files; a bucket checks its own."""
-    return not store.is_on_disk or _checked(store).paths.issuperset(paths)
+    """Returns True if this process has checked all of these files."""
+    return _checked(store).paths.issuperset(paths)
 
 
 def note_whole(store: Store, paths: Iterable[str]) -> None:
@@ -61,47 +62,79 @@ def note_whole(store: Store, paths: Iterable[str]) -> None:
     found.update(paths)
 
 
-def ensure_whole(store: Store, build: str, paths: Iterable[str]) -> None:
+def ensure_whole(
+    store: Store,
+    build: str,
+    paths: Iterable[str],
+    *,
+    copies: Callable[[str], str] | None = None,
+    pinned: Frontier | None = None,
+) -> None:
     """Checks the files of a build that this process has not checked yet.
 
     Raises Damaged, naming it, if one is not as it was written. Files without a sum pass; one that
-    is gone is for its reader to notice.
+    is gone is for its reader to notice. Files of a bucket are checked where they are read whole: in
+    their `copies` on this host, once they are fetched. What reads parts of them checks none. The
+    sums of the frontier that is `pinned` need not be read again.
     """
+    if copies is None and not store.is_on_disk:
+        return
     known = _checked(store)
     new = [path for path in paths if not are_checked(store, (path,))]
     if not new:
         return
     if build not in known.sums:
         known.sums[build] = RecordedSums(store, build)
+    if pinned is not None:
+        known.sums[build].take(pinned)
     sums = known.sums[build].of(map(name_of, new))
-    found = _different(store, sums, new)
+    found = _different(store, sums, new, copies)
     if found is not None:
         path, why = found
         pipeline = read_birth(store, build).pipeline
         raise Damaged(
-            f"file {path.relative_to(store.folder)} of pipeline {pipeline} {why}",
+            f"file {store.name(path)} of pipeline {pipeline} {why}",
             hint=f"kappa replay {pipeline} makes a new build from the log; "
             f"kappa undo {pipeline} lets the build before serve meanwhile",
         )
 
 
-def ensure_archived_whole(store: Store, sums: Sums, paths: Iterable[str], *, hint: str) -> None:
-    """Checks the files of an archive, which has these sums, as `ensure_whole` does."""
-    found = _different(store, sums, [path for path in paths if not are_checked(store, (path,))])
+def ensure_archived_whole(
+    store: Store,
+    sums: Sums,
+    paths: Iterable[str],
+    *,
+    copies: Callable[[str], str] | None = None,
+    hint: str,
+) -> None:
+    """Checks the files of an archive, which has these sums, as `ensure_whole` does.
+
+    Files of a bucket without copies on this host are fetched for it.
+    """
+    new = [path for path in paths if not are_checked(store, (path,))]
+    found = _different(store, sums, new, copies)
     if found is not None:
         path, why = found
-        raise Damaged(f"file {path.relative_to(store.folder)} of an archive {why}", hint=hint)
+        raise Damaged(f"file {store.name(path)} of an archive {why}", hint=hint)
 
 
-def _different(store: Store, sums: Sums, paths: Sequence[str]) -> tuple[Path, str] | None:
+def _different(
+    store: Store, sums: Sums, paths: Sequence[str], copies: Callable[[str], str] | None
+) -> tuple[str, str] | None:
     """Returns the first file that is not as it was written, and why; notes the others as whole."""
-    recorded = {Path(path): sums[name] for path in paths if (name := name_of(path)) in sums}
-    remembered = _remembered(store, recorded)
-    found = summed(recorded.keys() - remembered, _sum_if_there)
+    recorded = {path: sums[name] for path in paths if (name := name_of(path)) in sums}
+    remembered = _remembered(store, recorded) if store.is_on_disk else set()
+    new = recorded.keys() - remembered
+    if copies is None and not store.is_on_disk:
+        found = dict(zip(new, side_by_side(store.url, _sum_of_object_if_there, new), strict=True))
+    else:
+        places = {Path(path if copies is None else copies(path)): path for path in new}
+        found = {places[place]: each for place, each in summed(places, _sum_if_there).items()}
     for path, each in sorted(found.items()):
         if each is not None and each != recorded[path]:
             return path, difference(recorded[path], each)
-    _remember(store, {path: each for path, each in found.items() if each is not None})
+    if store.is_on_disk:
+        _remember(store, {path: each for path, each in found.items() if each is not None})
     note_whole(store, paths)
     return None
 
@@ -135,24 +168,31 @@ def _sum_if_there(path: Path) -> Sum | None:
         ) from error
 
 
-def _remembered(store: Store, recorded: Mapping[Path, Sum]) -> set[Path]:
+def _sum_of_object_if_there(url: str) -> Sum | None:
+    try:
+        return sum_of_object(url)
+    except FileNotFoundError:
+        return None
+
+
+def _remembered(store: Store, recorded: Mapping[str, Sum]) -> set[str]:
     """Returns the files that another process has checked since the machine was started."""
     large = {path: each for path, each in recorded.items() if each[0] >= _LARGE}
     known = _read(store).files if large else {}
     return {
         path
         for path, (size, crc) in large.items()
-        if (name := _name(store, path)) in known and known[name] == (size, _time(path), crc)
+        if (name := store.name(path)) in known and known[name] == (size, _time(path), crc)
     }
 
 
-def _remember(store: Store, found: Mapping[Path, Sum]) -> None:
+def _remember(store: Store, found: Mapping[str, Sum]) -> None:
     large = {path: each for path, each in found.items() if each[0] >= _LARGE}
     if not large:
         return
     files = {
         name: each for name, each in _read(store).files.items() if store.path(name).exists()
-    } | {_name(store, path): (size, _time(path), crc) for path, (size, crc) in large.items()}
+    } | {store.name(path): (size, _time(path), crc) for path, (size, crc) in large.items()}
     # A full disk makes the next process check again, and nothing worse.
     with contextlib.suppress(KappaError):
         _DOCUMENT.put(store.local, _REMEMBERED, RememberedFiles(_boot(), files))
@@ -163,13 +203,9 @@ def _read(store: Store) -> RememberedFiles:
     return found if found is not None and found.boot == _boot() else RememberedFiles(_boot())
 
 
-def _name(store: Store, path: Path) -> str:
-    return str(path.relative_to(store.folder))
-
-
-def _time(path: Path) -> int:
+def _time(path: str) -> int:
     try:
-        return path.stat().st_mtime_ns
+        return Path(path).stat().st_mtime_ns
     except OSError:
         return -1
 

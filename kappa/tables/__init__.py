@@ -6,6 +6,7 @@ This room runs no Spark. Read in this order:
 - merge.py: how contributions fold into the rows of their keys, in SQL of three engines.
 - archive.py: the mark of a topic's archive.
 - delta.py: how a Delta table is opened, created and committed to, and its errors as ours.
+- file_list.py: the live files of a version, and the sum by which a frontier vouches for them.
 - versions.py: the files, columns and mark of a table's version.
 - parquet.py: Parquet files read as one dataset.
 - stored_table.py: a build's table, as its writer holds it open.

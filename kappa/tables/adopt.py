@@ -16,25 +16,26 @@ from kappa.tables.versions import files, log_of
 _AT_ONCE = 8
 
 
-def adopt(path: str, source: str, version: int, mark: Mark) -> int:
+def adopt(path: str, source: str, version: int, vouched: str | None, mark: Mark) -> int:
     """Makes a table with the rows of another at a version, and a mark of its own.
 
     Returns the version of the new table. It has the same files, by hard links if the disk has them:
     they never change, and each table deletes its own names of them. The log is linked too, from the
     version's checkpoint on. In a bucket the server copies them. The version must be kept meanwhile.
-    Raises Damaged if it does not exist (any more), and KappaError if the disk has no room.
+    Raises Damaged if it does not exist (any more) or its files are not those that its frontier has
+    `vouched` for, and KappaError if the disk has no room.
     """
     failpoint("table.before_adopt")
     # Log files before a new checkpoint may be deleted while they are listed and linked.
-    retried(lambda: _take_along(path, source, version))
+    retried(lambda: _take_along(path, source, version, vouched))
     made = StoredTable(path, open_newest(path))
     made.commit_nothing(mark, None)
     failpoint("table.after_adopt")
     return made.version
 
 
-def _take_along(into: str, source: str, version: int) -> None:
-    names = (*files(source, version), *log_of(source, version))
+def _take_along(into: str, source: str, version: int, vouched: str | None) -> None:
+    names = (*files(source, version, vouched), *log_of(source, version))
     places = [f"{into}{name.removeprefix(source)}" for name in names]
     try:
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="adopt") as threads:

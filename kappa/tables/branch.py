@@ -17,7 +17,7 @@ from kappa.state.mark import origin_mark
 from kappa.state.store import Store
 from kappa.sums.recorded import RecordedSums
 from kappa.tables.adopt import adopt
-from kappa.tables.lasting import sync_versions
+from kappa.tables.lasting import sync_versions, vouched_lists
 
 _REPLAY = "kappa replay makes a new build from the log's beginning"
 
@@ -39,6 +39,7 @@ def begin_from(into: Store, birth: Birth, source: Store, frontier: Frontier) -> 
             table_path(into, birth.build, name),
             table_path(source, frontier.build, name),
             frontier.versions[name],
+            frontier.file_lists.get(name),
             mark.of_table(table.name),
         )
         for table in birth.tables
@@ -59,6 +60,7 @@ def begin_from(into: Store, birth: Birth, source: Store, frontier: Frontier) -> 
         heard_at=frontier.heard,
         witnesses=frontier.witnesses,
         sums=sync_versions(into, birth.build, {}, versions, known=known),
+        file_lists=vouched_lists(into, birth.build, None, versions),
     )
     Frontiers(into, birth.build).publish(first)
 

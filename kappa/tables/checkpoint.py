@@ -16,17 +16,19 @@ from kappa.base.failpoint import failpoint
 from kappa.objects.address import exists, read_file, write_file
 from kappa.state.store import Store
 from kappa.tables.delta import LAST_CHECKPOINT, LOG_FOLDER, attempted, open_version
+from kappa.tables.file_list import ensure_vouched, read_list
 from kappa.tables.versions import log_of
 
 # No file of a table: lists of its files leave folders out.
 _BESIDE = "_checkpoint"
 
 
-def ensure_checkpoint(store: Store, path: str, version: int) -> None:
+def ensure_checkpoint(store: Store, path: str, version: int, vouched: str | None = None) -> None:
     """Writes a checkpoint of a table's log at a version, so that older log files may go.
 
-    The version must be kept meanwhile. Raises Damaged if it does not exist (any more), and
-    KappaError if the checkpoint could not be written.
+    The version must be kept meanwhile. Raises Damaged if it does not exist (any more) or its files
+    are not those that its frontier has `vouched` for, and KappaError if the checkpoint could not be
+    written.
     """
     name = f"{version:020d}.checkpoint.parquet"
     if exists(f"{path}/{LOG_FOLDER}/{name}"):
@@ -35,14 +37,17 @@ def ensure_checkpoint(store: Store, path: str, version: int) -> None:
             store.sync([Path(path) / LOG_FOLDER / name])
         return
     failpoint("table.before_checkpoint")
+    # What the log has lost would be lost for good.
+    found = read_list(path, version)
+    ensure_vouched(path, found, vouched)
     if store.is_on_disk:
-        _write_on_disk(store, path, version, name)
+        _write_on_disk(store, path, version, name, found.sum)
     else:
         _write_in_bucket(path, version)
     failpoint("table.after_checkpoint")
 
 
-def _write_on_disk(store: Store, path: str, version: int, name: str) -> None:
+def _write_on_disk(store: Store, path: str, version: int, name: str, expected: str) -> None:
     log, beside = Path(path) / LOG_FOLDER, Path(path) / _BESIDE
     # An interrupted process may have left it.
     shutil.rmtree(beside, ignore_errors=True)
@@ -54,6 +59,7 @@ def _write_on_disk(store: Store, path: str, version: int, name: str) -> None:
             open_version(str(beside), version).create_checkpoint,
             f"the log of {path} could not be checkpointed",
         )
+        ensure_vouched(path, read_list(str(beside), version), expected)
         written, hint = beside / LOG_FOLDER / name, beside / LOG_FOLDER / LAST_CHECKPOINT
         store.sync([written, hint])
         link_file(written, log / name)

@@ -159,8 +159,30 @@ def put_commit(path: str, version: int, mark: Mark, guard: Guard | None) -> bool
     actions: list[dict[str, object]] = [{"commitInfo": info}]
     if guard is not None:
         actions.append({"txn": {"appId": guard.application, "version": guard.number}})
-    content = "".join(f"{json.dumps(action)}\n" for action in actions)
-    return put_new_file(f"{path}/{LOG_FOLDER}/{version:020d}.json", content.encode())
+    content = "".join(f"{json.dumps(action)}\n" for action in actions).encode()
+    where = f"{path}/{LOG_FOLDER}/{version:020d}.json"
+    if not put_new_file(where, content):
+        return False
+    note_put(where, content)
+    return True
+
+
+# The last commits that this process has put to buckets: to read one there is a request.
+_PUT: dict[str, bytes] = {}
+_MOST_PUT = 64
+
+
+def note_put(where: str, content: bytes) -> None:
+    """Notes a commit as this process has put it, if that was to a bucket."""
+    if is_bucket(where):
+        _PUT[where] = content
+        for oldest in list(_PUT)[:-_MOST_PUT]:
+            _PUT.pop(oldest, None)
+
+
+def put_content(where: str) -> bytes | None:
+    """Returns a commit as this process has put it to a bucket, if it is one of the last."""
+    return _PUT.get(where)
 
 
 def refuse_repeated(path: str, done: int | None, guard: Guard) -> None:

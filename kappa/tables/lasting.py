@@ -11,18 +11,32 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
 
+from kappa.base.errors import Damaged
 from kappa.base.failpoint import failpoint
-from kappa.objects.address import delete_file, delete_folder, delete_scratch, files_in
+from kappa.objects.address import (
+    delete_file,
+    delete_folder,
+    delete_scratch,
+    files_in,
+    side_by_side,
+)
 from kappa.state.build import Birth, folder, recent_names, table_path
-from kappa.state.frontier import Frontiers, Sums
+from kappa.state.frontier import Frontier, Frontiers, Sum, Sums
 from kappa.state.store import Store
-from kappa.sums.recorded import RecordedSums, name_of, new_sums
+from kappa.sums.recorded import RecordedSums, name_of, new_sums, sums_in_bucket
 from kappa.sums.whole import ensure_whole, note_whole
 from kappa.tables.checkpoint import hinted
 from kappa.tables.delta import LAST_CHECKPOINT, LOG_FILE, LOG_FOLDER
-from kappa.tables.versions import files, files_of_commit, log_of
+from kappa.tables.file_list import put_or_read_commit
+from kappa.tables.versions import (
+    files,
+    files_of_commit,
+    forget_lists,
+    list_of,
+    log_of,
+    note_compared,
+)
 
 
 def sync_versions(
@@ -31,7 +45,7 @@ def sync_versions(
     before: Mapping[str, int],
     after: Mapping[str, int],
     *,
-    known: Sums = MappingProxyType({}),
+    known: Sums | None = None,
 ) -> Sums:
     """Waits until the commits of a build's tables behind the versions `before` are on the disk.
 
@@ -39,11 +53,12 @@ def sync_versions(
     Returns the sums of the data files that are new: as they are in `known` or were recorded before,
     and of others as they are now. Raises Damaged if one of the commits cannot be read.
 
-    In a bucket nothing is to wait for, and files have no sums: a server of objects keeps its own,
-    and to read each file again would double the cost of a slice.
+    In a bucket nothing is to wait for. Files that this host has put have a sum by then; the others
+    are read back, but for those of a branch, whose sums are all `known`.
     """
     if not store.is_on_disk:
-        return {}
+        return _sums_in_bucket(store, build, before, after, known)
+    known = known or {}
     if not before:
         # All records of frontiers may have been lost; joined sums are still there then.
         known = {**known, **RecordedSums(store, build).all()}
@@ -68,14 +83,66 @@ def sync_versions(
     return sums
 
 
+def _sums_in_bucket(
+    store: Store,
+    build: str,
+    before: Mapping[str, int],
+    after: Mapping[str, int],
+    known: Sums | None,
+) -> Sums:
+    found, new = dict[str, Sum](), list[str]()
+    for name, version in after.items():
+        path = table_path(store, build, name)
+        if name not in before:
+            there = files(path, version)
+            if known is None:
+                new += there
+            else:
+                named = map(name_of, there)
+                found |= {each: known[each] for each in named if each in known}
+            continue
+        for number in range(before[name] + 1, version + 1):
+            try:
+                added = put_or_read_commit(path, number).added
+            except FileNotFoundError as error:
+                raise Damaged(
+                    f"version {number} of {path} is gone",
+                    hint="the job is started again, and takes the version back",
+                ) from error
+            new += [f"{path}/{each.name}" for each in added]
+    return {**found, **sums_in_bucket(store.url, new)}
+
+
+def vouched_lists(
+    store: Store, build: str, last: Frontier | None, versions: Mapping[str, int]
+) -> Mapping[str, str]:
+    """Returns the sums by which the frontier that follows `last` vouches for its file lists.
+
+    Each follows from the list before and the commits since. Raises Damaged if a list before is not
+    the one that `last` vouches for, or a commit cannot be read.
+    """
+
+    def vouched(name: str) -> str:
+        path = table_path(store, build, name)
+        if last is not None and last.versions.get(name, versions[name] + 1) <= versions[name]:
+            before = list_of(path, last.versions[name], last.file_lists.get(name))
+            found = list_of(path, versions[name], None, before)
+        else:
+            found = list_of(path, versions[name], None)
+        note_compared(path, found)
+        return found.sum
+
+    return dict(zip(versions, side_by_side(store.url, vouched, versions), strict=True))
+
+
 def sync_commit(store: Store, path: str, version: int) -> Sums:
     """Waits until one commit of a table and its files are on the disk; returns their sums.
 
-    In a bucket nothing is to wait for, and files have no sums. Raises Damaged if the commit cannot
-    be read.
+    In a bucket nothing is to wait for. Raises Damaged if the commit cannot be read.
     """
     if not store.is_on_disk:
-        return {}
+        added = put_or_read_commit(path, version).added
+        return sums_in_bucket(store.url, (f"{path}/{each.name}" for each in added))
     new = list(files_of_commit(path, version))
     store.sync(new)
     return new_sums(each for each in new if each.suffix == ".parquet")
@@ -95,9 +162,13 @@ def take_back_to_frontier(store: Store, birth: Birth) -> None:
         each for table in birth.tables for each in (table.name, *recent_names(table.name))
     ):
         path = table_path(store, birth.build, name)
+        forget_lists(path)
         if name in versions:
+            assert newest is not None, "it has versions"
             taken += take_back(path, versions[name])
-            ensure_whole(store, birth.build, files(path, versions[name]))
+            found = list_of(path, versions[name], newest.file_lists.get(name))
+            note_compared(path, found)
+            ensure_whole(store, birth.build, found.at(path))
         else:
             delete_folder(path)
     if not store.is_on_disk:

@@ -10,7 +10,8 @@ from kappa.base.failpoint import failpoint
 from kappa.objects.address import delete_files, deleted_at_once, files_in
 from kappa.state.store import Store
 from kappa.tables.delta import LOG_FILE, LOG_FOLDER
-from kappa.tables.versions import files, files_since
+from kappa.tables.file_list import FileList
+from kappa.tables.versions import list_of, list_since
 
 
 def delete_unneeded(
@@ -19,10 +20,11 @@ def delete_unneeded(
     newest: int,
     pinned: Iterable[int],
     *,
-    listed: dict[int, tuple[str, ...]] | None = None,
+    vouched: str | None = None,
+    listed: dict[int, FileList] | None = None,
 ) -> int:
     """Deletes what `unneeded` lists. Returns how many data files. No commit may be under way."""
-    going = unneeded(store, path, newest, pinned, listed=listed)
+    going = unneeded(store, path, newest, pinned, vouched=vouched, listed=listed)
     for part in deleted_at_once(going):
         failpoint("table.before_delete")
         delete_files(part)
@@ -38,22 +40,26 @@ def unneeded(
     newest: int,
     pinned: Iterable[int],
     *,
-    listed: dict[int, tuple[str, ...]] | None = None,
+    vouched: str | None = None,
+    listed: dict[int, FileList] | None = None,
 ) -> tuple[str, ...]:
     """Lists the files that neither the newest version nor a pinned one needs.
 
     A version needs its data files, and its log from the newest checkpoint before it, which is on
     the disk by then. No version is behind the newest: what is left there was taken back. A pinned
     version that is not whole any more was deleted before it was pinned, and is passed over: its
-    reader notices, and starts over. `listed` has the files of versions that are known, and keeps
+    reader notices, and starts over. `listed` has the lists of versions that are known, and keeps
     them from one call to the next: they never change, and each version costs some milliseconds to
-    list. Raises Damaged if the newest version itself is not whole.
+    list. Raises Damaged if the newest version itself is not whole, or its files are not those that
+    its frontier has `vouched` for.
     """
     known = {} if listed is None else listed
     # Names and not paths: an hour of history has thousands, and a slice waits meanwhile.
     there = {f"{path}/{name}" for name in files_in(path)}
-    kept = {newest: known[newest] if newest in known else files(path, newest)} | {
-        version: found
+    if newest not in known:
+        known[newest] = list_of(path, newest, vouched)
+    kept = {newest: known[newest].at(path)} | {
+        version: found.at(path)
         for version in sorted(set(pinned))
         if (found := _files_if_whole(path, version, there, known)) is not None
     }
@@ -77,13 +83,13 @@ def unneeded(
 
 
 def _files_if_whole(
-    path: str, version: int, there: set[str], known: dict[int, tuple[str, ...]]
-) -> tuple[str, ...] | None:
+    path: str, version: int, there: set[str], known: dict[int, FileList]
+) -> FileList | None:
     try:
-        found = known[version] if version in known else files_since(path, known, version)
+        found = known[version] if version in known else list_since(path, known, version)
     except Damaged:
         return None
-    if not there.issuperset(found):
+    if not there.issuperset(found.at(path)):
         return None
     known[version] = found
     return found

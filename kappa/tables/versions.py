@@ -3,29 +3,87 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from kappa.base.errors import Damaged, unreadable
-from kappa.objects.address import exists, files_in, read_file, side_by_side
+from kappa.base.errors import Damaged, KappaError, unreadable
+from kappa.objects.address import exists, files_in, read_file
 from kappa.state.mark import Mark, parse_mark
 from kappa.tables.delta import LOG_FILE, LOG_FOLDER, attempted, open_version, retried
+from kappa.tables.file_list import (
+    CHECKPOINT,
+    FileList,
+    commit_path,
+    commits_between,
+    ensure_vouched,
+    put_or_read_commit,
+    read_commit,
+    read_list,
+)
 
-# Up to this many commits, reading them is faster than opening the table, which reads each twice.
+# Up to this many commits, reading them is faster than reading a checkpoint.
 _FEW = 200
-_CHECKPOINT = ".checkpoint.parquet"
 # Delta's names for types that differ from Spark's simple ones.
 _SIMPLE = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}
 
 
-def files(path: str, version: int) -> tuple[str, ...]:
+# Of tables that this process writes: the list of the version that it has published last, or has
+# compared with what a frontier vouches for as it began.
+_COMPARED: dict[str, FileList] = {}
+
+
+def note_compared(path: str, found: FileList) -> None:
+    """Notes a list that a frontier vouches for, of a table that this process writes."""
+    _COMPARED[path] = found
+
+
+def forget_lists(path: str) -> None:
+    """Forgets what is known of a table that is made anew."""
+    _COMPARED.pop(path, None)
+
+
+def list_of(
+    path: str, version: int, vouched: str | None, known: FileList | None = None
+) -> FileList:
+    """Returns the list of the live files of a version, by the commits since one that is `known`.
+
+    `vouched` is the sum by which the frontier that names this version vouches for its list. None:
+    the process has committed the version itself and publishes it next, or the frontier is of an
+    older Kappa. Raises Damaged if the list is another, or the version does not exist (any more).
+    """
+    bases = [
+        each
+        for each in (known, _COMPARED.get(path))
+        if each is not None and version - _FEW <= each.version <= version
+    ]
+    if bases:
+        base = max(bases, key=lambda each: each.version)
+        # Where the commits since are gone, or do not fit, the log itself decides.
+        with suppress(FileNotFoundError, KappaError):
+            since = commits_between(path, base.version, version, put_or_read_commit)
+            found = base.after(since) if since else base
+            if vouched is None or found.sum == vouched:
+                return found
+    found = read_list(path, version)
+    ensure_vouched(path, found, vouched)
+    return found
+
+
+def list_since(path: str, known: Mapping[int, FileList], version: int) -> FileList:
+    """Returns the same, by the commits since the last version whose list is `known`."""
+    last = max((each for each in known if each <= version), default=None)
+    return list_of(path, version, None, None if last is None else known[last])
+
+
+def files(path: str, version: int, vouched: str | None = None) -> tuple[str, ...]:
     """Lists the exact data files of one version, as absolute paths or URLs.
 
-    Raises Damaged if that version does not exist (any more).
+    Raises as `list_of` does.
     """
-    return retried(lambda: files_of(path, version, open_version(path, version).file_uris))
+    return list_of(path, version, vouched).at(path)
 
 
 def files_of(path: str, version: int, listed: Callable[[], Iterable[str]]) -> tuple[str, ...]:
@@ -45,82 +103,35 @@ def log_of(path: str, version: int) -> tuple[str, ...]:
         for name in files_in(log)
         if (found := LOG_FILE.match(name)) is not None and int(found[1]) <= version
     )
-    checkpoints = {number: name for number, name in numbered if name.endswith(_CHECKPOINT)}
+    checkpoints = {number: name for number, name in numbered if name.endswith(CHECKPOINT)}
     first = max(checkpoints, default=0)
     commits = (name for number, name in numbered if number >= first and name.endswith(".json"))
     names = (*([checkpoints[first]] if first in checkpoints else ()), *commits)
     return tuple(f"{log}/{name}" for name in names)
 
 
-def files_since(path: str, known: Mapping[int, Collection[str]], version: int) -> tuple[str, ...]:
-    """Lists the same, by the commits since the last version whose files are `known`.
-
-    It opens the table where they are too many, or not there.
-
-    Of a version that does not exist any more it may list the files that it had.
-    """
-    last = max((each for each in known if version - _FEW <= each <= version), default=None)
-    found = None if last is None else _after(path, last, frozenset(known[last]), version)
-    return files(path, version) if found is None else tuple(sorted(found))
-
-
 class FileLists:
-    """A cache over `files`, which remembers the last version listed of each table."""
+    """A cache over `files`, which remembers the last list of each table."""
 
     def __init__(self, *, tables: int = 256) -> None:
         """Makes an empty cache, which remembers at most so many tables."""
         self._tables = tables
-        self._last: dict[str, tuple[int, tuple[str, ...]]] = {}
+        self._last: dict[str, FileList] = {}
 
-    def at(self, path: str, version: int) -> tuple[str, ...]:
-        """Lists the files of a version, as `files_since` does."""
+    def at(self, path: str, version: int, vouched: str | None) -> tuple[str, ...]:
+        """Lists the files of a version, as `files` does."""
+        return self.list_at(path, version, vouched).at(path)
+
+    def list_at(self, path: str, version: int, vouched: str | None) -> FileList:
+        """Returns the list of a version, as `list_of` does."""
         last = self._last.get(path)
-        found = files_since(path, {} if last is None else dict([last]), version)
-        if last is None or last[0] < version:
+        found = list_of(path, version, vouched, last)
+        if last is None or last.version < version:
             self._last.pop(path, None)
-            self._last[path] = version, found
+            self._last[path] = found
             for forgotten in list(self._last)[: -self._tables]:
                 self._last.pop(forgotten, None)
         return found
-
-
-def _after(path: str, version: int, there: frozenset[str], until: int) -> frozenset[str] | None:
-    """Lists the files of version `until`, by those of `version` and the commits since.
-
-    Returns None if one of these commits cannot be read (any more).
-    """
-    found = set(there)
-    between = range(version + 1, until + 1)
-    # Upkeep deletes the oldest: if the first is gone, most are.
-    first = [_actions(path, number) for number in between[:1]]
-    others = between[1:] if first != [None] else ()
-    for actions in (*first, *side_by_side(path, lambda number: _actions(path, number), others)):
-        if actions is None:
-            return None
-        for action in actions:
-            if "remove" in action:
-                found.discard(_file(path, action["remove"]["path"]))
-            elif "add" in action:
-                found.add(_file(path, action["add"]["path"]))
-    return frozenset(found)
-
-
-def _actions(path: str, version: int) -> list[dict[str, Any]] | None:
-    """Returns the actions of a commit, or None if it cannot be read (any more)."""
-    try:
-        text = read_file(_commit(path, version)).decode()
-        return [json.loads(line) for line in text.splitlines()]
-    except (OSError, ValueError):
-        return None
-
-
-def _file(path: str, named: str) -> str:
-    # A commit names its files relative to the table, and escaped.
-    return f"{path}/{unquote(named)}"
-
-
-def _commit(path: str, version: int) -> str:
-    return f"{path}/{LOG_FOLDER}/{version:020d}.json"
 
 
 def touched_files(path: str, version: int, until: int) -> tuple[frozenset[str], bool] | None:
@@ -128,21 +139,20 @@ def touched_files(path: str, version: int, until: int) -> tuple[frozenset[str], 
 
     Other rows may be in them. Commits without a slice, of upkeep and of drains, change no row that
     readers see. The second value is True if such a commit has taken rows of those slices away: a
-    drain empties recent rows, and upkeep deletes hidden ones. Returns None if a commit cannot be
-    read (any more).
+    drain empties recent rows, and upkeep deletes hidden ones. Returns None if a commit does not
+    exist any more. Raises Damaged if one cannot be read.
     """
     found, lacks = set[str](), False
-    for number in range(version + 1, until + 1):
-        actions = _actions(path, number)
-        if actions is None:
-            return None
-        added = {_file(path, each["add"]["path"]) for each in actions if "add" in each}
-        removed = {_file(path, each["remove"]["path"]) for each in actions if "remove" in each}
-        is_slice = any("txn" in each for each in actions)
+    try:
+        commits = [read_commit(path, number) for number in range(version + 1, until + 1)]
+    except FileNotFoundError:
+        return None
+    for commit in commits:
+        added = {f"{path}/{each.name}" for each in commit.added}
+        removed = {f"{path}/{each.name}" for each in commit.removed}
         # A slice's rows are in files of its own; those that were rewritten with them follow.
-        if is_slice or found & removed:
-            moved = (each["remove"] for each in actions if "remove" in each)
-            lacks |= not is_slice and any(each.get("dataChange", True) for each in moved)
+        if commit.is_slice or found & removed:
+            lacks |= not commit.is_slice and any(each.data_change for each in commit.removed)
             found |= added
         found -= removed
     return frozenset(found), lacks
@@ -153,19 +163,17 @@ def files_of_commit(path: str, version: int) -> Iterator[Path]:
 
     Raises Damaged if it cannot be read.
     """
-    commit = _commit(path, version)
     try:
-        actions = [json.loads(line) for line in read_file(commit).decode().splitlines()]
-    except (OSError, ValueError) as error:
+        added = read_commit(path, version).added
+    except FileNotFoundError as error:
         raise unreadable(
             f"version {version} of {path} cannot be read: {error}",
             error,
             hint="the job is started again, and takes the version back",
         ) from error
-    for action in actions:
-        if "add" in action:
-            yield from _with_checksum(Path(_file(path, action["add"]["path"])))
-    yield from _with_checksum(Path(commit))
+    for each in added:
+        yield from _with_checksum(Path(path) / each.name)
+    yield from _with_checksum(Path(commit_path(path, version)))
 
 
 def _with_checksum(file: Path) -> Iterator[Path]:
@@ -201,7 +209,7 @@ def commit_info(path: str, version: int) -> Mapping[str, Any]:
     Raises Damaged if the commit does not exist (any more).
     """
     try:
-        lines = read_file(_commit(path, version)).decode().splitlines()
+        lines = read_file(commit_path(path, version)).decode().splitlines()
         infos = [json.loads(line).get("commitInfo") for line in lines if '"commitInfo"' in line]
     except (OSError, ValueError) as error:
         raise unreadable(
@@ -214,7 +222,7 @@ def commit_info(path: str, version: int) -> Mapping[str, Any]:
 
 def is_committed(path: str, version: int) -> bool:
     """Returns True if the commit of a version is there, whole or not."""
-    return exists(_commit(path, version))
+    return exists(commit_path(path, version))
 
 
 def _simple(kind: object) -> str:

@@ -10,7 +10,6 @@ from typing import Any
 from kappa.base.errors import Damaged, KappaError
 from kappa.engine.legs.legs import leg_records
 from kappa.journal.journal import JournalRecord, journal_records
-from kappa.objects.address import files_in
 from kappa.state.build import Birth, read_birth, table_path
 from kappa.state.documents import NumberedRecords
 from kappa.state.frontier import Frontier, frontier_records
@@ -19,7 +18,8 @@ from kappa.state.kept import kept_of
 from kappa.state.lease import floor_records, live_leases
 from kappa.state.store import DAMAGED, Store
 from kappa.sums.recorded import sums_records
-from kappa.tables.versions import files
+from kappa.tables.file_list import missing_in
+from kappa.tables.versions import list_of
 from replay.doctor.damage import Damage
 from replay.rollout.fold import advance
 from replay.rollout.rollout import IllegalTransition
@@ -64,6 +64,19 @@ def examine(store: Store, *, now: float) -> tuple[Damage, ...]:
     for build in builds:
         if build not in state.retired:
             found += _build(store, build, serves=build in state.serving.values())
+    return tuple(found)
+
+
+def unvouched(store: Store) -> tuple[str, ...]:
+    """Lists the builds whose newest frontier is of an older Kappa, and vouches for no file list."""
+    found = list[str]()
+    state, _ = _journal(store)
+    for build in sorted({state.folded_by(build) for build in state.wanted_builds()}):
+        # What is damaged is named before.
+        with suppress(KappaError):
+            last = frontier_records(store, build).last()
+            if last is not None and not last[1].file_lists.keys() >= last[1].versions.keys():
+                found.append(build)
     return tuple(found)
 
 
@@ -150,9 +163,7 @@ def _tables(store: Store, birth: Birth, newest: Frontier, *, serves: bool) -> It
     for name, version in newest.versions.items():
         path = table_path(store, birth.build, name)
         try:
-            there = {f"{path}/{name}" for name in files_in(path)}
-            gone = next((file for file in files(path, version) if file not in there), None)
-            why = None if gone is None else f"file {gone} is gone"
+            why = missing_in(path, list_of(path, version, newest.file_lists.get(name)))
         except KappaError as error:
             why = error.message
         if why is not None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from kappa.base.errors import KappaError, UsageError
+from kappa.base.errors import KappaError
+from kappa.objects.bucket import is_bucket
 from kappa.state.build import table_path
 from kappa.state.frontier import Frontiers, Sum
 from kappa.state.kept import kept_of
 from kappa.state.store import Store
-from kappa.sums.recorded import RecordedSums, name_of, sum_of
+from kappa.sums.recorded import RecordedSums, name_of, sum_of, sum_of_object
 from kappa.sums.whole import difference
 from kappa.tables.archive import archived_topics, archives_of, folder
 from kappa.tables.archived.stored_archive import open_archive
@@ -36,7 +36,7 @@ class ScrubbedFile:
     one, None if there is none. `why` is empty if nothing is wrong.
     """
 
-    path: Path
+    path: str
     of: str
     table: str | None
     hint: str
@@ -51,7 +51,7 @@ class ScrubbedFile:
             if self.table is None
             else f"table {self.table} of build {self.of}"
         )
-        return f"file {self.path.relative_to(store.folder)} of {owner} {self.why}"
+        return f"file {store.name(self.path)} of {owner} {self.why}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +70,9 @@ class Scrubbed:
 def scrub(store: Store, *, show: Show = lambda _done, _of, _bad: None) -> Scrubbed:
     """Reads all data files that are of use, from the disk and not from the machine's memory.
 
-    Raises Damaged if a record that says which files are of use cannot be read, and UsageError if
-    the root is in a bucket.
+    Objects of a bucket are fetched. Raises Damaged if a record that says which files are of use
+    cannot be read.
     """
-    if not store.is_on_disk:
-        raise UsageError(
-            f"the files of {store.url} have no sums of ours: the server keeps and checks its own",
-            hint="kappa doctor looks whether all files are there",
-        )
     wanted = tuple(_wanted(store))
     whole, done, bad = sum(each.size for each in wanted), 0, []
     for each in wanted:
@@ -98,7 +93,9 @@ def scrub(store: Store, *, show: Show = lambda _done, _of, _bad: None) -> Scrubb
 
 def _difference(file: ScrubbedFile) -> str:
     try:
-        found = sum_of(file.path, from_disk=True)
+        found = (
+            sum_of_object(file.path) if is_bucket(file.path) else sum_of(file.path, from_disk=True)
+        )
     except FileNotFoundError:
         return "is gone"
     except OSError as error:
@@ -112,7 +109,7 @@ def _wanted(store: Store) -> Iterator[ScrubbedFile]:
         yield from _of_build(store, state, build)
     for topic in archived_topics(store):
         for fingerprint in archives_of(store, topic):
-            yield from _of_archive(store, topic, store.path(folder(topic, fingerprint)))
+            yield from _of_archive(store, topic, store.address(folder(topic, fingerprint)))
 
 
 def _of_build(store: Store, state: State, build: str) -> Iterator[ScrubbedFile]:
@@ -126,15 +123,16 @@ def _of_build(store: Store, state: State, build: str) -> Iterator[ScrubbedFile]:
             path = table_path(store, build, table)
             hint = _mend(state, build, is_past=frontier is not newest)
             try:
-                listed = lists.at(path, version)
+                listed = lists.list_at(path, version, frontier.file_lists.get(table))
             except KappaError as error:
                 why = f"cannot be listed: {error.message}"
-                yield ScrubbedFile(Path(path), build, table, hint, None, why=why)
+                yield ScrubbedFile(path, build, table, hint, None, why=why)
                 continue
-            new = set(listed) - seen
-            seen |= new
-            for name in sorted(new):
-                yield _file(Path(name), build, table, hint, sums.get(name_of(name)))
+            for name, (size, _) in sorted(listed.files.items()):
+                file = f"{path}/{name}"
+                if file not in seen:
+                    seen.add(file)
+                    yield ScrubbedFile(file, build, table, hint, sums.get(name_of(file)), size)
 
 
 def _mend(state: State, build: str, *, is_past: bool) -> str:
@@ -155,22 +153,17 @@ def _mend(state: State, build: str, *, is_past: bool) -> str:
     return f"it does not serve yet: kappa abandon {pipeline}; {again}"
 
 
-def _of_archive(store: Store, topic: str, path: Path) -> Iterator[ScrubbedFile]:
+def _of_archive(store: Store, topic: str, path: str) -> Iterator[ScrubbedFile]:
     hint = f"move {path} away: kappa up archives again what the topic has"
     try:
-        archive = open_archive(str(path))
+        archive = open_archive(path)
+        if archive is not None:
+            archive.ensure_listed(store)
         blocks = () if archive is None else archive.blocks()
         sums = {} if archive is None else archive.sums(store)
     except KappaError as error:
         yield ScrubbedFile(path, topic, None, hint, None, why=f"cannot be read: {error.message}")
         return
     for block in blocks:
-        yield _file(Path(block.path), topic, None, hint, sums.get(name_of(block.path)))
-
-
-def _file(path: Path, of: str, table: str | None, hint: str, sum_: Sum | None) -> ScrubbedFile:
-    try:
-        size = path.stat().st_size
-    except OSError:
-        size = 0
-    return ScrubbedFile(path, of, table, hint, sum_, size)
+        sum_ = sums.get(name_of(block.path))
+        yield ScrubbedFile(block.path, topic, None, hint, sum_, block.bytes)

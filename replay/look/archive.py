@@ -186,6 +186,7 @@ def verify_archives(
             beginning = dict(log.beginning([mark.topic]).next.get(mark.topic, {})) if same else {}
             into = make_folder(store.local.path(settings.verify.temp), ARCHIVE)
             try:
+                archive.ensure_listed(store)
                 name = mark.topic
                 for check in check_archive(
                     archive,

@@ -190,12 +190,14 @@ def _unneeded(
     versions = [frontier.versions for frontier in frontiers] + [
         lease.pins[birth.build].versions for lease in leases if birth.build in lease.pins
     ]
-    for name, version in ({} if newest is None else newest.versions).items():
+    if newest is None:
+        return
+    for name, version in newest.versions.items():
         path = table_path(store, birth.build, name)
         # A table that is gone is no garbage: kappa doctor tells of it.
         if any(each.startswith(f"{path}/") for each in there):
             pinned = {each[name] for each in versions if name in each}
-            yield from unneeded(store, path, version, pinned)
+            yield from unneeded(store, path, version, pinned, vouched=newest.file_lists.get(name))
 
 
 def _described(store: Store, state: State, now: float) -> Iterator[Entry]:

@@ -23,7 +23,6 @@ from kappa.base.errors import Conflict, ExitCode, KappaError, Unreachable, Usage
 from kappa.base.program import run_program
 from kappa.base.settings import load_settings
 from kappa.declare.breaker import beyond_text, is_beyond, rejected_of
-from kappa.declare.options import REJECTS
 from kappa.engine.job.rejected import RejectCounts
 from kappa.journal.events import Failed, Verified
 from kappa.journal.journal import Journal
@@ -178,7 +177,7 @@ def _beyond(store: Store, snapshot: Snapshot, build: str) -> str:
     counted = rejected_of(frontier.tally)
     return (
         f"it {beyond_text(birth.max_rejects, *counted)}: "
-        f"{RejectCounts.of(store, birth, frontier.versions[REJECTS]).text}"
+        f"{RejectCounts.of(store, birth, frontier).text}"
         if is_beyond(birth.max_rejects, *counted)
         else ""
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,17 +10,15 @@ from kappa.journal.events import Served, SwitchAsked
 from kappa.journal.view import JournalView
 from kappa.state.store import Store
 from kappa.sums.whole import ensure_whole
-from kappa.tables.versions import FileLists
 from serving.changes.change_set import CHANGES, ChangeSet, Head, Kind
 from serving.changes.net import Net, between, paths_of, whole
-from serving.changes.point import Point
+from serving.changes.point import Point, vouched_by
 from serving.reader.opened import open_reader
 from serving.reader.reader import Limits, Reader
+from serving.reader.relations import files_at
 
 # To be computed in memory: as Parquet, which is some tenth of what it takes there.
 _SMALL_BYTES = 32 * 1024 * 1024
-# The files of a version never change.
-_files = functools.lru_cache(maxsize=256)(FileLists().at)
 
 
 @contextmanager
@@ -60,11 +57,17 @@ def open_change_set(
     `unlimited_if_small`: one of few bytes is computed in memory, which takes less time.
     """
     earlier = None if kind is Kind.RESET else before
-    net = whole(store, after, _files) if earlier is None else between(store, earlier, after, _files)
+    points = (after,) if earlier is None else (earlier, after)
+    vouched = vouched_by(store, *points)
+
+    def files(path: str, version: int) -> tuple[str, ...]:
+        return files_at(path, version, vouched.get((path, version)))
+
+    net = whole(store, after, files) if earlier is None else between(store, earlier, after, files)
     if earlier is None and starts_empty:
         net = replace(net, difference=f"{net.difference} limit 0")
-    for point in (after,) if earlier is None else (earlier, after):
-        ensure_whole(store, point.birth.build, paths_of(store, point, _files))
+    for point in points:
+        ensure_whole(store, point.birth.build, paths_of(store, point, files))
     is_small = net.bytes is not None and net.bytes <= _SMALL_BYTES
     reader = open_reader(None if unlimited_if_small and is_small else limits, served=True)
     try:

@@ -61,6 +61,16 @@ class Point:
         }
 
 
+def vouched_by(store: Store, *points: Point) -> dict[tuple[str, int], str]:
+    """Returns the sums by which frontiers vouch for the file lists of these points."""
+    return {
+        (table_path(store, each.birth.build, name), version): each.frontier.file_lists[name]
+        for each in points
+        for name, version in each.frontier.versions.items()
+        if name in each.frontier.file_lists
+    }
+
+
 def point_of(snapshot: Snapshot, name: str) -> Point | None:
     """Returns a served table in a snapshot, or None if no pipeline in it serves that table.
 

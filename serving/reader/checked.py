@@ -43,11 +43,20 @@ def are_all_checked(store: Store, found: Sequence[Relations]) -> bool:
 
 
 def ensure_named_whole(
-    store: Store, snapshot: Snapshot, found: Sequence[Relations], named: Iterable[Named]
+    store: Store,
+    snapshot: Snapshot,
+    found: Sequence[Relations],
+    named: Iterable[Named],
+    copies: Callable[[str], str] | None = None,
 ) -> None:
-    """Raises Damaged, naming it, if a file of these tables is not as it was written."""
+    """Raises Damaged, naming it, if a file of these tables is not as it was written.
+
+    Of files in a bucket it looks at the `copies` of them on this host, if there are any.
+    """
     for pipeline, paths in _paths_named(found, named):
-        ensure_whole(store, snapshot.build_of(pipeline), paths)
+        build = snapshot.build_of(pipeline)
+        pinned = snapshot.frontiers[build]
+        ensure_whole(store, pinned.build, paths, copies=copies, pinned=pinned)
 
 
 def files_named(found: Sequence[Relations], named: Iterable[Named]) -> list[str]:

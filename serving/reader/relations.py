@@ -33,6 +33,9 @@ from serving.reader.reader import Reader
 from serving.reader.table_sql import schema_of
 from serving.reader.views import make_views
 
+# Lists the files of a table's version by its path; raises Damaged if they are not those that its
+# frontier vouches for, by the sum.
+Lists = Callable[[str, int, str | None], tuple[str, ...]]
 # The files of a version never change: a reader that asks again reads a table's log once a version.
 files_at = functools.lru_cache(maxsize=256)(FileLists().at)
 
@@ -71,7 +74,7 @@ def relations_of(
     snapshot: Snapshot,
     store: Store,
     *,
-    listed: Callable[[str, int], tuple[str, ...]] | None = None,
+    listed: Lists | None = None,
 ) -> tuple[Relations, ...]:
     """Lists the relations of a snapshot, by pipeline. `listed` is as in `tables_of`."""
     return tuple(
@@ -104,7 +107,7 @@ def tables_of(
     store: Store,
     *,
     compared: bool = False,
-    listed: Callable[[str, int], tuple[str, ...]] = files_at,
+    listed: Lists = files_at,
 ) -> Mapping[str, TableFiles]:
     """Lists a build's tables at a frontier, with their recent rows folded in.
 
@@ -121,7 +124,9 @@ def tables_of(
     ]
     files = side_by_side(
         store.url,
-        lambda name: listed(table_path(store, birth.build, name), versions[name]),
+        lambda name: listed(
+            table_path(store, birth.build, name), versions[name], frontier.file_lists.get(name)
+        ),
         names,
     )
     paths_of = dict(zip(names, files, strict=True))

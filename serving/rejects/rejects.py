@@ -16,6 +16,7 @@ from kappa.base.sql import text
 from kappa.declare.options import REJECTS
 from kappa.records.redrive import Original, Position
 from kappa.state.build import Birth, is_born, table_path
+from kappa.state.frontier import Frontier
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.sums.whole import ensure_whole
@@ -141,17 +142,21 @@ def _rejects(store: Store, snapshot: Snapshot, wanted: Wanted, order: str) -> It
             yield from _of_build(
                 store,
                 snapshot.births[build],
-                snapshot.frontiers[build].versions[REJECTS],
+                snapshot.frontiers[build],
                 wanted,
                 order,
             )
 
 
 def _of_build(
-    store: Store, birth: Birth, version: int, wanted: Wanted, order: str
+    store: Store, birth: Birth, frontier: Frontier, wanted: Wanted, order: str
 ) -> Iterator[Reject]:
     table = birth.table(REJECTS)
-    paths = files(table_path(store, birth.build, REJECTS), version)
+    paths = files(
+        table_path(store, birth.build, REJECTS),
+        frontier.versions[REJECTS],
+        frontier.file_lists.get(REJECTS),
+    )
     ensure_whole(store, birth.build, paths)
     stored = stored_sql(table, paths)
     with open_reader(None, served=True) as reader:

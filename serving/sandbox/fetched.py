@@ -51,6 +51,9 @@ class FilesInPlace:
         Raises KappaError if it cannot.
         """
 
+    def drop(self, addresses: Iterable[str]) -> None:
+        """Has these files fetched again by the next query."""
+
 
 class FetchedFiles:
     """The files of one root in a bucket that this host has; any thread may use it."""
@@ -98,6 +101,13 @@ class FetchedFiles:
                 self._coming.remove(name)
                 self._changes.notify_all()
         return name
+
+    def drop(self, url: str) -> None:
+        """Has a file fetched again by the next query."""
+        name = hashlib.sha256(url.encode()).hexdigest()
+        with self._changes:
+            (self.folder / name).unlink(missing_ok=True)
+            self._bytes -= self._sizes.pop(name, 0)
 
     def released(self, names: Iterable[str]) -> None:
         """Takes note that a query is over."""
@@ -158,6 +168,11 @@ class LentFiles(FilesInPlace):
             except BaseException:
                 threads.shutdown(wait=False, cancel_futures=True)
                 raise
+
+    def drop(self, addresses: Iterable[str]) -> None:
+        """Has these files fetched again by the next query."""
+        for each in addresses:
+            self._fetched.drop(each)
 
     def _fetch(self, address: str) -> None:
         place = Path(self.path(address))

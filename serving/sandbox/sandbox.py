@@ -17,7 +17,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any, Self
 
-from kappa.base.errors import Conflict, KappaError
+from kappa.base.errors import Conflict, Damaged, KappaError
 from kappa.state.store import Store
 from serving.pin.catalog import pin
 from serving.pin.snapshot import PinnedSnapshot, Snapshot
@@ -121,8 +121,14 @@ class Sandbox:
     ) -> Reply:
         def see_to(named: Iterable[Named]) -> None:
             named = tuple(named)
-            ensure_named_whole(store, snapshot, relations, named)
             files.fetch(files_named(relations, named))
+            copies = None if files.folder is None else files.path
+            try:
+                ensure_named_whole(store, snapshot, relations, named, copies)
+            except Damaged:
+                # Perhaps the copy alone is.
+                files.drop(files_named(relations, named))
+                raise
 
         left = left_of(relations, store)
         waits = files.folder is not None or not are_all_checked(store, relations)
@@ -211,8 +217,8 @@ class Sandbox:
             self._spares.append(self._nursery.child())
 
 
-def _placed(files: FilesInPlace, table: str, version: int) -> tuple[str, ...]:
-    return tuple(map(files.path, files_at(table, version)))
+def _placed(files: FilesInPlace, table: str, version: int, vouched: str | None) -> tuple[str, ...]:
+    return tuple(map(files.path, files_at(table, version, vouched)))
 
 
 def _ensure_few_files(relations: Sequence[Relations]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import subprocess
 import sys
@@ -14,18 +15,23 @@ import pytest
 from asking import Server
 from between import Between
 from house import SUPPORT
+from journals import NOWHERE, staged, verified
 from object_store import ObjectStore
 from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
 from cli import run_command
 from kappa.base.errors import Damaged, UsageError
+from kappa.journal.events import CaughtUp
+from kappa.journal.journal import Journal
 from kappa.log.access.answers import wait_until
-from kappa.objects.address import delete_file
+from kappa.objects.address import delete_file, read_file, write_file
 from kappa.state.build import table_path
 from kappa.state.frontier import Frontiers
 from kappa.state.kept import Kept, put_kept
 from kappa.state.store import Store
 from kappa.tables.versions import files
+from replay.doctor.examine import examine
+from replay.doctor.scrub import scrub
 from serving.pin import left
 from serving.pin.catalog import pin
 from serving.pin.snapshot import Snapshot
@@ -105,6 +111,53 @@ def test_the_files_of_the_tables_that_a_query_names_are_fetched_once(sandbox, st
     with between.counting() as requests:
         rows(sandbox, again, "from delays")
     assert [each for each in requests if ".parquet" in each] == []
+
+
+def test_a_flipped_bit_of_an_object_is_refused(sandbox, store, between, tmp_path):
+    """A server of objects may rot, too: what is fetched whole is compared (I14)."""
+    platform = serving(store)
+    (file,) = files(table_path(store, "flights-1", "delays"), 0)
+    whole, draw = read_file(file), random.Random(48)
+    for trial in range(5):
+        rotten = bytearray(whole)
+        rotten[draw.randrange(len(whole))] ^= 1 << trial
+        write_file(file, bytes(rotten))
+        local = tmp_path / f"other-{trial}"
+        other = Platform(Store(store.url, storage=between.storage, local=local))
+        with pytest.raises(Damaged, match=f"delays/{file.rsplit('/', 1)[-1]} of pipeline flights"):
+            rows(sandbox, other, "from delays")
+        assert rows(sandbox, other, "from flights.planes") == [["N1", 100]]
+
+    write_file(file, whole)
+    # The copy that was fetched is not kept.
+    assert len(rows(sandbox, other, "from delays")) == 3
+    assert len(rows(sandbox, platform, "from delays")) == 3
+
+
+def test_a_scrub_reads_the_objects_of_a_bucket(store):
+    """A flipped bit is found by a scrub, and an object that is cut by a list of them."""
+    platform = Platform(store)
+    for number, event in enumerate((staged("flights-1"), CaughtUp(1, NOWHERE), verified(1)), 1):
+        assert Journal(store).append(number, event)
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
+    platform.advance("flights-1", DELAYS, ROWS_OF_DELAYS)
+    (file, _) = files(table_path(store, "flights-1", "delays"), 1)
+    whole = read_file(file)
+    rotten = bytearray(whole)
+    rotten[len(whole) // 2] ^= 4
+
+    found = scrub(store)
+    assert (found.bad, found.unknown, found.files) == ((), 0, 2)
+    assert examine(store, now=0.0) == ()
+    write_file(file, bytes(rotten))
+    (bad,) = scrub(store).bad
+    assert (bad.path, bad.of, bad.table) == (file, "flights-1", "delays")
+    assert "its CRC was" in bad.why
+    assert "kappa replay flights" in bad.hint
+    for cut in (whole[:100], b""):
+        write_file(file, cut)
+        (damage,) = examine(store, now=0.0)
+        assert f"{file} is not as it was written: it had {len(whole)} bytes" in damage.what
 
 
 def test_what_was_fetched_may_be_lost(sandbox, store):

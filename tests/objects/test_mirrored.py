@@ -22,12 +22,13 @@ from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.checkpoint import ensure_checkpoint
 from kappa.tables.delta import Guard, open_newest
+from kappa.tables.file_list import ensure_read
 from kappa.tables.merge import merge_for
 from kappa.tables.mirrored import mirrored_table
 from kappa.tables.mirrored.mirrored_table import mirrored
 from kappa.tables.stored_table import StoredTable, ensure_table, open_table
 from kappa.tables.unneeded import delete_unneeded
-from kappa.tables.versions import files, mark_of
+from kappa.tables.versions import files, list_of, mark_of
 
 pytestmark = pytest.mark.slow
 
@@ -104,7 +105,8 @@ def test_whatever_a_job_does_the_bucket_has_it_as_without_a_mirror(store, seed):
                 case "upkeep":
                     ensure_checkpoint(store, each.path, each.version)
                     each.go_on_with(open_table(each.path))
-                    listed = {each.version: each.files()}
+                    listed = {each.version: list_of(each.path, each.version, None)}
+                    ensure_read(listed[each.version], each.path, each.files())
                     delete_unneeded(store, each.path, each.version, [], listed=listed)
         assert table.version == plain.version == open_newest(table.path).version()
         assert sorted(map(str, open_newest(table.path).to_pyarrow_table().to_pylist())) == sorted(

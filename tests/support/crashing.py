@@ -348,9 +348,8 @@ class World:
 
         Asserts that no lease is left, too, and that each file has the sum of what it holds.
         """
-        if self.store.is_on_disk:
-            scrubbed = scrub(self.store)
-            assert (scrubbed.bad, scrubbed.unknown) == ((), 0)
+        scrubbed = scrub(self.store)
+        assert (scrubbed.bad, scrubbed.unknown) == ((), 0)
         state = self.state()
         assert self.store.names("leases") == ()
         builds = {name for each in self._stores for name in folders_in(each.address("builds"))}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from deltalake import write_deltalake
+from msgspec.structs import replace
 
 from kappa.base.clock import now
 from kappa.journal.events import GenerationMade, Served
@@ -19,7 +20,7 @@ from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
-from kappa.tables.lasting import sync_versions
+from kappa.tables.lasting import sync_versions, vouched_lists
 from kappa.tables.shape import LATEST_COLUMNS, REJECTS_BIRTH
 from kappa.values.arrow import arrow_schema
 from serving.query.query import Answer, answer
@@ -94,10 +95,7 @@ class Platform:
         for table in births:
             self._write(build, table, tables.get(table))
         versions = dict.fromkeys((table.name for table in births), 0)
-        sums = sync_versions(self.store, build, {}, versions)
-        Frontiers(self.store, build).publish(
-            Frontier(1, build, 1, Offsets({"flights": {0: 12}}), versions, now(), sums=sums)
-        )
+        self._publish(Frontier(1, build, 1, Offsets({"flights": {0: 12}}), versions, now()), None)
         event = Served(
             1,
             generation + 1,
@@ -132,9 +130,16 @@ class Platform:
         last = frontiers.newest()
         assert last is not None
         versions = {**last.versions, table.name: last.versions[table.name] + 1}
-        sums = sync_versions(self.store, build, last.versions, versions)
         offsets = Offsets({"flights": {0: 24}})
-        frontiers.publish(Frontier(last.number + 1, build, 1, offsets, versions, now(), sums=sums))
+        self._publish(Frontier(last.number + 1, build, 1, offsets, versions, now()), last)
+
+    def _publish(self, frontier: Frontier, last: Frontier | None) -> None:
+        """Publishes a frontier with the sums that a job's publisher would put into it."""
+        build, versions = frontier.build, frontier.versions
+        before = {} if last is None else last.versions
+        sums = sync_versions(self.store, build, before, versions)
+        lists = vouched_lists(self.store, build, last, versions)
+        Frontiers(self.store, build).publish(replace(frontier, sums=sums, file_lists=lists))
 
     def ask(self, sql: str) -> Answer:
         return answer(self.store, sql)

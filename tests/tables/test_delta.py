@@ -26,6 +26,7 @@ from kappa.tables import versions
 from kappa.tables.checkpoint import ensure_checkpoint
 from kappa.tables.delta import Guard, open_newest, open_version, retried
 from kappa.tables.facts import greatest
+from kappa.tables.file_list import FileList, read_list
 from kappa.tables.merge import Merge
 from kappa.tables.stored_table import StoredTable, ensure_table
 from kappa.tables.versions import FileLists, files, mark_of
@@ -119,9 +120,9 @@ def test_who_follows_the_commits_has_the_files_of_every_version(
     lists = FileLists()
 
     for version in sorted(draw.sample(range(table.version + 1), 15)):
-        assert lists.at(table.path, version) == files(table.path, version)
+        assert lists.at(table.path, version, None) == files(table.path, version)
     for version in draw.sample(range(table.version + 1), 5):
-        assert lists.at(table.path, version) == files(table.path, version)
+        assert lists.at(table.path, version, None) == files(table.path, version)
 
 
 def test_a_table_is_opened_once_then_followed_and_reopened_if_commits_are_gone(
@@ -129,28 +130,29 @@ def test_a_table_is_opened_once_then_followed_and_reopened_if_commits_are_gone(
 ) -> None:
     opened: list[int] = []
 
-    def counted(path: str, version: int) -> tuple[str, ...]:
+    def counted(path: str, version: int) -> FileList:
         opened.append(version)
-        return files(path, version)
+        return read_list(path, version)
 
-    monkeypatch.setattr(versions, "files", counted)
+    monkeypatch.setattr(versions, "read_list", counted)
     lists = FileLists(tables=1)
     grow(table, 3, random.Random(1))
-    first = lists.at(table.path, 0), lists.at(table.path, 1), lists.at(table.path, 3)
+    first = tuple(lists.at(table.path, version, None) for version in (0, 1, 3))
     assert opened == [0]
-    assert first == tuple(files(table.path, version) for version in (0, 1, 3))
+    assert first == tuple(read_list(table.path, each).at(table.path) for each in (0, 1, 3))
 
     grow(table, 4, random.Random(2))
     newest = table.version
     ensure_checkpoint(Store(Path(table.path)), table.path, newest)
     (Path(table.path) / "_delta_log" / f"{newest - 1:020d}.json").unlink()
-    assert lists.at(table.path, newest) == files(table.path, newest)
-    assert opened == [0, newest]
+    opened.clear()
+    assert lists.at(table.path, newest, None) == read_list(table.path, newest).at(table.path)
+    assert opened == [newest]
 
     other = ensure_table(table.path + "2", [("k", "string"), ("n", "bigint")], MARK)
-    lists.at(other.path, 0)
-    lists.at(table.path, newest)
-    assert opened == [0, newest, 0, newest]
+    lists.at(other.path, 0, None)
+    lists.at(table.path, newest, None)
+    assert opened == [newest, 0, newest]
 
 
 def test_a_look_that_the_log_moved_under_is_taken_again() -> None:

@@ -24,6 +24,7 @@ from kappa.objects.address import delete_folder, readable
 from kappa.objects.transfer import place_file
 from kappa.state.store import Store
 from kappa.state.witness import NO_EPOCH, Witness, digest_of
+from kappa.sums.recorded import note_put_file
 from kappa.tables.archive import ArchiveMark, folder
 from kappa.tables.archived.stored_archive import Block, ensure_archive
 from kappa.tables.delta import Guard
@@ -231,6 +232,7 @@ class ArchiveWriter:
         with pq.ParquetFile(path) as written:
             count = written.metadata.num_rows
         size = path.stat().st_size
+        note_put_file(address, path)
         place_file(path, address)
         least = (
             taken_along[0].least if taken_along else int(first_batch.column("_offset")[0].as_py())

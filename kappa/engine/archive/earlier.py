@@ -60,6 +60,7 @@ class Earlier:
             )
             other = None if archive is None else archive.mark()
             if archive is not None and other is not None and other.topic_id == mark.topic_id:
+                archive.ensure_listed(store)
                 blocks = archive.blocks() if other.raw else ()
                 for partition, ranges in other.raw.items():
                     own = [block for block in blocks if block.partition == partition]

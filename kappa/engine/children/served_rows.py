@@ -70,7 +70,13 @@ def _tables(build: Rehearsal) -> dict[str, str]:
     clock = log_clock(build.birth, newest.log_time)
     return {
         writer.birth.name: read_sql(
-            writer.birth, files(writer.path, newest.versions[writer.birth.name]), clock=clock
+            writer.birth,
+            files(
+                writer.path,
+                newest.versions[writer.birth.name],
+                newest.file_lists.get(writer.birth.name),
+            ),
+            clock=clock,
         )
         for writer in build.slices.writers
     }

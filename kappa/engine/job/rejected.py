@@ -33,9 +33,13 @@ class RejectCounts:
     example: str
 
     @classmethod
-    def of(cls, store: Store, birth: Birth, version: int) -> RejectCounts:
-        """Reads a version of a build's rejects table."""
-        found = files(table_path(store, birth.build, REJECTS), version)
+    def of(cls, store: Store, birth: Birth, frontier: Frontier) -> RejectCounts:
+        """Reads a build's rejects table at a frontier."""
+        found = files(
+            table_path(store, birth.build, REJECTS),
+            frontier.versions[REJECTS],
+            frontier.file_lists.get(REJECTS),
+        )
         if not found:
             return cls({}, "")
         rejects, is_one = parquet_dataset(found), pc.field("reason").is_valid()
@@ -66,7 +70,7 @@ def ensure_within(store: Store, birth: Birth, frontier: Frontier, end: Offsets) 
     """
     rejected, records = rejected_of(frontier.tally)
     if is_beyond(birth.max_rejects, rejected, records + end.distance(frontier.offsets)):
-        found = RejectCounts.of(store, birth, frontier.versions[REJECTS])
+        found = RejectCounts.of(store, birth, frontier)
         raise Broken(
             f"pipeline {birth.pipeline} has {beyond_text(birth.max_rejects, rejected, records)}: "
             f"{found.text}",

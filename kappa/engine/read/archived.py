@@ -160,9 +160,12 @@ class Archives:
             raise KappaError(cut)
         _unlink(into)
         taken: dict[int, ArchivedRange] = {}
+        copies: dict[str, str] = {}
         blocks = archive.blocks()
         number = 0
-        archive.ensure_whole(self._store, _needed(blocks, ranges))
+        archive.ensure_listed(self._store)
+        if self._store.is_on_disk:
+            archive.ensure_whole(self._store, _needed(blocks, ranges))
         for partition, (start, end) in sorted(ranges.items()):
             reached = min(end, mark.end.get(partition, start))
             own = [block for block in blocks if block.partition == partition]
@@ -175,11 +178,15 @@ class Archives:
             for block in own:
                 if block.least < reached and block.greatest >= start:
                     is_whole &= start <= block.least and block.greatest < reached
-                    share_file(block.path, str(into / f"{number}.parquet"))
+                    share_file(block.path, copy := str(into / f"{number}.parquet"))
+                    copies[block.path] = copy
                     number += 1
                     more = counts_of(block, start, reached)
                     seen = more if seen is None or more is None else seen.then(more)
             taken[partition] = ArchivedRange(reached, seen, is_whole)
+        if not self._store.is_on_disk:
+            fetched = [block for block in blocks if block.path in copies]
+            archive.ensure_whole(self._store, fetched, copies.__getitem__)
         return taken
 
     def _open(self, topic: str) -> tuple[StoredArchive, ArchiveMark] | None:

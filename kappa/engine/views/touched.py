@@ -81,11 +81,11 @@ class ViewSource:
         recent = () if writer.recent is None else writer.recent.stored()
         return read_sql(
             self.birth,
-            self._lists.at(writer.path, versions[self.birth.name]),
+            self._lists.at(writer.path, versions[self.birth.name], None),
             columns,
             clock=self.clock_before if before else self.clock,
             recent=[
-                self._lists.at(stored.path, versions[name])
+                self._lists.at(stored.path, versions[name], None)
                 for name, stored in recent
                 if name in versions
             ],

@@ -28,9 +28,10 @@ from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
+from kappa.sums.whole import ensure_whole
 from kappa.tables.delta import Guard
 from kappa.tables.merge import committed_columns, contribution_columns, is_mergeable, merge_for
-from kappa.tables.mirrored.mirrored_table import mirrored
+from kappa.tables.mirrored.mirrored_table import MirroredTable, mirrored
 from kappa.tables.parquet import parquet_sql
 from kappa.tables.stored_table import StoredTable, ensure_table
 from kappa.tables.versions import files
@@ -102,6 +103,9 @@ class TableWriter:
             ensure_table(self.path, birth.columns, origin.of_table(birth.name), first),
             store.local.path(f"{folder(build)}/mirror/{birth.name}"),
         )
+        if isinstance(self.stored, MirroredTable):
+            # It was fetched whole. What is wrong in it would be folded into other files.
+            ensure_whole(store, build, self.stored.files(), copies=self.stored.copy)
         recent = {name: table_path(store, build, name) for name in recent_names(birth.name)}
         self.rewriting = (
             Rewriting(

@@ -12,7 +12,7 @@ half.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from kappa.base.errors import Damaged
@@ -26,9 +26,10 @@ from kappa.state.lease import Lease, live_leases, put_floor, sorted_leases
 from kappa.state.store import Store
 from kappa.sums.recorded import join_sums
 from kappa.tables.checkpoint import ensure_checkpoint
+from kappa.tables.file_list import FileList, ensure_read, ensure_vouched, read_list
 from kappa.tables.stored_table import StoredTable, open_table
 from kappa.tables.unneeded import delete_unneeded
-from kappa.tables.versions import files_since
+from kappa.tables.versions import list_of, list_since
 
 # Files of this size are left alone: a table of a gigabyte is some thirty of them, and joining small
 # ones writes no more than fits into a second.
@@ -69,7 +70,7 @@ class Maintenance:
         # By the names of tables and recent ones: the newest version with a checkpoint, and files of
         # versions that stay and of the last run's newest.
         self._checkpoints: dict[str, int] = {}
-        self._listed: dict[str, dict[int, tuple[str, ...]]] = {}
+        self._listed: dict[str, dict[int, FileList]] = {}
         # Versions in the history whose checkpoint is on the disk.
         self._lasting: dict[str, frozenset[int]] = {}
         # Tables opened at their newest checkpoint, for the next run; and the checkpoints at which
@@ -118,18 +119,24 @@ class Maintenance:
             return
         kept = kept_of(self._store, self._build)
         leases, _ = sorted_leases(self._store, self._clock())
-        for name, version in self._publisher.newest.versions.items():
+        newest = self._publisher.newest
+        for name, version in newest.versions.items():
             path, in_history = table_path(self._store, self._build, name), kept_versions(kept, name)
-            self._ensure_checkpoints(name, path, in_history, version)
+            vouched = newest.file_lists.get(name)
+            if self._store.is_on_disk:
+                # The job knows its own commits: what a disk has done to them since, the log shows.
+                # In a bucket it looks when it checkpoints, since each commit is a request.
+                ensure_vouched(path, read_list(path, version), vouched)
+            self._ensure_checkpoints(name, path, in_history, version, vouched)
             if self._read_from.get(name, 0) < self._checkpoints[name]:
                 opened = open_table(path)
                 assert opened is not None, "a frontier names it"
                 self._newer[name] = opened
             listed = self._listed.setdefault(name, {})
-            stay = in_history | pinned_versions(leases, self._build, name)
+            stay = in_history.keys() | pinned_versions(leases, self._build, name)
             for each in sorted(stay - listed.keys()):
                 with suppress(Damaged):
-                    listed[each] = files_since(path, listed, each)
+                    listed[each] = list_since(path, listed, each)
         self._prepared = True
 
     def run(self) -> None:
@@ -166,16 +173,21 @@ class Maintenance:
                 stored.go_on_with(self._newer[name])
                 self._read_from[name] = self._checkpoints[name]
             listed = self._listed.setdefault(name, {})
-            listed[stored.version] = stored.files()
+            vouched = newest.file_lists.get(name)
+            if newest.versions.get(name) != stored.version:
+                # A drain has ended since.
+                vouched = None
+            listed[stored.version] = list_of(stored.path, stored.version, vouched)
+            ensure_read(listed[stored.version], stored.path, stored.files())
             delete_unneeded(
                 self._store,
                 stored.path,
                 stored.version,
-                pinned_versions(leases, self._build, name) | kept_versions(kept, name),
+                pinned_versions(leases, self._build, name) | kept_versions(kept, name).keys(),
                 listed=listed,
             )
         self._newer.clear()
-        join_sums(self._store, self._build)
+        join_sums(self._store, self._build, self._publisher.sums)
         Frontiers(self._store, self._build).delete_below(newest.number)
         self._last, self._settled = self._clock(), (newest.number, len(leases))
 
@@ -184,23 +196,28 @@ class Maintenance:
         return bool(going or dated)
 
     def _ensure_checkpoints(
-        self, name: str, path: str, in_history: frozenset[int], newest: int
+        self,
+        name: str,
+        path: str,
+        in_history: Mapping[int, str | None],
+        newest: int,
+        vouched: str | None,
     ) -> None:
         """Checkpoints a table's log at what is in the history, and at the newest if it is long.
 
         Each version is a published frontier's, so it is never taken back: a checkpoint that a
         stopped host puts late is right (law 18).
         """
-        lasting = self._lasting.get(name, frozenset()) & in_history
-        for version in sorted(in_history - lasting):
+        lasting = self._lasting.get(name, frozenset()) & in_history.keys()
+        for version in sorted(in_history.keys() - lasting):
             # One that was let go before it was kept is passed over.
             with suppress(Damaged):
-                ensure_checkpoint(self._store, path, version)
+                ensure_checkpoint(self._store, path, version, in_history[version])
                 lasting |= {version}
         self._lasting[name] = lasting
         last = max({self._checkpoints.get(name, 0), *lasting})
         if newest - last >= _LONG_LOG:
-            ensure_checkpoint(self._store, path, newest)
+            ensure_checkpoint(self._store, path, newest, vouched)
             last = newest
         self._checkpoints[name] = last
 
@@ -219,8 +236,10 @@ def pinned_versions(leases: Iterable[Lease], build: str, table: str) -> frozense
     )
 
 
-def kept_versions(kept: Iterable[Kept], table: str) -> frozenset[int]:
-    """Returns the versions of one table that kept frontiers pin. Pure."""
-    return frozenset(
-        each.frontier.versions[table] for each in kept if table in each.frontier.versions
-    )
+def kept_versions(kept: Iterable[Kept], table: str) -> Mapping[int, str | None]:
+    """Returns the versions of one table that kept frontiers pin, and vouch for. Pure."""
+    return {
+        each.frontier.versions[table]: each.frontier.file_lists.get(table)
+        for each in kept
+        if table in each.frontier.versions
+    }

@@ -28,7 +28,8 @@ from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import Kept, moment, put_kept, read_kept
 from kappa.state.mark import Mark
 from kappa.state.store import Store
-from kappa.tables.lasting import sync_versions
+from kappa.sums.recorded import RecordedSums
+from kappa.tables.lasting import sync_versions, vouched_lists
 
 _LOOK_SECONDS = 0.05
 
@@ -141,6 +142,8 @@ class Publisher:
         self._held_since = 0.0
         self._stop = stop or threading.Event()
         self._newest: Frontier | None = None
+        # The sums of the build's files, which this job need not read again.
+        self.sums = RecordedSums(store, birth.build)
 
     @property
     def newest(self) -> Frontier:
@@ -270,13 +273,18 @@ class Publisher:
             )
         frontier = self._synced(frontier)
         self._frontiers.publish(frontier)
+        self.sums.take(frontier)
         self._newest = frontier
 
     def _synced(self, frontier: Frontier) -> Frontier:
         """Returns a frontier that may be put: all that it names is on the disk, and summed."""
-        before = {} if self._newest is None else self._newest.versions
-        sums = sync_versions(self._store, self._build, before, frontier.versions)
-        return replace(frontier, sums=sums)
+        last, versions = self._newest, frontier.versions
+        before = {} if last is None else last.versions
+        return replace(
+            frontier,
+            sums=sync_versions(self._store, self._build, before, versions),
+            file_lists=vouched_lists(self._store, self._build, last, versions),
+        )
 
     def _read_journal(self, shown: Frontier | None) -> None:
         with self._news.looking() as due:

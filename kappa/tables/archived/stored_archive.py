@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -13,6 +13,7 @@ from deltalake.exceptions import TableNotFoundError
 from deltalake.transaction import AddAction
 from msgspec import Struct, field
 
+from kappa.base.errors import Damaged
 from kappa.base.failpoint import failpoint
 from kappa.objects.address import delete_files, delete_folder, deleted_at_once
 from kappa.state.documents import Documents
@@ -31,9 +32,10 @@ from kappa.tables.delta import (
     open_newest,
     refuse_repeated,
 )
+from kappa.tables.file_list import FileList, ensure_read
 from kappa.tables.lasting import sync_commit, take_back
 from kappa.tables.unneeded import unneeded
-from kappa.tables.versions import is_committed, mark_text
+from kappa.tables.versions import is_committed, list_of, mark_text
 
 # An archive's files are named by their place in the log: so one commit can replace exactly some of
 # them.
@@ -66,6 +68,8 @@ class StoredArchive:
         self._table = table
         # Of the version that was read last: a commit's mark never changes.
         self._mark: tuple[int, ArchiveMark] | None = None
+        # Of the version that lasts, as far as it was read.
+        self._listed: FileList | None = None
 
     @property
     def version(self) -> int:
@@ -141,19 +145,48 @@ class StoredArchive:
         needed = {name_of(block.path) for block in self.blocks()}
         known = {**self.sums(store), **added}
         sums = {name: each for name, each in known.items() if name in needed}
-        _LASTING.put(store, _lasting_name(self.path), LastingVersion(self.version, sums))
+        self._listed = list_of(self.path, self.version, None, self._listed)
+        lasting = LastingVersion(self.version, sums, self._listed.sum)
+        _LASTING.put(store, _lasting_name(self.path), lasting)
 
     def sums(self, store: Store) -> Sums:
         """Returns the sums of its files, as they were written."""
-        lasting = _LASTING.get(
-            store, _lasting_name(self.path), f"the newest version of archive {self.path}"
-        )
+        lasting = self._lasting(store)
         return {} if lasting is None else lasting.sums
 
-    def ensure_whole(self, store: Store, blocks: Iterable[Block]) -> None:
-        """Raises Damaged, naming it, if one of its files is not as it was written."""
+    def ensure_listed(self, store: Store) -> None:
+        """Raises Damaged if the files of its newest version that lasts are not those recorded."""
+        lasting = self._lasting(store)
+        if lasting is not None and lasting.file_list is not None:
+            try:
+                self._listed = list_of(self.path, lasting.version, lasting.file_list)
+            except Damaged:
+                # The archiver may have gone on meanwhile, and deleted the log of that version.
+                if self._lasting(store) == lasting:
+                    raise
+                self.ensure_listed(store)
+                return
+            # The version may be one that the writer has made since the handle was opened.
+            if lasting.version == self.version:
+                ensure_read(self._listed, self.path, (block.path for block in self.blocks()))
+
+    def _lasting(self, store: Store) -> LastingVersion | None:
+        return _LASTING.get(
+            store, _lasting_name(self.path), f"the newest version of archive {self.path}"
+        )
+
+    def ensure_whole(
+        self,
+        store: Store,
+        blocks: Iterable[Block],
+        copies: Callable[[str], str] | None = None,
+    ) -> None:
+        """Raises Damaged, naming it, if one of its files is not as it was written.
+
+        In a bucket it looks at `copies` on this host, as `ensure_archived_whole` does.
+        """
         paths = [block.path for block in blocks]
-        ensure_archived_whole(store, self.sums(store), paths, hint=HINT)
+        ensure_archived_whole(store, self.sums(store), paths, copies=copies, hint=HINT)
 
     def tidy(self, store: Store, *, long_log: int) -> None:
         """Deletes files that the newest version does not need, and its log once that is long.
@@ -161,7 +194,8 @@ class StoredArchive:
         No other process may be writing.
         """
         if self.version % long_log == 0:
-            ensure_checkpoint(store, self.path, self.version)
+            vouched = None if self._listed is None else self._listed.sum
+            ensure_checkpoint(store, self.path, self.version, vouched)
             # A handle that has read the log would read its older files again.
             self._table = open_newest(self.path)
         for part in deleted_at_once(unneeded(store, self.path, self.version, ())):
@@ -171,11 +205,13 @@ class StoredArchive:
 class LastingVersion(Struct, frozen=True):
     """The newest version of an archive that lasts: what a frontier is to a table.
 
-    `sums` are those of its files, but for files from before sums were recorded.
+    `sums` are those of its files, but for files from before sums were recorded. `file_list` is the
+    sum over its file list, as a frontier has it; None: an older Kappa has written it.
     """
 
     version: int
     sums: Sums = field(default_factory=dict)
+    file_list: str | None = None
     format: int = 1
 
 
@@ -206,6 +242,7 @@ def ensure_archive(
         delete_folder(path)
     found = open_archive(path)
     if found is not None:
+        found.ensure_listed(store)
         return found
     from kappa.values.arrow import arrow_schema  # noqa: PLC0415  # imports pyarrow
 

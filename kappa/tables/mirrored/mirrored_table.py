@@ -10,11 +10,9 @@ commits, and once the table has grown, its job goes on in the bucket.
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 from deltalake import DeltaTable
 
@@ -23,7 +21,9 @@ from kappa.base.errors import Damaged
 from kappa.objects.address import put_new_file, side_by_side
 from kappa.objects.bucket import is_bucket
 from kappa.objects.transfer import fetch_file, put_data_file
-from kappa.tables.delta import LOG_FOLDER, Guard, attempted, open_newest
+from kappa.sums.recorded import note_put_file
+from kappa.tables.delta import LOG_FOLDER, Guard, attempted, note_put, open_newest
+from kappa.tables.file_list import parse_commit
 from kappa.tables.stored_table import StoredTable, strangers
 from kappa.tables.versions import files_of, log_of
 
@@ -76,6 +76,10 @@ class MirroredTable(StoredTable):
         """Lists the data files of its version, as URLs, without a look there."""
         return tuple(map(self._of_bucket, super().files()))
 
+    def copy(self, url: str) -> str:
+        """Returns the path of a data file in the mirror."""
+        return f"{self._at}{url.removeprefix(self.path)}"
+
     def _go_on_in_bucket(self, at_most: int) -> None:
         self._ensure_no_hole(self.version)
         self._at, self._table, self._unread = self.path, open_newest(self.path), 0
@@ -88,18 +92,15 @@ class MirroredTable(StoredTable):
         self._ensure_no_hole(version - 1)
         commit = Path(self._at) / LOG_FOLDER / f"{version:020d}.json"
         content = commit.read_bytes()
-        actions = [json.loads(line) for line in content.splitlines()]
-        added, removed = (
-            [unquote(each[what]["path"]) for each in actions if what in each]
-            for what in ("add", "remove")
-        )
-        side_by_side(self.path, self._put, added)
+        made = parse_commit(content, where=str(commit))
+        side_by_side(self.path, self._put, (each.name for each in made.added))
         if not put_new_file(f"{self.path}/{LOG_FOLDER}/{commit.name}", content):
             raise strangers(self.path, version, self._there)
+        note_put(f"{self.path}/{LOG_FOLDER}/{commit.name}", content)
         self._there = version
-        for name in removed:
-            delete_file(self._folder / name)
-        if added and sum(self.file_sizes()) > _MOST_BYTES:
+        for gone in made.removed:
+            delete_file(self._folder / gone.name)
+        if made.added and sum(self.file_sizes()) > _MOST_BYTES:
             self._go_on_in_bucket(version)
 
     def _ensure_no_hole(self, version: int) -> None:
@@ -108,6 +109,7 @@ class MirroredTable(StoredTable):
             raise strangers(self.path, version, self._there)
 
     def _put(self, name: str) -> None:
+        note_put_file(f"{self.path}/{name}", self._folder / name)
         put_data_file(self._folder / name, f"{self.path}/{name}")
 
     def _of_bucket(self, file: str) -> str:

@@ -11,6 +11,7 @@ from test_archive import ID, VISITS, archived, reading, some_log, the_archive
 from kappa.base.errors import Damaged
 from kappa.engine.archive.archive_writer import ArchiveWriter
 from kappa.engine.read.archived import Archives
+from kappa.objects.address import read_file, write_file
 from kappa.state.store import Store
 from replay.doctor.scrub import scrub
 
@@ -20,21 +21,23 @@ STEPS = [{0: end, 1: end} for end in range(20, 121, 20)]
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path, syncs=False)
+def store(any_store: Store) -> Store:
+    return any_store
 
 
 def anew(store: Store) -> Store:
     """Returns the root as another process opens it, which has checked no file."""
-    return Store(store.folder, syncs=False)
+    if store.is_on_disk:
+        return Store(store.folder, syncs=False)
+    return Store(store.url, storage=store.storage, local=store.local.folder)
 
 
-def flip_one(store: Store, draw: random.Random) -> Path:
+def flip_one(store: Store, draw: random.Random) -> str:
     """Flips a bit of one of the archive's files, and returns which."""
-    file = Path(draw.choice(the_archive(store).blocks()).path)
-    content = bytearray(file.read_bytes())
+    file = draw.choice(the_archive(store).blocks()).path
+    content = bytearray(read_file(file))
     content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
-    file.write_bytes(content)
+    write_file(file, bytes(content))
     return file
 
 
@@ -47,7 +50,7 @@ def test_every_file_has_a_sum_also_of_those_that_were_joined(store: Store) -> No
     assert found.files == len(the_archive(store).blocks())
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_flipped_bit_is_found_and_slices_are_read_from_the_topic(
     store: Store, tmp_path: Path, seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -62,9 +65,10 @@ def test_a_flipped_bit_is_found_and_slices_are_read_from_the_topic(
     )
 
     assert (bad.path, bad.of, bad.table) == (file, "visits", None)
-    assert f"move {file.parent} away" in bad.hint
+    folder, _, name = file.rpartition("/")
+    assert f"move {folder} away" in bad.hint
     assert (taken, list(into.iterdir())) == ({}, [])
-    assert f"{file.name} of an archive is not as it was written" in capsys.readouterr().err
+    assert f"{name} of an archive is not as it was written" in capsys.readouterr().err
 
 
 def test_a_join_would_make_right_what_is_wrong_and_is_refused(store: Store) -> None:
@@ -72,6 +76,6 @@ def test_a_join_would_make_right_what_is_wrong_and_is_refused(store: Store) -> N
     archived(store, log, [{0: end} for end in range(10, 90, 10)])
     file = flip_one(store, random.Random(3))
 
-    with pytest.raises(Damaged, match=file.name):
+    with pytest.raises(Damaged, match=file.rpartition("/")[2]):
         ArchiveWriter(anew(store), VISITS, ID).append(0, 80, 90, reading(log))
     assert [each.path for each in scrub(anew(store)).bad] == [file]

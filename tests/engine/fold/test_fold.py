@@ -183,7 +183,9 @@ def rows_of(built: Rehearsal, table: str) -> list[dict[str, Any]]:
         built.publisher.newest.versions[table],
     )
     lists = FileLists()
-    assert [lists.at(path, version) for version in range(newest + 1)][-1] == files(path, newest)
+    assert [lists.at(path, version, None) for version in range(newest + 1)][-1] == files(
+        path, newest
+    )
     return built.table(table).to_pylist()
 
 

@@ -22,7 +22,7 @@ from kappa.engine.write.maintenance import Maintenance, pinned_versions, wants_j
 from kappa.engine.write.publisher import Publisher
 from kappa.journal.events import Held
 from kappa.journal.journal import Journal
-from kappa.objects.address import files_in, readable
+from kappa.objects.address import files_in, read_file, readable, write_file
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import Kept as KeptFrontier
@@ -33,6 +33,7 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.delta import LOG_FOLDER
+from kappa.tables.file_list import commit_path
 from kappa.tables.lasting import take_back_to_frontier
 from kappa.tables.versions import files
 from kappa.values.arrow import arrow_schema
@@ -252,6 +253,21 @@ def test_a_log_is_checkpointed_once_a_frontier_names_its_version(kept: Kept) -> 
         assert found == {f"{20:020d}.checkpoint.parquet"}
     # The file that came of joining is of a later version.
     assert kept.writer("all").version == 21
+
+
+def test_upkeep_stops_at_a_damaged_log(kept: Kept) -> None:
+    """A job knows its own commits, and does not go on over what a disk has made of them."""
+    kept.fold(25)
+    (writer,) = (each for each in kept.writers if each.birth.name == "all")
+    commit = commit_path(writer.path, 2)
+    whole = read_file(commit)
+    for rotten in (b"", whole.replace(b"part-0", b"part-1")):
+        write_file(commit, rotten)
+        with pytest.raises(Damaged, match="02.json is not as it was written"):
+            kept.maintenance.run()
+
+    write_file(commit, whole)
+    kept.maintenance.run()
 
 
 def test_rows_are_the_same_before_and_after(kept: Kept) -> None:

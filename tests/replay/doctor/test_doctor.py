@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 from crashing import Doom, World
-from object_store import ObjectStore
 
-from kappa.base.errors import Conflict, KappaError, UsageError
+from kappa.base.errors import Conflict, KappaError
 from kappa.objects.address import delete_file
 from kappa.state.build import table_path
 from kappa.state.frontier import Frontiers
@@ -18,7 +17,6 @@ from kappa.state.store import Store
 from kappa.tables.versions import files
 from replay.doctor.examine import examine, set_aside
 from replay.doctor.repair import repair
-from replay.doctor.scrub import scrub
 
 
 @pytest.fixture
@@ -124,15 +122,6 @@ def test_a_table_whose_file_is_gone_is_named_with_what_to_do(any_store: Store) -
     assert f"queries of build {build(world)} fail" in found.follows
     assert found.names == ()
     assert "kappa replay" in found.hint
-
-
-def test_files_in_a_bucket_have_no_sums_and_a_scrub_says_so(
-    object_store: ObjectStore, tmp_path: Path
-) -> None:
-    store = Store(object_store.new_root(), storage=object_store.storage, local=tmp_path)
-
-    with pytest.raises(UsageError, match="have no sums of ours"):
-        scrub(store)
 
 
 def test_a_birth_certificate_that_is_torn_is_named(world: World) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count, islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -28,13 +30,15 @@ from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.sums.recorded import join_sums, sums_records
 from kappa.tables.branch import begin_from
+from kappa.tables.file_list import commit_path
 from kappa.tables.lasting import sync_versions, take_back_to_frontier
 from kappa.tables.merge import contribution_columns
 from kappa.tables.shape import REJECTS_BIRTH
 from kappa.tables.versions import files
 from kappa.values.arrow import arrow_schema
-from replay.doctor.examine import examine
+from replay.doctor.examine import examine, unvouched
 from replay.doctor.scrub import scrub
+from replay.retire.gc import look
 from serving.query.query import answer
 from serving.query.tables import served_tables
 from serving.rejects.rejects import Wanted, rejects_in_order
@@ -161,7 +165,7 @@ def test_a_flipped_bit_of_any_file_is_refused_by_name_and_found_by_a_scrub(
 
         assert f"builds/{BUILD}/tables/{table}/{file.name} of pipeline flights" in str(told.value)
         assert "kappa replay flights" in told.value.hint
-        assert [(each.path, each.of, each.table) for each in bad] == [(file, BUILD, table)]
+        assert [(each.path, each.of, each.table) for each in bad] == [(str(file), BUILD, table)]
         assert "is not as it was written: its CRC was" in bad[0].why
         assert "kappa replay flights" in bad[0].hint
 
@@ -267,7 +271,7 @@ def test_a_large_file_is_checked_once_since_the_machine_was_started(store: Store
 
     with flipped(file, 8 * 100_000):
         answer(anew(store), sql)
-        assert [each.path for each in scrub(anew(store)).bad] == [file]
+        assert [each.path for each in scrub(anew(store)).bad] == [str(file)]
         remembered = store.get_json("run/whole.json")
         for document in ({**remembered, "boot": "another"}, None):
             store.put_json("run/whole.json", document) if document else store.put(
@@ -281,7 +285,7 @@ def test_a_file_that_is_gone_is_found_by_a_scrub(store: Store) -> None:
     (file,) = files_of(store, "planes")
     file.unlink()
 
-    assert [(each.path, each.why) for each in scrub(anew(store)).bad] == [(file, "is gone")]
+    assert [(each.path, each.why) for each in scrub(anew(store)).bad] == [(str(file), "is gone")]
 
 
 def test_sums_that_rot_themselves_are_named_by_the_doctor(store: Store) -> None:
@@ -332,3 +336,89 @@ def test_a_job_that_folds_and_joins_files_keeps_a_sum_of_each(tmp_path: Path) ->
     found = scrub(other)
     assert (found.bad, found.unknown) == ((), 0)
     assert found.files
+
+
+def a_second_commit(store: Store) -> Path:
+    """Appends rows to a table, publishes the version, and returns its commit."""
+    Platform(store).advance(BUILD, DEPARTURES, ROWS_OF_DEPARTURES.slice(0, 7))
+    return Path(commit_path(table_path(store, BUILD, "departures"), 1))
+
+
+def damaged_copies(store: Store, file: Path, content: bytes) -> Iterator[Store]:
+    """Yields copies of the root in which a file has another content.
+
+    No process knows the lists of a copy: they are known by path.
+    """
+    for number in count():
+        folder = store.folder.with_name(f"copy-{number}")
+        shutil.copytree(store.folder, folder)
+        (folder / file.relative_to(store.folder)).write_bytes(content)
+        yield Store(folder, syncs=False)
+
+
+@pytest.mark.parametrize("damage", ["empty", "cdd", "path", "rows"])
+def test_a_damaged_commit_is_refused_by_all(store: Store, damage: str) -> None:
+    """Nobody reads, folds, branches, deletes or calls whole what a frontier does not vouch for."""
+    commit = a_second_commit(store)
+    birth, there = read_birth(store, BUILD), newest(store)
+    whole = commit.read_bytes()
+    rotten = {
+        "empty": b"",
+        "cdd": whole.replace(b'"add"', b'"cdd"'),
+        "path": whole.replace(b"part-0", b"part-1"),
+        "rows": whole.replace(b'\\"numRecords\\":7', b'\\"numRecords\\":5'),
+    }[damage]
+    assert rotten != whole
+    into = Store(store.folder.with_name("branch"), syncs=False)
+    put_birth(into, birth)
+    acts: tuple[Callable[[Store], object], ...] = (
+        lambda copy: answer(copy, "select count(*) from departures"),
+        lambda copy: take_back_to_frontier(copy, birth),
+        lambda copy: begin_from(into, birth, copy, there),
+        lambda copy: look(copy, keep_seconds=0.0, now=0.0),
+    )
+    told = list[str]()
+    for act, copy in zip(acts, damaged_copies(store, commit, rotten), strict=False):
+        with pytest.raises(Damaged, match="kappa replay|is not as it was written") as raised:
+            act(copy)
+        told.append(raised.value.message)
+        assert "kappa replay" in raised.value.hint
+    (found,) = examine(copy, now=0.0)
+    (bad,) = scrub(copy).bad
+
+    named = commit.parent if damage == "rows" else commit
+    assert all(str(named.relative_to(store.folder)) in why for why in (*told, found.what, bad.why))
+    assert unvouched(store) == ()
+    assert examine(store, now=0.0) == ()
+    assert answer(store, "select count(*) from departures").rows == ((607,),)
+
+
+def test_a_frontier_of_before_vouches_for_no_list_and_is_read(store: Store) -> None:
+    """A root of an older Kappa is read as before; an empty commit is none there, either."""
+    commit = a_second_commit(store)
+    for number in range(1, newest(store).number + 1):
+        name = f"builds/{BUILD}/frontier/{number:020d}.json"
+        record = store.get_json(name)
+        store.put_json(name, {key: record[key] for key in record.keys() - {"file_lists", "seal"}})
+    same, other, empty = islice(damaged_copies(store, commit, b""), 3)
+    for copy in (same, other):
+        (copy.folder / commit.relative_to(store.folder)).write_bytes(commit.read_bytes())
+
+    assert answer(same, "select count(*) from departures").rows == ((607,),)
+    assert unvouched(same) == (BUILD,)
+    take_back_to_frontier(other, read_birth(other, BUILD))
+    with pytest.raises(Damaged, match="it is empty"):
+        answer(empty, "select count(*) from departures")
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1"], ids=["empty", "cut"])
+def test_an_empty_or_cut_file_is_damage(store: Store, content: bytes) -> None:
+    """Sizes are in Delta's commits: a list of the folder shows what is cut."""
+    (file,) = files_of(store, "departures")
+    copy = next(damaged_copies(store, file, content))
+    (found,) = examine(copy, now=0.0)
+
+    assert f"{file.name} is not as it was written: it had" in found.what
+    with pytest.raises(Damaged, match=file.name):
+        answer(copy, "select count(*) from departures")
+    assert examine(store, now=0.0) == ()

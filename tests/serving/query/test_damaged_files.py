@@ -183,6 +183,6 @@ def test_a_damaged_checkpoint_of_a_table_is_told_from_a_version_that_is_gone(
     checkpoint.write_bytes(checkpoint.read_bytes()[:-50])
     with pytest.raises(Damaged) as damaged:
         files(str(path), 2)
-    assert "its log or its checkpoint is damaged" in damaged.value.message
+    assert "2.checkpoint.parquet is not as it was written" in damaged.value.message
     assert "kappa replay" in damaged.value.hint
     assert "lease" not in str(damaged.value)

@@ -1,0 +1,376 @@
+"""The live files of a table's version, read from its log, and the sum by which a frontier vouches.
+
+The sum is that of SHA-256 over each file's name, size, deletion vector, partition values and
+statistics, modulo 2^128. A commit adds what it adds and takes what it removes, so a job keeps it
+at no cost, and a list is the same whether it was read from commits or from a checkpoint. A log that
+does not give the list that its frontier vouches for is damaged: its rows are never answered from.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import msgspec
+from msgspec import Struct, field
+
+from kappa.base.errors import Damaged, KappaError, unreadable
+from kappa.base.sql import text
+from kappa.objects.address import entries_at, files_in, gone, read_file, side_by_side
+from kappa.objects.bucket import is_bucket
+from kappa.objects.transfer import fetch_file
+from kappa.tables.delta import LOG_FOLDER, put_content, retried
+
+if TYPE_CHECKING:
+    from kappa.base.duck import Connection
+
+CHECKPOINT = ".checkpoint.parquet"
+MEND = (
+    "kappa replay makes a new build of it; kappa undo lets the build before serve meanwhile; "
+    "kappa scrub looks at all files"
+)
+_SUMS = 1 << 128
+# All that Kappa's writers put into a commit of a table of readers 1 and writers 2.
+_ACTIONS = frozenset(
+    ("add", "remove", "metaData", "protocol", "txn", "commitInfo", "domainMetadata", "cdc")
+)
+
+
+class Added(Struct, rename="camel", forbid_unknown_fields=True):
+    """A file that a commit adds. `path` is as the commit has it, escaped."""
+
+    path: str
+    size: int
+    partition_values: dict[str, str | None] = field(default_factory=dict)
+    stats: str | None = None
+    deletion_vector: Any = None
+    data_change: bool = True
+    modification_time: int = 0
+    tags: Any = None
+    base_row_id: int | None = None
+    default_row_commit_version: int | None = None
+    clustering_provider: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Returns the file's name, relative to the table."""
+        return _unescaped(self.path)
+
+    def hash(self) -> int:
+        """Returns its part of a list's sum."""
+        vector = self.deletion_vector
+        plain = [
+            self.name,
+            self.size,
+            sorted(self.partition_values.items()),
+            self.stats,
+            sorted(vector.items()) if isinstance(vector, dict) else vector,
+        ]
+        return int.from_bytes(hashlib.sha256(msgspec.json.encode(plain)).digest()[:16], "big")
+
+
+class Removed(Struct, rename="camel", forbid_unknown_fields=True):
+    """A file that a commit removes. `data_change` is False if its rows are in another one now."""
+
+    path: str
+    data_change: bool = True
+    deletion_timestamp: int | None = None
+    extended_file_metadata: bool | None = None
+    partition_values: dict[str, str | None] | None = None
+    size: int | None = None
+    stats: str | None = None
+    tags: Any = None
+    deletion_vector: Any = None
+    base_row_id: int | None = None
+    default_row_commit_version: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Returns the file's name, relative to the table."""
+        return _unescaped(self.path)
+
+
+def _unescaped(path: str) -> str:
+    return unquote(path) if "%" in path else path
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The part of a commit that decides a file list. `is_slice` is True if it folds a slice."""
+
+    added: tuple[Added, ...]
+    removed: tuple[Removed, ...]
+    is_slice: bool
+
+
+class _FileLine(Struct):
+    add: Added | None = None
+    remove: Removed | None = None
+
+
+_LINES = msgspec.json.Decoder(_FileLine)
+_KEYS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def commit_path(path: str, version: int) -> str:
+    """Returns the address of the commit that made a version of the table at `path`."""
+    return f"{path}/{LOG_FOLDER}/{version:020d}.json"
+
+
+def parse_commit(content: bytes, *, where: str) -> Commit:
+    """Parses a commit. Raises Damaged, naming it as `where`, if it is none: an empty one is none.
+
+    A Delta reader passes over actions that it does not know. Kappa's writers know all that they
+    write, so another one is damage.
+    """
+    added, removed, seen = list[Added](), list[Removed](), set[str]()
+    try:
+        for line in content.splitlines():
+            keys = _KEYS.decode(line).keys()
+            if len(keys) != 1 or not keys <= _ACTIONS:
+                raise _damaged(where, f"it has an action {', '.join(sorted(keys))[:80]!r}")
+            seen |= keys
+            if keys.isdisjoint(("add", "remove")):
+                continue
+            action = _LINES.decode(line)
+            if action.add is not None:
+                added.append(action.add)
+            if action.remove is not None:
+                removed.append(action.remove)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _damaged(where, str(error)) from error
+    if "commitInfo" not in seen:
+        raise _damaged(where, "it is empty" if not content.strip() else "it names no writer")
+    return Commit(tuple(added), tuple(removed), "txn" in seen)
+
+
+def read_commit(path: str, version: int) -> Commit:
+    """Reads the commit that made a version of the table at `path`.
+
+    Raises Damaged if it is none, and FileNotFoundError if it does not exist (any more).
+    """
+    where = commit_path(path, version)
+    try:
+        return parse_commit(read_file(where), where=where)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise unreadable(f"{where} cannot be read: {error}", error, hint=MEND) from error
+
+
+def put_or_read_commit(path: str, version: int) -> Commit:
+    """Returns a commit as this process has put it to a bucket lately, or as `read_commit` does."""
+    where = commit_path(path, version)
+    content = put_content(where)
+    return read_commit(path, version) if content is None else parse_commit(content, where=where)
+
+
+@dataclass(frozen=True, slots=True)
+class FileList:
+    """The live files of one version: by the name of each, relative to the table, size and hash."""
+
+    version: int
+    files: Mapping[str, tuple[int, int]]
+    total: int
+
+    @property
+    def sum(self) -> str:
+        """Returns the sum by which a frontier vouches for this list."""
+        return f"{self.total:032x}"
+
+    def after(self, commits: Iterable[Commit]) -> FileList:
+        """Returns the list behind the commits that follow its version."""
+        files, total, version = dict(self.files), self.total, self.version
+        for commit in commits:
+            version += 1
+            for old in commit.removed:
+                total -= files.pop(old.name, (0, 0))[1]
+            for new in commit.added:
+                total -= files.pop(new.name, (0, 0))[1]
+                files[new.name] = new.size, new.hash()
+                total += files[new.name][1]
+        return FileList(version, files, total % _SUMS)
+
+    def at(self, path: str) -> tuple[str, ...]:
+        """Returns the absolute paths or URLs of the files, sorted, of a table at `path`."""
+        return tuple(sorted(f"{path}/{name}" for name in self.files))
+
+
+def read_list(path: str, version: int) -> FileList:
+    """Reads the list of a version from the newest checkpoint before it, and the commits since.
+
+    Raises Damaged if the version does not exist (any more), or if a part of its log is damaged.
+    """
+    return retried(lambda: _read_list(path, version))
+
+
+def _read_list(path: str, version: int) -> FileList:
+    try:
+        base = checkpoint_before(path, version)
+        found = FileList(-1, {}, 0) if base is None else _checkpointed(path, base)
+        return found.after(commits_between(path, found.version, version))
+    except FileNotFoundError as error:
+        raise Damaged(
+            f"version {version} of {path} cannot be opened: {error.filename} is gone",
+            hint="a lease may have run out: ask again",
+        ) from error
+
+
+def checkpoint_before(path: str, version: int) -> int | None:
+    """Returns the newest version with a checkpoint that is not behind `version`, or None."""
+    numbers = (
+        int(name.removesuffix(CHECKPOINT))
+        for name in files_in(f"{path}/{LOG_FOLDER}")
+        if name.endswith(CHECKPOINT) and name.removesuffix(CHECKPOINT).isdigit()
+    )
+    return max((number for number in numbers if number <= version), default=None)
+
+
+def commits_between(
+    path: str, version: int, until: int, read: Callable[[str, int], Commit] = read_commit
+) -> list[Commit]:
+    """Reads the commits behind `version` up to `until`; raises as `read_commit` does."""
+    numbers = range(version + 1, until + 1)
+    if not numbers:
+        return []
+    # Upkeep deletes the oldest: if the first is gone, most are.
+    first = read(path, numbers[0])
+    return [first, *side_by_side(path, lambda number: read(path, number), numbers[1:])]
+
+
+def _checkpointed(path: str, version: int) -> FileList:
+    from kappa.base.duck import DuckError  # noqa: PLC0415  # as below
+
+    where = f"{path}/{LOG_FOLDER}/{version:020d}{CHECKPOINT}"
+    try:
+        rows = _adds_of_bucket(where) if is_bucket(where) else _adds(where)
+        added = [
+            Added(name, size, {} if values is None else dict(values), stats, vector)
+            for name, size, values, stats, vector in rows
+        ]
+    except DuckError as error:
+        if not is_bucket(where) and not Path(where).exists():
+            raise gone(where) from error
+        raise _damaged(where, str(error).partition("\n")[0]) from error
+    return FileList(version - 1, {}, 0).after([Commit(tuple(added), (), is_slice=False)])
+
+
+def _adds(file: str) -> list[tuple[Any, ...]]:
+    with _duck().cursor() as duck:
+        # A parameter would have DuckDB import pandas, to see whether it is of that.
+        name = text(re.sub(r"([\[*?])", r"[\1]", file))
+        return duck.execute(
+            "select add.path, add.size, add.partitionValues, add.stats, add.deletionVector "
+            f"from read_parquet({name}) where add is not null"
+        ).fetchall()
+
+
+@functools.cache
+def _duck() -> Connection:
+    """Returns this process's DuckDB for checkpoints: Arrow takes longer to import than to open."""
+    # It takes 0.1 s to import, and most logs are read without.
+    from kappa.base.duck import open_connection  # noqa: PLC0415
+
+    # Without threads of its own, it does no harm where a process forks.
+    return open_connection({"threads": 1})
+
+
+os.register_at_fork(after_in_child=_duck.cache_clear)
+
+
+def _adds_of_bucket(url: str) -> list[tuple[Any, ...]]:
+    with TemporaryDirectory(prefix="kappa-") as folder:
+        file = Path(folder) / "checkpoint.parquet"
+        fetch_file(url, file)
+        return _adds(str(file))
+
+
+def missing_in(path: str, found: FileList) -> str | None:
+    """Returns what is wrong with the first file of a list that is gone, empty or cut, or None.
+
+    It lists the folder and reads no file: sizes are in Delta's commits.
+    """
+    sizes = {each.address: each.size for each in entries_at(path)}
+    for name, (size, _) in sorted(found.files.items()):
+        there = sizes.get(f"{path}/{name}")
+        if there is None:
+            return f"file {path}/{name} is gone"
+        if there != size:
+            told = f"it had {size} bytes, and has {there}"
+            return f"file {path}/{name} is not as it was written: {told}"
+    return None
+
+
+def ensure_vouched(path: str, found: FileList, vouched: str | None) -> None:
+    """Raises Damaged if a list is not the one that a frontier has `vouched` for.
+
+    None is of a frontier of an older Kappa, which vouches for none. It names the file of the log
+    that is damaged, as far as the log itself shows it.
+    """
+    if vouched is None or found.sum == vouched:
+        return
+    log = f"{path}/{LOG_FOLDER}"
+    raise Damaged(
+        f"{_culprit(path, found.version) or f'a file of {log}'} is not as it was written: version "
+        f"{found.version} of {path} has {len(found.files)} files by its log, and they are not "
+        "those that its frontier vouches for",
+        hint=MEND,
+    )
+
+
+def ensure_read(found: FileList, path: str, read: Iterable[str]) -> None:
+    """Raises Damaged if a job has read other files of a version than its list has."""
+    # Without folders: delta-rs follows the links in a path.
+    names = {name.rsplit("/", 1)[-1] for name in read}
+    if names != {name.rsplit("/", 1)[-1] for name in found.files}:
+        raise Damaged(
+            f"the log of {path} was read when it was damaged: version {found.version} has other "
+            "files",
+            hint="the job begins again by itself; kappa doctor names what is damaged",
+        )
+
+
+def _culprit(path: str, version: int) -> str | None:
+    """Returns the commit that contradicts the rest of the log or the files, or None if none does.
+
+    It looks at each file, so only what is damaged pays for that.
+    """
+    try:
+        base = checkpoint_before(path, version)
+        found = FileList(-1, {}, 0) if base is None else _checkpointed(path, base)
+        commits = commits_between(path, found.version, version)
+    except (FileNotFoundError, KappaError):
+        return None
+    sizes = {each.address: each.size for each in entries_at(path)}
+    last = {new.name: number for number, each in enumerate(commits) for new in each.added}
+    for number, commit in enumerate(commits):
+        is_odd = any(gone.name not in found.files for gone in commit.removed) or any(
+            new.name in found.files for new in commit.added
+        )
+        found = found.after([commit])
+        is_odd |= any(
+            last[new.name] == number
+            and f"{path}/{new.name}" in sizes
+            and sizes[f"{path}/{new.name}"] != new.size
+            for new in commit.added
+        )
+        if is_odd:
+            return commit_path(path, found.version)
+    final = found.files.keys()
+    for number, commit in enumerate(commits):
+        for new in commit.added:
+            if new.name in final and f"{path}/{new.name}" not in sizes:
+                return commit_path(path, version - len(commits) + 1 + number)
+    return None
+
+
+def _damaged(where: str, why: str) -> Damaged:
+    return Damaged(f"{where} is not as it was written: {why}", hint=MEND)
