@@ -52,7 +52,7 @@ def _of_select(
     for number, by in wanted.items():
         name, expression = outputs[number]
         column = scope.find(expression)
-        if column is None or blocked(select, scope, column, number, name) is not None:
+        if column is None or blocked(scopes, select, column, number, name) is not None:
             return None
         keys.append(column)
         listed.append({**_expression(expression), "alias": by})
