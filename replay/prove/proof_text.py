@@ -102,11 +102,27 @@ def record_document(record: JournalRecord, found: Proved) -> dict[str, Any]:
     }
 
 
+def view_lines(found: Proved) -> Iterator[str]:
+    """Yields how maintained views compare with their queries over the tables."""
+    if equal := [view.table for view in found.views if view.passed]:
+        are = "view is its query" if len(equal) == 1 else "views are their queries"
+        yield f"{len(equal)} maintained {are} over the tables: {', '.join(equal)}"
+    for view in found.views:
+        if view.failing is None:
+            yield f"view {view.table} could not be compared with its query: {view.error}"
+        elif view.failing:
+            yield (
+                f"view {view.table} is not its query over the tables: {view.failing:,} rows are"
+                f" stored or computed alone, of {view.rows:,}"
+            )
+
+
 def _lines(proof: Proof) -> Iterator[str]:
     found = proof.proved
     yield proof_line(found)
     yield f"build {found.build} (version {proof.birth.version}), folded again {cut_line(found)}"
     yield f"hash {found.hash}"
+    yield from view_lines(found)
     yield from (
         f"not in the hash: {column} is {why}, and equal within {within(why)}"
         for column, why in found.left_out.items()
