@@ -170,8 +170,9 @@ class ViewsSettings(Section, frozen=True):
 
     check_rows: Annotated[
         Count,
-        "a verification compares all rows of a maintained view with those of its query, as DuckDB "
-        "runs that over the tables, if these have at most so many rows; of others a sample",
+        "a verification, and a check some slices after each deploy, compare all rows of a "
+        "maintained view with those of its query, as DuckDB runs that over the tables, if these "
+        "have at most so many rows; of others a sample",
     ] = 10_000_000
 
 

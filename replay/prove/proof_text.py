@@ -12,6 +12,7 @@ from kappa.journal.events import Proved
 from kappa.journal.journal import JournalRecord, as_document
 from replay.prove.row_hash import within
 from replay.verify.diff_listing import count_line, difference_document, differing, table_lines
+from replay.verify.view_texts import unlike_text
 from serving.query.render import Listing
 
 if TYPE_CHECKING:
@@ -107,14 +108,7 @@ def view_lines(found: Proved) -> Iterator[str]:
     if equal := [view.table for view in found.views if view.passed]:
         are = "view is its query" if len(equal) == 1 else "views are their queries"
         yield f"{len(equal)} maintained {are} over the tables: {', '.join(equal)}"
-    for view in found.views:
-        if view.failing is None:
-            yield f"view {view.table} could not be compared with its query: {view.error}"
-        elif view.failing:
-            yield (
-                f"view {view.table} is not its query over the tables: {view.failing:,} rows are"
-                f" stored or computed alone, of {view.rows:,}"
-            )
+    yield from (unlike_text(view) for view in found.views if not view.passed)
 
 
 def _lines(proof: Proof) -> Iterator[str]:

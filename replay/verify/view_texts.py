@@ -48,6 +48,16 @@ def compare_view_texts(
             reader.command("set disabled_optimizers = ''")
 
 
+def unlike_text(check: Check) -> str:
+    """Returns a sentence for a view that is not its text, or that could not be compared."""
+    if check.failing is None:
+        return f"view {check.table} could not be compared with its query: {check.error}"
+    return (
+        f"view {check.table} is not its query over the tables: {check.failing:,} rows are stored"
+        f" or computed alone, of {check.rows:,}"
+    )
+
+
 def _compared_sql(reader: Reader, view: TableBirth, most_rows: int | None) -> str:
     """Returns the query for the count of a view's rows, and of those on one side alone."""
     assert view.view is not None
