@@ -111,11 +111,14 @@ def _birth(
 ) -> TableBirth:
     where = f"{view.source}: view {view.name}"
     names = [name for name, _ in columns]
+    # DuckDB takes names for one that differ in their case alone.
+    lowered = [name.lower() for name in names]
     for name in names:
-        if name.startswith("_") or names.count(name) > 1:
+        is_twice = lowered.count(name.lower()) > 1
+        if name.startswith("_") or is_twice:
             raise DeclarationError(
                 f"{where} has a column {name}"
-                + (" twice" if names.count(name) > 1 else ", and that is the platform's own name"),
+                + (" twice" if is_twice else ", and that is the platform's own name"),
                 hint="name it in the query: ... as NAME",
             )
     kinds = {name: spark_type(kind, f"{where}: its column {name}") for name, kind in columns}

@@ -226,7 +226,9 @@ class _Trial:
         if found := unlike_queries(build):
             reached = [*slicing.ends[: list(slicing.ends).index(end) + 1]]
             raise LawBroken(
-                _views_text(self._local.pipeline, reached, found), hint=_OF_VIEWS, ends=reached
+                _views_text(self._local.pipeline, reached, found),
+                hint=f"{_OF_VIEWS}; if its query is so, Kappa keeps the view wrongly: report it",
+                ends=reached,
             )
 
     def unlike_queries(self, ends: Sequence[Offsets]) -> tuple[list[str], int]:
