@@ -79,10 +79,10 @@ class Scope:
         return found[0] if len(found) == 1 else None
 
     def may_have(self, name: str) -> bool:
-        """Returns True if a bare name may be a column here."""
-        return any(each.bare and each.name == name for each in self.visible) or any(
-            not item.columns for item in self.items
-        )
+        """Returns True if a name may be a column here, or an item's alias."""
+        return any(
+            (each.bare and each.name == name) or each.alias == name for each in self.visible
+        ) or any(not item.columns for item in self.items)
 
     def reached(self, places: Sequence[Place]) -> set[Place]:
         """Returns the columns that have certain values wherever those at `places` have them."""
@@ -216,7 +216,7 @@ class Scopes:
         self, scope: Scope, tree: Tree, name: str, columns: tuple[str, ...], own: tuple[str, ...]
     ) -> list[Visible]:
         renamed = [each.lower() for each in tree.get("column_name_alias") or ()]
-        columns = (*renamed, *columns[len(renamed) :]) if columns else ()
+        columns = _distinct((*renamed, *columns[len(renamed) :])) if columns else ()
         scope.items.append(Item(tree, columns, own))
         alias = (tree.get("alias") or name).lower()
         return [Visible(each, alias, ((len(scope.items) - 1, each),)) for each in columns]
@@ -308,6 +308,18 @@ class Scopes:
                         {(left, right)} if to_right and right not in scope.taken else set()
                     )
                     scope.edges |= {(right, left)} if to_left and left not in scope.taken else set()
+
+
+def _distinct(names: Sequence[str]) -> tuple[str, ...]:
+    """Returns the names of a subquery's columns: a later one of the same name has a number."""
+    found = list[str]()
+    for name in names:
+        number, each = 0, name
+        while each in found and name:
+            number += 1
+            each = f"{name}_{number}"
+        found.append(each)
+    return tuple(found)
 
 
 def _one(visible: Sequence[Visible], name: str) -> Visible | None:

@@ -453,6 +453,7 @@ class Texts:
             sides.append(
                 f"select {self.column(relation, _NUMBERS)} as k, {self.column(relation, _TEXTS)}"
                 f" as {self.draw.choice(['kind', 'k2'])} from {relation.sql}"
+                + self.draw.choice(["", f" where {self.condition(relation, ['k', 'k2', 'kind'])}"])
             )
         first = "kind" if " as kind from" in sides[0] else "k2"
         return f" {word} ".join(sides), [("k", _NUMBERS), (first, _TEXTS)], False
