@@ -94,7 +94,9 @@ def prove(
             tables, counts = _compared(settings, store, log, pinned, anew, again, on_progress)
         # The log was folded again by the same rewritten queries: the texts of views are not.
         with connect(pinned.snapshot, store, limits=Limits.of(settings.verify, store)) as reader:
-            views = tuple(compare_view_texts(reader, birth.tables, on_progress=on_progress))
+            views = tuple(
+                compare_view_texts(reader, pipeline, birth.tables, on_progress=on_progress)
+            )
         pinned.confirm()
     equal = (
         all(table.equal for table in tables)

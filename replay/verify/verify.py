@@ -215,7 +215,7 @@ def _run_checks(
             else:
                 yield Check(table.name, condition, int(rows), int(failing))
     yield from compare_view_texts(
-        reader, birth.tables, most_rows=check_rows, on_progress=on_progress
+        reader, birth.pipeline, birth.tables, most_rows=check_rows, on_progress=on_progress
     )
 
 

@@ -33,9 +33,14 @@ def check_views(settings: Settings, store: Store, build: str) -> ViewCheck | Non
         return None
     limits = Limits.of(settings.verify, store, seconds=settings.verify.timeout_seconds)
     with pin_build(store, build, lease_seconds=settings.rollout.lease_seconds) as pinned:
-        tables = read_birth(store, pinned.snapshot.births[build].folded_by).tables
+        birth = pinned.snapshot.births[build]
+        tables = read_birth(store, birth.folded_by).tables
         with connect(pinned.snapshot, store, limits=limits) as reader:
-            checks = [*compare_view_texts(reader, tables, most_rows=settings.views.check_rows)]
+            checks = [
+                *compare_view_texts(
+                    reader, birth.pipeline, tables, most_rows=settings.views.check_rows
+                )
+            ]
         pinned.confirm()
     unlike = tuple(unlike_text(each) for each in checks if not each.passed)
     found = ViewCheck(pinned.snapshot.frontiers[build].offsets, unlike, now())

@@ -15,6 +15,7 @@ from kappa.state.table import TableBirth
 from kappa.tables.parquet import cast_sql, duck_type
 from replay.verify.verification_progress import table_step
 from serving.reader.reader import Reader
+from serving.reader.table_sql import schema_of
 
 IS_ITS_TEXT = "its stored rows are those of its query"
 # Of a larger view rows of so many values of one column are compared.
@@ -23,6 +24,7 @@ _SAMPLED = 32
 
 def compare_view_texts(
     reader: Reader,
+    pipeline: str,
     tables: Iterable[TableBirth],
     *,
     most_rows: int | None = None,
@@ -30,7 +32,7 @@ def compare_view_texts(
 ) -> Iterator[Check]:
     """Yields a check of each maintained view: its stored rows against those of its text.
 
-    `reader` has the tables and views of a build under their own names. Of a view that reads tables
+    `reader` has the tables of a build in the schema of its pipeline. Of a view that reads tables
     of more than `most_rows` rows a sample is compared. A check that could not be run has its error.
     """
     views = [table for table in tables if table.view is not None]
@@ -39,12 +41,15 @@ def compare_view_texts(
         try:
             # Without it, a limit in a join may be computed wrongly (kappa/objects/in_duckdb.py).
             reader.command("set disabled_optimizers = 'top_n'")
+            # There, as for readers, a text's own names of tables are looked up.
+            reader.command(f"set search_path = {text(schema_of(pipeline))}")
             ((rows, unlike),) = reader.rows(_compared_sql(reader, view, most_rows)).rows
         except KappaError as error:
             yield Check(view.name, IS_ITS_TEXT, 0, None, error.message)
         else:
             yield Check(view.name, IS_ITS_TEXT, int(rows), int(unlike))
         finally:
+            reader.command("reset search_path")
             reader.command("set disabled_optimizers = ''")
 
 

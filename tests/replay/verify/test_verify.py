@@ -201,6 +201,23 @@ def test_a_view_that_is_not_its_text_passes_nothing(
         )
 
 
+def test_a_text_names_the_tables_of_its_own_pipeline(store: Store) -> None:
+    """For readers the rejects of all pipelines are one relation, with a column more."""
+    sql = (
+        "select reason, count(*) as n from rejects natural join"
+        " (select distinct 'x' as pipeline, reason from rejects) group by all"
+    )
+    columns = (("reason", "string"), ("n", "bigint"), ("_deleted", "boolean"), ("_since", "bigint"))
+    bad = TableBirth("bad", columns, ("reason",), view=sql, by=("reason",), reads=("rejects",))
+    kept = {"reason": "not-json", "n": 2, "_deleted": False, "_since": 1}
+    made = {folded(): rows(UA=1), bad: [kept]}
+    make_build(store, "b", made, rejects=[{"reason": "not-json", "offset": n} for n in (1, 2)])
+
+    seen = verify(store, rollout_of(), None, Means(60))
+
+    assert (seen.verdict, seen.reason) == ("passed", "")
+
+
 def test_a_text_that_cannot_be_computed_concludes_nothing(store: Store) -> None:
     failing = kept_view("select carrier, error('no')::bigint as on_time from delays")
     make_build(store, "b", {folded(): rows(UA=1), failing: stored(UA=1)})
