@@ -1,4 +1,4 @@
-"""What a look at a serving build's maintained views has found: a derived document of the build."""
+"""The findings of a check of a serving build's maintained views: a derived document."""
 
 from __future__ import annotations
 
