@@ -98,19 +98,13 @@ class World:
         """Keeps views over all slices; returns how, or why not. Raises Unlike if one is another."""
         try:
             births = births_in(self._plans, views, TABLES)
+            all_births = {birth.name: birth for birth in (*TABLES, *births)}
+            ways = {birth.name: way_of(self._plans, birth, all_births) for birth in births}
         except DeclarationError as error:
             return f"refused: {error.message}"
         finally:
-            for name in ("w", "v"):
-                self._plans.execute(f"drop table if exists {name}")
-        try:
-            for birth in births:
-                make_empty(self._plans, birth)
-            all_births = {birth.name: birth for birth in (*TABLES, *births)}
-            ways = {birth.name: way_of(self._plans, birth, all_births) for birth in births}
-        finally:
-            for name in ("w", "v"):
-                self._plans.execute(f"drop table if exists {name}")
+            for view in views:
+                self._plans.execute(f"drop table if exists {view.name}")
         return _Keeping(self, views, births, ways).keep()
 
 
