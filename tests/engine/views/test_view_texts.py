@@ -34,6 +34,14 @@ def plans() -> Iterator[Connection]:
         yield duck
 
 
+@pytest.fixture(scope="module")
+def worlds(plans: Connection) -> Iterator[list[World]]:
+    found = [World(plans, seed) for seed in range(6)]
+    yield found
+    for each in found:
+        each.close()
+
+
 def views_of(seed: int) -> list[View]:
     """Returns a view of a random text, and now and then one over it; none if its names are twice.
 
@@ -132,14 +140,10 @@ def test_random_texts_are_kept_in_each_way(plans: Connection) -> None:
     ],
 )  # fmt: skip
 def test_names_mean_what_duckdb_takes_them_for(
-    plans: Connection, sql: str, keys: Sequence[str]
+    worlds: Sequence[World], sql: str, keys: Sequence[str]
 ) -> None:
     views = [View("v", sql, keys=keys) if keys else View("v", sql, by=("k",))]
-    for seed in range(6):
-        world = World(plans, seed)
-        try:
-            found = world.kept(views)
-        finally:
-            world.close()
+    for world in worlds:
+        found = world.kept(views)
 
         assert not found.startswith(("refused", "raises")), found
