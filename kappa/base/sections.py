@@ -165,6 +165,17 @@ class VerifySettings(Section, frozen=True):
     ] = 3600.0
 
 
+class ViewsSettings(Section, frozen=True):
+    """`[views]`: maintained views, which are held to their queries."""
+
+    check_rows: Annotated[
+        Count,
+        "a verification, and a check some slices after each deploy, compare all rows of a "
+        "maintained view with those of its query, as DuckDB runs that over the tables, if these "
+        "have at most so many rows; of others a sample",
+    ] = 10_000_000
+
+
 class ServeSettings(Section, frozen=True):
     """`[serve]`: the address of HTTP, and the limits of one query of a stranger."""
 

@@ -38,6 +38,7 @@ from kappa.base.sections import (
     RolloutSettings,
     ServeSettings,
     VerifySettings,
+    ViewsSettings,
 )
 from kappa.base.units import parse_memory
 
@@ -89,6 +90,7 @@ class Settings(Section, frozen=True):
     changes: ChangesSettings = ChangesSettings()
     plan: PlanSettings = PlanSettings()
     verify: VerifySettings = VerifySettings()
+    views: ViewsSettings = ViewsSettings()
     serve: ServeSettings = ServeSettings()
     alerts: AlertSettings = AlertSettings()
     collect: CollectSettings = CollectSettings()

@@ -184,7 +184,8 @@ class Proved(JournalEvent, frozen=True, tag="proved"):
 
     `rows` were compared. `hash` is that of the rows in the build's tables
     (replay/prove/row_hash.py), but for the columns `left_out` (`table.column` -> why). `causes` may
-    explain a difference. The record is an observation, and changes nothing.
+    explain a difference. `views` have all maintained views, compared with their texts as DuckDB
+    runs these over the build's tables. The record is an observation, and changes nothing.
     """
 
     pipeline: str
@@ -201,6 +202,7 @@ class Proved(JournalEvent, frozen=True, tag="proved"):
     left_out: Mapping[str, str] = field(default_factory=dict)
     causes: tuple[str, ...] = ()
     base: Base | None = None
+    views: tuple[Check, ...] = ()
 
 
 Event = (

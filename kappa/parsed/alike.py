@@ -38,9 +38,8 @@ class TableKeys:
         outputs = self.scopes.outputs(select)
         if select["aggregate_handling"] == "FORCE_AGGREGATES":
             return [None] if outputs is None else [e for _, e in outputs if not self._counts(e)]
-        if listed := select["group_expressions"]:
-            find = self.scopes.of(select).find
-            return [e for one in listed for e in meant(one, [] if find(one) else outputs or [])]
+        if select["group_expressions"]:
+            return self.scopes.groups(select)
         return [] if self._counts([select["select_list"], select["having"]]) else None
 
     def _counts(self, tree: Any) -> bool:

@@ -27,6 +27,35 @@ def asof_joins(tree: Any) -> list[Tree]:
     return [each for each in trees(tree) if each.get("ref_type") == "ASOF"]
 
 
+def unsure_asof(tree: Tree) -> tuple[str, str] | None:
+    """Returns what a query's as-of joins have that DuckDB computes in one way or another, or None.
+
+    The second text is what to type instead.
+    """
+    return next(filter(None, map(unsure_join, asof_joins(tree))), None)
+
+
+def unsure_join(join: Tree) -> tuple[str, str] | None:
+    """Returns what one as-of join has of this; see `unsure_asof`."""
+    if join["join_type"] in {"RIGHT", "FULL"}:
+        return (
+            f"an asof {join['join_type'].lower()} join, on which DuckDB may hang",
+            "write asof join or asof left join, and add the other rows by an anti join",
+        )
+    if join["using_columns"]:
+        columns = ", ".join(join["using_columns"])
+        return (
+            f"an asof join by using ({columns}), in which a null may be the latest time",
+            "write its condition: on t.symbol = p.symbol and t.at >= p.since",
+        )
+    if any("DISTINCT" in each["type"] for each in conjuncts(join["condition"])):
+        return (
+            "an asof join on what is (not) distinct, of which DuckDB may miss rows",
+            "write =, which no null fulfils",
+        )
+    return None
+
+
 def without_nulls(tree: Tree) -> Tree:
     """Returns a query whose as-of joins have conditions that no null fulfils."""
     if not asof_joins(tree):

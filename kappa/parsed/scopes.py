@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kappa.parsed.trees import Tree, conjuncts
+from kappa.parsed.trees import Tree, conjuncts, place_of
 
 # An item of a `from` clause, by its number there, and one of its columns.
 Place = tuple[int, str]
@@ -69,12 +69,20 @@ class Scope:
                 wanted = alias.lower(), name.lower()
                 found = [each for each in self.visible if (each.alias, each.name) == wanted]
             case {"type": "OPERATOR_COALESCE", "children": [one, other]}:
-                both = self.find(one), self.find(other)
-                places = tuple(place for each in both if each is not None for place in each.places)
+                left, right = self.find(one), self.find(other)
+                if left is None or right is None:
+                    return None
+                places = (*left.places, *right.places)
                 return Visible("", "", places) if frozenset(places) in self.paired else None
             case _:
                 return None
         return found[0] if len(found) == 1 else None
+
+    def may_have(self, name: str) -> bool:
+        """Returns True if a name may be a column here, or an item's alias."""
+        return any(
+            (each.bare and each.name == name) or each.alias == name for each in self.visible
+        ) or any(not item.columns for item in self.items)
 
     def reached(self, places: Sequence[Place]) -> set[Place]:
         """Returns the columns that have certain values wherever those at `places` have them."""
@@ -115,6 +123,29 @@ class Scopes:
                 found = None if kind.endswith("BY_NAME") else self.outputs(left)
                 return None if found is None else [(name, None) for name, _ in found]
         return None
+
+    def groups(self, select: Tree) -> list[Any]:
+        """Returns the expressions in the `group by` of a select; one that is not known is None.
+
+        DuckDB looks for a bare name there among the columns of the `from` clause before the names
+        of the select list.
+        """
+        return [self._grouped(select, each) for each in select["group_expressions"]]
+
+    def _grouped(self, select: Tree, expression: Any) -> Any:
+        outputs = self.outputs(select)
+        if (place := place_of(expression)) is not None:
+            is_there = outputs is not None and 0 < place <= len(outputs)
+            return outputs[place - 1][1] if outputs is not None and is_there else None
+        match expression:
+            case {"class": "COLUMN_REF", "column_names": [str(name)]}:
+                scope = self.of(select)
+                if scope.find(expression) is not None:
+                    return expression
+                named = [each for each in outputs or () if each[0] == name.lower()]
+                is_alias = len(named) == 1 and not scope.may_have(name.lower())
+                return named[0][1] if is_alias else None
+        return expression
 
     def kind(self, item: Item, column: str) -> str | None:
         """Returns the type of a column of an item if it is a table's own column; None otherwise."""
@@ -185,7 +216,7 @@ class Scopes:
         self, scope: Scope, tree: Tree, name: str, columns: tuple[str, ...], own: tuple[str, ...]
     ) -> list[Visible]:
         renamed = [each.lower() for each in tree.get("column_name_alias") or ()]
-        columns = (*renamed, *columns[len(renamed) :]) if columns else ()
+        columns = _distinct((*renamed, *columns[len(renamed) :])) if columns else ()
         scope.items.append(Item(tree, columns, own))
         alias = (tree.get("alias") or name).lower()
         return [Visible(each, alias, ((len(scope.items) - 1, each),)) for each in columns]
@@ -277,6 +308,18 @@ class Scopes:
                         {(left, right)} if to_right and right not in scope.taken else set()
                     )
                     scope.edges |= {(right, left)} if to_left and left not in scope.taken else set()
+
+
+def _distinct(names: Sequence[str]) -> tuple[str, ...]:
+    """Returns the names of a subquery's columns: a later one of the same name has a number."""
+    found = list[str]()
+    for name in names:
+        number, each = 0, name
+        while each in found and name:
+            number += 1
+            each = f"{name}_{number}"
+        found.append(each)
+    return tuple(found)
 
 
 def _one(visible: Sequence[Visible], name: str) -> Visible | None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from kappa.parsed.alike import Alike, TableKeys
 from kappa.parsed.exact import BY_ORDER, has_row_frame, is_by_order
+from kappa.parsed.nulls import unsure_join
 from kappa.parsed.scopes import Visible
 from kappa.parsed.trees import (
     Tree,
@@ -105,7 +106,8 @@ def _asof(keys: TableKeys, select: Tree, outputs: _Outputs) -> Iterator[_Found]:
     for join, _, middle, end in joins(select["from_table"]):
         if join["ref_type"] != "ASOF":
             continue
-        yield from _unsure(join)
+        if (unsure := unsure_join(join)) is not None:
+            yield unsure
         if join["join_type"] in {"SEMI", "ANTI"}:
             continue
         compared = {(middle, name.lower()) for name in join["using_columns"]}
@@ -132,27 +134,6 @@ def _asof(keys: TableKeys, select: Tree, outputs: _Outputs) -> Iterator[_Found]:
                 f"an asof join to {right}, of which several rows may have the same "
                 + ", ".join(sorted(names)),
                 _ONE_OF_EACH,
-            )
-
-
-def _unsure(join: Tree) -> Iterator[_Found]:
-    """Yields what an as-of join has that DuckDB computes in one way or another; see nulls.py."""
-    if join["join_type"] in {"RIGHT", "FULL"}:
-        yield (
-            f"an asof {join['join_type'].lower()} join, on which DuckDB may hang",
-            "write asof join or asof left join, and add the other rows by an anti join",
-        )
-    if join["using_columns"]:
-        columns = ", ".join(join["using_columns"])
-        yield (
-            f"an asof join by using ({columns}), in which a null may be the latest time",
-            "write its condition: on t.symbol = p.symbol and t.at >= p.since",
-        )
-    for each in conjuncts(join["condition"]):
-        if "DISTINCT" in each["type"]:
-            yield (
-                "an asof join on what is (not) distinct, of which DuckDB may miss rows",
-                "write =, which no null fulfils",
             )
 
 

@@ -88,14 +88,15 @@ def expanded(tree: Any, named: Mapping[str, Tree] | None = None) -> Any:
         case {"type": "BASE_TABLE", "schema_name": "", "table_name": str(name)} if (
             name.lower() in named
         ):
-            cte = named[name.lower()]
+            cte, own = named[name.lower()], tree.get("column_name_alias") or []
             return {
                 "type": "SUBQUERY",
                 "alias": tree.get("alias") or name,
                 "sample": tree.get("sample"),
                 "query_location": tree.get("query_location"),
                 "subquery": {"node": deepcopy(cte["node"]), "named_param_map": []},
-                "column_name_alias": tree.get("column_name_alias") or cte["aliases"],
+                # Of several names only the first may be given again.
+                "column_name_alias": [*own, *cte["aliases"][len(own) :]],
             }
         case {"cte_map": {"map": list(ctes)}}:
             inner = dict(named)
@@ -131,16 +132,35 @@ def joins(tree: Any, first: int = 0) -> Iterator[Join]:
         yield tree, first, middle, right[-1][-1] if right else middle + 1
 
 
+def place_of(expression: Any) -> int | None:
+    """Returns the place in a select list that a whole number in another clause means.
+
+    DuckDB takes a decimal, a text or a truth value there for what it is.
+    """
+    match expression:
+        case {"class": "CONSTANT", "value": {"type": {"id": str(kind)}, "value": int(place)}} if (
+            kind in {"INTEGER", "BIGINT"}
+        ):
+            return place
+    return None
+
+
 def meant(expression: Any, outputs: Sequence[tuple[str, Any]]) -> list[Any]:
-    """Returns the columns of a query that a part of its order, or of its groups, is."""
+    """Returns the columns of a query that a part of its order, or of `distinct on`, is.
+
+    DuckDB looks for a bare name there among the names of the select list before the columns of the
+    `from` clause. (In `group by`, `where`, windows, and within an expression anywhere, columns come
+    first: scopes.py.) What is not known is None.
+    """
+    if (place := place_of(expression)) is not None:
+        return [outputs[place - 1][1] if 0 < place <= len(outputs) else None]
     match expression:
         case {"class": "STAR", "expr": None}:
             return [each for _, each in outputs]
-        case {"class": "CONSTANT", "value": {"value": int(place)}} if 0 < place <= len(outputs):
-            return [outputs[place - 1][1]]
         case {"class": "COLUMN_REF", "column_names": [str(name)]}:
             found = [each for each in outputs if each[0] == name.lower()]
-            return [found[0][1]] if len(found) == 1 else [expression]
+            if found:
+                return [found[0][1] if len(found) == 1 else None]
     return [expression]
 
 

@@ -50,7 +50,7 @@ def parquet_sql(columns: Sequence[tuple[str, str]], paths: Iterable[str], where:
 
 def cast_sql(name: str, kind: str) -> str:
     """Returns a column in its declared type, Spark's, as DuckDB's SQL selects it."""
-    return f"cast({quoted(name)} as {_duck_type(kind)}) as {quoted(name)}"
+    return f"cast({quoted(name)} as {duck_type(kind)}) as {quoted(name)}"
 
 
 def literal(path: str) -> str:
@@ -61,7 +61,8 @@ def literal(path: str) -> str:
     return re.sub(r"([\[*?])", r"[\1]", path)
 
 
-def _duck_type(kind: str) -> str:
+def duck_type(kind: str) -> str:
+    """Returns DuckDB's name of one of our types."""
     try:
         return _spelled(parse_type(kind))
     except DeclarationError:

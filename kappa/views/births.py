@@ -20,6 +20,7 @@ from kappa.parsed.trees import tables_in, tree_of
 from kappa.state.table import NUMBER, SINCE, TableBirth
 from kappa.tables.shape import table_births
 from kappa.values.columns import Array, Scalar, Struct, Type, parse_type
+from kappa.views.bound import why_not_bound
 from kappa.views.by_change import by_change
 from kappa.views.served import read_sql
 from kappa.views.types import spark_type
@@ -52,31 +53,39 @@ def view_births(views: Sequence[View], tables: Iterable[TableBirth]) -> tuple[Ta
     """
     if not any(view.is_maintained for view in views):
         return ()
-    births, tables = list[TableBirth](), tuple(tables)
-    # Of each view that is not stored: its query, after those of the views that it reads.
-    inlined: dict[str, str] = {}
+    tables = tuple(tables)
     with open_connection() as duck:
         for table in tables:
             make_empty(duck, table)
-        pending, refused = list(views), dict[str, Exception]()
-        while pending:
-            refused = {}
-            for view in pending:
-                try:
-                    columns = _columns(duck, view)
-                except DUCKDB_ERRORS as error:
-                    refused[view.name] = error
-                    continue
-                if not view.is_maintained:
-                    duck.execute(f"create view {quoted(view.name)} as {view.sql}")
-                    inlined[view.name] = view.sql
-                    continue
-                stored = {table.name: table for table in (*tables, *births)}
-                births.append(_birth(duck, view, columns, inlined, stored))
-                make_empty(duck, births[-1])
-            if len(refused) == len(pending):
-                raise _refused(duck, pending, refused)
-            pending = [view for view in pending if view.name in refused]
+        return births_in(duck, views, tables)
+
+
+def births_in(
+    duck: Connection, views: Sequence[View], tables: Sequence[TableBirth]
+) -> tuple[TableBirth, ...]:
+    """Returns the maintained views as `view_births` does. `duck` has the tables without rows."""
+    births = list[TableBirth]()
+    # Of each view that is not stored: its query, after those of the views that it reads.
+    inlined: dict[str, str] = {}
+    pending, refused = list(views), dict[str, Exception]()
+    while pending:
+        refused = {}
+        for view in pending:
+            try:
+                columns = _columns(duck, view)
+            except DUCKDB_ERRORS as error:
+                refused[view.name] = error
+                continue
+            if not view.is_maintained:
+                duck.execute(f"create view {quoted(view.name)} as {view.sql}")
+                inlined[view.name] = view.sql
+                continue
+            stored = {table.name: table for table in (*tables, *births)}
+            births.append(_birth(duck, view, columns, inlined, stored))
+            make_empty(duck, births[-1])
+        if len(refused) == len(pending):
+            raise _refused(duck, pending, refused)
+        pending = [view for view in pending if view.name in refused]
     return tuple(births)
 
 
@@ -102,11 +111,14 @@ def _birth(
 ) -> TableBirth:
     where = f"{view.source}: view {view.name}"
     names = [name for name, _ in columns]
+    # DuckDB takes names for one that differ in their case alone.
+    lowered = [name.lower() for name in names]
     for name in names:
-        if name.startswith("_") or names.count(name) > 1:
+        is_twice = lowered.count(name.lower()) > 1
+        if name.startswith("_") or is_twice:
             raise DeclarationError(
                 f"{where} has a column {name}"
-                + (" twice" if names.count(name) > 1 else ", and that is the platform's own name"),
+                + (" twice" if is_twice else ", and that is the platform's own name"),
                 hint="name it in the query: ... as NAME",
             )
     kinds = {name: spark_type(kind, f"{where}: its column {name}") for name, kind in columns}
@@ -141,8 +153,16 @@ def _birth(
             f"{where} has {what}: its rows would not follow from its tables", hint=instead
         )
     reads = tuple(sorted(named_ones & stored.keys()))
-    appended = {name: stored[name].only_grows for name in reads}
-    change = by_change(duck, tree, view.keys, appended) if view.keys else None
+    if (
+        why := why_not_bound(duck, sql, {name: f"from {quoted(name)}" for name in reads})
+    ) is not None:
+        raise DeclarationError(
+            f"{where} cannot be kept: {why}",
+            hint="give each relation a name of its own in the query, and name tables without a"
+            " schema",
+        )
+    read = {name: stored[name] for name in reads}
+    change = by_change(duck, tree, view.keys, read) if view.keys else None
     state = () if change is None else change.state
     beside = [(each.name, spark_type(each.type, f"{where}: its sum")) for each in state]
     numbered = () if view.keys else ((NUMBER, "bigint"),)

@@ -9,13 +9,16 @@ its count with more digits than a column has. Pure, but for what DuckDB knows of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from kappa.base.duck import Connection
 from kappa.base.sql import quoted
+from kappa.parsed.scopes import Scopes
 from kappa.parsed.trees import Tree, aggregates, expanded, is_recursive, sql_of, trees
+from kappa.state.table import TableBirth
+from kappa.views.bound import why_not_bound
 
 # A group's number of rows.
 ROWS = "_rows"
@@ -90,21 +93,21 @@ class ByChange:
 
 
 def by_change(
-    duck: Connection, statement: Tree, keys: Sequence[str], appended: Mapping[str, bool]
+    duck: Connection, statement: Tree, keys: Sequence[str], tables: Mapping[str, TableBirth]
 ) -> ByChange | None:
     """Returns how a query is kept by change, or None if it cannot be.
 
-    `appended` says of each table that the query may read whether rows are only ever added to it.
-    `duck` has these tables, and reads no rows.
+    `tables` are those that the query may read. `duck` has them, and reads no rows.
     """
     if is_recursive(statement):
         return None
     tree = expanded(statement)
     select = tree["statements"][0]["node"]
-    if not _is_simple(select, appended):
+    if not _is_simple(select, tables):
         return None
     table = select["from_table"]["table_name"].lower()
-    parts = _Parts(aggregates(), is_appended=appended[table])
+    columns = {name.lower(): kind for name, kind in tables[table].served}
+    parts = _Parts(aggregates(), Scopes({table: columns}), is_appended=tables[table].only_grows)
     try:
         nodes = parts.made(select, keys)
     except _NotByChange:
@@ -113,8 +116,13 @@ def by_change(
     inner, outer = (
         sql_of(duck, {**tree, "statements": [{**first, "node": node}]}) for node in nodes
     )
-    kinds = duck.sql(f"select {', '.join(each.name for each in parts.state)} from ({inner})").types
+    state_sql = f"select {', '.join(each.name for each in parts.state)} from ({inner})"
+    if why_not_bound(duck, state_sql, {table: f"from {quoted(table)}"}) is not None:
+        return None
+    kinds = duck.sql(state_sql).types
     state = tuple(replace(each, type=kind) for each, kind in zip(parts.state, kinds, strict=True))
+    if why_not_bound(duck, outer, {STATE: inner}) is not None:
+        return None
     return ByChange(table, tuple(keys), inner, outer, state)
 
 
@@ -122,7 +130,7 @@ class _NotByChange(Exception):
     """A query has a part to which no change can be added."""
 
 
-def _is_simple(select: Tree, tables: Mapping[str, bool]) -> bool:
+def _is_simple(select: Tree, tables: Container[str]) -> bool:
     """Returns True if a query groups the rows of one table, and does nothing else."""
     if select.get("type") != "SELECT_NODE":
         return False
@@ -146,8 +154,9 @@ def _is_simple(select: Tree, tables: Mapping[str, bool]) -> bool:
 class _Parts:
     """The groups and aggregates of one query, as its columns are taken apart."""
 
-    def __init__(self, known: frozenset[str], *, is_appended: bool) -> None:
+    def __init__(self, known: frozenset[str], scopes: Scopes, *, is_appended: bool) -> None:
         self._aggregates = known
+        self._scopes = scopes
         self._is_appended = is_appended
         self.state = [Counted(ROWS, "count")]
         self._inner: list[Tree] = [_function("count_star", alias=ROWS)]
@@ -157,14 +166,11 @@ class _Parts:
     def made(self, select: Tree, keys: Sequence[str]) -> tuple[Tree, Tree]:
         """Returns the inner and the outer query. Raises _NotByChange if there are none."""
         groups = [each for each in select["select_list"] if not self._aggregates_in(each)]
-        names, listed = [_name(each) for each in groups], select["group_expressions"]
+        names = [_name(each) for each in groups]
         all_named = all(_name(each) for each in select["select_list"])
         if not all_named or sorted(names) != sorted(key.lower() for key in keys):
             raise _NotByChange
-        if listed and not (
-            len(listed) == len(groups)
-            and all(_is_group(each, select["select_list"], groups) for each in listed)
-        ):
+        if select["group_expressions"] and not self._are_groups(select, groups):
             raise _NotByChange
         self._known = [(_bare(each), name) for each, name in zip(groups, names, strict=True)]
         shown = [{**self._outer(each), "alias": _name(each)} for each in select["select_list"]]
@@ -175,7 +181,8 @@ class _Parts:
                 *({**each, "alias": name} for each, name in zip(groups, names, strict=True)),
                 *self._inner,
             ],
-            "group_expressions": [{**each, "alias": ""} for each in groups],
+            # By place: the names of a select list may be those of other columns.
+            "group_expressions": [_place(number) for number in range(1, len(groups) + 1)],
             "group_sets": [list(range(len(groups)))],
             "aggregate_handling": "STANDARD_HANDLING",
         }
@@ -190,6 +197,23 @@ class _Parts:
             "aggregate_handling": "STANDARD_HANDLING",
         }
         return inner, outer
+
+    def _are_groups(self, select: Tree, groups: Sequence[Tree]) -> bool:
+        """Returns True if a select groups rows by exactly these columns of its list."""
+        find = self._scopes.of(select).find
+        by = self._scopes.groups(select)
+
+        def same(one: Any, other: Tree) -> bool:
+            if one is None:
+                return False
+            found = find(one)
+            return one is other or (
+                _bare(one) == _bare(other) if found is None else found == find(other)
+            )
+
+        return all(any(same(one, each) for each in groups) for one in by) and all(
+            any(same(one, each) for one in by) for each in groups
+        )
 
     def _aggregates_in(self, expression: Tree) -> list[Tree]:
         return [each for each in trees(expression) if self._is_aggregate(each)]
@@ -240,18 +264,6 @@ class _Parts:
         return column.name
 
 
-def _is_group(expression: Tree, listed: Sequence[Tree], groups: Sequence[Tree]) -> bool:
-    """Returns True if a part of `group by` is one of the columns without aggregates."""
-    match expression:
-        case {"class": "CONSTANT", "value": {"value": int(place)}}:
-            return any(listed[place - 1] is each for each in groups)
-        case {"class": "COLUMN_REF", "column_names": [str(name)]} if not any(
-            _bare(each) == _bare(expression) for each in groups
-        ):
-            return any(each.get("alias", "").lower() == name.lower() for each in groups)
-    return any(_bare(each) == _bare(expression) for each in groups)
-
-
 def _name(expression: Tree) -> str:
     """Returns the name of a column in a select list; that of an unnamed expression is none."""
     names = expression.get("column_names") or [""]
@@ -274,6 +286,11 @@ def _bare(tree: Any) -> Any:
 
 def _column(name: str) -> Tree:
     return {"class": "COLUMN_REF", "type": "COLUMN_REF", "alias": "", "column_names": [name]}
+
+
+def _place(number: int) -> Tree:
+    value = {"type": {"id": "INTEGER", "type_info": None}, "is_null": False, "value": number}
+    return {"class": "CONSTANT", "type": "VALUE_CONSTANT", "alias": "", "value": value}
 
 
 def _function(name: str, *, alias: str) -> Tree:

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kappa.parsed.scopes import Scope, Scopes, Tables, Visible
-from kappa.parsed.trees import Tree, expanded, is_recursive, trees
+from kappa.parsed.scopes import Scopes, Tables, Visible
+from kappa.parsed.trees import Tree, expanded, is_recursive, meant, trees
 
 
 @dataclass(slots=True)
@@ -112,7 +112,7 @@ class _Following:
                 if not found.given
                 else "an as-of join takes one row of several"
                 if not scope.taken.isdisjoint(found.places)
-                else blocked(select, scope, found, number, name)
+                else blocked(self.scopes, select, found, number, name)
             )
             if why is not None or found is None:
                 lost[by] = why or ""
@@ -131,24 +131,27 @@ class _Following:
                 self.follow(each.tree["subquery"]["node"], inner, left)
 
 
-def blocked(select: Tree, scope: Scope, column: Visible, number: int, name: str) -> str | None:
-    """Returns why rows with other values of a column decide on those of certain ones, or None."""
+def blocked(scopes: Scopes, select: Tree, column: Visible, number: int, name: str) -> str | None:
+    """Returns why rows with other values of a column decide on those of certain ones, or None.
+
+    `number` and `name` are those of the column in the select list.
+    """
+    scope, outputs = scopes.of(select), scopes.outputs(select) or []
 
     def has(expressions: Iterable[Any]) -> bool:
-        return any(_same(scope.find(each), column) for each in expressions)
+        return any(
+            each is outputs[number][1] or _same(scope.find(each), column) for each in expressions
+        )
 
     if select.get("sample") is not None:
         return "the query samples rows"
     if len(select["group_sets"]) > 1:
         return "the query groups rows in several ways"
-    if select["group_expressions"] and not (
-        has(select["group_expressions"])
-        or any(_is_output(each, number, name, scope) for each in select["group_expressions"])
-    ):
+    if select["group_expressions"] and not has(scopes.groups(select)):
         return f"rows are not grouped by {name}"
     for modifier in select["modifiers"]:
         targets = modifier.get("distinct_on_targets")
-        if targets and not has(targets):
+        if targets and not has(each for one in targets for each in meant(one, outputs)):
             return f"rows are not distinct on {name}"
     if not all(has(each["partitions"]) for each in _windows(select)):
         return f"a window is not partitioned by {name}"
@@ -157,18 +160,6 @@ def blocked(select: Tree, scope: Scope, column: Visible, number: int, name: str)
 
 def _same(one: Visible | None, other: Visible) -> bool:
     return one is not None and one.places == other.places and one.given == other.given
-
-
-def _is_output(expression: Any, number: int, name: str, scope: Scope) -> bool:
-    """Returns True if a part of `group by` is the column of the select list with this number."""
-    match expression:
-        case {"class": "CONSTANT", "value": {"value": int(place)}}:
-            return place == number + 1
-        case {"class": "COLUMN_REF", "column_names": [str(named)]}:
-            # A column of that name would be meant first.
-            is_free = all(item.columns and name not in item.columns for item in scope.items)
-            return bool(name) and named.lower() == name and is_free
-    return False
 
 
 def _windows(select: Tree) -> Iterator[Tree]:

@@ -52,10 +52,16 @@ def _of_select(
     for number, by in wanted.items():
         name, expression = outputs[number]
         column = scope.find(expression)
-        if column is None or blocked(select, scope, column, number, name) is not None:
+        if column is None or blocked(scopes, select, column, number, name) is not None:
             return None
         keys.append(column)
         listed.append({**_expression(expression), "alias": by})
+    # A name of the select list, which is another now.
+    if any(
+        each.get("class") == "COLUMN_REF" and not scope.may_have(each["column_names"][0].lower())
+        for each in trees(select["where_clause"], within=True)
+    ):
+        return None
     # Items that a row may lack: a key that reads them, or a condition, could be another without.
     lacking = _lacking(scope, select["from_table"], reading)
     if lacking is None or any(item in lacking for key in keys for item, _ in key.places):

@@ -24,7 +24,6 @@ _NAMES = {
     "varchar": "string",
     "blob": "binary",
     "date": "date",
-    "timestamp": "timestamp_ntz",
     "timestamp with time zone": "timestamp",
 }
 # Of these no table's file can have a column.

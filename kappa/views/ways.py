@@ -13,10 +13,12 @@ from copy import deepcopy
 from dataclasses import dataclass
 
 from kappa.base.duck import Connection, open_connection
-from kappa.parsed.nulls import asof_joins, without_nulls
+from kappa.base.sql import quoted
+from kappa.parsed.nulls import without_nulls
 from kappa.parsed.trees import Tree, sql_of, tree_of, trees
 from kappa.state.table import TableBirth
 from kappa.views.births import make_empty
+from kappa.views.bound import declared_sql, why_not_bound
 from kappa.views.by_change import ByChange, by_change
 from kappa.views.lineage import lineage_of
 from kappa.views.reached import reached_by
@@ -93,13 +95,12 @@ def way_of(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth])
     tree = tree_of(duck, view.view)
     change = None
     if view.keys:
-        growing = {name: tables[name].only_grows for name in view.reads}
-        change = by_change(duck, tree, view.keys, growing)
+        change = by_change(duck, tree, view.keys, {name: tables[name] for name in view.reads})
         # A build may be older than what is stored beside such a view.
         if change is not None and not set(change.columns) <= dict(view.columns).keys():
             change = None
     found = lineage_of(tree, columns, view.by)
-    whole_sql = _sql(duck, tree) if asof_joins(tree) else view.view
+    whole_sql = declared_sql(duck, view.view)
     if found.why_not is not None:
         return Way(view.by, whole_sql, whole_sql, (), dict.fromkeys(view.reads, found.why_not))
     reads, whole = list[Read](), dict[str, str]()
@@ -118,7 +119,15 @@ def way_of(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth])
                 reaches = _sql(duck, {**found.tree, "statements": [statement]})
         reads.append(Read(f"{_READING}{number}", reading.table, dict(reading.by), reaches))
     stored = whole_sql if change is None else change.whole()
-    return Way(view.by, stored, _sql(duck, found.tree), tuple(reads), whole, change)
+    sql = _sql(duck, found.tree)
+    # What of it DuckDB cannot read is computed whole.
+    at = {read.name: f"from {quoted(read.table)}" for read in reads}
+    if (why := why_not_bound(duck, sql, at)) is not None:
+        whole = {**dict.fromkeys(view.reads, why), **whole}
+    for read in reads:
+        if read.reaches is not None and (why := why_not_bound(duck, read.reaches, at)) is not None:
+            whole.setdefault(read.table, why)
+    return Way(view.by, stored, sql, tuple(reads), whole, change)
 
 
 # In a tree: the number of a reading.

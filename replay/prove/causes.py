@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from kappa.code.artifact import load_with_place, snapshot_sources
+from kappa.journal.verification import Check
 from kappa.state.build import Birth
 from kappa.state.store import Store
 from replay.preflight.declared import doubts
@@ -17,7 +18,10 @@ _CODE = re.compile(r"\S+\.py:\d+ uses ")
 
 
 def likely_causes(
-    found: Iterable[str], libraries: tuple[str, ...], tables: Iterable[Compared]
+    found: Iterable[str],
+    libraries: tuple[str, ...],
+    tables: Iterable[Compared],
+    views: Iterable[Check] = (),
 ) -> Iterator[str]:
     """Yields what may explain that tables differ, likeliest first. Pure.
 
@@ -40,6 +44,12 @@ def likely_causes(
             for column, why in table.left_out.items()
             if column in table.difference.changed_by_column
         ]
+    causes += [
+        f"view {view.table} is kept by a query that does not mean what its text means:"
+        " kappa replay computes the view whole"
+        for view in views
+        if view.failing
+    ]
     yield from causes or [
         (
             "nothing in the code explains it: other rows were written to the tables than their "

@@ -12,6 +12,7 @@ from kappa.journal.events import Proved
 from kappa.journal.journal import JournalRecord, as_document
 from replay.prove.row_hash import within
 from replay.verify.diff_listing import count_line, difference_document, differing, table_lines
+from replay.verify.view_texts import unlike_text
 from serving.query.render import Listing
 
 if TYPE_CHECKING:
@@ -102,11 +103,20 @@ def record_document(record: JournalRecord, found: Proved) -> dict[str, Any]:
     }
 
 
+def view_lines(found: Proved) -> Iterator[str]:
+    """Yields how maintained views compare with their queries over the tables."""
+    if equal := [view.table for view in found.views if view.passed]:
+        are = "view is its query" if len(equal) == 1 else "views are their queries"
+        yield f"{len(equal)} maintained {are} over the tables: {', '.join(equal)}"
+    yield from (unlike_text(view) for view in found.views if not view.passed)
+
+
 def _lines(proof: Proof) -> Iterator[str]:
     found = proof.proved
     yield proof_line(found)
     yield f"build {found.build} (version {proof.birth.version}), folded again {cut_line(found)}"
     yield f"hash {found.hash}"
+    yield from view_lines(found)
     yield from (
         f"not in the hash: {column} is {why}, and equal within {within(why)}"
         for column, why in found.left_out.items()

@@ -33,9 +33,11 @@ from replay.rollout.state import State
 from replay.verify.diff import tallied
 from replay.verify.diff_listing import differing
 from replay.verify.unsettled import texts_for, unsettled_keys
+from replay.verify.view_texts import compare_view_texts
 from serving.pin.catalog import pin_build
 from serving.pin.snapshot import PinnedSnapshot
 from serving.query.pair import connect_pair
+from serving.query.query import connect
 from serving.reader.reader import Limits
 
 # Rows of each kind that are shown of a table.
@@ -90,7 +92,17 @@ def prove(
             again,
         ):
             tables, counts = _compared(settings, store, log, pinned, anew, again, on_progress)
-    equal = all(table.equal for table in tables) and not differing(counts)
+        # The log was folded again by the same rewritten queries: the texts of views are not.
+        with connect(pinned.snapshot, store, limits=Limits.of(settings.verify, store)) as reader:
+            views = tuple(
+                compare_view_texts(reader, pipeline, birth.tables, on_progress=on_progress)
+            )
+        pinned.confirm()
+    equal = (
+        all(table.equal for table in tables)
+        and not differing(counts)
+        and all(view.passed for view in views)
+    )
     causes = (
         ()
         if equal
@@ -99,6 +111,7 @@ def prove(
                 doubts_of(store, birth),
                 changed_libraries(birth.libraries, installed_libraries()),
                 tables,
+                views,
             )
         )
     )
@@ -121,6 +134,7 @@ def prove(
         },
         causes=causes,
         base=birth.base,
+        views=views,
     )
     return Proof(keep_proof(store, found), birth, tables)
 

@@ -37,6 +37,7 @@ from replay.children.processes import Processes
 from replay.children.reserve import Reserve
 from replay.children.rests import Rests
 from replay.children.stop_request import StopRequest, StopRequested
+from replay.children.view_checks import ViewChecks
 from replay.root.copy import ensure_whole_root
 from replay.run.controller import Controller
 from replay.run.detached import SUPERVISOR_LOG, ensure_detached
@@ -139,6 +140,7 @@ def _run(settings: Settings, say: Callable[[str], None], *, take_over: bool) -> 
     archiver = ArchiverProcess(store, settings, say=say)
     courier = CourierProcess(store, settings, say=say)
     collector = CollectorProcess(store, settings, say=say)
+    views = ViewChecks(store, settings, say=say)
     reporter = Reporter(store, processes.deaths, clock=time.monotonic)
     reserve = Reserve(store, settings.reserve_bytes, say=say)
     try:
@@ -153,7 +155,7 @@ def _run(settings: Settings, say: Callable[[str], None], *, take_over: bool) -> 
                 ),
                 processes,
                 rests,
-                (http, archiver, courier, collector),
+                (http, archiver, courier, collector, views),
                 reserve,
                 reporter,
                 say,
@@ -172,6 +174,7 @@ def _run(settings: Settings, say: Callable[[str], None], *, take_over: bool) -> 
         archiver.end()
         courier.end()
         collector.end()
+        views.end()
         processes.end_all()
         kafka.stop()
         # All that could change something has ended.
@@ -187,13 +190,13 @@ def _loop(
     controller: Controller,
     processes: Processes,
     rests: Rests,
-    beside: tuple[HttpProcess, ArchiverProcess, CourierProcess, CollectorProcess],
+    beside: tuple[HttpProcess, ArchiverProcess, CourierProcess, CollectorProcess, ViewChecks],
     reserve: Reserve,
     reporter: Reporter,
     say: Callable[[str], None],
     stop: StopRequest,
 ) -> None:
-    http, archiver, courier, collector = beside
+    http, archiver, courier, collector, views = beside
     claiming, ticking, announcing = Reported(say), Reported(say), Reported(say)
     ready_at, resting, looked_at = "", frozenset[str](), time.monotonic()
     while not stop.requested:
@@ -225,6 +228,7 @@ def _loop(
                 courier.end()
             # Events go to the broker, and what it cannot take is refused.
             collector.ensure_running(kafka.bootstrap_servers)
+            views.ensure_running(controller.state.serving.values())
             before = controller.state
             for line in news(before, controller.tick()):
                 say(line)

@@ -17,6 +17,7 @@ from kappa.state.job.slice_progress import SliceProgress, read_progress
 from kappa.state.job.stopped import Stopped, read_stopped
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+from kappa.state.view_check import read_view_check
 from kappa.values.tally import Tally
 from replay.rollout.current import current_state
 from replay.rollout.libraries import changed_libraries, installed_libraries
@@ -172,7 +173,9 @@ def observe_status(
     builds = (
         replace(
             _with_state(each, state, underway or Underway(), soak_seconds),
-            broken=broken.get(each.pipeline, ()) if each.role == "live" else (),
+            broken=(*broken.get(each.pipeline, ()), *_unlike(store, each.build))
+            if each.role == "live"
+            else (),
         )
         for each in seen
     )
@@ -197,6 +200,12 @@ def _broken(store: Store, state: State, births: Mapping[str, Birth]) -> dict[str
     for each in broken_relations(store):
         found[each.pipeline] = (*found.get(each.pipeline, ()), each.refusal().message)
     return found
+
+
+def _unlike(store: Store, build: str) -> tuple[str, ...]:
+    """Lists the views of a build that a check has found not to be their texts."""
+    check = read_view_check(store, build)
+    return () if check is None else check.unlike
 
 
 def _with_state(

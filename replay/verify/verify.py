@@ -41,6 +41,7 @@ from replay.verify.pairs import aligned_pair, compare_pair
 from replay.verify.unsettled import KeyLog
 from replay.verify.verdict import judged
 from replay.verify.verification_progress import putting_progress, table_step
+from replay.verify.view_texts import compare_view_texts
 from serving.pin.catalog import pin_build, pin_pair
 from serving.pin.snapshot import PinnedSnapshot, Snapshot
 from serving.query.query import connect
@@ -51,11 +52,16 @@ from serving.reader.views import view_refusals
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """The means of a verification: leases, limits of its queries, and the log (None: no broker)."""
+    """The means of a verification: leases, limits of its queries, and the log (None: no broker).
+
+    Of maintained views over tables of more than `check_rows` rows a sample is compared with what
+    their queries give.
+    """
 
     lease_seconds: float
     limits: Limits | None = None
     log: KeyLog | None = None
+    check_rows: int = 10_000_000
 
 
 def verify(store: Store, rollout: Rollout, live: str | None, means: Means) -> Verified:
@@ -147,6 +153,7 @@ def _checked(store: Store, pinned: PinnedSnapshot, rollout: Rollout, means: Mean
                     _run_checks(
                         reader,
                         snapshot.births[rollout.build],
+                        means.check_rows,
                         putting_progress(store, rollout.build),
                     )
                 ),
@@ -195,7 +202,7 @@ def _never_compared(store: Store, rollout: Rollout, live: str | None, reason: st
 
 
 def _run_checks(
-    reader: Reader, birth: Birth, on_progress: Callable[[str], None]
+    reader: Reader, birth: Birth, check_rows: int, on_progress: Callable[[str], None]
 ) -> Iterable[Check]:
     for number, table in enumerate(birth.tables, start=1):
         on_progress(table_step("checking", table.name, number, len(birth.tables)))
@@ -206,6 +213,9 @@ def _run_checks(
                 yield Check(table.name, condition, 0, None, error.message)
             else:
                 yield Check(table.name, condition, int(rows), int(failing))
+    yield from compare_view_texts(
+        reader, birth.pipeline, birth.tables, most_rows=check_rows, on_progress=on_progress
+    )
 
 
 def ensure_verified(store: Store, id_: int, means: Means) -> None:
@@ -282,7 +292,12 @@ def main(arguments: list[str] | None = None) -> int:
         ensure_verified(
             store,
             given.rollout,
-            Means(settings.rollout.lease_seconds, Limits.of(settings.verify, store), log),
+            Means(
+                settings.rollout.lease_seconds,
+                Limits.of(settings.verify, store),
+                log,
+                settings.views.check_rows,
+            ),
         )
         return ExitCode.OK
 

@@ -26,6 +26,7 @@ from kappa.base.sql import text
 from kappa.parsed.trees import tables_in
 from kappa.state.store import Store
 from kappa.tables.parquet import literal
+from kappa.views.bound import declared_sql
 from serving.reader.broken import BrokenRelation, damage_of
 from serving.reader.explained import Left, TooMuch, explained
 from serving.reader.table_sql import distinct_names, schema_of
@@ -193,6 +194,11 @@ class Reader:
             hint = _PIVOT if what == _SEVERAL[True] else _ONE_SELECT
             raise UsageError(f"{what}: a snapshot can only be read, by one query", hint=hint)
         return str(statements[0].query).strip().rstrip(";")
+
+    def declared(self, sql: str) -> str:
+        """Returns the one query in a declared text, in its one meaning (kappa/views/bound.py)."""
+        query = self.only_select(sql)
+        return self._run(lambda: declared_sql(self._connection, query))
 
     def tree(self, sql: str) -> Any:
         """Returns a query as DuckDB's parser sees it (`json_serialize_sql`), nothing looked up."""

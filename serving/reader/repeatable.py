@@ -1,7 +1,8 @@
 """The SQL of views and checks: a query over the pipeline's tables with one answer. Pure.
 
 The rules are the sandbox's (allowed.py), and two more. Names are bare, since a view is made in its
-pipeline's schema before other schemas have names. Nothing in it may give another value each time:
+pipeline's schema before other schemas have names. Its as-of joins are those that DuckDB computes
+alike by any plan. Nothing in it may give another value each time:
 no clock, no chance, nothing of the connection.
 """
 
@@ -11,6 +12,7 @@ from collections.abc import Collection
 from typing import Any
 
 from kappa.base.errors import UsageError
+from kappa.parsed.nulls import unsure_asof
 from serving.reader.allowed import ensure_allowed
 
 # DuckDB's functions whose stability is not CONSISTENT, and macros over them (duckdb_functions()).
@@ -41,6 +43,8 @@ def ensure_repeatable(
     """
     ensure_allowed(tree, {("main", name) for name in names})
     _walk(tree, {column.lower() for column in columns}, what)
+    if (unsure := unsure_asof(tree)) is not None:
+        raise UsageError(f"it has {unsure[0]}", hint=unsure[1])
 
 
 def _walk(node: Any, columns: Collection[str], what: str) -> None:

@@ -31,7 +31,8 @@ def make_views(reader: Reader, views: Mapping[str, str]) -> Mapping[str, KappaEr
 
 def _refusal(reader: Reader, view: str, sql: str) -> KappaError | None:
     try:
-        reader.command(f"create view {quoted(view)} as {reader.only_select(sql)}")
+        meant = reader.declared(sql)
+        reader.command(f"create view {quoted(view)} as {meant}")
     except TooMuch:
         raise
     except KappaError as error:

@@ -6,6 +6,7 @@ Some of them may take either of several rows: `as of`, or by an order that leave
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 TABLES = {
     "bids": (("auction", "int"), ("bidder", "int"), ("price", "int")),
@@ -182,3 +183,341 @@ class Grammar:
     def name(self) -> str:
         self._names += 1
         return f"n{self._names}"
+
+
+# Columns of the tables of `Texts`, by what they are: numbers, texts and times.
+TYPED = {
+    "bids": {
+        "auction": "int", "bidder": "bigint", "price": "decimal(9,2)", "kind": "string",
+        "since": "timestamp",
+    },
+    "auctions": {"id": "int", "category": "string", "seller": "int", "since": "timestamp"},
+    "persons": {"id": "bigint", "city": "string", "born": "int", "kind": "string"},
+}  # fmt: skip
+_NUMBERS, _TEXTS, _TIMES = "number", "text", "time"
+_KINDS = {
+    "int": _NUMBERS,
+    "bigint": _NUMBERS,
+    "decimal(9,2)": _NUMBERS,
+    "string": _TEXTS,
+    "timestamp": _TIMES,
+}
+# Names that are columns of tables, names of tables, or words that SQL has for its own.
+_ALIASES = (
+    "auction", "bidder", "price", "kind", "since", "id", "category", "seller", "city", "born", "n",
+    "bids", "persons", "k", "K", '"order"', '"a b"', '"Kind"',
+)  # fmt: skip
+
+
+class Relation:
+    """The text of a `from` clause, and its columns: each as it is written, with its kind."""
+
+    def __init__(self, sql: str, columns: list[tuple[str, str]]) -> None:
+        self.sql = sql
+        self.columns = columns
+
+
+class Texts:
+    """Queries as people write them, with names that shadow others; DuckDB may refuse some."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(seed)
+        # Of each named subquery in force: its columns with their kinds.
+        self._named: dict[str, list[tuple[str, str]]] = {}
+
+    def chance(self, share: float) -> bool:
+        return self.draw.random() < share
+
+    def view(self) -> tuple[str, list[str], bool]:
+        """Returns a query, its columns, and whether it groups rows by all those but computed ones.
+
+        Its keys may then be the others.
+        """
+        if self.chance(0.25):
+            return self.with_named()
+        if self.chance(0.35):
+            sql, columns, keys = self.grouped(self.item(0, 1), is_counted=True)
+        else:
+            sql, columns, keys = self.query(2)
+        return sql, [name for name, _ in columns], keys
+
+    def with_named(self) -> tuple[str, list[str], bool]:
+        """Returns a query with named subqueries, of which some have a table's name."""
+        ctes = []
+        for _ in range(self.draw.choice([1, 1, 2])):
+            name = self.draw.choice([*TYPED, *TYPED, "few", "Bids"])
+            if name.lower() in self._named:
+                continue
+            sql, columns, _ = self.query(1)
+            aliases = ""
+            if self.chance(0.2):
+                renamed = [f"c{number}" for number in range(len(columns))]
+                aliases = f"({', '.join(renamed)})"
+                columns = [(new, kind) for new, (_, kind) in zip(renamed, columns, strict=True)]
+            ctes.append(f"{name}{aliases} as {self.draw.choice(['', '', 'materialized '])}({sql})")
+            self._named[name.lower()] = columns
+        sql, columns, keys = self.query(1)
+        self._named = {}
+        return f"with {', '.join(ctes)} {sql}", [name for name, _ in columns], keys
+
+    def query(self, depth: int) -> tuple[str, list[tuple[str, str]], bool]:
+        """Returns a query, its columns with their kinds, and whether some of them are keys."""
+        makers = [self.grouped, self.grouped, self.grouped, self.plain, self.windowed, self.starred]
+        if depth and self.chance(0.12):
+            return self.combined(depth)
+        return self.draw.choice(makers)(self.relation(depth))
+
+    # Parts of expressions.
+
+    def column(self, relation: Relation, kind: str | None = None) -> str:
+        found = [name for name, each in relation.columns if kind is None or each == kind]
+        return self.draw.choice(found) if found else self.literal(kind)
+
+    def literal(self, kind: str | None) -> str:
+        if kind == _TEXTS:
+            return self.draw.choice(["'1'", "'a'", "''", "null::varchar"])
+        if kind == _TIMES:
+            return self.draw.choice(["timestamptz '2020-01-02'", "null::timestamptz"])
+        return self.draw.choice(["1", "2", "0", "null::int", "1.5"])
+
+    def expression(self, relation: Relation) -> tuple[str, str]:
+        """Returns a column or a value that is computed from one, with its kind."""
+        kind = self.draw.choice([_NUMBERS, _NUMBERS, _NUMBERS, _TEXTS, _TEXTS, _TIMES])
+        one = self.column(relation, kind)
+        if self.chance(0.5):
+            return one, kind
+        if kind == _TEXTS:
+            return self.draw.choice(
+                [(f"lower({one})", kind), (f"{one} || 'x'", kind), (f"coalesce({one}, 'b')", kind),
+                 (f"length({one})", _NUMBERS), (f"nullif({one}, '1')", kind)]
+            )  # fmt: skip
+        if kind == _TIMES:
+            return self.draw.choice(
+                [(f"date_trunc('day', {one})", kind), (f"cast({one} as date)", kind),
+                 (f"{one} + interval 1 day", kind), (f"extract(day from {one})", _NUMBERS)]
+            )  # fmt: skip
+        other = self.column(relation, _NUMBERS)
+        return self.draw.choice(
+            [(f"abs({one})", kind), (f"-{one}", kind), (f"{one} % 2", kind),
+             (f"({one} + {other})", kind), (f"coalesce({one}, 0)", kind),
+             (f"cast({one} as varchar)", _TEXTS), (f"case when {one} > 1 then {other} end", kind)]
+        )  # fmt: skip
+
+    def condition(self, relation: Relation, aliases: Sequence[str] = ()) -> str:
+        one, kind = self.draw.choice(relation.columns)
+        if aliases and self.chance(0.3):
+            return f"{self.draw.choice(aliases)} is not null"
+        table = self.draw.choice(sorted(TYPED))
+        inner = self.draw.choice([*TYPED[table]])
+        return self.draw.choice(
+            [f"{one} = {self.column(relation, kind)}", f"{one} <> {self.literal(kind)}",
+             f"{one} is not null", f"{one} > {self.literal(kind)}",
+             f"{one} is distinct from {self.column(relation, kind)}",
+             f"{one}::varchar in (select {inner}::varchar from {table})",
+             f"exists (select 1 from {table} where {inner}::varchar = {one}::varchar)",
+             f"exists (from {table} as x where x.{inner} is not distinct from {one})",
+             f"({one} = {self.literal(kind)} or {self.column(relation)} is null)"]
+        )  # fmt: skip
+
+    def alias(self, taken: Sequence[str]) -> str:
+        return self.draw.choice([each for each in _ALIASES if each.lower() not in taken])
+
+    def listed(self, relation: Relation, count: int) -> list[tuple[str, str, str]]:
+        """Returns expressions of a select list, each with its name and its kind."""
+        found: list[tuple[str, str, str]] = []
+        for _ in range(count):
+            expression, kind = self.expression(relation)
+            taken = [name.lower() for _, name, _ in found]
+            own = expression.rpartition(".")[2]
+            is_column = expression in {name for name, _ in relation.columns}
+            if is_column and own.lower() not in taken and self.chance(0.4):
+                found.append((expression, own, kind))
+            else:
+                found.append((expression, self.alias(taken), kind))
+        return found
+
+    def shown(self, listed: Sequence[tuple[str, str, str]]) -> str:
+        return ", ".join(
+            each if each.rpartition(".")[2] == name else f"{each} as {name}"
+            for each, name, _ in listed
+        )
+
+    # Selects.
+
+    def grouped(
+        self, relation: Relation, *, is_counted: bool = False
+    ) -> tuple[str, list[tuple[str, str]], bool]:
+        groups = self.listed(relation, self.draw.choice([1, 1, 2]))
+        computed = []
+        for _ in range(self.draw.choice([1, 1, 2])):
+            one, other = self.column(relation, _NUMBERS), self.column(relation)
+            name = self.alias([each.lower() for _, each, _ in (*groups, *computed)])
+            counted = [
+                "count(*)", f"count({other})", f"sum({one})", f"max({other})",
+                f"sum({one}) filter ({self.condition(relation)})",
+                f"coalesce(sum({one}), 0) + count(*)", f"{groups[0][0]}",
+            ]  # fmt: skip
+            made = self.draw.choice(
+                counted
+                if is_counted
+                else ["count(*)", f"count({other})", f"sum({one})", f"sum(distinct {one})",
+                 f"max({other})", f"min({other})", f"count(distinct {other})",
+                 f"sum({one}) filter ({self.condition(relation)})",
+                 f"coalesce(sum({one}), 0) + count(*)",
+                 f"{groups[0][0]}", f"count(*) filter (where {other} is null)"]
+            )  # fmt: skip
+            computed.append((made, name, _NUMBERS))
+        listed = [*groups, *computed]
+        if self.chance(0.3):
+            self.draw.shuffle(listed)
+        places = [str(listed.index(each) + 1) for each in groups]
+        by = self.draw.choice(
+            ["all", ", ".join(name for _, name, _ in groups),
+             ", ".join(each for each, _, _ in groups), ", ".join(places),
+             ", ".join(name for _, name, _ in groups), f"({', '.join(e for e, *_ in groups)})",
+             ", ".join([groups[0][1], *places[1:]]),
+             f"{', '.join(places)}, {self.draw.choice(['true', '1.0', '1.5'])}",
+             f"{', '.join(places)}, {self.column(relation)}"]
+        )  # fmt: skip
+        names = [name for _, name, _ in listed]
+        having = self.draw.choice(
+            ["", "", "", "", " having count(*) > 1", f" having {names[0]} is not null",
+             f" having {self.draw.choice(names)} is not null"]
+        )  # fmt: skip
+        having = "" if is_counted and self.chance(0.9) else having
+        order = f" order by {self.draw.choice([*names, '1', 'all'])}" if self.chance(0.1) else ""
+        where = f" where {self.condition(relation, names)}" if self.chance(0.4) else ""
+        return (
+            f"select {self.shown(listed)} from {relation.sql}{where} group by {by}{having}{order}",
+            [(name, kind) for _, name, kind in listed],
+            True,
+        )
+
+    def plain(self, relation: Relation) -> tuple[str, list[tuple[str, str]], bool]:
+        listed = self.listed(relation, self.draw.choice([1, 2, 2, 3]))
+        names = [name for _, name, _ in listed]
+        where = f" where {self.condition(relation, names)}" if self.chance(0.5) else ""
+        word, order = "", ""
+        if self.chance(0.25):
+            word = "distinct "
+        elif self.chance(0.25):
+            on = self.draw.choice([names[0], "1", listed[-1][0], names[-1], listed[0][0]])
+            word, order = f"distinct on ({on}) ", f" order by {', '.join(names)}"
+        elif self.chance(0.1):
+            order = f" order by {', '.join(names)} limit 2"
+        return (
+            f"select {word}{self.shown(listed)} from {relation.sql}{where}{order}",
+            [(name, kind) for _, name, kind in listed],
+            False,
+        )
+
+    def windowed(self, relation: Relation) -> tuple[str, list[tuple[str, str]], bool]:
+        listed = self.listed(relation, 2)
+        by = self.draw.choice([listed[0][0], listed[0][1], listed[1][1], self.column(relation)])
+        order = self.draw.choice([listed[1][1], self.column(relation), listed[0][1]])
+        where = f" where {self.condition(relation)}" if self.chance(0.3) else ""
+        over = f"(partition by {by} order by {order})"
+        if self.chance(0.5):
+            named = [(name, kind) for _, name, kind in listed]
+            made = self.draw.choice(["rank()", "count(*)", f"max({self.column(relation)})"])
+            qualify = f"qualify {made} over {over} is not distinct from 1"
+            if "max" in made:
+                qualify = f"qualify {made} over {over} = {self.column(relation)}"
+            return f"select {self.shown(listed)} from {relation.sql}{where} {qualify}", named, False
+        name = self.alias([each.lower() for _, each, _ in listed])
+        made = self.draw.choice(["rank()", "count(*)", f"sum({self.column(relation, _NUMBERS)})"])
+        return (
+            f"select {self.shown(listed)}, {made} over {over} as {name} from {relation.sql}{where}",
+            [*((each, kind) for _, each, kind in listed), (name, _NUMBERS)],
+            False,
+        )
+
+    def starred(self, relation: Relation) -> tuple[str, list[tuple[str, str]], bool]:
+        """Returns a query whose columns are those of its relation, if no two have one name."""
+        names = [name.rpartition(".")[2] for name, _ in relation.columns]
+        kinds = [kind for _, kind in relation.columns]
+        if len({name.lower() for name in names}) < len(names) or " using (" in relation.sql:
+            return self.plain(relation)
+        where = f" where {self.condition(relation)}" if self.chance(0.5) else ""
+        star = self.draw.choice(["select * from", "from", "select distinct * from"])
+        if self.chance(0.3) and len(names) > 1:
+            star = f"select * exclude ({names[0]}) from"
+            names, kinds = names[1:], kinds[1:]
+        return f"{star} {relation.sql}{where}", list(zip(names, kinds, strict=True)), False
+
+    def combined(self, depth: int) -> tuple[str, list[tuple[str, str]], bool]:
+        word = self.draw.choice(["union all", "union", "except", "intersect", "union all"])
+        sides = []
+        for _ in range(2):
+            relation = self.relation(depth - 1)
+            sides.append(
+                f"select {self.column(relation, _NUMBERS)} as k, {self.column(relation, _TEXTS)}"
+                f" as {self.draw.choice(['kind', 'k2'])} from {relation.sql}"
+                + self.draw.choice(["", f" where {self.condition(relation, ['k', 'k2', 'kind'])}"])
+            )
+        first = "kind" if " as kind from" in sides[0] else "k2"
+        return f" {word} ".join(sides), [("k", _NUMBERS), (first, _TEXTS)], False
+
+    # Relations.
+
+    def item(self, depth: int, number: int) -> Relation:
+        if depth and self.chance(0.25):
+            sql, columns, _ = self.query(depth - 1)
+            alias = f"s{number}"
+            rest = [
+                (f"{alias}.{name}" if self.chance(0.7) else name, kind) for name, kind in columns
+            ]
+            return Relation(f"({sql}) as {alias}", rest)
+        table = self.draw.choice([*TYPED, *TYPED, *self._named])
+        columns = self._named.get(table) or [
+            (name, _KINDS[kind]) for name, kind in TYPED[table].items()
+        ]
+        word = self.draw.choice([table, table, table.upper(), f'"{table}"'])
+        # An alias may be the name of another table, or that of a column.
+        alias = self.draw.choice(["", "", f"t{number}", f"T{number}", "kind", "bids", "persons"])
+        name = alias or word
+        written = [
+            (self.draw.choice([f"{name}.{column}", f"{name}.{column}", column]), kind)
+            for column, kind in columns
+        ]
+        return Relation(f"{word} as {alias}" if alias else word, written)
+
+    def relation(self, depth: int) -> Relation:
+        left = self.item(depth, 1)
+        for number in range(2, 2 + self.draw.choice([0, 0, 0, 1, 1, 2])):
+            left = self.joined(left, self.item(depth, number))
+        return left
+
+    def joined(self, left: Relation, right: Relation) -> Relation:
+        word = self.draw.choice(
+            ["join", "join", "left join", "right join", "full join", "full join", "semi join",
+             "anti join", "cross join", "natural join", "asof join", "asof left join"]
+        )  # fmt: skip
+        both = [*left.columns, *right.columns]
+        if word in {"cross join", "natural join"}:
+            return Relation(f"{left.sql} {word} {right.sql}", both)
+        names = [
+            [name.rpartition(".")[2].lower() for name, _ in side.columns] for side in (left, right)
+        ]
+        shared = sorted(set(names[0]) & set(names[1]))
+        if shared and self.chance(0.5) and not word.startswith("asof"):
+            name = self.draw.choice(shared)
+            kind = next(k for (n, k), m in zip(left.columns, names[0], strict=True) if m == name)
+            columns = [
+                *(left.columns if word in {"semi join", "anti join"} else both),
+                (name, kind),
+            ]
+            return Relation(f"{left.sql} {word} {right.sql} using ({name})", columns)
+        kind = self.draw.choice([_NUMBERS, _NUMBERS, _TEXTS])
+        one, other = self.column(left, kind), self.column(right, kind)
+        if self.chance(0.1):
+            # A text is compared with a number: DuckDB converts it.
+            other = self.column(right)
+        on = f"{one} = {other}"
+        if word.startswith("asof"):
+            kind = self.draw.choice([_TIMES, _NUMBERS])
+            on += f" and {self.column(left, kind)} >= {self.column(right, kind)}"
+        elif self.chance(0.2):
+            on += f" and {self.column(left)} is not null"
+        columns = left.columns if word in {"semi join", "anti join"} else both
+        return Relation(f"{left.sql} {word} {right.sql} on {on}", [*columns])

@@ -94,7 +94,9 @@ def test_what_a_slice_adds_to_the_state_gives_the_view(table: str, seed: int) ->
     with open_connection() as duck:
         rows = [some(draw) for _ in range(draw.randrange(12))]
         fill(duck, table, rows)
-        change = by_change(duck, tree_of(duck, sql), keys, {table: table == "added"})
+        change = by_change(
+            duck, tree_of(duck, sql), keys, {table: ITEMS if table == "items" else ADDED}
+        )
         assert change is not None, sql
         state(duck, "state", change.inner)
         for _ in range(3):
@@ -157,7 +159,7 @@ def test_what_no_change_can_be_added_to_is_not_kept_so(sql: str) -> None:
 
         tree = tree_of(duck, sql)
 
-        assert by_change(duck, tree, ("kind",), {"items": False, "added": True}) is None
+        assert by_change(duck, tree, ("kind",), {"items": ITEMS, "added": ADDED}) is None
 
 
 def test_a_plan_says_so_and_the_state_is_stored_beside_the_view() -> None:

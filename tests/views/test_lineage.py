@@ -23,6 +23,7 @@ from kappa.objects.in_duckdb import open_for_few_rows
 from kappa.parsed.ties import tied
 from kappa.parsed.trees import tree_of
 from kappa.state.table import TableBirth
+from kappa.views.births import make_empty
 from kappa.views.served import Among
 from kappa.views.ways import Read, Way, way_of
 
@@ -80,6 +81,8 @@ def ensure_lineage_holds(seed: int) -> Way | None:
         duck.execute("set threads = 1")
         if tied(tree_of(duck, sql), BIRTHS) is not None:
             return None
+        for birth in BIRTHS.values():
+            make_empty(duck, birth)
         _fill(duck, grammar.draw)
         way = way_of(duck, view, BIRTHS)
         changed = {

@@ -104,6 +104,21 @@ def test_views_that_are_not_maintained_are_no_tables() -> None:
         ([View("v", "select id from auctions", by=("nr",))], "has nr among its by.*no such column"),
         ([View("v", "select x from auctions", keys=("x",))], "has x of type double among its keys"),
         ([View("v", "select id, id from auctions", keys=("id",))], "has a column id"),
+        ([View("v", 'select id, 1 as "ID" from auctions', keys=("id",))], "has a column id twice"),
+        (
+            [View("v", "select id, timestamp '2020-01-01' as t from auctions", keys=("id",))],
+            "its column t is of DuckDB's type TIMESTAMP, which no table can keep",
+        ),
+        (
+            [
+                View(
+                    "v",
+                    "select bids.id as k from auctions as bids semi join bids on true",
+                    keys=("k",),
+                )
+            ],
+            "v cannot be kept: ",
+        ),
         ([View("v", "select id, 1 as _n from auctions", keys=("id",))], "has a column _n"),
         ([View("v", "select id, interval 1 day as d from auctions", keys=("id",))], "INTERVAL"),
         (

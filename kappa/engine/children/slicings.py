@@ -16,6 +16,7 @@ from pathlib import Path
 
 from kappa.base.errors import Broken
 from kappa.declare.options import REJECTS
+from kappa.declare.pipeline import Pipeline
 from kappa.engine.children.rehearsal import LocalPipeline, MemoryLog, Rehearsal
 from kappa.engine.children.same_rows import FoldedRows, differences, rows_of
 from kappa.engine.children.served_rows import unlike_queries
@@ -117,12 +118,17 @@ def hold_views_to_law(
                     list(slicing.ends[:reached]), found, lambda ends: trial.unlike_queries(ends)[0]
                 )
                 raise LawBroken(
-                    f"{local.pipeline.source}: pipeline {local.pipeline.name} breaks the law of"
-                    f" views: after slices that end at {'; '.join(map(str, smallest))},"
-                    f" {_few(found)}",
+                    _views_text(local.pipeline, smallest, found),
                     hint=_OF_VIEWS,
                     ends=smallest,
                 )
+
+
+def _views_text(pipeline: Pipeline, ends: Sequence[Offsets], found: Sequence[str]) -> str:
+    return (
+        f"{pipeline.source}: pipeline {pipeline.name} breaks the law of views: after slices that"
+        f" end at {'; '.join(map(str, ends))}, {_few(found)}"
+    )
 
 
 def _few(found: Sequence[str]) -> str:
@@ -208,9 +214,22 @@ class _Trial:
                 if slicing.again is not None:
                     _upset(build, end, slicing.again, slicing.driver_rows)
                 build.fold(end)
+                self._ensure_texts(build, end, slicing)
             return {table.name: rows_of(build, table) for table in build.birth.tables}
         finally:
             build.close()
+
+    def _ensure_texts(self, build: Rehearsal, end: Offsets, slicing: _Slicing) -> None:
+        """Raises LawBroken if a view is not its text: each way is rewritten, and no own oracle."""
+        if all(table.view is None for table in self._tables):
+            return
+        if found := unlike_queries(build):
+            reached = [*slicing.ends[: list(slicing.ends).index(end) + 1]]
+            raise LawBroken(
+                _views_text(self._local.pipeline, reached, found),
+                hint=f"{_OF_VIEWS}; if its query is so, Kappa keeps the view wrongly: report it",
+                ends=reached,
+            )
 
     def unlike_queries(self, ends: Sequence[Offsets]) -> tuple[list[str], int]:
         """Returns how views differ from their queries at the first of these ends where they do.

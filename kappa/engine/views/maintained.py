@@ -15,31 +15,17 @@ from pyspark.sql import SparkSession
 
 from kappa.base.clock import Stopwatch
 from kappa.base.duck import Connection, DuckError
-from kappa.base.sql import quoted
 from kappa.engine.read.rows import Rows, RowsInFiles
-from kappa.engine.views.touched import (
-    TOUCHED,
-    ViewSource,
-    changed_groups,
-    register_changes,
-    touched_groups,
-    touched_sql,
-)
+from kappa.engine.views.touched import ViewSource, changes_of_slice
 from kappa.engine.write.commit import TableWriter
 from kappa.objects.in_duckdb import NO_ACCESS, open_exact, renew_access
 from kappa.state.build import Birth
 from kappa.state.log_clock import log_clock
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
-from kappa.state.table import TableBirth
 from kappa.tables.versions import FileLists
-from kappa.views.by_change import STATE
 from kappa.views.changes import SEVERAL_ROWS, changes_sql, stored_columns, view_error
-from kappa.views.served import Among
 from kappa.views.ways import ways_of
-
-# More keys are not computed apart from the others.
-_MOST_KEYS = 100_000
 
 
 class MaintainedViews:
@@ -115,56 +101,28 @@ class MaintainedViews:
         query = self._ways[birth.name].whole
         self._stale.discard(birth.name)
         return RowsInFiles(
-            changes_sql(birth, query, relations, self._stored(birth), _since(mark)), spark
+            changes_sql(
+                birth,
+                query,
+                relations,
+                self._sources[birth.name].sql(stored_columns(birth)),
+                _since(mark),
+            ),
+            spark,
         )
 
     def _of_slice(self, writer: TableWriter, mark: Mark, changed: set[str]) -> pa.Table | None:
         """Returns what differs in rows that the slice touched; None: it takes the whole view."""
-        birth, duck = writer.birth, self._connection(writer)
-        way = self._ways[birth.name]
-        if way.change is None and not changed.isdisjoint(way.whole_after):
-            return None
-        sources = {name: self._sources[name] for name in birth.reads}
-        if not all(sources[name].is_known for name in changed):
-            return None
-        register_changes(duck, (sources[name] for name in changed))
-        parts = {} if way.change is None else changed_groups(way.change, sources)
-        for name, sql in parts.items():
-            duck.execute(f"create or replace temp table {name} as {sql}")
-        touched = (
-            touched_sql(birth, way, sources, changed)
-            if way.change is None
-            else touched_groups(birth, way.change, parts)
+        birth = writer.birth
+        sources = {name: self._sources[name] for name in (*birth.reads, birth.name)}
+        return changes_of_slice(
+            self._connection(writer),
+            birth,
+            self._ways[birth.name],
+            sources,
+            changed,
+            since=_since(mark),
         )
-        duck.execute(f"create or replace temp table {TOUCHED} as {touched}")
-        some_null = " or ".join(f"{quoted(by)} is null" for by in way.by)
-        count, nulls = duck.execute(
-            f"select count(*), count(*) filter ({some_null}) from {TOUCHED}"
-        ).fetchone() or (0, 0)
-        if count > _MOST_KEYS:
-            return None
-        among = Among(TOUCHED, {by: by for by in way.by}, bool(nulls))
-        stored = self._stored(birth, among)
-        if way.change is not None:
-            query = way.change.outer
-            relations = {STATE: way.change.changed(stored, parts)}
-        else:
-            query = among.of(way.sql)
-            relations = {
-                read.name: sources[read.table].sql(
-                    among=Among(TOUCHED, {c: by for by, c in read.by.items()}, bool(nulls))
-                    if read.by
-                    else None
-                )
-                for read in way.reads
-            }
-        return duck.execute(
-            changes_sql(birth, query, relations, stored, _since(mark))
-        ).to_arrow_table()
-
-    def _stored(self, view: TableBirth, among: Among | None = None) -> str:
-        """Returns the query for a view's stored rows, with the columns that identify them."""
-        return self._sources[view.name].sql(stored_columns(view), among=among)
 
     def _connection(self, writer: TableWriter) -> Connection:
         if self._duck is None:

@@ -16,12 +16,15 @@ from kappa.engine.write.commit import TableWriter
 from kappa.state.table import TableBirth
 from kappa.tables.parquet import cast_sql
 from kappa.tables.versions import FileLists
-from kappa.views.by_change import COME, GONE, ByChange
+from kappa.views.by_change import COME, GONE, STATE, ByChange
+from kappa.views.changes import changes_sql, stored_columns
 from kappa.views.served import Among, gone_condition, least_kept, read_sql, served_condition
 from kappa.views.ways import Read, Way
 
 # The relation of the keys that a slice touches, with the columns of the view's `by`.
 TOUCHED = "_touched"
+# More keys are not computed apart from the others.
+_MOST_KEYS = 100_000
 
 
 class ViewSource:
@@ -91,6 +94,58 @@ class ViewSource:
             ],
             among=among,
         )
+
+
+def changes_of_slice(
+    duck: Connection,
+    view: TableBirth,
+    way: Way,
+    sources: Mapping[str, ViewSource],
+    changed: Collection[str],
+    *,
+    since: int,
+) -> pa.Table | None:
+    """Returns what differs from a view's stored rows in those that the slice touched.
+
+    `sources` are the tables that it reads, of which `changed` have changed, and its own. `since` is
+    as in `changes_sql`. None: its way takes the whole view.
+    """
+    if way.change is None and not way.whole_after.keys().isdisjoint(changed):
+        return None
+    if not all(sources[name].is_known for name in changed):
+        return None
+    register_changes(duck, (sources[name] for name in changed))
+    parts = {} if way.change is None else changed_groups(way.change, sources)
+    for name, sql in parts.items():
+        duck.execute(f"create or replace temp table {name} as {sql}")
+    touched = (
+        touched_sql(view, way, sources, changed)
+        if way.change is None
+        else touched_groups(view, way.change, parts)
+    )
+    duck.execute(f"create or replace temp table {TOUCHED} as {touched}")
+    some_null = " or ".join(f"{quoted(by)} is null" for by in way.by)
+    count, nulls = duck.execute(
+        f"select count(*), count(*) filter ({some_null}) from {TOUCHED}"
+    ).fetchone() or (0, 0)
+    if count > _MOST_KEYS:
+        return None
+    among = Among(TOUCHED, {by: by for by in way.by}, bool(nulls))
+    stored = sources[view.name].sql(stored_columns(view), among=among)
+    if way.change is not None:
+        query = way.change.outer
+        relations = {STATE: way.change.changed(stored, parts)}
+    else:
+        query = among.of(way.sql)
+        relations = {
+            read.name: sources[read.table].sql(
+                among=Among(TOUCHED, {c: by for by, c in read.by.items()}, bool(nulls))
+                if read.by
+                else None
+            )
+            for read in way.reads
+        }
+    return duck.execute(changes_sql(view, query, relations, stored, since)).to_arrow_table()
 
 
 def register_changes(duck: Connection, sources: Iterable[ViewSource]) -> None:

@@ -191,9 +191,12 @@ def test_random_events_have_ids_of_their_own_where_a_view_needs_them(spark: Spar
 def test_a_view_that_is_not_its_query_breaks_the_law_at_the_smallest_cut(
     spark: SparkSession,
 ) -> None:
-    from kappa.testing import LawBroken, law_of_views
+    from kappa.testing import LawBroken, law_of_slices, law_of_views
 
     events = {"sales": [{"shop": shop} for shop in (1, 2, 1, 3)]}
+    # As a deploy tries it: equal rows of all slicings say nothing of a query that is wrong in all.
+    with pytest.raises(LawBroken, match="breaks the law of views: after slices that end at"):
+        law_of_slices(drawn, events, cuts=0)
     with pytest.raises(LawBroken, match="view lots stores {'shop': 1, 'n': 2, 'lot': 0") as broken:
         law_of_views(drawn, events, cuts=1)
 

@@ -29,7 +29,7 @@ from kappa.code.artifact import digests, ensure_snapshot
 from kappa.code.semantics import SEMANTICS
 from kappa.journal.events import Abandoned, Event, Proved
 from kappa.journal.journal import Journal
-from kappa.journal.verification import Difference
+from kappa.journal.verification import Check, Difference
 from kappa.log.cluster import TopicFacts
 from kappa.state.build import Base, Birth, TopicBirth
 from kappa.state.job.slice_progress import SliceProgress
@@ -41,7 +41,7 @@ from replay.look.listings import history_listing
 from replay.prove.causes import doubts_of, likely_causes
 from replay.prove.cutting import Cutting, cut_as, cutting
 from replay.prove.equality import Compared, compare_tables
-from replay.prove.proof_text import proof_line
+from replay.prove.proof_text import proof_line, view_lines
 from replay.prove.provable import ensure_provable, why_not_provable
 from replay.prove.prove import keep_proof, prove
 from replay.prove.refold import folding_text
@@ -49,6 +49,7 @@ from replay.prove.row_hash import hash_of_all, hash_sql, table_hash
 from replay.rollout.fold import fold
 from replay.rollout.history import chapters, proof_records
 from replay.rollout.state import State
+from replay.verify.view_texts import IS_ITS_TEXT
 from serving.query.pair import connect_pair
 from serving.reader.opened import open_reader
 
@@ -696,6 +697,23 @@ def test_libraries_and_sums_of_doubles_are_named_as_causes_or_that_there_is_none
     ]
     (unexplained,) = likely_causes([], (), [replace(summed, left_out={})])
     assert unexplained.startswith("nothing in the code explains it")
+
+
+def test_a_view_that_is_not_its_text_is_no_proof_and_named() -> None:
+    checks = (
+        Check("best", IS_ITS_TEXT, 4, 2),
+        Check("worst", IS_ITS_TEXT, 4, 0),
+        Check("odd", IS_ITS_TEXT, 0, None, "no"),
+    )
+    found = structs.replace(FOUND, equal=False, views=checks)
+
+    assert [*view_lines(found)] == [
+        "1 maintained view is its query over the tables: worst",
+        "view best is not its query over the tables: 2 rows are stored or computed alone, of 4",
+        "view odd could not be compared with its query: no",
+    ]
+    (cause,) = likely_causes([], (), [], checks)
+    assert cause.startswith("view best is kept by a query that does not mean")
 
 
 # The journal.

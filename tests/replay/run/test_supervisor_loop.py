@@ -50,7 +50,7 @@ def run_loop(folder: Path, ticks: Ticks, said: list[str] | None = None) -> list[
         jobs=frozenset(),
     )
     _loop(
-        *(Store(folder.as_uri()), well, ticks, well, well, (well, well, well, well)),
+        *(Store(folder.as_uri()), well, ticks, well, well, (well, well, well, well, well)),
         *(well, well, said.append, ticks),
     )
     return said
@@ -92,7 +92,7 @@ def test_on_a_full_disk_jobs_archiver_and_courier_rest(
         ticks,
         platform,
         platform,
-        (http, platform, platform, collector),
+        (http, platform, platform, collector, collector),
         platform,
         platform,
         did.append,
@@ -190,7 +190,7 @@ def test_a_supervisor_whose_root_was_taken_over_ends(tmp_path, monkeypatch):
 
     with pytest.raises(Superseded):
         _loop(
-            *(store, unused, Ticks(), unused, unused, (unused, unused, unused, unused)),
+            *(store, unused, Ticks(), unused, unused, (*[unused] * 5,)),
             *(unused, unused, print, SimpleNamespace(requested=False)),
         )
 

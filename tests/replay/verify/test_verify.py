@@ -162,6 +162,72 @@ def test_the_first_build_has_nothing_to_be_compared_with(store: Store) -> None:
     )
 
 
+def kept_view(sql: str = "select carrier, on_time from delays where on_time > 1") -> TableBirth:
+    return TableBirth(
+        "late",
+        (
+            ("carrier", "string"),
+            ("on_time", "bigint"),
+            ("_deleted", "boolean"),
+            ("_since", "bigint"),
+        ),
+        keys=("carrier",),
+        view=sql,
+        by=("carrier",),
+        reads=("delays",),
+    )
+
+
+def stored(**on_time: int) -> list[dict[str, Any]]:
+    return [{**row, "_deleted": False, "_since": 1} for row in rows(**on_time)]
+
+
+@pytest.mark.parametrize("check_rows", [10, 1])
+@pytest.mark.parametrize(
+    ("found", "verdict"), [({"AA": 2}, "passed"), ({"AA": 3}, "failed"), ({"UA": 1}, "failed")]
+)
+def test_a_view_that_is_not_its_text_passes_nothing(
+    store: Store, found: dict[str, int], verdict: str, check_rows: int
+) -> None:
+    """A rewritten query is no oracle for itself: DuckDB runs the text over the tables."""
+    make_build(store, "b", {folded(): rows(UA=1, AA=2), kept_view(): stored(**found)})
+
+    seen = verify(store, rollout_of(), None, Means(60, check_rows=check_rows))
+
+    assert (seen.verdict, seen.checks[-1].table) == (verdict, "late")
+    if verdict == "failed":
+        assert seen.reason.endswith(
+            "rows of view late do not satisfy: its stored rows are those of its query"
+        )
+
+
+def test_a_text_names_the_tables_of_its_own_pipeline(store: Store) -> None:
+    """For readers the rejects of all pipelines are one relation, with a column more."""
+    sql = (
+        "select reason, count(*) as n from rejects natural join"
+        " (select distinct 'x' as pipeline, reason from rejects) group by all"
+    )
+    columns = (("reason", "string"), ("n", "bigint"), ("_deleted", "boolean"), ("_since", "bigint"))
+    bad = TableBirth("bad", columns, ("reason",), view=sql, by=("reason",), reads=("rejects",))
+    kept = {"reason": "not-json", "n": 2, "_deleted": False, "_since": 1}
+    made = {folded(): rows(UA=1), bad: [kept]}
+    make_build(store, "b", made, rejects=[{"reason": "not-json", "offset": n} for n in (1, 2)])
+
+    seen = verify(store, rollout_of(), None, Means(60))
+
+    assert (seen.verdict, seen.reason) == ("passed", "")
+
+
+def test_a_text_that_cannot_be_computed_concludes_nothing(store: Store) -> None:
+    failing = kept_view("select carrier, error('no')::bigint as on_time from delays")
+    make_build(store, "b", {folded(): rows(UA=1), failing: stored(UA=1)})
+
+    seen = verify(store, rollout_of(), None, Means(60))
+
+    assert seen.verdict == "inconclusive"
+    assert "could not be run: its stored rows are those of its query:" in seen.reason
+
+
 def test_without_an_alignment_with_the_build_that_serves_it_is_inconclusive(store: Store) -> None:
     for build in ("a", "b", "old"):
         make_build(store, build, {folded(): rows(UA=1)})

@@ -8,8 +8,9 @@ from served import DELAYS, PLANES
 
 from kappa.base.duck import open_connection
 from kappa.tables.shape import REJECTS_BIRTH
+from serving.reader.opened import open_reader
 from serving.reader.repeatable import CHANGING_FUNCTIONS
-from serving.reader.views import unreadable, view_refusals
+from serving.reader.views import make_views, unreadable, view_refusals
 
 TABLES = (DELAYS, PLANES, REJECTS_BIRTH)
 
@@ -67,6 +68,8 @@ def test_a_view_may_read_its_pipelines_tables_and_views(sql: str) -> None:
         ("select 1; select 2", "more than one statement"),
         ("pivot delays on carrier using sum(flights)", "pivot looks for its columns"),
         ("drop view delays", "drop"),
+        ("from delays d asof join delays p using (carrier, flights)", "by using"),
+        ("from delays d asof right join delays p on d.flights >= p.flights", "asof right join"),
     ],
 )
 def test_a_view_that_names_anything_else_is_refused_by_that_name(sql: str, names: str) -> None:
@@ -74,6 +77,26 @@ def test_a_view_that_names_anything_else_is_refused_by_that_name(sql: str, names
         assert found.keys() == {"v"}
         assert names in found["v"].message
         assert found["v"].hint
+
+
+def test_no_null_fulfils_the_asof_join_of_a_view_that_is_not_kept() -> None:
+    """A declared view has one meaning, whether its rows are stored or computed at reading."""
+    sql = (
+        "select t.id, p.cents from trades t asof left join prices p"
+        " on t.symbol = p.symbol and t.day >= p.since"
+    )
+    with open_reader(None, served=True) as reader:
+        reader.command("create table prices (symbol varchar, since int, cents int)")
+        reader.command("insert into prices values ('a', 1, 10), ('a', null, 99), (null, 1, 98)")
+        reader.command("create table trades (id int, symbol varchar, day int)")
+        reader.command("insert into trades values (1, 'a', 2), (2, 'a', null), (3, null, 2)")
+
+        assert make_views(reader, {"v": sql}) == {}
+
+        assert reader.rows("from v order by id").rows == ((1, 10), (2, None), (3, None))
+        reader.command("drop view v")
+        reader.command("drop table trades")
+        reader.command("drop table prices")
 
 
 def test_a_view_itself_is_no_table_that_it_might_have_meant() -> None:

@@ -1,0 +1,149 @@
+"""A view's text is its meaning: each way against plain DuckDB, after each small slice.
+
+No Spark, and no table of Delta's: tables are DuckDB's own. What decides rows is the engine's code:
+births, ways, and the queries of a slice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import pytest
+from examples import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from view_grammar import Texts
+from view_worlds import World, open_plans
+
+from kappa import View
+from kappa.base.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from kappa.base.duck import Connection
+
+# Texts of one example of the law: they share tables, which cost more than a text. With forty
+# examples these are 2,000 texts in `make test`, and with four hundred 100,000 in `make faults`.
+_TEXTS = 50 if settings.default.max_examples <= 50 else 250
+
+
+@pytest.fixture(scope="module")
+def plans() -> Iterator[Connection]:
+    with open_plans() as duck:
+        yield duck
+
+
+@pytest.fixture(scope="module")
+def worlds(plans: Connection) -> Iterator[list[World]]:
+    found = [World(plans, seed) for seed in range(6)]
+    yield found
+    for each in found:
+        each.close()
+
+
+def views_of(seed: int) -> list[View]:
+    """Returns a view of a random text, and now and then one over it; none if its names are twice.
+
+    Raises DeclarationError, as View does.
+    """
+    grammar = Texts(seed)
+    sql, columns, is_grouped = grammar.view()
+    draw, names = grammar.draw, [name.strip('"') for name in columns]
+    if len({name.lower() for name in names}) < len(names):
+        return []
+    if is_grouped and draw.random() < 0.8:
+        given = [View("v", sql, keys=names[:-1] or names)]
+    else:
+        by = draw.sample(names, min(len(names), draw.choice([1, 1, 2])))
+        given = [View("v", sql, by=by)]
+    if draw.random() < 0.15:
+        over = f'select "{names[0]}" as k, count(*) as n from v group by k'
+        given.append(View("w", over, keys=("k",)))
+    return given
+
+
+def keep_texts(plans: Connection, first: int) -> Counter[str]:
+    """Keeps the views of some texts over one world; counts how. Raises Unlike if one is another."""
+    world, found = World(plans, first), Counter[str]()
+    try:
+        for seed in range(first * _TEXTS, (first + 1) * _TEXTS):
+            try:
+                views = views_of(seed)
+            except DeclarationError:
+                continue
+            if views:
+                found[world.kept(views).partition(":")[0]] += 1
+    finally:
+        world.close()
+    return found
+
+
+@pytest.mark.law
+@pytest.mark.timeout(7200)
+@examples(40)
+@given(st.integers(0, 1_000_000))
+def test_each_way_gives_the_rows_of_the_text(plans: Connection, first: int) -> None:
+    keep_texts(plans, first)
+
+
+def test_random_texts_are_kept_in_each_way(plans: Connection) -> None:
+    """The law above would say nothing of a way that no text takes."""
+    found = sum((keep_texts(plans, first) for first in range(4)), Counter[str]())
+
+    assert min(found[each] for each in ("whole", "by touched keys", "by change")) >= 5, found
+    assert found["refused"] < sum(found.values()) / 2, found
+
+
+@pytest.mark.parametrize(
+    ("sql", "keys"),
+    [
+        # In `group by` a column comes before the name of an expression.
+        ("select abs(auction) as auction, count(*) as n from bids group by auction", ["auction"]),
+        ("select lower(kind) as kind, count(*) as n from bids group by kind", ["kind"]),
+        ("select upper(city) as city, count(*) as n from persons group by city", ["city"]),
+        ("select abs(auction) as k, count(*) as n from bids group by K", ["k"]),
+        ("select abs(auction) as auction, count(*) as n from bids group by all", ["auction"]),
+        ("select abs(auction) as auction, count(*) as n from bids group by 1", ["auction"]),
+        ('select -auction as "Kind", kind as k, count(*) as n from bids b group by kind, 1',
+         ["Kind", "k"]),
+        # Neither of these is a place in the select list.
+        ("select auction as k, count(*) as n from bids group by 1.0, auction", ["k"]),
+        ("select auction as k, count(*) as n from bids group by true, bids.auction", ["k"]),
+        # A constant that is a column is none either.
+        ("select 3 as c, auction as k, count(*) as n from bids group by all", ["c", "k"]),
+        ("select count(*) as n, 1 as c, auction as k from bids group by c, k", ["c", "k"]),
+        # In `distinct on` and `order by` the names of the select list come first.
+        ("select distinct on (born) born as k, id as born from persons order by born, k", []),
+        ("select distinct on (k) born as k, id as born from persons order by k, born", []),
+        # In windows, in `where` and in `having` columns come first.
+        (("select id as k, city, born from persons qualify rank() over (partition by city order by"
+         " id) = 1"), []),
+        (("select city as kind, id as k from persons qualify rank() over (partition by kind order"
+         " by k) = 1"), []),
+        ("select auction as price, count(*) as n from bids group by 1 having price > 1", ["price"]),
+        # What a full join compares is not what coalesce makes of it and something else.
+        (("select coalesce(category, '9') as k, count(*) as n from auctions full join auctions as b"
+         " using (category) group by k"), ["k"]),
+        # Two columns of one name, of which the second is followed.
+        ("select * from (select * from (select id as c, born as c from persons)) as s(x, k)", []),
+        # A name of the select list that another side of a union gives to another column.
+        (("select id as k, city as c from persons union all select id as j, kind as k from persons"
+          " semi join auctions on seller = born where k = '1'"), []),
+        # A named subquery with a table's name, and columns that are renamed twice.
+        (("with bids as (select * from bids where price > 0) select auction, count(*) as n"
+         " from bids group by all"), ["auction"]),
+        (("with persons(x, y) as (select born, id from persons) select p as k, count(y) as n"
+         " from persons as q(p) group by p"), ["k"]),
+        (("with Bids as (select id as auction from auctions) select auction, count(*) as n"
+         " from bids group by auction"), ["auction"]),
+    ],
+)  # fmt: skip
+def test_names_mean_what_duckdb_takes_them_for(
+    worlds: Sequence[World], sql: str, keys: Sequence[str]
+) -> None:
+    views = [View("v", sql, keys=keys) if keys else View("v", sql, by=("k",))]
+    for world in worlds:
+        found = world.kept(views)
+
+        assert not found.startswith(("refused", "raises")), found

@@ -1,0 +1,310 @@
+"""Worlds of small tables over a few slices, in which views are kept by the engine's own queries.
+
+The tables are DuckDB's: a schema for each frontier. So a text costs milliseconds, without files.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from view_grammar import TYPED
+
+from kappa.base.duck import DUCKDB_ERRORS
+from kappa.base.errors import DeclarationError
+from kappa.base.sql import quoted
+from kappa.engine.views.touched import ViewSource, changes_of_slice
+from kappa.objects.in_duckdb import open_exact
+from kappa.state.table import TableBirth
+from kappa.tables.parquet import cast_sql, parquet_sql
+from kappa.values.arrow import arrow_schema
+from kappa.views.births import births_in, make_empty
+from kappa.views.changes import SEVERAL_ROWS, changes_sql, stored_columns
+from kappa.views.ways import Way, way_of
+
+if TYPE_CHECKING:
+    from kappa import View
+    from kappa.base.duck import Connection
+    from kappa.views.served import Among
+
+TABLES = tuple(
+    TableBirth(name, tuple(columns.items()), keys=() if name == "bids" else ("id",))
+    for name, columns in TYPED.items()
+)
+# Frontiers after the first.
+SLICES = 2
+_VALUES: dict[str, tuple[Any, ...]] = {
+    "int": (None, 1, 2, -1, 3),
+    "bigint": (None, 1, 2, 3, -2),
+    "decimal(9,2)": (None, Decimal("1.00"), Decimal("1.50"), Decimal("-1.00"), Decimal(2)),
+    "string": (None, "1", "01", "2", "1"),
+    "timestamp": (
+        None,
+        *(datetime(2020, 1, 1, tzinfo=UTC) + timedelta(hours=9 * n) for n in range(4)),
+    ),
+}
+_CITIES = (None, "a", "A", "b", "B")
+# What DuckDB cannot plan, and mistakes of its own.
+_NOT_OURS = ("Not implemented", "INTERNAL")
+
+
+class Unlike(AssertionError):
+    """A view that is not its text."""
+
+
+class World:
+    """Tables at a few frontiers, with what each slice has contributed; views are tried on it."""
+
+    def __init__(self, plans: Connection, seed: int) -> None:
+        """Takes a DuckDB from `open_plans`."""
+        self._plans = plans
+        self.duck = open_exact({"threads": 1})
+        draw = random.Random(seed)
+        # Of each frontier and table: the rows that the slice before it contributed.
+        self.contributed: list[dict[str, pa.Table]] = []
+        rows: dict[str, list[dict[str, Any]]] = {birth.name: [] for birth in TABLES}
+        for number in range(SLICES + 1):
+            self.duck.execute(f"create schema s{number}")
+            brought = dict[str, pa.Table]()
+            for birth in TABLES:
+                schema = arrow_schema(birth.columns)
+                count = draw.choice([3, 6] if number == 0 else [0, 1, 1, 3])
+                new = [_some(draw, birth) for _ in range(count)]
+                gone: list[dict[str, Any]] = []
+                if birth.keys:
+                    # A key comes once in a slice; its row may go.
+                    new = list({row["id"]: row for row in new}.values())
+                    gone = [row for row in new if number and draw.random() < 0.3]
+                    keys = {row["id"] for row in new}
+                    rows[birth.name] = [row for row in rows[birth.name] if row["id"] not in keys]
+                rows[birth.name] += [row for row in new if row not in gone]
+                if new:
+                    brought[birth.name] = pa.Table.from_pylist(new, schema)
+                found = pa.Table.from_pylist(rows[birth.name], schema)
+                self.duck.register("_rows_of", found)
+                self.duck.execute(f"create table s{number}.{birth.name} as from _rows_of")
+            self.contributed.append(brought)
+
+    def close(self) -> None:
+        """Ends its DuckDB."""
+        self.duck.close()
+
+    def kept(self, views: Sequence[View]) -> str:
+        """Keeps views over all slices; returns how, or why not. Raises Unlike if one is another."""
+        try:
+            births = births_in(self._plans, views, TABLES)
+            all_births = {birth.name: birth for birth in (*TABLES, *births)}
+            ways = {birth.name: way_of(self._plans, birth, all_births) for birth in births}
+        except DeclarationError as error:
+            return f"refused: {error.message}"
+        finally:
+            for view in views:
+                self._plans.execute(f"drop table if exists {view.name}")
+        return _Keeping(self, views, births, ways).keep()
+
+
+class _Keeping:
+    def __init__(
+        self,
+        world: World,
+        views: Sequence[View],
+        births: Sequence[TableBirth],
+        ways: dict[str, Way],
+    ) -> None:
+        self._world, self._duck = world, world.duck
+        self._views, self._births, self._ways = views, births, ways
+        self.sources: dict[str, ViewSource] = {
+            birth.name: _RowsInDuck(birth) for birth in (*TABLES, *births)
+        }
+
+    def keep(self) -> str:
+        by_slice = 0
+        for number in range(SLICES + 1):
+            for source in self.sources.values():
+                source.step(number, self._world.contributed[number].get(source.birth.name))
+            self._duck.execute(f"set schema = 's{number}'")
+            wanted = [self._meant(view) for view in self._views]
+            if None in wanted:
+                return "raises"
+            for birth, rows in zip(self._births, wanted, strict=True):
+                kept = self._slice(birth, number, rows)
+                if kept is None:
+                    return "stops: several rows of a key"
+                by_slice += kept
+        way = self._ways["v"]
+        if not by_slice:
+            return "whole"
+        return "by change" if way.change is not None else "by touched keys"
+
+    def _meant(self, view: View) -> Counter[Any] | None:
+        """Returns the rows of a view's text, as plain DuckDB computes them; None if it cannot."""
+        birth = self.sources[view.name].birth
+        casts = ", ".join(cast_sql(name, kind) for name, kind in birth.served)
+        named = "" if view.name == "v" else f"with v as ({self._views[0].sql}) "
+        is_asof = "asof" in self._views[0].sql
+        try:
+            if is_asof:
+                self._duck.execute("set asof_loop_join_threshold = 1000000")
+            return Counter(
+                self._duck.execute(f"{named}select {casts} from ({view.sql})").fetchall()
+            )
+        except DUCKDB_ERRORS:
+            return None
+        finally:
+            if is_asof:
+                self._duck.execute("set asof_loop_join_threshold = 0")
+
+    def _slice(self, birth: TableBirth, number: int, wanted: Counter[Any]) -> bool | None:
+        """Keeps one view over one slice; returns True if its way did not take all of it.
+
+        None: it has several rows of one key, as its text has.
+        """
+        changed = {name for name in birth.reads if self.sources[name].has_changed}
+        if number and not changed:
+            found, is_whole = None, True
+        else:
+            found, is_whole = None, number == 0
+            try:
+                if number:
+                    found = changes_of_slice(
+                        self._duck,
+                        birth,
+                        self._ways[birth.name],
+                        self.sources,
+                        changed,
+                        since=number,
+                    )
+                    is_whole = found is None
+                if found is None:
+                    found = self._whole(birth, number)
+            except DUCKDB_ERRORS as error:
+                if SEVERAL_ROWS in str(error):
+                    self._ensure_several(birth, wanted, str(error))
+                    return None
+                if not any(word in str(error) for word in _NOT_OURS):
+                    try:
+                        found = self._whole(birth, number)
+                    except DUCKDB_ERRORS as whole:
+                        raise Unlike(f"{whole}\n{self._told(birth)}") from whole
+                else:
+                    return False
+        self.sources[birth.name].take(self._duck, found)
+        rows = self.sources[birth.name].sql()
+        stored = Counter(self._duck.execute(rows).fetchall())
+        if stored != wanted:
+            raise Unlike(
+                f"after slice {number} view {birth.name} stores {dict(stored - wanted)}, and lacks"
+                f" {dict(wanted - stored)}\n{self._told(birth)}"
+            )
+        return not is_whole
+
+    def _whole(self, birth: TableBirth, number: int) -> pa.Table:
+        relations = {name: self.sources[name].sql() for name in birth.reads}
+        stored = self.sources[birth.name].sql(stored_columns(birth))
+        query = self._ways[birth.name].whole
+        changes = changes_sql(birth, query, relations, stored, number)
+        # As a job does: no schema has the tables.
+        self._duck.execute("set schema = 'main'")
+        try:
+            return self._duck.execute(changes).to_arrow_table()
+        finally:
+            self._duck.execute(f"set schema = 's{number}'")
+
+    def _ensure_several(self, birth: TableBirth, wanted: Counter[Any], told: str) -> None:
+        names = [name for name, _ in birth.served]
+        places = [names.index(key) for key in birth.keys]
+        keys = [tuple(row[place] for place in places) for row in wanted.elements()]
+        if len(set(keys)) == len(keys):
+            raise Unlike(f"{told}: its text has none\n{self._told(birth)}")
+
+    def _told(self, birth: TableBirth) -> str:
+        texts = "\n".join(f"{view.name} {view.keys or view.by}: {view.sql}" for view in self._views)
+        return f"{texts}\n{self._ways[birth.name]}"
+
+
+class _RowsInDuck(ViewSource):
+    """A table whose rows at each frontier DuckDB has, in a schema or beside it."""
+
+    def __init__(self, birth: TableBirth) -> None:
+        self.birth = birth
+        self.clock = self.clock_before = None
+        self._number = 0
+        self._new: pa.Table | None = None
+        # Of a view: the frontiers at which its rows have changed last, and before that.
+        self._now = self._before = -1
+
+    def step(self, number: int, rows: pa.Table | None) -> None:
+        self._number, self._new = number, rows
+
+    def take(self, duck: Connection, changes: pa.Table | None) -> None:
+        """Takes the contributions to a view."""
+        name = self.birth.name
+        self._new = changes if changes is not None and changes.num_rows else None
+        self._before, self._now = self._now, self._number if self._new is not None else self._now
+        if self._new is None:
+            return
+        schema = arrow_schema(self.birth.columns)
+        duck.register("_changes", self._new.select(schema.names).cast(schema))
+        same = " and ".join(
+            f"n.{quoted(key)} is not distinct from c.{quoted(key)}" for key in self.birth.row_keys
+        )
+        kept = f"from {name}_{self._before} as n anti join _changes as c on {same} union all "
+        duck.execute(
+            f"create or replace temp table {name}_{self._now} as"
+            f" {'' if self._before < 0 else kept} from _changes where not _deleted"
+        )
+
+    @property
+    def has_changed(self) -> bool:
+        return self._new is not None
+
+    @property
+    def is_known(self) -> bool:
+        return True
+
+    @property
+    def new_rows(self) -> pa.Table | None:
+        return self._new
+
+    def passed_sql(self) -> str | None:
+        return None
+
+    def sql(
+        self,
+        columns: Sequence[tuple[str, str]] | None = None,
+        *,
+        among: Among | None = None,
+        before: bool = False,
+    ) -> str:
+        listed = ", ".join(quoted(name) for name, _ in columns or self.birth.served)
+        if self.birth.view is not None:
+            at = self._before if before else self._now
+            rows = (
+                f"temp.{self.birth.name}_{at}"
+                if at >= 0
+                else f"({parquet_sql(self.birth.columns, ())})"
+            )
+        else:
+            rows = f"s{self._number - before}.{self.birth.name}"
+        sql = f"select {listed} from {rows}"
+        return sql if among is None else among.of(sql)
+
+
+def _some(draw: random.Random, birth: TableBirth) -> dict[str, Any]:
+    return {
+        name: draw.choice(_CITIES if name == "city" else _VALUES[kind])
+        for name, kind in birth.columns
+    }
+
+
+def open_plans() -> Connection:
+    """Opens a DuckDB that has the tables without rows."""
+    plans = open_exact({"threads": 1})
+    for birth in TABLES:
+        make_empty(plans, birth)
+    return plans
