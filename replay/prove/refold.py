@@ -12,6 +12,7 @@ from kappa.base.process import ensure_session_gone, start_tied
 from kappa.base.program import command_of, project_options
 from kappa.base.scratch import PROVE, make_folder
 from kappa.base.settings import Settings
+from kappa.base.units import pace_text
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.job.cuts import Cuts, put_cuts
@@ -75,8 +76,8 @@ def folding_text(done: int, total: int, rate: float | None, within: SliceProgres
     text = f"folding the log again: {done:,} of {total:,} records"
     if total:
         text += f" ({100 * done // total} %)"
-    if rate and done < total:
-        text += f", {rate:,.0f}/s, {(total - done) / rate:,.0f} s left"
+    pace = pace_text(done, total, rate)
+    text += f", {pace}" if pace else ""
     return text if within is None else f"{text}; {within.text}"
 
 
