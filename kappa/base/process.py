@@ -22,6 +22,9 @@ from typing import IO
 # prctl(2): the signal of this process when the thread that made it dies. It survives exec.
 _PR_SET_PDEATHSIG = 1
 _NAP_SECONDS = 0.02
+# The niceness of what others go before: a third of what they get, if both want all of the machine.
+# One of 10 is a tenth, and starves beside a few busy processes.
+LOW_PRIORITY = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,15 +131,19 @@ def name_process(name: Callable[[str], str]) -> None:
 
 
 def lower_priority(nice: int, pids: Sequence[int]) -> None:
-    """Gives processes of this user a niceness, 0 to 19, with all threads that they have now."""
-    if os.getsid(0) == os.getpid():
+    """Gives processes of this user a niceness, 0 to 19, with all threads that they have now.
+
+    Those that have a greater one keep it: nobody but root may take it away.
+    """
+    if nice and os.getsid(0) == os.getpid():
         _group_niceness(nice)
     for pid in pids:
         tasks = Path(f"/proc/{pid}/task")
         threads = [int(task.name) for task in tasks.iterdir()] if tasks.is_dir() else [pid]
         for thread in threads:
             with contextlib.suppress(ProcessLookupError):
-                os.setpriority(os.PRIO_PROCESS, thread, nice)
+                if os.getpriority(os.PRIO_PROCESS, thread) < nice:
+                    os.setpriority(os.PRIO_PROCESS, thread, nice)
 
 
 def tied(command: Sequence[str], *, nice: int = 0) -> list[str]:
@@ -178,6 +185,25 @@ def ensure_session_gone(session: int, *, since: int = 0, patience_seconds: float
             return False
         time.sleep(_NAP_SECONDS)
     return True
+
+
+def bytes_moved(program: str) -> dict[int, int]:
+    """Returns the bytes that processes of this session have read and written, by process.
+
+    Those are the processes with `program` in their command line. A process that computes for ever
+    reads and writes nothing. Where the kernel does not tell them (proc_pid_io(5)) there are none.
+    """
+    moved: dict[int, int] = {}
+    for pid in _members(os.getsid(0), 0) if Path("/proc/self/io").exists() else ():
+        folder = Path(f"/proc/{pid}")
+        # It may have ended.
+        with contextlib.suppress(OSError):
+            if program.encode() in (folder / "cmdline").read_bytes():
+                counts = dict(
+                    line.split(": ") for line in (folder / "io").read_text("ascii").splitlines()
+                )
+                moved[pid] = int(counts["rchar"]) + int(counts["wchar"])
+    return moved
 
 
 def _members(session: int, since: int) -> list[int]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from kappa.base.errors import KappaError
-from kappa.base.process import ensure_session_gone, start_tied
+from kappa.base.process import LOW_PRIORITY, ensure_session_gone, start_tied
 from kappa.base.program import command_of, project_options
 from kappa.base.scratch import PROVE, make_folder
 from kappa.base.settings import Settings
@@ -24,8 +24,6 @@ from kappa.tables.branch import base_frontier, begin_from
 from replay.prove.provable import ProofLog, ensure_provable
 from replay.status.underway import Pace
 
-# Others are scheduled before it: the live job keeps its freshness.
-_NICE = 10
 _LOOK_SECONDS = 0.2
 
 
@@ -98,7 +96,8 @@ def _run(
     frontiers, total = Frontiers(anew, birth.build), cuts.ends[-1].distance(birth.begins)
     log_file = anew.path("output.log")
     with log_file.open("wb") as output:
-        child = start_tied(command, output=output, nice=_NICE)
+        # The live job keeps its freshness.
+        child = start_tied(command, output=output, nice=LOW_PRIORITY)
     pace = Pace()
     try:
         while child.poll() is None:
