@@ -33,16 +33,19 @@ def hush_streams(spark: SparkSession) -> None:
 def progress_of_tasks(spark: SparkSession) -> object:
     """Returns something that changes while the tasks under way do their work.
 
-    It is made of the bytes that Python's workers here have moved, of those of files that the JVM
-    has moved, and of the tasks that are done of each stage. A function that never returns changes
+    It is made of the classes that the JVM has loaded (a cold start is mostly that), of the bytes of
+    files that it has moved, of those that Python's workers here have, and of the tasks that are
+    done of each stage. A function that never returns changes
     nothing here: its task reads no more rows once the pipe to its worker is full.
     """
     context = spark.sparkContext
     jvm = context._jvm  # noqa: SLF001  # PySpark has no door to these
     assert jvm is not None, "a session that runs has one"
+    classes = jvm.java.lang.management.ManagementFactory.getClassLoadingMXBean()
     files = jvm.org.apache.hadoop.fs.FileSystem.getAllStatistics()
     stages = context._jsc.sc().statusStore().activeStages()  # noqa: SLF001
     return (
+        classes.getTotalLoadedClassCount(),
         bytes_moved(WORKERS),
         [(each.getBytesRead(), each.getBytesWritten()) for each in files],
         [
