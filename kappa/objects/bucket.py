@@ -1,7 +1,7 @@
 """Objects below a prefix of a bucket, by the S3 protocol.
 
 A request whose answer is lost is sent again, and a server that is away or overloaded is asked again
-for half a minute, or as long as the process has patience (`be_patient`). Of a server that stayed
+for half a minute, or as long as the process has patience (`patient`). Of a server that stayed
 away so long, each further request looks first whether it is back. An object is on several disks
 before a put is answered: nothing is to be synced.
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -77,10 +78,15 @@ LOOKING = Patience(2, 4, 2)
 _patience = WORKING
 
 
-def be_patient(patience: Patience) -> None:
-    """Sets how long this process waits for the servers of buckets, from its next request on."""
+@contextmanager
+def patient(patience: Patience) -> Iterator[None]:
+    """Sets how long this process waits for the servers of buckets within the block."""
     global _patience  # noqa: PLW0603  # what kind of process it is
-    _patience = patience
+    before, _patience = _patience, patience
+    try:
+        yield
+    finally:
+        _patience = before
 
 
 def patience_here() -> Patience:

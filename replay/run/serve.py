@@ -21,7 +21,7 @@ import uvicorn
 from kappa.base.errors import ExitCode, KappaError
 from kappa.base.program import run_program
 from kappa.journal.journal import Journal
-from kappa.objects.bucket import ANSWERING, be_patient
+from kappa.objects.bucket import ANSWERING, patient
 from kappa.state.store import Store
 from replay.http import api
 from replay.look.desk import Desk
@@ -86,9 +86,8 @@ def _serve_at(
     token: str | None,
     say: Callable[[str], None],
 ) -> None:
-    be_patient(ANSWERING)
     settings, store = here.settings, here.store
-    with Sandbox(Allowance.of(settings.serve)) as sandbox:
+    with patient(ANSWERING), Sandbox(Allowance.of(settings.serve)) as sandbox:
         stand = Stand(
             store,
             sandbox,

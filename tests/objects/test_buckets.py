@@ -105,7 +105,7 @@ def test_a_server_that_stays_away_is_named(tmp_path, monkeypatch, object_store):
 
 
 def test_a_server_that_stayed_away_is_waited_for_once(store, between, object_store, monkeypatch):
-    """Who asks for many objects would wait half a minute for each of them."""
+    """A look at many objects would wait half a minute for each of them."""
     monkeypatch.setattr(bucket, "_patience", bucket.Patience(1, 1, 1))
     store.put("a", b"one")
     object_store.kill()

@@ -31,7 +31,7 @@ from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.leg_session import LegSession
 from kappa.engine.spark.session import end_process
 from kappa.log.access.client_options import client_options
-from kappa.objects.bucket import FOLDING, be_patient
+from kappa.objects.bucket import FOLDING, patient
 from kappa.registry.stored_schemas import open_registry
 from kappa.state.build import folder, read_birth
 from kappa.state.job.beat import Beat
@@ -55,10 +55,10 @@ def run(
 
     Raises Conflict if another process holds the lock.
     """
-    be_patient(FOLDING)
     store = open_store(settings)
     open_registry(settings, store)
     with (
+        patient(FOLDING),
         Lock(store.local.path(f"{folder(build)}/lock"), what=f"build {build}"),
         Beat(store, build),
         ExitStack() as ending,
