@@ -275,6 +275,14 @@ def logs(
 
 
 def _status_text(here: Here, form: Form) -> str:
+    from kappa.objects.bucket import LOOKING, patient
+
+    # Who looks wants to know soon that the server of the root is away.
+    with patient(LOOKING):
+        return _status_of(here, form)
+
+
+def _status_of(here: Here, form: Form) -> str:
     from replay.look.sending import waiting_text
     from replay.status.status import observe_status
     from replay.status.status_text import status_document, status_heading, status_listing

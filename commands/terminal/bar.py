@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from commands.terminal.output import talk
+from kappa.base.units import growth
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,7 +35,7 @@ def bar(
         task = progress.add_task(text, total=total)
 
         def show(count: int, taken: int) -> None:
-            rate = count / max(time.monotonic() - began, 0.001)
+            rate = growth(0, count, max(time.monotonic() - began, 0.001))
             progress.update(
                 task,
                 completed=taken,

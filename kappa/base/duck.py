@@ -7,7 +7,9 @@ its own, because it is an independent computation.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from threading import Lock
 
 import duckdb
 
@@ -38,6 +40,10 @@ _AT = re.compile(r'(?<!["\w.])at(?!["\w])')
 _CATALOG = re.compile(r'"(pg_|duckdb_|sqlite_|information_schema|pragma_)')
 
 Setting = str | bool | int | float | list[str]
+
+# Connections whose progress is asked for, and who may ask: not while one of them is closed.
+_moving: list[Connection] = []
+_asking = Lock()
 
 
 def told_by(error: Exception) -> tuple[str, list[str]]:
@@ -74,3 +80,23 @@ def open_connection(config: Mapping[str, Setting] | None = None) -> Connection:
     # value to the other, which it takes for few rows. Rows may not depend on that.
     connection.execute("set asof_loop_join_threshold = 0")
     return connection
+
+
+@contextmanager
+def showing_progress(connection: Connection) -> Iterator[Connection]:
+    """Lets other threads ask how far a connection's query is, within the block."""
+    connection.execute("set enable_progress_bar = true")
+    connection.execute("set enable_progress_bar_print = false")
+    with _asking:
+        _moving.append(connection)
+    try:
+        yield connection
+    finally:
+        with _asking:
+            _moving.remove(connection)
+
+
+def progress_of_queries() -> tuple[float, ...]:
+    """Returns how far the queries that show their progress are, in percent of what they scan."""
+    with _asking:
+        return tuple(each.query_progress() for each in _moving)

@@ -29,6 +29,9 @@ MARK = "KAPPA_PROCESS_OF"
 _MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 # A container has the id of its image, if any.
 _OF_CONTAINERS = ("/.dockerenv", "/run/.containerenv")
+# The niceness of what others go before: a third of what they get, if both want all of the machine.
+# One of 10 is a tenth, and starves beside a few busy processes.
+LOW_PRIORITY = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,15 +197,19 @@ def name_process(name: Callable[[str], str]) -> None:
 
 
 def lower_priority(nice: int, pids: Sequence[int]) -> None:
-    """Gives processes of this user a niceness, 0 to 19, with all threads that they have now."""
-    if os.getsid(0) == os.getpid():
+    """Gives processes of this user a niceness, 0 to 19, with all threads that they have now.
+
+    Those that have a greater one keep it: nobody but root may take it away.
+    """
+    if nice and os.getsid(0) == os.getpid():
         _group_niceness(nice)
     for pid in pids:
         tasks = Path(f"/proc/{pid}/task")
         threads = [int(task.name) for task in tasks.iterdir()] if tasks.is_dir() else [pid]
         for thread in threads:
             with contextlib.suppress(ProcessLookupError):
-                os.setpriority(os.PRIO_PROCESS, thread, nice)
+                if os.getpriority(os.PRIO_PROCESS, thread) < nice:
+                    os.setpriority(os.PRIO_PROCESS, thread, nice)
 
 
 def tied(command: Sequence[str], *, nice: int = 0) -> list[str]:
@@ -258,6 +265,25 @@ def session_members(
         if root is None or is_leader or is_marked(pid, root):
             found.append(ProcessId(pid, f"{boot()} {fields[19]}"))
     return tuple(found)
+
+
+def bytes_moved(program: str) -> dict[int, int]:
+    """Returns the bytes that processes of this session have read and written, by process.
+
+    Those are the processes with `program` in their command line. A process that computes for ever
+    reads and writes nothing. Where the kernel does not tell them (proc_pid_io(5)) there are none.
+    """
+    moved: dict[int, int] = {}
+    for member in session_members(os.getsid(0)) if Path("/proc/self/io").exists() else ():
+        folder = Path(f"/proc/{member.pid}")
+        # It may have ended.
+        with contextlib.suppress(OSError):
+            if program.encode() in (folder / "cmdline").read_bytes():
+                counts = dict(
+                    line.split(": ") for line in (folder / "io").read_text("ascii").splitlines()
+                )
+                moved[member.pid] = int(counts["rchar"]) + int(counts["wchar"])
+    return moved
 
 
 def _stat(pid: int) -> list[str] | None:

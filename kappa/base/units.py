@@ -64,6 +64,22 @@ def size(count: int) -> str:
     return f"{value:,.1f} TB"
 
 
+def growth(before: float, now: float, seconds: float) -> float:
+    """Returns how fast a count grows, a second; 0 if the count has fallen: work began again."""
+    return max(0.0, now - before) / seconds
+
+
+def seconds_left(done: float, total: float, rate: float | None) -> float | None:
+    """Returns how long the rest takes at a rate, never less than 0. None without a rate."""
+    return max(0.0, total - done) / rate if rate is not None and rate > 0 else None
+
+
+def pace_text(done: float, total: float, rate: float | None) -> str:
+    """Writes a rate and how long the rest takes: `1,200/s, 40 s left`; "" if neither is known."""
+    left = seconds_left(done, total, rate)
+    return f"{rate:,.0f}/s, {left:,.0f} s left" if left else ""
+
+
 def count_of(number: int, what: str) -> str:
     """Writes a number of things, by their name in the singular: `1 row`, `1,200 rows`."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"

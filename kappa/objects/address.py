@@ -20,7 +20,7 @@ from kappa.base.disk import delete_file as delete_from_disk
 from kappa.base.disk import put_file
 from kappa.base.errors import KappaError
 from kappa.base.section.storage import StorageSettings
-from kappa.objects.bucket import AT_ONCE, Bucket, is_bucket, is_plain, region_of
+from kappa.objects.bucket import AT_ONCE, Bucket, is_bucket, is_plain, patience_here, region_of
 from kappa.objects.credentials import keys_of_environment
 from kappa.objects.ranged_file import RangedFile
 
@@ -80,8 +80,15 @@ def delta_options(address: str) -> dict[str, str] | None:
     if not is_bucket(address):
         return None
     bucket, _ = split(address)
-    storage = bucket.storage
+    storage, patience = bucket.storage, patience_here()
     return {
+        # By itself it gives up a server that refuses connections after four seconds, and waits for
+        # three minutes for one that is silent.
+        "retry_timeout": f"{patience.again}s",
+        "timeout": f"{patience.answer}s",
+        "connect_timeout": f"{patience.connection}s",
+        "max_retries": "1000",
+        "backoff_config.max_backoff": "2s",
         "aws_region": region_of(storage),
         "aws_virtual_hosted_style_request": str(not storage.path_style).lower(),
         "aws_allow_http": str(is_plain(storage)).lower(),

@@ -1,7 +1,9 @@
 """Objects below a prefix of a bucket, by the S3 protocol.
 
 A request whose answer is lost is sent again, and a server that is away or overloaded is asked again
-for half a minute. An object is on several disks before a put is answered: nothing is to be synced.
+for half a minute, or as long as the process has patience (`patient`). Of a server that stayed
+away so long, each further request looks first whether it is back. An object is on several disks
+before a put is answered: nothing is to be synced.
 
 Credentials are taken from the environment, or by the usual chain (credentials.py). No value here
 has them, so no error can show them.
@@ -12,16 +14,18 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from obstore import copy, get_range, head, list_with_delimiter
 from obstore.exceptions import (
     AlreadyExistsError,
     BaseError,
+    GenericError,
     NotFoundError,
     PreconditionError,
 )
@@ -38,10 +42,7 @@ if TYPE_CHECKING:
 _Answer = TypeVar("_Answer")
 _SCHEME = "s3://"
 _REGION = "us-east-1"
-# A server that is started again answers within seconds. Who asks longer gives up, and says so.
-_PATIENCE = timedelta(seconds=30)
-_REQUEST = timedelta(seconds=20)
-_CONNECT = timedelta(seconds=5)
+# The longest time between two attempts.
 _LONGEST_PAUSE = timedelta(seconds=2)
 AT_ONCE = 1_000  # what one request deletes
 # So much comes within one request's time on a slow network.
@@ -52,8 +53,47 @@ _LEAST, _MOST = 3, 63
 _ROOT = re.compile(
     r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/(?P<prefix>[A-Za-z0-9_./=-]+)"
 )
+# An object that nobody has, to see whether a server answers.
+_PROBE = ".kappa-is-anybody-there"
 # Of obstore and delta-rs, but not of DuckDB.
 _ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT")
+
+
+class Patience(NamedTuple):
+    """The seconds for which a process asks again, waits for one answer, and for a connection.
+
+    The last attempt begins before the first of them are over: who waits may wait for both.
+    """
+
+    again: int
+    answer: int
+    connection: int
+
+
+# A server that is started again answers within seconds. Who asks longer gives up, and says so.
+WORKING = Patience(30, 20, 5)
+# The start of a job costs more than waiting: a server that is away for half a minute ends none.
+FOLDING = Patience(60, 20, 5)
+# Clients of HTTP are answered within half a minute, and people who look within seconds.
+ANSWERING = Patience(10, 15, 5)
+LOOKING = Patience(2, 4, 2)
+_patience = WORKING
+
+
+@contextmanager
+def patient(patience: Patience) -> Iterator[None]:
+    """Sets how long this process waits for the servers of buckets within the block."""
+    global _patience  # noqa: PLW0603  # what kind of process it is
+    before, _patience = _patience, patience
+    try:
+        yield
+    finally:
+        _patience = before
+
+
+def patience_here() -> Patience:
+    """Returns how long this process waits for the servers of buckets."""
+    return _patience
 
 
 class Bucket:
@@ -74,22 +114,38 @@ class Bucket:
         self.before_change: Callable[[str], None] = lambda _name: None
         self._bucket = found["bucket"]
         self.endpoint = _endpoint_of(storage, self._bucket)
+        self._prefix = found["prefix"]
+        self._clients: dict[Patience, S3Store] = {}
+        # Whether the server has answered nothing to the last request.
+        self._is_away = False
+        self._client(_patience)
+
+    @property
+    def _objects(self) -> S3Store:
+        return self._client(_patience)
+
+    def _client(self, patience: Patience) -> S3Store:
+        if patience not in self._clients:
+            self._clients[patience] = self._client_of(patience)
+        return self._clients[patience]
+
+    def _client_of(self, patience: Patience) -> S3Store:
         try:
-            self._objects = S3Store(
-                found["bucket"],
-                prefix=found["prefix"],
+            return S3Store(
+                self._bucket,
+                prefix=self._prefix,
                 config={
-                    "region": region_of(storage),
-                    "virtual_hosted_style_request": not storage.path_style,
+                    "region": region_of(self.storage),
+                    "virtual_hosted_style_request": not self.storage.path_style,
                     **({} if self.endpoint is None else {"endpoint": self.endpoint}),
                 },
                 client_options={
-                    "allow_http": is_plain(storage),
-                    "timeout": _REQUEST,
-                    "connect_timeout": _CONNECT,
+                    "allow_http": is_plain(self.storage),
+                    "timeout": timedelta(seconds=patience.answer),
+                    "connect_timeout": timedelta(seconds=patience.connection),
                 },
                 retry_config={
-                    "retry_timeout": _PATIENCE,
+                    "retry_timeout": timedelta(seconds=patience.again),
                     "max_retries": 1_000,
                     "backoff": {"max_backoff": _LONGEST_PAUSE},
                 },
@@ -123,6 +179,7 @@ class Bucket:
         return self._put(name, content, "create" if tag is None else {"e_tag": tag})
 
     def _put(self, name: str, content: bytes, mode: PutMode) -> bool:
+        self._ensure_back("write", name)
         try:
             self._objects.put(name, content, mode=mode, use_multipart=False)
         except (AlreadyExistsError, PreconditionError):
@@ -136,6 +193,7 @@ class Bucket:
         """Puts what is in a file of this machine, whole, in place of any object of that name."""
         if claimed:
             self.before_change(name)
+        self._ensure_back("write", name)
         try:
             self._objects.put(name, path)
         except (BaseError, OSError) as error:
@@ -169,6 +227,7 @@ class Bucket:
 
     def part(self, name: str, start: int, length: int) -> bytes:
         """Returns so many bytes of an object, which exists and has them."""
+        self._ensure_back("read", name)
         try:
             return bytes(get_range(self._objects, name, start=start, length=length))
         except (BaseError, OSError) as error:
@@ -244,6 +303,7 @@ class Bucket:
 
     def _asked(self, what: str, name: str, ask: Callable[[], _Answer]) -> _Answer | None:
         """Asks the server. Returns None if the object does not exist. Raises KappaError."""
+        self._ensure_back(what, name)
         try:
             return ask()
         except (NotFoundError, FileNotFoundError) as error:
@@ -253,7 +313,25 @@ class Bucket:
         except (BaseError, OSError) as error:
             raise self._cannot(what, name, error) from error
 
+    def _ensure_back(self, what: str, name: str) -> None:
+        """Looks whether a server that was away answers. Raises KappaError if it does not.
+
+        Who asks for many objects waits once for such a server, and not for each of them.
+        """
+        if not self._is_away:
+            return
+        try:
+            head(self._client(LOOKING), _PROBE)
+        except (GenericError, OSError) as error:
+            if not isinstance(error, FileNotFoundError):
+                raise self._cannot(what, name, error) from error
+        except BaseError:
+            # It answers; whether it lets this client in shows the request itself.
+            pass
+        self._is_away = False
+
     def _cannot(self, what: str, name: str, error: Exception) -> KappaError:
+        self._is_away = isinstance(error, GenericError | OSError)
         at = self.storage.endpoint or "Amazon's S3"
         why, hint = why_refused(error, at, self._bucket)
         return KappaError(f"could not {what} {self.address(name)}: {why}", hint=hint)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from kappa.base.process import LOW_PRIORITY
 from kappa.base.settings import Settings
 from kappa.code.static.sources import Sources
 from kappa.state.store import Store
@@ -22,8 +23,6 @@ LOG = "archiver"
 # for its end, and does nothing else meanwhile.
 _PATIENCE_SECONDS = 1.0
 _LOOK_SECONDS = 5.0
-# The job that keeps tables fresh goes before it.
-_NICE = 5
 
 # The project's files that may declare topics, and when each was changed.
 _Files = Mapping[Path, int]
@@ -52,7 +51,8 @@ class ArchiverProcess:
             say=say,
             clock=clock,
             patience_seconds=_PATIENCE_SECONDS,
-            nice=_NICE,
+            # The job that keeps tables fresh goes before it.
+            nice=LOW_PRIORITY,
         )
         self._at_broker = ChildAtBroker(self._child, "kappa.engine.archive.archiver", settings)
         self._files: _Files = {}

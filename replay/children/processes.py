@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from kappa.base.process import LOW_PRIORITY
 from kappa.base.program import project_options
 from kappa.base.settings import Settings
 from kappa.engine.legs.legs import LegKind, has_tail
@@ -31,9 +32,6 @@ from replay.status.underway import Deaths
 _PATIENCE_SECONDS = 30.0
 # So long a job's start takes most of the machine.
 _START_SECONDS = 8.0
-# A third of what the live job gets if both want all of the machine: the live job hardly notices. A
-# replay at 10 gets a tenth and starves, which is noticed for longer.
-_NICE = 5
 _VERIFICATION_DEATHS = 3
 
 
@@ -101,7 +99,7 @@ class Processes:
         for build in sorted(wanted - set(self._jobs)):
             course = self._course(build)
             if course.stopped is None and self._clock() >= course.back_off.not_before:
-                self._start_job(build, catch_up_nice=_NICE if serves else 0)
+                self._start_job(build, catch_up_nice=LOW_PRIORITY if serves else 0)
         # A start that is under way has the machine.
         if all(job.child.ran_seconds >= _START_SECONDS for job in self._jobs.values()):
             self._spares.ensure_ready()
@@ -155,7 +153,9 @@ class Processes:
         if self._verification_deaths.get(rollout, 0) >= _VERIFICATION_DEATHS:
             return f"the verification died {_VERIFICATION_DEATHS} times"
         child = self._child(
-            "verification", f"the verification of the rollout of record {rollout}", nice=_NICE
+            "verification",
+            f"the verification of the rollout of record {rollout}",
+            nice=LOW_PRIORITY,
         )
         self._start(child, "replay.verify.verify", "--rollout", str(rollout))
         self._verifications[rollout] = child

@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from kappa.base.errors import Conflict, KappaError, VerificationFailed
+from kappa.base.units import pace_text
 from kappa.journal.events import Verified
 from kappa.state.offsets import Offsets
 from replay.look.follow import Progress
@@ -83,8 +84,8 @@ def standing(progress: Progress, end: Offsets, log_end: Offsets | None) -> tuple
     rollout, waiting = progress.rollout, progress.waiting
     folded, total = progress.done(end)
     share = f"{folded:,} of {total:,} records" + (f" ({100 * folded // total} %)" if total else "")
-    if waiting.rate and total > folded:
-        share += f", {waiting.rate:,.0f}/s, {(total - folded) / waiting.rate:,.0f} s left"
+    pace = pace_text(folded, total, waiting.rate)
+    share += f", {pace}" if pace else ""
     lines = [
         f"rollout {rollout.number} of pipeline {rollout.pipeline}: {rollout.phase}"
         + (f", {share}" if rollout.phase is Phase.REPLAYING else "")

@@ -61,23 +61,14 @@ class Paces:
 
     def __init__(self) -> None:
         self._paces: dict[str, Pace] = {}
-        self._ends: dict[str, int] = {}
 
     def rates(self, ends: Mapping[str, int], at: float) -> dict[str, float | None]:
         """Returns offsets a second, lately, by topic; `ends` are sums over its partitions.
 
         For one caller at a time.
         """
-        # One whose end goes back is another topic of that name.
-        self._paces = {
-            name: Pace() if ends[name] < self._ends[name] else pace
-            for name, pace in self._paces.items()
-            if name in ends
-        }
-        self._ends = dict(ends)
-        return {
-            name: self._paces.setdefault(name, Pace()).rate(end, at) for name, end in ends.items()
-        }
+        self._paces = {name: self._paces.get(name, Pace()) for name in ends}
+        return {name: self._paces[name].rate(end, at) for name, end in ends.items()}
 
 
 def topic_rates(desk: Desk, paces: Paces) -> Mapping[str, float | None]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 
+from kappa.base.units import growth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import kept_numbers, moment, read_kept
 from kappa.state.store import Store
@@ -90,7 +91,7 @@ def rate_of(steps: Sequence[Step], now: datetime) -> float | None:
         (now - _RATE_OVER, before[-1].offset) if before else (recent[0].at, recent[0].offset)
     )
     seconds = (now - since).total_seconds()
-    return (recent[-1].offset - start) / seconds if seconds >= 1 else None
+    return growth(start, recent[-1].offset, seconds) if seconds >= 1 else None
 
 
 def rates(steps: Sequence[Step], now: datetime) -> tuple[list[int], list[float]]:
@@ -108,7 +109,7 @@ def rates(steps: Sequence[Step], now: datetime) -> tuple[list[int], list[float]]
     ]
     offsets = list(_offsets_at(edges, steps))
     return [int(edge.timestamp()) for edge in edges[1:]], [
-        round((after - before) / piece, 2) for before, after in pairwise(offsets)
+        round(growth(before, after, piece), 2) for before, after in pairwise(offsets)
     ]
 
 

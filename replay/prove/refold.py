@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from kappa.base.errors import KappaError
-from kappa.base.process import ensure_session_gone, start_tied
+from kappa.base.process import LOW_PRIORITY, ensure_session_gone, start_tied
 from kappa.base.program import command_of, project_options
 from kappa.base.scratch import PROVE, make_folder
 from kappa.base.settings import Settings
+from kappa.base.units import pace_text
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.job.cuts import Cuts, put_cuts
@@ -23,8 +24,6 @@ from kappa.tables.branch import base_frontier, begin_from
 from replay.prove.provable import ProofLog, ensure_provable
 from replay.status.underway import Pace
 
-# Others are scheduled before it: the live job keeps its freshness.
-_NICE = 10
 _LOOK_SECONDS = 0.2
 
 
@@ -75,8 +74,8 @@ def folding_text(done: int, total: int, rate: float | None, within: SliceProgres
     text = f"folding the log again: {done:,} of {total:,} records"
     if total:
         text += f" ({100 * done // total} %)"
-    if rate and done < total:
-        text += f", {rate:,.0f}/s, {(total - done) / rate:,.0f} s left"
+    pace = pace_text(done, total, rate)
+    text += f", {pace}" if pace else ""
     return text if within is None else f"{text}; {within.text}"
 
 
@@ -97,7 +96,8 @@ def _run(
     frontiers, total = Frontiers(anew, birth.build), cuts.ends[-1].distance(birth.begins)
     log_file = anew.path("output.log")
     with log_file.open("wb") as output:
-        child = start_tied(command, output=output, nice=_NICE)
+        # The live job keeps its freshness.
+        child = start_tied(command, output=output, nice=LOW_PRIORITY)
     pace = Pace()
     try:
         while child.poll() is None:

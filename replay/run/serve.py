@@ -21,6 +21,7 @@ import uvicorn
 from kappa.base.errors import ExitCode, KappaError
 from kappa.base.program import run_program
 from kappa.journal.journal import Journal
+from kappa.objects.bucket import ANSWERING, patient
 from kappa.state.store import Store
 from replay.http import api
 from replay.look.desk import Desk
@@ -86,7 +87,7 @@ def _serve_at(
     say: Callable[[str], None],
 ) -> None:
     settings, store = here.settings, here.store
-    with Sandbox(Allowance.of(settings.serve)) as sandbox:
+    with patient(ANSWERING), Sandbox(Allowance.of(settings.serve)) as sandbox:
         stand = Stand(
             store,
             sandbox,

@@ -207,7 +207,7 @@ def _lags(status: Status) -> Iterator[tuple[Mapping[str, str], float]]:
         for topic, partition, end in status.end.only(build.topics).items():
             yield (
                 {"consumergroup": build.build, "topic": topic, "partition": str(partition)},
-                float(end - build.offsets.at(topic, partition)),
+                float(max(0, end - build.offsets.at(topic, partition))),
             )
 
 

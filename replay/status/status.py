@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from kappa.base.errors import KappaError
+from kappa.base.units import seconds_left
 from kappa.declare.breaker import beyond_text, is_beyond, rejected_of
 from kappa.journal.pause import Pause
 from kappa.journal.retirement import Retirement
@@ -107,10 +108,9 @@ class BuildStatus:
     @property
     def eta_seconds(self) -> float | None:
         """The seconds that a candidate still needs at its rate. None if not known."""
-        if self.rollout is None or self.reached is None or not self.rate:
+        if self.rollout is None or self.reached is None:
             return None
-        done, total = self.reached
-        return (total - done) / self.rate
+        return seconds_left(*self.reached, self.rate)
 
     def age_seconds(self, now: datetime) -> float | None:
         """Returns the age of its readers' rows: 0 if nothing is behind it, else its frontier's age.
@@ -257,7 +257,7 @@ def _build_status(
         build,
         birth.version,
         offsets,
-        None if end is None else end.only(set(birth.topic_ids)).distance(offsets),
+        None if end is None else end.only(set(birth.topic_ids)).highest(offsets).distance(offsets),
         None if frontier is None else datetime.fromisoformat(frontier.published_at).astimezone(UTC),
         offsets.distance(birth.origin_offsets),
         tally.rejected,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
+from kappa.base.units import pace_text
 from replay.rollout.rollout import Phase
 from serving.query.render import Listing
 
@@ -179,12 +180,11 @@ def _note(build: BuildStatus) -> str:
         f"waits for {build.waits_for}" if build.waits_for else "",
     ]
     if (
-        build.rate
-        and build.eta_seconds is not None
+        build.reached is not None
         and build.rollout is not None
         and build.rollout.phase is Phase.REPLAYING
     ):
-        parts.append(f"{build.rate:,.0f}/s, {build.eta_seconds:,.0f} s left")
+        parts.append(pace_text(*build.reached, build.rate))
     parts += [
         f"{each.count:,} offsets of {each.topic} partition {each.partition} are held back by a "
         f"transaction that is open since offset {each.offset}"

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 from msgspec import Struct, field
 
+from kappa.base.units import growth
 from kappa.state.documents import Documents
 from kappa.state.frontier import Frontiers
 from kappa.state.job.slice_progress import read_progress
@@ -105,12 +106,17 @@ class Pace:
         self._looks: deque[tuple[float, int]] = deque()
 
     def rate(self, count: int, at: float) -> float | None:
-        """Returns the recent growth a second, or None if it was not looked at long enough."""
+        """Returns the recent growth a second, or None if it was not looked at long enough.
+
+        A count that has fallen is that of work which began again: the pace is measured anew.
+        """
+        if self._looks and count < self._looks[-1][1]:
+            self._looks.clear()
         self._looks.append((at, count))
         while at - self._looks[0][0] > _WINDOW_SECONDS:
             self._looks.popleft()
         since, before = self._looks[0]
-        return (count - before) / (at - since) if at - since >= _LEAST_SECONDS else None
+        return growth(before, count, at - since) if at - since >= _LEAST_SECONDS else None
 
 
 class Reporter:

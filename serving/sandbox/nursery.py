@@ -19,16 +19,15 @@ import sys
 import traceback
 from typing import NoReturn
 
+from kappa.base.process import LOW_PRIORITY
 from serving.sandbox.sandboxed import answer_one
-
-# Queries run at a lower priority: the live job's freshness is more important.
-_NICE = 5
 
 
 def main(arguments: list[str]) -> int:
     """Makes a child for each request, until the server closes the socket."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    os.nice(_NICE)
+    # The live job's freshness is more important.
+    os.nice(LOW_PRIORITY)
     me = os.getpid()
     control = socket.socket(fileno=int(arguments[0]))
     # A handle of each running child -> its process id, and the pipe for its exit code.

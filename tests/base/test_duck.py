@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
-from kappa.base.duck import open_connection
+from kappa.base.duck import open_connection, progress_of_queries, showing_progress
 from kappa.objects.in_duckdb import open_exact
 
 
@@ -33,3 +35,25 @@ def test_a_joins_filter_is_not_moved_below_a_limit() -> None:
         ).fetchall()
 
     assert found == []
+
+
+def test_another_thread_sees_how_far_a_query_is() -> None:
+    """A job whose DuckDB works on a slice makes progress; once it is done it shows nothing."""
+    seen, done = set[tuple[float, ...]](), threading.Event()
+
+    def look() -> None:
+        while not done.wait(0.001):
+            seen.add(progress_of_queries())
+
+    watching = threading.Thread(target=look)
+    with open_connection() as duck:
+        duck.execute("create table t as select range as k, hash(range) as v from range(1000000)")
+        with showing_progress(duck):
+            watching.start()
+            rows = duck.execute("select * from t order by v").to_arrow_reader(10_000)
+            assert sum(batch.num_rows for batch in rows) == 1_000_000
+            done.set()
+            watching.join()
+
+    assert len(seen) > 2
+    assert progress_of_queries() == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import socket
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kappa.base.process import process_id
+from kappa.base.process import LOW_PRIORITY, bytes_moved, lower_priority, process_id
 
 # Its first thread ends by the system call; the other listens on.
 PROGRAM = """
@@ -50,3 +51,52 @@ def test_a_process_is_alive_until_its_last_thread_has_ended() -> None:
         child.wait()
         child.stdout.close()
     assert not named.alive()
+
+
+@pytest.mark.skipif(platform.system() != "Linux", reason="as /proc shows it")
+def test_a_process_that_computes_for_ever_moves_no_bytes() -> None:
+    """A worker whose function returns reads its next rows; one that hangs does not."""
+    program = "import sys\nfor line in sys.stdin: print(line, end='', flush=True)\nwhile 1: pass"
+    name = f"worker-of-{os.getpid()}"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, name],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        try:
+            seen = []
+            for _ in range(2):
+                child.stdin.write("row\n")
+                child.stdin.flush()
+                child.stdout.readline()
+                seen.append(bytes_moved(name))
+            child.stdin.close()
+            while bytes_moved(name) != (now := bytes_moved(name)):
+                pass
+            time.sleep(0.1)
+
+            assert list(now) == [child.pid]
+            assert seen[0][child.pid] < seen[1][child.pid]
+            assert bytes_moved(name) == now
+            assert bytes_moved(f"not-{name}") == {}
+        finally:
+            child.kill()
+
+
+def test_a_priority_is_lowered_and_never_raised() -> None:
+    """A platform that is started nice may not be less so, and a job that tries must not die."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        try:
+            before = os.getpriority(os.PRIO_PROCESS, child.pid)
+            lower_priority(0, (child.pid,))
+            unchanged = os.getpriority(os.PRIO_PROCESS, child.pid)
+            os.setpriority(os.PRIO_PROCESS, child.pid, 17)
+            lower_priority(LOW_PRIORITY, (child.pid,))
+
+            assert unchanged == before
+            assert os.getpriority(os.PRIO_PROCESS, child.pid) == 17
+        finally:
+            child.kill()

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from kappa.base.units import duration, exact_duration, memory, parse_duration, parse_memory, size
+from kappa.base.units import (
+    duration,
+    exact_duration,
+    growth,
+    memory,
+    pace_text,
+    parse_duration,
+    parse_memory,
+    seconds_left,
+    size,
+)
 
 
 @pytest.mark.parametrize(
@@ -51,3 +61,22 @@ def test_sizes_are_told_for_people(count: int, text: str) -> None:
 def test_memory_is_read_and_written_as_settings_have_it() -> None:
     assert parse_memory("512m") == 512 * 2**20
     assert memory(parse_memory("2g")) == "2048m"
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "total", "rate", "left", "told"),
+    [
+        (100, 300, 500, 100, 2, "100/s, 2 s left"),
+        # A slice that begins again has read less than before.
+        (300, 0, 500, 0, None, ""),
+        # What was read may be past the end that was asked for earlier.
+        (100, 600, 500, 250, 0, ""),
+    ],
+)
+def test_no_rate_or_rest_is_negative(
+    before: int, now: int, total: int, rate: float, left: float | None, told: str
+) -> None:
+    assert growth(before, now, 2.0) == rate
+    assert seconds_left(now, total, rate) == left
+    assert pace_text(now, total, rate) == told
+    assert (seconds_left(now, total, None), seconds_left(now, total, -5.0)) == (None, None)

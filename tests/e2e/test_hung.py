@@ -68,7 +68,7 @@ def checked(amount):
 
 def test_a_function_that_never_returns_is_named_with_its_slice(tmp_path: Path) -> None:
     """The records on which it returns are folded, in parts, and what serves goes on."""
-    with platform(tmp_path / "shop", "[engine]\nslice_seconds = 12\n", shop=LEAN_1) as bed:
+    with platform(tmp_path / "shop", "[engine]\nslice_seconds = 20\n", shop=LEAN_1) as bed:
         bed.log.produce((order(number, amount=7) for number in range(40)), "orders")
         bed.must("deploy", "--yes")
         first = bed.live("shop")
@@ -79,7 +79,7 @@ def test_a_function_that_never_returns_is_named_with_its_slice(tmp_path: Path) -
 
         def named() -> bool:
             return any(
-                "is not folded after 12 s" in file.read_text(encoding="utf-8", errors="replace")
+                "made no progress for 20 s" in file.read_text(encoding="utf-8", errors="replace")
                 for file in log.glob("*.log")
             )
 
@@ -88,7 +88,7 @@ def test_a_function_that_never_returns_is_named_with_its_slice(tmp_path: Path) -
             file.read_text(encoding="utf-8", errors="replace") for file in log.glob("*.log")
         )
         (told,) = {
-            line for line in said.splitlines() if "error: slice 1/0 " in line and "12 s" in line
+            line for line in said.splitlines() if "error: slice 1/0 " in line and "for 20 s" in line
         }
         assert "shop.py:" in told
         candidate = bed.state().rollouts[-1].build

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import socket
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from object_store import CREDENTIALS, ObjectStore
 
+from cli import run_command
 from kappa.base.errors import KappaError, SettingsError
 from kappa.base.section.storage import StorageSettings
 from kappa.objects import bucket
 from kappa.state.store import Store
+from kappa.tables.delta import open_version
 
 
 @pytest.fixture
@@ -86,7 +90,7 @@ def test_a_server_that_is_away_is_waited_for(store, between, object_store):
 
 
 def test_a_server_that_stays_away_is_named(tmp_path, monkeypatch, object_store):
-    monkeypatch.setattr(bucket, "_PATIENCE", bucket._CONNECT / 10)
+    monkeypatch.setattr(bucket, "_patience", bucket.Patience(1, 1, 1))
     # Nobody listens at a port that was just free.
     nowhere = StorageSettings(endpoint=f"http://127.0.0.1:{ObjectStore(tmp_path).port}")
     store = Store("s3://kappa-tests/x", storage=nowhere, local=tmp_path)
@@ -98,6 +102,67 @@ def test_a_server_that_stays_away_is_named(tmp_path, monkeypatch, object_store):
         f"could not read s3://kappa-tests/x/a: {nowhere.endpoint}: "
     )
     assert "\n" not in str(caught.value)
+
+
+def test_a_server_that_stayed_away_is_waited_for_once(store, between, object_store, monkeypatch):
+    """A look at many objects would wait half a minute for each of them."""
+    monkeypatch.setattr(bucket, "_patience", bucket.Patience(1, 1, 1))
+    store.put("a", b"one")
+    object_store.kill()
+    with pytest.raises(KappaError):
+        store.get("a")
+
+    with between.counting() as asked, pytest.raises(KappaError, match=r"^could not read .*/a: "):
+        store.get("a")
+    assert {each.partition(" ")[0] for each in asked} == {"HEAD"}
+    object_store.start()
+    with between.counting() as asked:
+        assert store.get("a") == b"one"
+        assert store.get("a") == b"one"
+    assert [each.partition(" ")[0] for each in asked] == ["HEAD", "GET", "GET"]
+
+
+@pytest.fixture
+def silent(object_store: ObjectStore) -> Iterator[StorageSettings]:
+    """A server that takes connections and answers nothing: it was stopped, or its disk hangs."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield StorageSettings(endpoint=f"http://127.0.0.1:{listening.getsockname()[1]}")
+
+
+def test_a_silent_server_is_given_up_by_the_client_of_tables_too(silent, tmp_path, monkeypatch):
+    """Left to itself it waits for three minutes."""
+    monkeypatch.setattr(bucket, "_patience", bucket.Patience(1, 1, 1))
+    store = Store("s3://kappa-tests/x", storage=silent, local=tmp_path)
+    began = time.monotonic()
+
+    with pytest.raises(KappaError) as told:
+        open_version(store.address("builds/b/tables/t"), 1)
+
+    assert "S3 server" in told.value.hint
+    assert time.monotonic() - began < 20
+
+
+def test_who_looks_at_a_silent_server_is_told_within_seconds(silent, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(bucket, "_patience", bucket.WORKING)
+    (tmp_path / "kappa.toml").write_text(
+        f'root = "s3://kappa-tests/x"\n[storage]\nendpoint = "{silent.endpoint}"\n'
+        '[kafka]\nbootstrap_servers = "127.0.0.1:1"\n',
+        encoding="utf-8",
+    )
+    began = time.monotonic()
+
+    assert run_command(["--project", str(tmp_path), "status"]) != 0
+
+    # Half a minute and more without a patience of its own.
+    assert time.monotonic() - began < 15
+    assert silent.endpoint in capsys.readouterr().err
+
+
+def test_http_gives_up_a_server_within_half_a_minute() -> None:
+    """The last attempt begins within the one time, and takes the other; then looks are short."""
+    assert bucket.ANSWERING.again + bucket.ANSWERING.answer + bucket.LOOKING.answer < 30
+    assert bucket.LOOKING.answer < 5
+    assert bucket.FOLDING.again > 30
 
 
 def test_a_bucket_that_does_not_exist_is_no_empty_one(object_store, tmp_path):

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from kappa.base.errors import Broken, DeclarationError, ExitCode
+from kappa.base.process import LOW_PRIORITY
 from kappa.base.settings import load_settings
 from kappa.code.importer import open_sources
 from kappa.code.project import load_module, pipelines_in
@@ -33,8 +34,6 @@ from kappa.state.store import open_store
 # A person waits, and each takes the time of a small slice. Slices that are empty, or folded once
 # more, are no matter of a pipeline's code.
 _SLICES = 4
-# Where slices are large, others have priority: what serves meanwhile keeps its freshness.
-_NICE = 5
 
 
 def main(arguments: list[str]) -> int:
@@ -44,7 +43,8 @@ def main(arguments: list[str]) -> int:
     sources = Sources(Path(request["folder"]))
     machine = booted_ahead()
     if request["by_spark"]:
-        machine.lower_priority(_NICE)
+        # What serves meanwhile keeps its freshness.
+        machine.lower_priority(LOW_PRIORITY)
     settings = load_settings(Path(request["folder"]), root=request["root"])
     open_registry(settings, open_store(settings))
     open_sources(sources)

@@ -17,6 +17,7 @@ from threading import Event
 from pyspark.sql import SparkSession
 
 from kappa.base.clock import Stopwatch
+from kappa.base.units import growth
 from kappa.engine.job.slice_folder import SliceFolder
 from kappa.engine.legs.align import Aligner, ahead
 from kappa.engine.legs.legs import Leg, LegKind, Legs, alignment, catch_up, slice_size, tail
@@ -289,7 +290,7 @@ class CatchUp:
             heard_at=heard_at,
             views_at=views_at,
         )
-        rate = piece.distance / watch.total
+        rate = growth(0, piece.distance, watch.total)
         print(
             f"slice {piece.number + 1} of {of}: {piece.distance} offsets in {watch.total:.1f} s, "
             f"{rate:,.0f}/s (ms: {watch})",

@@ -31,6 +31,7 @@ from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.leg_session import LegSession
 from kappa.engine.spark.session import end_process
 from kappa.log.access.client_options import client_options
+from kappa.objects.bucket import FOLDING, patient
 from kappa.registry.stored_schemas import open_registry
 from kappa.state.build import folder, read_birth
 from kappa.state.job.beat import Beat
@@ -57,6 +58,7 @@ def run(
     store = open_store(settings)
     open_registry(settings, store)
     with (
+        patient(FOLDING),
         lock_of(store, f"{folder(build)}/lock", what=f"build {build}"),
         Beat(store, build),
         ExitStack() as ending,

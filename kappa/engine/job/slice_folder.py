@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pyspark.sql import SparkSession
 
 from kappa.base.clock import Stopwatch
+from kappa.base.duck import progress_of_queries
 from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
 from kappa.declare.options import REJECTS
@@ -33,6 +34,7 @@ from kappa.engine.legs.splits import Splits
 from kappa.engine.read.archived import Archives
 from kappa.engine.read.identities import Identities
 from kappa.engine.read.source import LogSource
+from kappa.engine.spark.running import progress_of_tasks
 from kappa.engine.views.maintained import MaintainedViews
 from kappa.engine.views.opened import open_tables
 from kappa.engine.write.commit import AT_ONCE, Merging, TableWriter
@@ -43,7 +45,7 @@ from kappa.engine.write.publisher import Publisher
 from kappa.log.client import Log
 from kappa.state.build import Birth, folder, slice_scratch
 from kappa.state.frontier import Frontier
-from kappa.state.job.slice_progress import DECODED
+from kappa.state.job.slice_progress import DECODED, records_read
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
@@ -95,7 +97,16 @@ class SliceFolder:
         self._steps = OrderedSteps(pipeline, births, f"{scratch}/steps", wakes_here=driver_rows)
         self._topic_watch = ThreadPoolExecutor(1, thread_name_prefix="topics")
         self._commits = Commits(len(self.writers))
-        self._limit = SliceLimit(slice_seconds, str(pipeline.source))
+        # For the signs of a slice's progress.
+        self._store = store
+        self._spark: SparkSession | None = None
+        self._watch = Stopwatch()
+        self._limit = SliceLimit(
+            slice_seconds,
+            str(pipeline.source),
+            signs=self._signs,
+            give_up=self.splits.give_up,
+        )
 
     def versions(self) -> dict[str, int]:
         """Returns the newest version of each table, and of its recent ones."""
@@ -139,16 +150,22 @@ class SliceFolder:
         published with the last one. Maintained views are computed where a slice ends at `views_at`,
         or at each end if that is None. Raises Broken, and then nothing more is published.
         """
+
+        def noted_session() -> SparkSession:
+            self._spark = session()
+            return self._spark
+
+        self._watch = watch
         for part in self.splits.parts(piece):
             last = publisher.newest
             ensure_follows(last, part, self.versions())
             if part.distance > self._driver_rows:
                 # That a cluster has no executor for it is no reason to split the slice.
-                self._wait_for(session)
+                self._wait_for(noted_session)
             self.splits.begin(part)
             with self._limit.over(part):
                 are_due = views_at is None or part.end.covers(views_at)
-                mark = self._fold(part, session, source, last, watch, views_are_due=are_due)
+                mark = self._fold(part, noted_session, source, last, watch, views_are_due=are_due)
             failpoint("job.before_frontier")
             with watch.step("frontier"):
                 publisher.publish(
@@ -165,6 +182,16 @@ class SliceFolder:
         self._commits.close()
         for writer in self.writers:
             writer.close()
+
+    def _signs(self) -> object:
+        """Returns what changes while a slice makes progress, wherever it is folded."""
+        return (
+            self._watch.seconds,
+            records_read(self._store, self._birth.build),
+            progress_of_queries(),
+            # Last: a JVM that hangs gives no answer, and has none of the others.
+            () if self._spark is None else progress_of_tasks(self._spark),
+        )
 
     def _wait_for(self, session: Callable[[], SparkSession]) -> None:
         try:

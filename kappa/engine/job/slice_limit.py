@@ -1,4 +1,4 @@
-"""The time and memory that a slice may take: a function that takes more is named with it."""
+"""The time without progress that a slice may take: a function that takes more is named with it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import math
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from kappa.base.errors import ExitCode, KappaError
 from kappa.engine.function.failure import Hoarded
 from kappa.state.slices import Slice
+
+# The signs of progress are looked at so many times within the limit, but not more seldom.
+_LOOKS = 30
+_LONGEST_PAUSE_SECONDS = 10.0
 
 
 def _end_process() -> None:
@@ -20,25 +25,37 @@ def _end_process() -> None:
 
 
 class SliceLimit:
-    """The limit of one job's slices, in seconds."""
+    """The limit of one job's slices, in seconds without progress."""
 
     def __init__(
-        self, seconds: float, where: str, *, end: Callable[[], None] = _end_process
+        self,
+        seconds: float,
+        where: str,
+        *,
+        signs: Callable[[], object] = lambda: None,
+        give_up: Callable[[Slice], None] = lambda _piece: None,
+        end: Callable[[], None] = _end_process,
     ) -> None:
-        """Takes where the pipeline's function is, for the message; `end` ends this process."""
+        """Takes where the pipeline's function is, for the message.
+
+        A slice progresses when `signs` gives something else than before. `give_up` notes that the
+        slice is to be split, and `end` ends this process.
+        """
         self._seconds = seconds
         self._where = where
+        self._signs = signs
+        self._give_up = give_up
         self._end = end
 
     @contextmanager
     def over(self, piece: Slice) -> Iterator[None]:
-        """Ends the process if the block, which folds a slice, takes too long.
+        """Ends the process if the block, which folds a slice, makes no progress for too long.
 
-        The next job folds the slice again, and in parts once two have ended in it. Raises the error
-        of a function that took too much memory again, with the slice.
+        The next job folds the slice in parts. Raises the error of a function that took too much
+        memory again, with the slice.
         """
         try:
-            with self._in_time(piece):
+            with self._watched(piece):
                 yield
         except Hoarded as error:
             raise KappaError(
@@ -46,27 +63,64 @@ class SliceLimit:
             ) from error
 
     @contextmanager
-    def _in_time(self, piece: Slice) -> Iterator[None]:
+    def _watched(self, piece: Slice) -> Iterator[None]:
         if math.isinf(self._seconds):
             yield
             return
-        timer = threading.Timer(self._seconds, self._late, [piece])
-        timer.daemon = True
-        timer.start()
+        done = threading.Event()
+        threading.Thread(target=self._watch, args=(piece, done), name="limit", daemon=True).start()
         try:
             yield
         finally:
-            timer.cancel()
+            done.set()
+
+    def _watch(self, piece: Slice, done: threading.Event) -> None:
+        """Counts the seconds since the last sign of progress.
+
+        A machine that slept, or had no time for this thread, had none for the slice: such a while
+        counts as two pauses.
+        """
+        pause = min(self._seconds / _LOOKS, _LONGEST_PAUSE_SECONDS)
+        moved = threading.Event()
+        quiet, looked_at = 0.0, time.monotonic()
+        looker: threading.Thread | None = None
+        while not done.wait(pause):
+            if looker is None:
+                # Only a slice that takes its time is looked at. Spark's JVM may never answer.
+                looker = threading.Thread(
+                    target=self._look, args=(done, moved, pause), name="signs", daemon=True
+                )
+                looker.start()
+            now = time.monotonic()
+            quiet = 0.0 if moved.is_set() else quiet + min(now - looked_at, 2 * pause)
+            moved.clear()
+            looked_at = now
+            if quiet >= self._seconds:
+                self._late(piece)
+                return
+
+    def _look(self, done: threading.Event, moved: threading.Event, pause: float) -> None:
+        before: object = None
+        while True:
+            # A sign that cannot be read is none.
+            with suppress(Exception):
+                if (now := self._signs()) != before:
+                    before = now
+                    moved.set()
+            if done.wait(pause):
+                return
 
     def _late(self, piece: Slice) -> None:
         print(
-            f"error: {_named(piece)} is not folded after {self._seconds:g} s, and the job ends:"
-            f" the function at {self._where} may not return on one of its records\n"
-            "hint: after two such ends the slice is folded in parts; engine.slice_seconds in"
-            " kappa.toml is the limit",
+            f"error: {_named(piece)} made no progress for {self._seconds:g} s"
+            " (engine.slice_seconds), so the job ends and the next one folds the slice in parts:"
+            f" the function at {self._where} may not return on one of its records",
             file=sys.stderr,
             flush=True,
         )
+        # Where it cannot be noted, as on a full disk, the slice is split after one more end.
+        with suppress(Exception):
+            self._give_up(piece)
         self._end()
 
 

@@ -1,9 +1,10 @@
 """The splits of slices that are too large for the machine: jobs die in them (law 12).
 
 Each slice is recorded as begun before it is folded, on the host whose memory it may not fit into.
-One that two jobs have begun and none has ended is split: a record has the offsets at which it is
-cut. A part can be split further. Each part is folded as a slice of its own, with a frontier, so the
-next job goes on behind it.
+One that two jobs have begun and none has ended is split, and so is one that a job has given up
+because it made no progress: a record has the offsets at which it is cut. A part can be split
+further. Each part is folded as a slice of its own, with a frontier, so the next job goes on behind
+it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import replace
 from msgspec import Struct
 
 from kappa.base.failpoint import failpoint
+from kappa.base.units import count_of
 from kappa.state.build import folder
 from kappa.state.documents import Documents
 from kappa.state.offsets import Offsets
@@ -26,16 +28,24 @@ _PARTS = 8
 
 
 class Begun(Struct, frozen=True):
-    """The slice or part that was begun last, and how many jobs in a row have begun it."""
+    """The slice or part that was begun last, and how many jobs in a row have begun it.
+
+    One that is `given_up` made no progress in the last of them.
+    """
 
     start: Offsets
     end: Offsets
     times: int
+    given_up: bool = False
     format: int = 1
 
     def is_of(self, piece: Slice) -> bool:
         """Returns True if a slice is what was begun; that of a tail may have grown since."""
         return self.start.equals(piece.start) and piece.end.covers(self.end)
+
+    def is_reason_to_split(self) -> bool:
+        """Returns True if no further job should fold it whole."""
+        return self.given_up or self.times >= _TRIES
 
 
 class Split(Struct, frozen=True):
@@ -64,16 +74,22 @@ class Splits:
     def parts(self, piece: Slice) -> tuple[Slice, ...]:
         """Lists the parts in which a slice is folded, in order: itself, if it is not split.
 
-        It is split, or its first part is, if that killed too many jobs.
+        It is split, or its first part is, if that killed too many jobs or was given up.
         """
         parts = self._cut(piece)
         begun, first = self._begun, parts[0]
-        if begun is None or begun.times < _TRIES or not begun.is_of(first) or first.distance < 2:
+        if (
+            begun is None
+            or not begun.is_reason_to_split()
+            or not begun.is_of(first)
+            or first.distance < 2
+        ):
             return parts
         smaller = _parted(first)
         self._put(Split(tuple(each.end for each in (*smaller, *parts[1:]))))
         print(
-            f"slice {piece.leg}/{piece.number} was begun {begun.times} times and not ended; "
+            f"slice {piece.leg}/{piece.number} was begun {count_of(begun.times, 'time')} and not "
+            f"ended; "
             f"{first.distance} offsets of it are split into {len(smaller)}",
             file=sys.stderr,
             flush=True,
@@ -84,10 +100,13 @@ class Splits:
         """Records that this slice or part is begun, or begun once more."""
         before = self._begun
         times = before.times + 1 if before is not None and before.is_of(part) else 1
-        self._begun = Begun(part.start, part.end, times)
-        failpoint("slice.before_begin")
-        _BEGUN.put(self._store.local, self._begun_name, self._begun)
-        failpoint("slice.after_begin")
+        self._put_begun(Begun(part.start, part.end, times))
+
+    def give_up(self, part: Slice) -> None:
+        """Records that the part, which is begun, made no progress: the next job splits it."""
+        if self._begun is not None and self._begun.is_of(part):
+            before = self._begun
+            self._put_begun(Begun(before.start, before.end, before.times, given_up=True))
 
     def _cut(self, piece: Slice) -> tuple[Slice, ...]:
         ends = [
@@ -101,6 +120,12 @@ class Splits:
             replace(piece, start=start, end=end)
             for start, end in zip((piece.start, *ends), ends, strict=False)
         )
+
+    def _put_begun(self, begun: Begun) -> None:
+        self._begun = begun
+        failpoint("slice.before_begin")
+        _BEGUN.put(self._store.local, self._begun_name, begun)
+        failpoint("slice.after_begin")
 
     def _put(self, split: Split) -> None:
         failpoint("slice.before_split")

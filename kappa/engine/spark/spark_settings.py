@@ -14,6 +14,8 @@ from kappa.engine.spark.cluster.cluster import SparkCluster
 
 # A variable of a JVM whose Python workers are to decode (workers.py).
 DECODING = "KAPPA_DECODING"
+# The module of their daemon, which is in their command lines.
+WORKERS = "kappa.engine.spark.workers"
 # The system's limit (104 on macOS, 108 on Linux) without `/.`, a UUID, `.sock` and an end.
 _SOCKET_FOLDER_BYTES = 104 - 44
 
@@ -72,7 +74,7 @@ def _local_settings(local_dir: Path, cores: int, worker_memory: str) -> Mapping[
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # Workers import a pipeline's modules from the same place as this process.
-        "spark.python.daemon.module": "kappa.engine.spark.workers",
+        "spark.python.daemon.module": WORKERS,
         # A function that takes more raises a MemoryError in its worker, and is named: no other is
         # killed for it.
         "spark.executor.pyspark.memory": worker_memory,
@@ -83,6 +85,8 @@ def _local_settings(local_dir: Path, cores: int, worker_memory: str) -> Mapping[
         # Spark 4.2.0 waits forever for a UDF over Parquet: it sends such rows in another form than
         # its own workers read.
         "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
+        # Of a slice that works nothing is cut off after a time (engine.slice_seconds).
+        "spark.sql.broadcastTimeout": "-1",
         # Batches for Python, for steps and the user's functions: large ones are the fastest way.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
         # A tail waits for records by itself (engine/job/tail.py); Spark asks only before its first.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kappa.base.duck import Connection, DuckError, Setting
+from kappa.base.duck import Connection, DuckError, Setting, showing_progress
 from kappa.base.errors import Broken, KappaError
 from kappa.base.sql import quoted, text
 from kappa.engine.fold.fold import spark_ddl
@@ -119,7 +119,7 @@ class Rewriting:
     @contextmanager
     def _duck(self) -> Iterator[Connection]:
         try:
-            with open_exact(self.bounds) as duck:
+            with open_exact(self.bounds) as duck, showing_progress(duck):
                 yield duck
         except DuckError as error:
             raise self._explained(str(error)) from error

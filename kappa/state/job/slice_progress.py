@@ -1,7 +1,8 @@
 """The progress of a job within one slice: its step, and how many records it has read.
 
 The job puts its step; each task that reads puts a count beside the file that it writes. All of it
-is for people: nothing is decided by it, and a job that begins a slice again counts anew.
+is for people, but that a slice whose counts grow makes progress (`engine.slice_seconds`). A job
+that begins a slice again counts anew.
 """
 
 from __future__ import annotations
@@ -75,8 +76,13 @@ def read_progress(store: Store, build: str, newest: Frontier | None) -> SlicePro
         return None
     if found.step != READING:
         return replace(found, read=found.offsets)
+    return replace(found, read=min(found.offsets, records_read(store, build)))
+
+
+def records_read(store: Store, build: str) -> int:
+    """Returns how many records the tasks of a build's slice have read so far."""
     counts = store.local.path(f"{folder(build)}/{DECODED}").glob(f"*/_*{_COUNT}")
-    return replace(found, read=min(found.offsets, sum(map(_count, counts))))
+    return sum(map(_count, counts))
 
 
 def counting(place: Path, name: str) -> Callable[[int], None]:

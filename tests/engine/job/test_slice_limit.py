@@ -1,8 +1,11 @@
-"""A slice that is not folded in time ends its job, which is named with it."""
+"""A slice without progress ends its job, is named, and is folded in parts next (I9)."""
 
 from __future__ import annotations
 
+import errno
 import threading
+import time
+from itertools import count
 
 import pytest
 
@@ -15,18 +18,70 @@ from kappa.state.slices import Slice
 PIECE = Slice(2, 7, Offsets({"t": {0: 10}}), Offsets({"t": {0: 20}}))
 
 
-def test_a_slice_that_takes_too_long_ends_the_process_and_is_named(
+def test_a_slice_without_progress_is_given_up_and_named(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    ended = threading.Event()
+    ended, given_up = threading.Event(), list[Slice]()
+    limit = SliceLimit(
+        0.05,
+        "pipelines/shop.py:12",
+        signs=lambda: "the same",
+        give_up=given_up.append,
+        end=ended.set,
+    )
 
-    with SliceLimit(0.01, "pipelines/shop.py:12", end=ended.set).over(PIECE):
+    with limit.over(PIECE):
         assert ended.wait(10)
 
-    said = capfd.readouterr().err
-    assert "slice 2/7 (t:0=10 to t:0=20) is not folded after 0.01 s" in said
+    (said,) = capfd.readouterr().err.splitlines()
+    assert said.startswith("error: slice 2/7 (t:0=10 to t:0=20) made no progress for 0.05 s")
     assert "pipelines/shop.py:12" in said
     assert "engine.slice_seconds" in said
+    assert given_up == [PIECE]
+
+
+def test_a_slice_that_works_is_not_ended_however_long_it_takes() -> None:
+    """The seconds are those since the last sign of progress, not those of the slice."""
+    ended, counted = threading.Event(), count()
+    is_stuck = threading.Event()
+    limit = SliceLimit(0.3, "here", signs=lambda: is_stuck.is_set() or next(counted), end=ended.set)
+
+    with limit.over(PIECE):
+        assert not ended.wait(0.9)
+        is_stuck.set()
+        assert ended.wait(10)
+
+
+def test_a_sign_that_never_answers_is_none() -> None:
+    """A JVM that hangs may keep the thread that asks it for ever."""
+    ended = threading.Event()
+
+    def hanging() -> object:
+        return ended.wait(60)
+
+    with SliceLimit(0.05, "here", signs=hanging, end=ended.set).over(PIECE):
+        assert ended.wait(10)
+
+
+def test_a_job_that_was_stopped_is_not_ended_for_the_time_it_stood(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A machine that slept, or starves the job, leaves no time for progress."""
+    ended, clock = threading.Event(), count(step=1_000)
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
+
+    with SliceLimit(30, "here", end=ended.set).over(PIECE):
+        assert not ended.wait(1.2)
+
+
+def test_a_slice_that_cannot_be_noted_ends_its_job_all_the_same() -> None:
+    ended = threading.Event()
+
+    def full(_piece: Slice) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    with SliceLimit(0.05, "here", give_up=full, end=ended.set).over(PIECE):
+        assert ended.wait(10)
 
 
 def test_a_function_that_takes_too_much_memory_is_named_with_its_slice() -> None:
@@ -43,8 +98,8 @@ def test_a_function_that_takes_too_much_memory_is_named_with_its_slice() -> None
 
 def test_one_that_is_folded_in_time_ends_nothing() -> None:
     ended = threading.Event()
-    for seconds in (1.0, float("inf")):
+    for seconds in (0.3, float("inf")):
         with SliceLimit(seconds, "here", end=ended.set).over(PIECE):
             pass
 
-    assert not ended.wait(1.5)
+    assert not ended.wait(0.6)

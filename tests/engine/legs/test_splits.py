@@ -168,6 +168,25 @@ def test_a_slice_is_split_once_two_have_begun_it_and_its_parts_are_all_of_it(
     assert again.parts(following) == (following,)
 
 
+def test_a_slice_that_one_job_has_given_up_is_split_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = Store(tmp_path)
+    piece = Slice(3, 7, Offsets(), Offsets({"t": {0: 16}}))
+    splits = Splits(store, "b")
+    splits.begin(piece)
+    splits.give_up(piece)
+
+    again = Splits(store, "b")
+    parts = again.parts(piece)
+
+    assert [part.distance for part in parts] == [2] * 8
+    assert "slice 3/7 was begun 1 time and not ended; 16 offsets of it" in capsys.readouterr().err
+    # A part that is begun has not been given up: one more job may fold it whole.
+    again.begin(parts[0])
+    assert Splits(store, "b").parts(piece) == parts
+
+
 def test_the_slice_of_a_tail_is_split_though_it_has_grown_each_time(tmp_path: Path) -> None:
     store, start = Store(tmp_path), Offsets({"t": {0: 10}})
     for end in (20, 30):

@@ -741,6 +741,7 @@ def test_a_rate_is_over_the_last_minute() -> None:
     assert rate_of(steps((600, 0), (30, 600)), NOW) == 10
     assert rate_of(steps((20, 0), (10, 100)), NOW) == 5
     assert rate_of(steps((0.1, 100)), NOW) is None
+    assert rate_of(steps((20, 100), (10, 0)), NOW) == 0
 
 
 def test_a_chart_adds_up_to_what_was_folded_and_has_no_spike_where_a_minute_is_kept() -> None:
@@ -938,6 +939,8 @@ def test_how_long_is_left_is_what_is_missing_at_its_rate() -> None:
     assert candidate.eta_seconds == 5
     assert replace(candidate, lag=None).eta_seconds is None
     assert replace(candidate, rate=None).eta_seconds is None
+    assert replace(candidate, lag=-50).eta_seconds == 0
+    assert replace(candidate, rate=-10.0).eta_seconds is None
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,14 @@ def test_a_pace_is_of_the_last_seconds() -> None:
     assert pace.rate(1_000, 20.0) == 0
 
 
+def test_the_pace_of_work_that_began_again_is_measured_anew() -> None:
+    pace = Pace()
+    pace.rate(0, 0.0), pace.rate(900, 2.0)
+
+    assert pace.rate(100, 4.0) is None
+    assert pace.rate(300, 6.0) == 100
+
+
 def test_what_is_said_is_read_and_taken_back(store: Counting) -> None:
     clock, deaths = Clock(), {"a": Deaths(3, "exit code 1")}
     reporter = Reporter(store, deaths.get, clock=clock)
