@@ -58,6 +58,7 @@ def begin_from(into: Store, birth: Birth, source: Store, frontier: Frontier) -> 
         tally=frontier.tally,
         heard_at=frontier.heard,
         witnesses=frontier.witnesses,
+        failing=frontier.failing,
         sums=sync_versions(into, birth.build, {}, versions, known=known),
     )
     Frontiers(into, birth.build).publish(first)

@@ -56,8 +56,9 @@ class BuildStatus:
     version than at its birth. It reads `topics` from `reads_from` on; `base` is that of a branch,
     `tables_of` the build whose tables an overlay serves. `slice` is how far its job is in the slice
     that comes next, if it is replayed. `broken` are the live build's tables and views that cannot
-    be read, a sentence each; `overflows` are its sums that do not fit their types now. Its job
-    `rests`, or not. `pause`, `retirement`: of its pipeline.
+    be read, and any build's views that fail over its rows, a sentence each; `overflows` are its
+    sums that do not fit their types now. Its job `rests`, or not. `pause`, `retirement`: of its
+    pipeline.
     """
 
     pipeline: str
@@ -179,7 +180,9 @@ def observe_status(
     builds = (
         replace(
             _with_state(each, state, underway or Underway(), soak_seconds),
-            broken=broken.get(each.pipeline, ()) if each.role == "live" else (),
+            broken=(*each.broken, *broken.get(each.pipeline, ()))
+            if each.role == "live"
+            else each.broken,
             overflows=tuple(one for one in found if one.pipeline == each.pipeline)
             if each.role == "live"
             else (),
@@ -281,6 +284,7 @@ def _build_status(
         libraries=changed_libraries(birth.libraries, installed_libraries()),
         held_back=tuple(each for each in held if each.topic in birth.topic_ids),
         beyond=_beyond(birth, frontier),
+        broken=() if frontier is None else tuple(frontier.failing.values()),
         late=tally.late,
         duplicate=tally.duplicate,
         topics=frozenset(birth.topic_ids),

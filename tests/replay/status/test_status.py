@@ -28,7 +28,7 @@ from replay.rollout.current import current_state
 from replay.status.held_back import HeldBack, held_back
 from replay.status.metrics import Seen, metrics_text
 from replay.status.status import observe_status
-from replay.status.status_text import status_listing
+from replay.status.status_text import status_heading, status_listing
 from replay.status.underway import Underway
 from serving.query.overflows import overflows
 
@@ -246,3 +246,16 @@ def test_sums_that_do_not_fit_are_counted_in_status_and_metrics(
     assert "n_total does not fit its type in 2 rows of table t" in build["note"]
     told = metrics_text(Seen(current_state(store), seen, {}, {}, supervised=False), at)
     assert 'kappa_overflowed_rows{pipeline="totals",table="t",column="n_total"} 2' in told
+
+
+def test_a_view_that_fails_over_the_rows_is_told(store: Store) -> None:
+    frontiers = Frontiers(store, "b")
+    newest = frontiers.newest()
+    assert newest is not None
+    why = "view v cannot be computed: Conversion Error: ..."
+    frontiers.publish(structs.replace(newest, number=2, failing={"v": why}))
+
+    status = observe_status(store, None)
+
+    assert status.builds[0].broken == (why,)
+    assert f"WARNING: {why}" in status_heading(status, None, None)
