@@ -1031,7 +1031,7 @@ def test_spark_folds_sums_near_the_ends_as_duckdb_does(spark: SparkSession, of: 
         given = [near_ends.contribution(*each) for each in part.items()]
         stored = spark.createDataFrame(held, spark_ddl(table.columns))
         came = spark.createDataFrame(
-            [tuple(row[name] for name, _ in columns) for row in given], spark_ddl(columns)
+            [tuple(row.get(name) for name, _ in columns) for row in given], spark_ddl(columns)
         )
         both = stored.alias("t").join(came.alias("s"), on=_same_key())
         left = stored.alias("t").join(came.alias("s"), on=_same_key(), how="left_anti")
@@ -1063,7 +1063,7 @@ def test_spark_folds_sums_near_the_ends_as_duckdb_does(spark: SparkSession, of: 
             rows.groupBy("k").agg(*_exprs(aggregates(table, {"k": "string", of: kind}))).collect()
         )
         wanted = near_ends.contribution("a", {of: near_ends.units(value, of)})
-        assert row.asDict() == wanted
+        assert row.asDict() == {name: wanted[name] for name, _ in columns}
 
 
 def _same_key() -> Any:
@@ -1380,12 +1380,12 @@ def test_a_build_born_with_fewer_columns_and_narrow_sums_goes_on_as_it_was(
         ),
     )
     built = Rehearsal(tmp_path, gathering_few, log, driver_rows=10_000, birth=older)
-    for n in (2**63 - 3, 3, -1):
+    for n in (2**63 - 4, 3):
         log.add("events", 0, event(k="a", n=n))
         built.fold(log.end)
 
     (row,) = rows_of(built, "gathered")
-    assert (row["n_top"], row["n_sum"]) == ([2**63 - 3, 3], 2**63 - 1)
+    assert (row["n_top"], row["n_sum"]) == ([2**63 - 4, 3], 2**63 - 1)
     assert not later & set(row)
     log.add("events", 0, event(k="a", n=1))
     with pytest.raises(Broken, match=r"folded into table gathered: .*OVERFLOW"):
