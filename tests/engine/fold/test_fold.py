@@ -1006,8 +1006,8 @@ def test_an_average_is_right_whatever_its_sum(
             seen.append((row["mean"], row["x_mean"], row["x"], row["x_overflow"]))
 
     assert seen == [
-        (2**63 - 1, 1.5e308, 1.5e308, False),
-        (2**63 - 1, 1.5e308, None, True),
+        (float(2**63 - 1), 1.5e308, 1.5e308, False),
+        (float(2**63 - 1), 1.5e308, None, True),
         ((2**63 - 2) / 3, pytest.approx(0.5e308), 1.5e308, False),
     ]
 
