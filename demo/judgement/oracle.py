@@ -33,7 +33,8 @@ _ON_TIME = {
 
 _DEPARTURES = """
     select origin, time_bucket(interval 1 hour, scheduled::timestamptz) as hour,
-        count(*) as flights, count(dep_time) as departed, sum(distance)::bigint as miles
+        count(*) as flights, count(dep_time) as departed, sum(distance)::bigint as miles,
+        false as miles_overflow
     from flights group by all"""
 _CARRIERS = """
     select carrier, coalesce(name, carrier) as name, sum(flights)::bigint as flights,
@@ -147,11 +148,16 @@ class Oracle:
 
     @staticmethod
     def _all(version: int) -> str:
-        cancelled = ", sum((dep_time is null)::int)::bigint as cancelled" if version == 2 else ""
+        cancelled = (
+            ", sum((dep_time is null)::int)::bigint as cancelled, false as cancelled_overflow"
+            if version == 2
+            else ""
+        )
         delays = f"""
     select carrier, day, count(*) as flights, count(dep_time) as departed,
-        sum(({_ON_TIME[version]})::int)::bigint as on_time{cancelled},
-        sum(dep_delay)::bigint as delay_minutes, max(dep_delay) as worst_delay
+        sum(({_ON_TIME[version]})::int)::bigint as on_time, false as on_time_overflow{cancelled},
+        sum(dep_delay)::bigint as delay_minutes,
+        false as delay_minutes_overflow, max(dep_delay) as worst_delay
     from flights group by all"""
         parts = {
             "delays": delays,

@@ -82,12 +82,12 @@ class Fold(ABC):
         """Lists the served columns beside its own."""
         return ()
 
-    def following(self, name: str) -> tuple[str, ...]:
+    def following(self, name: str, types: Types) -> tuple[str, ...]:
         """Lists the columns that are computed from hidden ones, and so are not contributed."""
         return ()
 
-    def sums(self, name: str) -> tuple[str, ...]:
-        """Lists the columns that are sums: exact ones travel in 37 digits, and may not fit."""
+    def narrow(self, name: str, types: Types) -> tuple[str, ...]:
+        """Lists the sums that travel in 37 digits and may not fit: those of older builds."""
         return ()
 
     def compared(self, name: str) -> tuple[str, ...]:

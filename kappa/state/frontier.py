@@ -47,6 +47,9 @@ class Frontier(Struct, frozen=True):
 
     `sums` are those of the data files that are new with it (kappa/sums/recorded.py).
 
+    `failing` are the maintained views that cannot be computed over the rows there, and why. Their
+    tables have the rows of an earlier frontier, which no reader sees.
+
     `witnesses` are the last records that were read before the offsets, by which the log is known
     again (law 2). Frontiers of an older Kappa have none.
 
@@ -69,6 +72,7 @@ class Frontier(Struct, frozen=True):
     sums: Sums = field(default_factory=dict)
     witnesses: Witnesses = field(default_factory=dict)
     file_lists: Mapping[str, str] = field(default_factory=dict)
+    failing: Mapping[str, str] = field(default_factory=dict)
     format: int = 1
 
     @property

@@ -59,6 +59,7 @@ def begin_from(into: Store, birth: Birth, source: Store, frontier: Frontier) -> 
         tally=frontier.tally,
         heard_at=frontier.heard,
         witnesses=frontier.witnesses,
+        failing=frontier.failing,
         sums=sync_versions(into, birth.build, {}, versions, known=known),
         file_lists=vouched_lists(into, birth.build, None, versions),
     )

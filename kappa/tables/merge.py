@@ -1,8 +1,6 @@
 """A merge: how contributions fold into the rows of their keys (laws 4 and 9). Pure.
 
-Its SQL is valid in Spark, DataFusion (delta-rs) and DuckDB; only the quotes of names differ. Sums
-of whole numbers and decimals are added with 37 digits and cast back. Each engine refuses that cast
-if the result does not fit; delta-rs would wrap a plain sum silently.
+Its SQL is valid in Spark, DataFusion (delta-rs) and DuckDB; only the quotes of names differ.
 """
 
 from __future__ import annotations
@@ -31,15 +29,12 @@ class Merge:
 
 
 def contribution_columns(table: TableBirth) -> tuple[tuple[str, str], ...]:
-    """Lists a contribution's columns: the table's without those that follow from others.
-
-    Exact sums have 37 digits.
-    """
-    folds = table.folds.items()
-    follow = {each for name, fold in folds for each in fold.following(name)}
-    sums = {each for name, fold in folds for each in fold.sums(name)}
+    """Lists a contribution's columns: the table's without those that follow from others."""
+    folds, types = table.folds.items(), dict(table.columns)
+    follow = {each for name, fold in folds for each in fold.following(name, types)}
+    narrow = {each for name, fold in folds for each in fold.narrow(name, types)}
     return tuple(
-        (name, carried(kind) if name in sums else kind)
+        (name, carried(kind) if name in narrow else kind)
         for name, kind in table.columns
         if name not in follow
     )

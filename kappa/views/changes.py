@@ -103,6 +103,17 @@ def _shown(key: str, kind: str) -> str:
 SEVERAL_ROWS = "several rows have the keys "
 
 
+# DuckDB's errors about values, whichever rows have them.
+_OF_VALUES = ("Conversion Error: ", "Out of Range Error: ", "Invalid Input Error: ")
+
+
+class Unfit(Broken):
+    """A view cannot be computed over the rows that there are now, by what DuckDB said of a value.
+
+    Other rows may be fit for the view.
+    """
+
+
 def view_error(name: str, told: str) -> Broken:
     """Returns the error for a view of which DuckDB told this."""
     _, found, rows = told.partition(SEVERAL_ROWS)
@@ -111,7 +122,7 @@ def view_error(name: str, told: str) -> Broken:
             f"view {name}: {SEVERAL_ROWS}{rows}",
             hint="its keys identify a row: give it other keys, or by=(...) in their place",
         )
-    return Broken(
+    return (Unfit if told.startswith(_OF_VALUES) else Broken)(
         f"view {name} cannot be computed: {told}",
         hint="mend its query, and kappa deploy makes a new build of it",
     )

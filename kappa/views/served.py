@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from kappa.base.sql import quoted
+from kappa.base.sql import quoted, text
 from kappa.state.table import TableBirth
 from kappa.tables.merge import contribution_columns, merged_sql
-from kappa.tables.parquet import parquet_sql
+from kappa.tables.parquet import cast_sql, parquet_sql
 
 _NOT_DELETED = "_deleted is not true"
 
@@ -127,6 +127,17 @@ def folded_sql(
     # in their last digits (decision 8).
     rows = merged_sql(table, stored, waiting) if waiting else stored
     return f"select {', '.join(quoted(name) for name, _ in columns)} from ({rows}){where}"
+
+
+def failing_sql(columns: Iterable[tuple[str, str]], why: str) -> str:
+    """Returns the query with these columns, by name and Spark's type, that fails and says why."""
+    columns = tuple(columns)
+    nothing = ", ".join(f"null as {quoted(name)}" for name, _ in columns)
+    selected = ", ".join(cast_sql(name, kind) for name, kind in columns)
+    return (
+        f"select {selected} from (select {nothing} from"
+        f" (select error({text(why)}) as _why) where _why is not null)"
+    )
 
 
 def stored_sql(table: TableBirth, paths: Iterable[str]) -> str:

@@ -137,10 +137,13 @@ def _run(settings: Settings, say: Callable[[str], None], *, take_over: bool) -> 
         say=say,
     )
     http = HttpProcess(store, settings, say=say)
-    archiver = ArchiverProcess(store, settings, say=say)
-    courier = CourierProcess(store, settings, say=say)
-    collector = CollectorProcess(store, settings, say=say)
-    views = ViewChecks(store, settings, say=say)
+    beside = (
+        http,
+        ArchiverProcess(store, settings, say=say),
+        CourierProcess(store, settings, say=say),
+        CollectorProcess(store, settings, say=say),
+        ViewChecks(store, settings, say=say),
+    )
     reporter = Reporter(store, processes.deaths, clock=time.monotonic)
     reserve = Reserve(store, settings.reserve_bytes, say=say)
     try:
@@ -155,7 +158,7 @@ def _run(settings: Settings, say: Callable[[str], None], *, take_over: bool) -> 
                 ),
                 processes,
                 rests,
-                (http, archiver, courier, collector, views),
+                beside,
                 reserve,
                 reporter,
                 say,
@@ -170,11 +173,8 @@ def _run(settings: Settings, say: Callable[[str], None], *, take_over: bool) -> 
         with contextlib.suppress(KappaError):
             store.local.delete(RUNNING)
         failpoint("supervisor.after_down")
-        http.end()
-        archiver.end()
-        courier.end()
-        collector.end()
-        views.end()
+        for process in beside:
+            process.end()
         processes.end_all()
         kafka.stop()
         # All that could change something has ended.

@@ -133,6 +133,19 @@ def _families(
         ],
     )
     yield (
+        "kappa_overflowed_rows",
+        "gauge",
+        "Rows that are served in which a sum does not fit its type, and is null.",
+        [
+            (
+                {"pipeline": one.pipeline, "table": one.table, "column": one.column},
+                float(one.rows),
+            )
+            for each in builds
+            for one in each.overflows
+        ],
+    )
+    yield (
         "kappa_rejected_records",
         "gauge",
         "Records that a build has rejected since its origin.",

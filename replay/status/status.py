@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kappa.base.errors import KappaError
 from kappa.base.units import seconds_left
@@ -28,6 +28,10 @@ from replay.status.held_back import HeldBack, held_back
 from replay.status.space import why_jobs_rest
 from replay.status.underway import Underway, Waiting
 from replay.status.unread import Unread, unread_topics
+
+if TYPE_CHECKING:
+    # At run time it would import DuckDB.
+    from serving.query.overflows import Overflow
 
 
 class Ends(Protocol):
@@ -54,7 +58,9 @@ class BuildStatus:
     version than at its birth. It reads `topics` from `reads_from` on; `base` is that of a branch,
     `tables_of` the build whose tables an overlay serves. `slice` is how far its job is in the slice
     that comes next, if it is replayed. `broken` are the live build's tables and views that cannot
-    be read, a sentence each. Its job `rests`, or not. `pause`, `retirement`: of its pipeline.
+    be read, and any build's views that fail over its rows, a sentence each; `overflows` are its
+    sums that do not fit their types now. Its job `rests`, or not. `pause`, `retirement`: of its
+    pipeline.
     """
 
     pipeline: str
@@ -83,6 +89,7 @@ class BuildStatus:
     begun_with: int = 0
     reads_from: Offsets = field(default_factory=Offsets)
     broken: tuple[str, ...] = ()
+    overflows: tuple[Overflow, ...] = ()
     slice: SliceProgress | None = None
     rests: bool = False
     pause: Pause | None = None
@@ -170,10 +177,14 @@ def observe_status(
         broker_error = error.message
     seen = (_build_status(store, *each, births[each[2]], end, held) for each in _roles(state))
     broken = _broken(store, state, births)
+    found = _overflows(store, state, births)
     builds = (
         replace(
             _with_state(each, state, underway or Underway(), soak_seconds),
-            broken=(*broken.get(each.pipeline, ()), *_unlike(store, each.build))
+            broken=(*each.broken, *broken.get(each.pipeline, ()), *_unlike(store, each.build))
+            if each.role == "live"
+            else each.broken,
+            overflows=tuple(one for one in found if one.pipeline == each.pipeline)
             if each.role == "live"
             else (),
         )
@@ -206,6 +217,20 @@ def _unlike(store: Store, build: str) -> tuple[str, ...]:
     """Lists the views of a build that a check has found not to be their texts."""
     check = read_view_check(store, build)
     return () if check is None else check.unlike
+
+
+def _overflows(store: Store, state: State, births: Mapping[str, Birth]) -> tuple[Overflow, ...]:
+    """Counts the sums that do not fit now; only if a served table has sums."""
+    # It takes DuckDB, which most looks do without.
+    from serving.query.overflows import overflow_marks, overflows  # noqa: PLC0415  # as said above
+
+    if not any(overflow_marks(births[build]) for build in state.serving.values()):
+        return ()
+    try:
+        return overflows(store)
+    except KappaError:
+        # The status shows all else, and whoever reads the table is told why it cannot be read.
+        return ()
 
 
 def _with_state(
@@ -266,6 +291,7 @@ def _build_status(
         libraries=changed_libraries(birth.libraries, installed_libraries()),
         held_back=tuple(each for each in held if each.topic in birth.topic_ids),
         beyond=_beyond(birth, frontier),
+        broken=() if frontier is None else tuple(frontier.failing.values()),
         late=tally.late,
         duplicate=tally.duplicate,
         topics=frozenset(birth.topic_ids),

@@ -38,6 +38,7 @@ def status_listing(status: Status, now: datetime) -> Listing:
         "late",
         "duplicate",
         "broken",
+        "overflows",
         "slice",
         "paused_since",
     )
@@ -145,6 +146,7 @@ def _build_row(build: BuildStatus, now: datetime) -> tuple[Any, ...]:
         build.late,
         build.duplicate,
         build.broken,
+        [{"table": one.table, "column": one.column, "rows": one.rows} for one in build.overflows],
         None if build.slice is None else _slice(build.slice),
         None if build.pause is None else build.pause.at,
         _note(build),
@@ -170,6 +172,7 @@ def _note(build: BuildStatus) -> str:
     parts = [
         f"has {build.beyond}" if build.beyond else "",
         *build.broken,
+        *(one.text for one in build.overflows),
         f"{build.pause.text}: kappa resume {build.pipeline} goes on" if build.pause else "",
         f"pipeline {build.retirement.text}" if build.retirement else "",
         build.base,

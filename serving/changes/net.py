@@ -20,7 +20,14 @@ from kappa.state.table import TableBirth
 from kappa.tables.merge import contribution_columns
 from kappa.tables.parquet import parquet_sql
 from kappa.tables.versions import touched_files
-from kappa.views.served import Among, folded_sql, gone_condition, read_sql, served_condition
+from kappa.views.served import (
+    Among,
+    failing_sql,
+    folded_sql,
+    gone_condition,
+    read_sql,
+    served_condition,
+)
 from serving.changes.point import Point
 
 # The relation of the keys that slices between two points have touched.
@@ -261,7 +268,13 @@ def _packed(alias: str, table: TableBirth) -> str:
 
 
 def _rows(store: Store, point: Point, files: Files) -> str:
-    """Returns the query for a point's served rows, with its recent rows folded in."""
+    """Returns the query for a point's served rows, with its recent rows folded in.
+
+    It fails for a view that fails there. Changes since rows of the same build are those of its
+    files: none for as long as the view fails.
+    """
+    if point.table.name in point.frontier.failing:
+        return failing_sql(point.table.served, point.frontier.failing[point.table.name])
     versions = point.versions(store)
     path = table_path(store, point.birth.build, point.table.name)
     return read_sql(

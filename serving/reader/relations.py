@@ -25,7 +25,7 @@ from kappa.state.log_clock import log_clock
 from kappa.state.store import Store
 from kappa.sums.whole import ensure_whole
 from kappa.tables.versions import FileLists
-from kappa.views.served import read_sql
+from kappa.views.served import failing_sql, read_sql
 from serving.pin.snapshot import Snapshot
 from serving.reader.broken import BrokenRelation
 from serving.reader.explained import Left, TooMuch
@@ -132,12 +132,14 @@ def tables_of(
     paths_of = dict(zip(names, files, strict=True))
     found: dict[str, TableFiles] = {}
     for table in birth.tables:
+        columns = table.compared if compared else table.served
+        if table.name in frontier.failing:
+            found[table.name] = TableFiles(failing_sql(columns, frontier.failing[table.name]), ())
+            continue
         paths = paths_of[table.name]
         recent = tuple(paths_of[name] for name in recent_names(table.name) if name in paths_of)
         found[table.name] = TableFiles(
-            read_sql(
-                table, paths, table.compared if compared else None, clock=clock, recent=recent
-            ),
+            read_sql(table, paths, columns, clock=clock, recent=recent),
             (*paths, *(path for each in recent for path in each)),
         )
     return found

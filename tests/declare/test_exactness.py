@@ -59,7 +59,8 @@ def test_only_sums_of_doubles_are_rounded_and_only_sketches_with_chance_approxim
 
     said = {column: table.exactness(column) for column, _ in table.served}
 
-    exact = dict.fromkeys(("k", "rows", "n", "mean_n", "distinct"), Exactness.EXACT)
+    columns = ("k", "rows", "n", "n_overflow", "x_overflow", "mean_n", "distinct")
+    exact = dict.fromkeys(columns, Exactness.EXACT)
     assert said == {
         **exact,
         "x": Exactness.ROUNDED,

@@ -54,8 +54,17 @@ def test_a_record_has_the_form_it_has_always_had(record: Any, stored: str) -> No
         assert (plain.pop("sinks"), plain.pop("alerts")) == ((), ())
     if isinstance(record, Lease):
         assert plain.pop("frontier") is None
+    for frontier in frontiers_in(plain):
+        assert frontier.pop("failing") == {}
     assert encoded(plain).decode() == stored
     assert read(type(record), json.loads(stored)) == record
+
+
+def frontiers_in(plain: Any) -> list[dict[str, Any]]:
+    """Lists the frontiers among the parts of a document, and the document if it is one."""
+    parts = [each for each in plain.values() if isinstance(each, dict)]
+    own = [plain] if "epoch" in plain and "versions" in plain else []
+    return own + [found for each in parts for found in frontiers_in(each)]
 
 
 def test_a_birth_keeps_its_sinks_and_alerts() -> None:

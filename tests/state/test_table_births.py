@@ -64,9 +64,6 @@ def columns(fold: Fold, *, key: str = "k", output: dict[str, Type] = OUTPUT) -> 
         *(
             (count(), "bigint"),
             (count("l"), "bigint"),
-            (sum_("n"), "bigint"),
-            (sum_("x"), "double"),
-            (sum_("d"), "decimal(22,3)"),
         ),
         *(
             (min_("k"), "string"),
@@ -86,8 +83,8 @@ def test_a_folded_column_has_the_type_of_its_fold(fold: Fold, kind: str) -> None
     [
         (sum_("k"), r"folds f = sum\(k\) over the type string"),
         (avg_("k"), r"folds f = avg\(k\) over the type string"),
-        (avg_("wide"), r"sums wide of type decimal\(38,0\), and a sum of it may not fit"),
-        (sum_("wide"), r"sums wide of type decimal\(38,0\), and a sum of it may not fit"),
+        (avg_("wide"), r"sums wide of type decimal\(38,0\), which has no digits left for a sum"),
+        (sum_("wide"), r"sums wide of type decimal\(38,0\), which has no digits left for a sum"),
         (min_("b"), r"folds f = min\(b\) over the type boolean, which has no order"),
         (max_("l"), r"folds f = max\(l\) over the type array<int>, which has no order"),
         (and_("n"), r"folds f = and\(n\) over the type int"),
@@ -176,6 +173,32 @@ def test_a_fold_that_is_combined_keeps_what_it_needs_beside_what_is_served(
     fold: Fold, kept: dict[str, str]
 ) -> None:
     assert columns(fold, output=OUTPUT | ORDER) == {"k": "string", **kept}
+
+
+@pytest.mark.parametrize(
+    ("fold", "kept"),
+    [
+        (sum_("n"), {"f": "bigint", "_f_sum": "decimal(37,0)", "f_overflow": "boolean"}),
+        (sum_("d"), {"f": "decimal(22,3)", "_f_sum": "decimal(37,3)", "f_overflow": "boolean"}),
+        (
+            sum_("d27"),
+            {
+                "f": "decimal(37,7)",
+                "_f_sum": "decimal(37,7)",
+                "_f_carry": "bigint",
+                "f_overflow": "boolean",
+            },
+        ),
+        (
+            sum_("x"),
+            {"f": "double", "_f_sum": "double", "_f_large": "double", "f_overflow": "boolean"},
+        ),
+        (avg_("n"), {"f": "double", "_f_sum": "decimal(37,0)", "_f_count": "bigint"}),
+    ],
+)
+def test_a_sum_is_kept_wider_than_it_is_served(fold: Fold, kept: dict[str, str]) -> None:
+    output = {**OUTPUT, "d27": parse_type("decimal(27,7)")}
+    assert columns(fold, output=output) == {"k": "string", **kept}
 
 
 @pytest.mark.parametrize("lost", ORDER)

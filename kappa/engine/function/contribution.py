@@ -20,6 +20,7 @@ from kappa.engine.fold.fold import aggregates
 from kappa.engine.function.expired import EXPIRED, expired_rows
 from kappa.engine.function.failure import REPLAY, raised_here
 from kappa.engine.spark.used import used_columns
+from kappa.folds.kinds.sums import carried
 from kappa.state.table import TableBirth
 from kappa.tables.shape import table_births
 from kappa.values.columns import Type, parse_type
@@ -136,10 +137,20 @@ def _folded(rows: DataFrame, table: TableBirth, given: Mapping[str, str]) -> Dat
 
 
 def _as_born(made: TableBirth, born: TableBirth) -> tuple[tuple[str, str], ...]:
-    """Returns a table's columns without those that its folds had not yet when it was born."""
-    later = {each for name, fold in born.folds.items() for each in fold.beside(name)}
-    later -= {name for name, _ in born.columns}
-    return tuple(column for column in made.columns if column[0] not in later)
+    """Returns a table's columns as its folds had them when it was born: fewer, or narrower sums."""
+    kinds, folds = dict(born.columns), born.folds.items()
+    narrow = {each for name, fold in folds for each in fold.narrow(name, kinds)}
+    beside = {each for name, fold in folds for each in fold.beside(name)}
+    later = {
+        name
+        for name, _ in made.columns
+        if name not in kinds and (name in beside or (born.fold and name.startswith("_")))
+    }
+    return tuple(
+        (name, kinds[name] if name in narrow and carried(kinds[name]) == kind else kind)
+        for name, kind in made.columns
+        if name not in later
+    )
 
 
 def _type(kind: str, where: str) -> Type:

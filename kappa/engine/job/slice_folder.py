@@ -8,7 +8,7 @@ folding it in parts (law 12). A slice that does not follow the frontier stops th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from pyspark.sql import SparkSession
@@ -165,13 +165,16 @@ class SliceFolder:
             self.splits.begin(part)
             with self._limit.over(part):
                 are_due = views_at is None or part.end.covers(views_at)
-                mark = self._fold(part, noted_session, source, last, watch, views_are_due=are_due)
+                mark, failing = self._fold(
+                    part, noted_session, source, last, watch, views_are_due=are_due
+                )
             failpoint("job.before_frontier")
             with watch.step("frontier"):
                 publisher.publish(
                     mark,
                     self.versions(),
                     heard_at=heard_at if part.end.equals(piece.end) else None,
+                    failing=failing,
                 )
         self._identities.committed(piece.end)
 
@@ -208,8 +211,11 @@ class SliceFolder:
         watch: Stopwatch,
         *,
         views_are_due: bool,
-    ) -> Mark:
-        """Folds a slice or a part of it into the tables, which are at `last`; returns its mark."""
+    ) -> tuple[Mark, Mapping[str, str]]:
+        """Folds a slice or a part of it into the tables, which are at `last`.
+
+        Returns its mark, and the views that fail at its end, with the reasons.
+        """
         function = self._function
         try:
             try:
@@ -253,11 +259,13 @@ class SliceFolder:
                 failpoint("job.between_tables")
                 with watch.step("commit"), self._commits.beside(of_function, rows, mark):
                     pass
-                self._views.commit(mark, spark, watch, are_due=views_are_due)
+                failing = self._views.commit(
+                    mark, spark, watch, are_due=views_are_due, failing=last.failing
+                )
             except SPARK_ERRORS as error:
                 raise function.culprits(decoded, spark).first(error, source.here) from error
             else:
-                return mark
+                return mark, failing
             finally:
                 same_topics.cancel()
                 decoded.close()

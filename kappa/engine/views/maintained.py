@@ -8,7 +8,7 @@ table is one of the build's tables to all others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -23,8 +23,9 @@ from kappa.state.build import Birth
 from kappa.state.log_clock import log_clock
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
+from kappa.state.table import TableBirth
 from kappa.tables.versions import FileLists
-from kappa.views.changes import SEVERAL_ROWS, changes_sql, stored_columns, view_error
+from kappa.views.changes import SEVERAL_ROWS, Unfit, changes_sql, stored_columns, view_error
 from kappa.views.ways import ways_of
 
 
@@ -41,20 +42,37 @@ class MaintainedViews:
         self._views = [writer for writer in writers if writer.birth.view is not None]
         clock = log_clock(birth, self._views[0].mark().log_time) if self._views else None
         self._sources = {writer.birth.name: ViewSource(writer, lists, clock) for writer in writers}
+        names = {writer.birth.name for writer in self._views}
         # Those that are computed whole next.
-        self._stale = set() if are_current else {writer.birth.name for writer in self._views}
+        self._stale = set() if are_current else names
+        # Those that have been computed: their queries suit the log so far.
+        self._computed = names - self._stale
         self._ways = ways_of(writer.birth for writer in writers)
         self._duck: Connection | None = None
         self._access = NO_ACCESS
 
-    def commit(self, mark: Mark, spark: SparkSession, watch: Stopwatch, *, are_due: bool) -> None:
+    def commit(
+        self,
+        mark: Mark,
+        spark: SparkSession,
+        watch: Stopwatch,
+        *,
+        are_due: bool,
+        failing: Mapping[str, str] | None = None,
+    ) -> Mapping[str, str]:
         """Commits a slice to all views, after its tables.
 
-        Views that are not `are_due` yet keep their rows, and are computed later. Raises Broken if a
-        view cannot be computed, or has several rows of one key.
+        Views that are not `are_due` yet keep their rows, and are computed later. Returns the views
+        that fail at the slice's end by the rows that are there, with the reasons; `failing` are
+        those at its start. Each keeps its rows and is tried again with every slice. Raises Broken
+        if a view cannot be computed for another reason, or could never be computed, or has several
+        rows of one key.
         """
         if not self._views:
-            return
+            return {}
+        still = dict(failing or {})
+        self._stale |= still.keys()
+        self._computed |= still.keys()
         views = {writer.birth.name for writer in self._views}
         changed = {name for name, source in self._sources.items() if source.has_changed} - views
         clock = log_clock(self._birth, mark.log_time)
@@ -64,21 +82,40 @@ class MaintainedViews:
         changed |= {name for name, source in self._sources.items() if source.has_passed}
         for writer in self._views:
             name, reads = writer.birth.name, changed.intersection(writer.birth.reads)
-            if reads and not are_due:
+            if not still.keys().isdisjoint(writer.birth.reads) or (reads and not are_due):
                 self._stale.add(name)
             with watch.step(f"view {name}"):
-                rows: Rows = None
-                if are_due and (reads or name in self._stale):
-                    rows = self._changes(writer, mark, spark, reads)
-                writer.commit(rows, mark)
+                if not are_due or not (reads or name in self._stale):
+                    writer.commit(None, mark)
+                    continue
+                try:
+                    self._ensure_sources(writer.birth, still)
+                    writer.commit(self._changes(writer, mark, spark, reads), mark)
+                except Unfit as error:
+                    if name not in self._computed:
+                        raise
+                    still[name] = error.message
+                    self._stale.add(name)
+                    writer.commit(None, mark)
+                    continue
+            self._computed.add(name)
+            still.pop(name, None)
             if writer.has_new_rows:
                 changed.add(name)
+        return still
 
     def close(self) -> None:
         """Ends its DuckDB."""
         if self._duck is not None:
             self._duck.close()
             self._duck = None
+
+    @staticmethod
+    def _ensure_sources(view: TableBirth, failing: Mapping[str, str]) -> None:
+        """Raises Unfit if a view reads another one that fails."""
+        below = next((each for each in view.reads if each in failing), None)
+        if below is not None:
+            raise Unfit(f"view {view.name} reads view {below}, which fails: {failing[below]}")
 
     def _changes(
         self, writer: TableWriter, mark: Mark, spark: SparkSession, changed: set[str]

@@ -178,9 +178,16 @@ class Publisher:
         return self.newest
 
     def publish(
-        self, mark: Mark, versions: Mapping[str, int], *, heard_at: str | None = None
+        self,
+        mark: Mark,
+        versions: Mapping[str, int],
+        *,
+        heard_at: str | None = None,
+        failing: Mapping[str, str] | None = None,
     ) -> Frontier:
         """Publishes that all tables have folded the slice of `mark`, and `heard_at` if given.
+
+        `failing` are the views that cannot be computed there.
 
         Waits while a hold is open. Raises Stopping if asked to stop meanwhile.
         """
@@ -195,6 +202,7 @@ class Publisher:
                 tally=mark.tally,
                 heard_at=heard_at or last.heard,
                 witnesses=mark.witnesses,
+                failing=dict(failing or {}),
             )
         )
 

@@ -57,8 +57,10 @@ class RecentRows:
         self._table = table
         self._large_rows = large_rows
         self._into = merge_for(birth, quoted)
+        self._limits = sum_limits(birth)
         self._parts = tuple(
-            RecentPart(name, path, contributions_of(birth)) for name, path in paths.items()
+            RecentPart(name, path, contributions_of(birth), self._limits)
+            for name, path in paths.items()
         )
         self._draining: tuple[RecentPart, Future[None]] | None = None
         self._thread: ThreadPoolExecutor | None = None
@@ -94,7 +96,7 @@ class RecentRows:
         )
 
     def takes(self, rows: pa.Table) -> bool:
-        """Returns True if the table is large, the rows few, and no sum could pass its limit."""
+        """Returns True if the table is large, the rows few, and no sum could pass a limit."""
         if (
             self._large_rows is None
             or self._rows() < self._large_rows
@@ -111,7 +113,7 @@ class RecentRows:
                 )
             )
             <= limit
-            for name, limit in sum_limits(self._birth).items()
+            for name, limit in self._limits.items()
         )
 
     def merge(self, rows: pa.Table | None, mark: Mark, guard: Guard) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from decimal import Decimal as Number
 from typing import Any
 
@@ -20,13 +21,14 @@ from kappa.tables.merge import merge_for
 from kappa.tables.stored_table import ensure_table, open_table
 from kappa.tables.versions import files
 from kappa.values.arrow import arrow_schema
-from kappa.values.columns import Decimal, Scalar, parse_type
+from kappa.values.columns import Decimal, parse_type
 
 
 class RecentPart:
     """One recent table: contributions, a row per key."""
 
-    def __init__(self, name: str, path: str, birth: TableBirth) -> None:
+    def __init__(self, name: str, path: str, birth: TableBirth, limited: Iterable[str]) -> None:
+        """Opens it if it exists. `limited` are the columns of `sum_limits`."""
         self.name = name
         self._path = path
         self._birth = birth
@@ -34,7 +36,7 @@ class RecentPart:
         self._schema = arrow_schema(birth.columns)
         self.stored = open_table(path)
         self.rows = 0
-        self.greatest = dict.fromkeys(_sums(birth), 0)
+        self.greatest = dict.fromkeys(limited, 0)
         if self.stored is not None:
             held = self.read()
             self.rows, self.greatest = (
@@ -92,23 +94,16 @@ class RecentPart:
         self.rows, self.greatest = 0, dict.fromkeys(self.greatest, 0)
 
 
-def _sums(birth: TableBirth) -> tuple[str, ...]:
-    """Lists the columns whose sums might not fit: whole numbers and decimals."""
-    kinds = dict(birth.columns)
-    return tuple(
-        name
-        for column, fold in birth.folds.items()
-        for name in fold.sums(column)
-        if parse_type(kinds[name]) != Scalar("double")
-    )
-
-
 def sum_limits(birth: TableBirth) -> dict[str, Any]:
-    """Returns the amount that each summed column may reach at most."""
+    """Returns the amount that each sum may reach at most which may not fit its column.
+
+    Only builds that are older than wide totals have some (kappa/folds/kinds/sums.py).
+    """
     kinds = dict(birth.columns)
+    narrow = (each for name, fold in birth.folds.items() for each in fold.narrow(name, kinds))
     # Half of the column's range: statistics of decimals in a file are rounded.
     limits: dict[str, Any] = {}
-    for name in _sums(birth):
+    for name in narrow:
         match parse_type(kinds[name]):
             case Decimal(precision=precision, scale=scale):
                 limits[name] = Number(10) ** (precision - scale) / 2

@@ -59,6 +59,7 @@ def restored_frontier(store: Store, birth: Birth) -> Frontier | None:
         log_time=mark.log_time,
         tally=mark.tally,
         witnesses=mark.witnesses,
+        failing=kept[-1].frontier.failing if kept else {},
         heard_at=kept[-1].frontier.heard if kept else birth.born_at,
     )
 

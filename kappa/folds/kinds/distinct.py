@@ -32,7 +32,7 @@ class CountDistinct(Fold):
         yield name, "bigint"
         yield _values(name), str(Array(kind))
 
-    def following(self, name: str) -> tuple[str, ...]:
+    def following(self, name: str, types: Types) -> tuple[str, ...]:
         return (name,)
 
     def aggregates(self, name: str, types: Types, given: Types) -> Iterator[str]:

@@ -53,7 +53,7 @@ class Kll(Fold):
         yield sketch_column(name), "binary"
         yield from ((each, served) for each in range_columns(name))
 
-    def following(self, name: str) -> tuple[str, ...]:
+    def following(self, name: str, types: Types) -> tuple[str, ...]:
         return (name, *range_columns(name))
 
     def compared(self, name: str) -> tuple[str, ...]:

@@ -50,7 +50,7 @@ class _Distinct(Fold):
         yield name, "bigint"
         yield sketch_column(name), "binary"
 
-    def following(self, name: str) -> tuple[str, ...]:
+    def following(self, name: str, types: Types) -> tuple[str, ...]:
         return (name,)
 
     def exactness(self, name: str, types: Types) -> Exactness:

@@ -59,7 +59,7 @@ class TopK(Fold):
     def beside(self, name: str) -> tuple[str, ...]:
         return (overflow_column(name),)
 
-    def following(self, name: str) -> tuple[str, ...]:
+    def following(self, name: str, types: Types) -> tuple[str, ...]:
         return (name,)
 
     def aggregates(self, name: str, types: Types, given: Types) -> Iterator[str]:

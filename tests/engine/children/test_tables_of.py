@@ -83,9 +83,9 @@ def test_each_table_and_view_has_the_rows_that_readers_see(spark: SparkSession) 
         *("totals", "sales", "shops", "named", "by_city", "rejects", "where_sold")
     ]
     assert tables["totals"] == [
-        {"shop": 1, "n": 1, "price": Decimal("2.50"), "mean": 2.5, "all": [Decimal("2.50")],
-         "all_overflow": False},
-        {"shop": 2, "n": 2, "price": Decimal("5.00"), "mean": 2.5,
+        {"shop": 1, "n": 1, "price": Decimal("2.50"), "price_overflow": False, "mean": 2.5,
+         "all": [Decimal("2.50")], "all_overflow": False},
+        {"shop": 2, "n": 2, "price": Decimal("5.00"), "price_overflow": False, "mean": 2.5,
          "all": [Decimal("1.00"), Decimal("4.00")], "all_overflow": False},
     ]  # fmt: skip
     noon = dt.datetime(2024, 1, 31, 12, tzinfo=dt.UTC)

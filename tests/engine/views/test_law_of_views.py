@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from kappa.engine.views.touched import ViewSource
 from kappa.engine.write.commit import Merging, TableWriter
 from kappa.objects.in_duckdb import open_for_few_rows
 from kappa.state.build import Birth
+from kappa.state.frontier import Frontier
 from kappa.state.mark import Mark, origin_mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -31,6 +33,7 @@ from kappa.tables.shape import LATEST_COLUMNS
 from kappa.tables.versions import FileLists
 from kappa.values.arrow import arrow_schema
 from kappa.views.births import view_births
+from serving.reader.relations import tables_of
 
 if TYPE_CHECKING:
     from object_store import ObjectStore
@@ -55,6 +58,7 @@ class Built:
         self._births = births
         self._merging = Merging(1 << 26, large_rows)
         self._slices = 0
+        self.failing: Mapping[str, str] = {}
         self.begin()
 
     def begin(self) -> None:
@@ -70,8 +74,10 @@ class Built:
             )
             for birth in self._births
         }
-        birth = Birth("b", "p", "v", {}, 1, {}, "", (), tuple(self._births), {}, {}, {}, "", "")
-        self._views = MaintainedViews([*self.writers.values()], birth, are_current=True)
+        self.birth = Birth(
+            "b", "p", "v", {}, 1, {}, "", (), tuple(self._births), {}, {}, {}, "", ""
+        )
+        self._views = MaintainedViews([*self.writers.values()], self.birth, are_current=True)
 
     def end(self) -> None:
         """Ends what a job ends."""
@@ -84,9 +90,23 @@ class Built:
         self._slices += 1
         start, end = (Offsets({"t": {0: 10 * n}}) for n in (self._slices - 1, self._slices))
         mark = Mark("b", "", 1, self._slices, start, end)
-        for birth in SOURCES:
-            self.writers[birth.name].commit(rows.get(birth.name), mark)
-        self._views.commit(mark, cast("SparkSession", None), Stopwatch(), are_due=are_due)
+        for birth in self._births:
+            if birth.view is None:
+                self.writers[birth.name].commit(rows.get(birth.name), mark)
+        spark = cast("SparkSession", None)
+        self.failing = self._views.commit(
+            mark, spark, Stopwatch(), are_due=are_due, failing=self.failing
+        )
+
+    def seen(self, name: str) -> list[tuple[Any, ...]]:
+        """Returns the rows of a table or view that readers see, in order."""
+        versions = {
+            each: at for one in self.writers.values() for each, at in one.versions().items()
+        }
+        frontier = Frontier(1, "b", 1, Offsets(), versions, "", failing=self.failing)
+        with open_for_few_rows() as duck:
+            sql = tables_of(self.birth, frontier, self._store)[name].sql
+            return duck.execute(f"from ({sql}) order by all").fetchall()
 
     def ensure_views_hold(self, views: Sequence[View]) -> None:
         """Compares the stored rows of each view with those of its query over the tables."""
@@ -200,3 +220,55 @@ def test_any_view_is_its_query_after_each_slice(
                 raise
 
     hold()
+
+
+EVENTS = TableBirth("events", (("k", "string"), ("n", "bigint")))
+POISONED = (
+    View("totals", "select k, sum(n)::bigint as n from events group by k", keys=("k",)),
+    View("doubled", "select k, n * 2 as n from events where n <> -1", by=("k",)),
+    View("odd", "select n % 2 as odd, count(*) as n from totals group by all", keys=("odd",)),
+    View("counts", "select k, count(*) as n from events group by k", keys=("k",)),
+)
+
+
+def of_events(*rows: tuple[str, int]) -> dict[str, pa.Table]:
+    schema = arrow_schema(EVENTS.columns)
+    return {"events": pa.Table.from_pylist([{"k": k, "n": n} for k, n in rows], schema)}
+
+
+def test_a_view_that_its_rows_do_not_fit_fails_alone_and_comes_back(tmp_path: Path) -> None:
+    """Its readers get its own error, as they do where a view is not kept; nothing stops."""
+    built = Built(Store(tmp_path), (EVENTS, *view_births(POISONED, (EVENTS,))), None)
+    try:
+        built.fold(of_events(("a", 5), ("b", 1)), are_due=True)
+        assert built.seen("odd") == [(1, 2)]
+        for restarts in (False, True):
+            built.fold(of_events(("a", 2**63 - 1)), are_due=True)
+            assert set(built.failing) == {"totals", "odd", "doubled"}
+            assert built.seen("counts")[0] == ("a", 4 if restarts else 2)
+            for name in built.failing:
+                with pytest.raises(DuckError, match=r"(totals|doubled) cannot be computed"):
+                    built.seen(name)
+            if restarts:
+                built.end()
+                built.begin()
+            built.fold(of_events(("a", -(2**63) + 1)), are_due=True)
+            # No record takes a row of `doubled` away.
+            assert set(built.failing) == {"doubled"}
+            assert built.seen("totals") == [("a", 5), ("b", 1)]
+            assert built.seen("odd") == [(1, 2)]
+    finally:
+        built.end()
+
+
+def test_a_view_that_never_suited_the_log_stops_its_build(tmp_path: Path) -> None:
+    births = (EVENTS, *view_births(POISONED, (EVENTS,)))
+    built = Built(Store(tmp_path), births, None)
+    built.end()
+    views = MaintainedViews([*built.writers.values()], built.birth, are_current=False)
+    start, end = Offsets(), Offsets({"t": {0: 1}})
+    mark = Mark("b", "", 1, 1, start, end)
+    built.writers["events"].commit(of_events(("a", 2**63 - 1), ("a", 1))["events"], mark)
+    with pytest.raises(Broken, match="view totals cannot be computed: Conversion Error"):
+        views.commit(mark, cast("SparkSession", None), Stopwatch(), are_due=True)
+    views.close()

@@ -7,9 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from journals import staged
 from msgspec import structs
+from near_ends import born
+from served import Platform
 
 from kappa.code.semantics import SEMANTICS
 from kappa.journal.journal import Journal
@@ -19,11 +22,15 @@ from kappa.state.job.slice_progress import DECODED, counting, watch_slice
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store
+from kappa.values.arrow import arrow_schema
 from replay.look.desk import beat_of
+from replay.rollout.current import current_state
 from replay.status.held_back import HeldBack, held_back
+from replay.status.metrics import Seen, metrics_text
 from replay.status.status import observe_status
-from replay.status.status_text import status_listing
+from replay.status.status_text import status_heading, status_listing
 from replay.status.underway import Underway
+from serving.query.overflows import overflows
 
 FLIGHTS = Offsets({"flights": {0: 40, 1: 7}})
 
@@ -214,3 +221,41 @@ def test_each_partition_is_held_back_by_itself() -> None:
         HeldBack("a", 1, 4, 2),
         HeldBack("b", 2, 0, 1),
     )
+
+
+def test_sums_that_do_not_fit_are_counted_in_status_and_metrics(
+    store: Store, tmp_path: Path
+) -> None:
+    table, served = born("n"), Store(tmp_path / "served")
+    wide = [("a", 2**63, None, True), ("b", 1, 1, False), (None, -(2**63) - 1, None, True)]
+    rows = pa.Table.from_pylist(
+        [
+            {"k": key, "_n_total_sum": total, "n_total": shown, "n_total_overflow": is_lost}
+            for key, total, shown, is_lost in wide
+        ],
+        arrow_schema(table.columns),
+    )
+    Platform(served).serve("totals", {table: rows})
+
+    status = observe_status(store, None)
+    seen = replace(status, builds=(replace(status.builds[0], overflows=overflows(served)),))
+
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    (build,) = status_listing(seen, at).objects()
+    assert build["overflows"] == [{"table": "t", "column": "n_total", "rows": 2}]
+    assert "n_total does not fit its type in 2 rows of table t" in build["note"]
+    told = metrics_text(Seen(current_state(store), seen, {}, {}, supervised=False), at)
+    assert 'kappa_overflowed_rows{pipeline="totals",table="t",column="n_total"} 2' in told
+
+
+def test_a_view_that_fails_over_the_rows_is_told(store: Store) -> None:
+    frontiers = Frontiers(store, "b")
+    newest = frontiers.newest()
+    assert newest is not None
+    why = "view v cannot be computed: Conversion Error: ..."
+    frontiers.publish(structs.replace(newest, number=2, failing={"v": why}))
+
+    status = observe_status(store, None)
+
+    assert status.builds[0].broken == (why,)
+    assert f"WARNING: {why}" in status_heading(status, None, None)

@@ -1,0 +1,68 @@
+"""The sums of served tables that do not fit their types now, counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from kappa.base.sql import quoted, text
+from kappa.folds.kinds.sum import Sum
+from kappa.state.build import Birth
+from kappa.state.store import Store
+from serving.pin.snapshot import Snapshot
+from serving.query.query import ask
+from serving.reader.reader import Reader
+from serving.reader.table_sql import schema_of
+
+
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """The rows of a served table in which one sum does not fit its type, and is null."""
+
+    pipeline: str
+    table: str
+    column: str
+    rows: int
+
+    @property
+    def text(self) -> str:
+        """Returns the overflow in words."""
+        rows = "1 row" if self.rows == 1 else f"{self.rows:,} rows"
+        return f"{self.column} does not fit its type in {rows} of table {self.table}, and is null"
+
+
+def overflow_marks(birth: Birth) -> Mapping[tuple[str, str], str]:
+    """Returns, by table and sum, the column that marks a sum that does not fit."""
+    return {
+        (table.name, name): mark
+        for table in birth.tables
+        for name, fold in table.folds.items()
+        if isinstance(fold, Sum)
+        for mark in fold.beside(name)
+        # A build that was born before there were such columns has none.
+        if mark in dict(table.columns)
+    }
+
+
+def overflows(store: Store, *, lease_seconds: float = 60.0) -> tuple[Overflow, ...]:
+    """Counts the sums of what is served that do not fit, by table and column; at least one each."""
+    return ask(
+        store,
+        lambda reader, snapshot: tuple(_counted(reader, snapshot)),
+        lease_seconds=lease_seconds,
+    )
+
+
+def _counted(reader: Reader, snapshot: Snapshot) -> Iterator[Overflow]:
+    cannot_be_read = {(each.pipeline, each.name) for each in reader.broken}
+    counts = [
+        f"select {text(pipeline)}, {text(table)}, {text(column)}, count(*)"
+        f" from {quoted(schema_of(pipeline))}.{quoted(table)} where {quoted(mark)}"
+        for pipeline, build in sorted(snapshot.serving.items())
+        for (table, column), mark in overflow_marks(snapshot.births[build]).items()
+        if (pipeline, table) not in cannot_be_read
+    ]
+    if counts:
+        for pipeline, table, column, rows in reader.rows(" union all ".join(counts)).rows:
+            if rows:
+                yield Overflow(str(pipeline), str(table), str(column), int(rows))
