@@ -12,7 +12,6 @@ from collections.abc import Mapping
 import duckdb
 
 Connection = duckdb.DuckDBPyConnection
-Statement = duckdb.Statement
 CatalogError = duckdb.CatalogException
 DuckError = duckdb.Error
 OutOfMemory = duckdb.OutOfMemoryException
