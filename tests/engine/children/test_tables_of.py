@@ -7,12 +7,12 @@ import subprocess
 import sys
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from house import HOUSE
 
-from kappa import Table, Topic, View, avg_, count, max_, pipeline, set_, sum_
+from kappa import Table, Topic, View, avg_, count, max_, ordered, pipeline, set_, sum_
 from kappa.base.errors import Broken, DeclarationError, UsageError
 
 if TYPE_CHECKING:
@@ -242,6 +242,34 @@ def test_times_that_python_lacks_are_carried(spark: SparkSession) -> None:
     assert tables["kept"][1]["more"] == "10001-01-01T23:59:59Z"
     law_of_slices(far, events, cuts=1)
     law_of_views(far, events, cuts=1)
+
+
+def remember(state: dict[str, Any], row: dict[str, Any]) -> None:
+    state["last"] = row["later"]
+
+
+@pipeline(
+    reads={"sales": SALES},
+    writes=[Table("lasts", keys=("shop",), fold=ordered(remember, state="last timestamp"))],
+    on_error="reject",
+)
+def stepped(sales: DataFrame) -> dict[str, DataFrame]:
+    return {"lasts": sales.selectExpr("shop", "at + interval 1 day as later", "_topic",
+                                      "_partition", "_offset")}  # fmt: skip
+
+
+def test_a_record_with_a_time_that_no_step_can_take_is_a_reject(spark: SparkSession) -> None:
+    from kappa.testing import tables_of
+
+    tables = tables_of(
+        stepped, {"sales": [{"shop": 1, "at": "2024-01-31T12:00:00Z"}, {"shop": 1, "at": LAST}]}
+    )
+
+    noon = dt.datetime(2024, 2, 1, 12, tzinfo=dt.UTC)
+    assert tables["lasts"] == [{"shop": 1, "last": noon}]
+    ((reason, detail),) = ((row["reason"], row["detail"]) for row in tables["rejects"])
+    assert reason == "function_failed"
+    assert "later of table lasts is +10000-01-01 23:59:59" in detail
 
 
 TESTS = """
