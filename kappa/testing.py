@@ -68,8 +68,9 @@ def tables_of(pipeline: Pipeline, events: Events) -> dict[str, list[dict[str, An
 
     `events` are given per topic of the `pipeline`, in their order: each is an `Event`, or the
     mapping of its fields, whose key and partition are as a producer makes them. Each row is a dict
-    of its columns, and rows are ordered by these from left to right, nulls last. Views are
-    computed, and `rejects` are among the tables. Raises DeclarationError if the function is none
+    of its columns, and rows are ordered by these from left to right, nulls last. A date or
+    timestamp that Python lacks is its text, such as "10000-01-01". Views are computed, and
+    `rejects` are among the tables. Raises DeclarationError if the function is none
     of a pipeline, or a view cannot be read. Raises Broken if the function fails on an event.
 
     Example:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  # in UTC
+# 400 years have as many days, wherever they begin.
+_CALENDAR_MS = 146_097 * 86_400_000
 
 
 def now() -> str:
@@ -14,6 +18,19 @@ def now() -> str:
     It is for people; no decision depends on it.
     """
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def moment_text(ms: int) -> str:
+    """Returns a time in milliseconds since 1970 as ISO 8601 has it, in any year.
+
+    Python's datetime ends in 9999, and begins in 1; a record's timestamp may be beyond both.
+    """
+    # The calendar repeats itself.
+    cycles, rest = divmod(ms, _CALENDAR_MS)
+    at = _EPOCH + timedelta(milliseconds=rest)
+    year = at.year + 400 * cycles
+    digits = f"{year:04d}" if year >= 0 else f"-{-year:04d}"
+    return f"{digits}{at.isoformat(timespec='milliseconds').removeprefix(f'{at.year}')}Z"
 
 
 class Stopwatch:

@@ -14,7 +14,6 @@ from threading import Lock
 import duckdb
 
 Connection = duckdb.DuckDBPyConnection
-Statement = duckdb.Statement
 CatalogError = duckdb.CatalogException
 DuckError = duckdb.Error
 OutOfMemory = duckdb.OutOfMemoryException

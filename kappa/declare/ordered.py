@@ -76,7 +76,8 @@ def ordered(
     `step(state, row)` gets the key's `state` and a row of the function. The state is a dict of
     these columns, all None at first, which the step changes in place. The row is a mapping. The
     mappings that the step returns or yields are rows of the table `emits`. The step may depend on
-    nothing else. Rows of one record are in the order of their values.
+    nothing else. Rows of one record are in the order of their values. Their times are of the years
+    1 to 9999: on a record that gives another one the function fails, and `on_error` decides.
 
     `over="arrow"` and `over="pandas"` are for steps that compute with many rows at once. The step
     gets a `pyarrow.Table`, or a `pandas.DataFrame` of Arrow's types, with rows of one key in the

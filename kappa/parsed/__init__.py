@@ -8,4 +8,5 @@ Read in this order:
 - exact.py: what of a query may give other rows each time
 - alike.py: what is the same in all rows of a select that are alike in something
 - ties.py: orders that may leave ties
+- exact_rows.py: a query as its rows leave DuckDB without a loss
 """

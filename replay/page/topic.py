@@ -9,9 +9,9 @@ import codecs
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from kappa.base.clock import moment_text
 from kappa.log.reader import Record
 from kappa.state.offsets import Offsets
 from replay.look.desk import Desk
@@ -32,7 +32,7 @@ class LogRecord:
     """A record for people; bytes that are no text as hexadecimal digits, None for null."""
 
     offset: int
-    at: datetime
+    at: str
     key: str | None
     value: str | None
 
@@ -140,7 +140,7 @@ def newest_records(desk: Desk, name: str) -> TopicView:
 def _log_record(record: Record) -> LogRecord:
     return LogRecord(
         record.offset,
-        datetime.fromtimestamp(record.timestamp_ms / 1000, UTC),
+        moment_text(record.timestamp_ms),
         as_text(record.key),
         as_text(record.value),
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from kappa.base.clock import moment_text
 from kappa.base.errors import UsageError
 from kappa.declare.topic import Topic
 from kappa.lines.written import envelope_line
@@ -178,8 +179,7 @@ def seen_text(seen: SeenRecord) -> str:
     In place of a value that is no text is the event that it is.
     """
     record = seen.record
-    at = (_EPOCH + timedelta(milliseconds=record.timestamp_ms)).isoformat(timespec="milliseconds")
-    place = f"{record.partition}@{record.offset}  {at.replace('+00:00', 'Z')}"
+    place = f"{record.partition}@{record.offset}  {moment_text(record.timestamp_ms)}"
     headers = "".join(f"  {name}:{cell(value)}" for name, value in record.headers)
     refused = "" if seen.reject is None else f"  rejected, {seen.reject}"
     is_shown = seen.event is None or _is_text(record.value)

@@ -8,7 +8,6 @@ room pins and reads; it sends nothing anywhere. In reading order:
 - change_set.py: one change set: its head, and its rows while it is open
 - point.py: a table at one frontier, and the lease that keeps it for a cursor
 - net.py: the SQL of the net difference of two points
-- json_sql.py: the SQL that writes a row as JSON
 - opening.py: a change set is computed
 - follow.py: a follower: a table's change sets, one after the other
 - recorded.py: a change set as text, for any number of readers

@@ -11,16 +11,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from kappa.base.sql import quoted
+from kappa.base.sql import quoted, text
 from kappa.state.offsets import Offsets
+from kappa.values.exact_sql import DuckType, json_sql
 from serving.changes.cursor import Cursor
 from serving.changes.filter import Filter
-from serving.changes.json_sql import key_sql, object_sql
 from serving.changes.point import Point
 from serving.reader.reader import Reader
 
 # The relation of all changes, in the reader of an open change set.
 CHANGES = "_changes"
+# A key of one column of these types is that column's text, as Kappa reads a topic's key.
+_KEY_TYPES = frozenset({"varchar", "tinyint", "smallint", "integer", "bigint"})
 
 
 class Kind(StrEnum):
@@ -132,19 +134,18 @@ class ChangeSet:
 
     def lines(self, chosen: Filter | None = None) -> Iterator[str]:
         """Yields each change as an object of JSON, without a line's end."""
+        changes = self._sql(chosen)
+        before, after = self._reader.kinds(f"select before, after from ({changes})")
         parts = ["'op', op"]
         if not self.head.keys:
             parts.append("'times', times")
         parts += [
-            f"{name}, case when {row} is not null then {object_sql(row, columns)} end"
-            for name, row, columns in (
-                ("'before'", "before", self._shown(self._before_columns, chosen)),
-                ("'after'", "after", self._shown(self.head.columns, chosen)),
-            )
+            f"{text(name)}, {json_sql(name, kind, name)}"
+            for name, kind in (("before", before), ("after", after))
         ]
         line = f"json_object({', '.join(parts)})::varchar"
-        for (text,) in self._reader.each_row(f"select {line} from ({self._ordered(chosen)})"):
-            yield text
+        for (written,) in self._reader.each_row(f"select {line} from ({self._ordered(chosen)})"):
+            yield written
 
     def messages(self, chosen: Filter | None = None) -> Iterator[tuple[str, str | None]]:
         """Yields the key and the new row of each change, as JSON; None: the row is deleted.
@@ -152,18 +153,18 @@ class ChangeSet:
         They are those of a compacted topic. The table must have keys. A key of one text or whole
         number is that as text, as Kappa reads a topic's key; another is an object of JSON.
         """
-        columns = self._shown(self.head.columns, chosen)
-        kinds = dict(self.head.columns)
         # Field by field: of a promote, both rows may have other columns.
         fields = (
             f"{quoted(key)} := coalesce(after.{quoted(key)}, before.{quoted(key)})"
             for key in self.head.keys
         )
         row = f"struct_pack({', '.join(fields)})"
-        key = key_sql(row, [(name, kinds[name]) for name in self.head.keys])
-        value = f"case when after is not null then {object_sql('after', columns)}::varchar end"
-        sql = f"select {key}, {value} from ({self._ordered(chosen)})"
-        yield from self._reader.each_row(sql)
+        kinds = self._reader.kinds(f"select {row}, after from ({self._sql(chosen)})")
+        value = f"case when after is not null then {json_sql('after', kinds[1], 'after')} end"
+        yield from self._reader.each_row(
+            f"select {key_sql('key', kinds[0])}, {value}::varchar from "
+            f"(select {row} as key, after from ({self._ordered(chosen)}))"
+        )
 
     def _shown(
         self, columns: tuple[tuple[str, str], ...], chosen: Filter | None
@@ -188,3 +189,16 @@ class ChangeSet:
                 f", coalesce(after.{quoted(key)}, before.{quoted(key)})" for key in self.head.keys
             )
         return f"select * from ({self._sql(chosen)}) order by op = 'insert', op = 'update'{by}"
+
+
+def key_sql(row: str, kind: DuckType) -> str:
+    """Returns the expression for the key of a record with the fields of a struct of that type.
+
+    No two rows have one key: a text that looks like an object is in one, and so is null.
+    """
+    whole = f"{json_sql(row, kind, row)}::varchar"
+    ((name, only), *more) = kind.children
+    if more or str(only.id) not in _KEY_TYPES:
+        return whole
+    one = f"struct_extract({row}, {text(name)})::varchar"
+    return f"case when {one} is null or starts_with({one}, '{{') then {whole} else {one} end"

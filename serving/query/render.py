@@ -1,17 +1,7 @@
 """The text of values: a table for people, JSON and CSV for machines. Pure.
 
-Each value has one text in each of them:
-
-    kind         JSON                          CSV                    table
-    null         null                          (nothing)              null
-    text         string                        as it is, "" if empty  control characters escaped
-    NaN, +-inf   "NaN" "Infinity" "-Infinity"  likewise               likewise
-    decimal      string, every digit           every digit            every digit
-    date, time   ISO 8601 string               likewise               likewise
-    timestamp    ISO 8601 string, Z for UTC    likewise               likewise
-    interval     seconds, as a string "86400s" likewise               likewise
-    bytes        base 64 string                base 64                text, escaped if it is none
-    list, struct array, object                 JSON                   JSON
+docs/reference/values.md has the text of each type of DuckDB's in each form. What Python lacks
+comes as text already (kappa/values/exact_sql.py); the rest is written here.
 """
 
 from __future__ import annotations
@@ -21,7 +11,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from enum import StrEnum
 from typing import Any
@@ -98,12 +88,13 @@ def plain(value: object) -> object:
             return _moment(value)
         case date() | time():
             return value.isoformat()
-        case timedelta():
-            return f"{value.total_seconds():g}s"
+        case Decimal():
+            # Python's own text of a small one has an exponent.
+            return f"{value:f}"
         case bytes():
             return base64.b64encode(value).decode()
         case Mapping():
-            return {str(plain(name)): plain(each) for name, each in value.items()}
+            return {_one_line(name): plain(each) for name, each in value.items()}
         case list() | tuple() | set() | frozenset():
             return [plain(each) for each in value]
         case _:
@@ -147,6 +138,7 @@ def _csv_cell(value: object) -> str:
 
 
 def _one_line(value: object) -> str:
+    """Returns the text of a value, which is JSON on one line if it has parts."""
     shown = plain(value)
     return (
         shown

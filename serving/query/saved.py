@@ -10,7 +10,7 @@ from typing import TextIO
 
 from kappa.base.errors import UsageError
 from kappa.base.program import hand_out
-from kappa.base.sql import quoted, text
+from kappa.base.sql import text
 from kappa.state.store import Store
 from serving.pin.at_log import Past
 from serving.pin.snapshot import Snapshot
@@ -63,10 +63,7 @@ def save_answer(
 def _write_parquet(reader: Reader, sql: str, file: Path) -> int:
     # DuckDB would report a folder that cannot be written as a failure of its own.
     file.touch()
-    columns, _ = reader.described(sql)
-    listed = ", ".join(map(quoted, columns))
-    whole = f"select * from (\n{reader.only_select(sql)}\n) as answer({listed})"
-    reader.command(f"copy ({whole}) to {text(str(file))} (format parquet, compression zstd)")
+    reader.save_parquet(sql, file)
     counted = reader.rows(f"select num_rows from parquet_file_metadata({text(str(file))})")
     return int(counted.rows[0][0])
 

@@ -114,12 +114,12 @@ def _contents(
             return None, (), each.why
     whole = f"{quoted(schema_of(pipeline))}.{quoted(name)}"
     try:
-        described = reader.rows(f"from {whole} limit 0")
+        described = reader.described(f"from {whole}")
         count = int(reader.rows(f"select count(*) from {whole}").rows[0][0])
     except KappaError as error:
         # If the lease was lost meanwhile, `ask` throws this away and asks again.
         return None, (), error.message
-    return count, tuple(zip(described.columns, described.types, strict=True)), ""
+    return count, tuple(zip(*described, strict=True)), ""
 
 
 def tables_listing(found: Iterable[ServedTable], *, columns_as_text: bool = False) -> Listing:

@@ -23,9 +23,11 @@ from kappa.base.duck import (
 )
 from kappa.base.errors import KappaError, UsageError
 from kappa.base.sql import text
+from kappa.parsed.exact_rows import ExactQuery, arrow_query, python_query
 from kappa.parsed.trees import tables_in
 from kappa.state.store import Store
 from kappa.tables.parquet import literal
+from kappa.values.exact_sql import DuckType
 from kappa.views.bound import declared_sql
 from serving.reader.broken import BrokenRelation, damage_of
 from serving.reader.explained import Left, TooMuch, explained
@@ -138,29 +140,50 @@ class Reader:
         Raises UsageError if it is not one that reads, has a mistake, or names a relation that is
         broken or served no more.
         """
-        result = self._begun(sql)
-        columns, types = _described(result)
-        return Rows(columns, types, tuple(self._run(result.fetchall)))
+        query = self._looked_at(sql, self._for_python)
+        found = self._run(lambda: self._connection.execute(query.sql).fetchall())
+        return Rows(query.columns, query.types, tuple(map(query.row, found)))
 
     def described(self, sql: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Returns the columns of a query, no two alike, and DuckDB's types of them."""
-        return _described(self._begun(f"from (\n{self.only_select(sql)}\n) limit 0"))
+        found = self._looked_at(sql, self._connection.query)
+        return distinct_names(found.columns), tuple(map(str, found.types))
+
+    def kinds(self, sql: str) -> tuple[DuckType, ...]:
+        """Returns DuckDB's types of a query's columns, with their parts."""
+        self.renew()
+        return tuple(self._run(lambda: self._connection.query(sql).types))
 
     def each_row(self, sql: str) -> Iterator[tuple[Any, ...]]:
         """Yields the rows of one query as DuckDB computes them. Raises as `rows` does."""
-        result = self._begun(sql)
+        query = self._looked_at(sql, self._for_python)
+        result = self._run(lambda: self._connection.execute(query.sql))
         # A result that is read in part stays open: its connection is for no other reader.
         failed, self._failed = self._failed, True
         while batch := self._run(lambda: result.fetchmany(_ROWS_AT_ONCE)):
-            yield from batch
+            yield from map(query.row, batch)
         self._failed = failed
 
-    def _begun(self, sql: str) -> Connection:
+    def save_parquet(self, sql: str, file: Path) -> None:
+        """Writes the rows of one query to a file of Parquet. Raises as `rows` does."""
+        query = self._looked_at(
+            sql,
+            lambda each: arrow_query(self._connection, each, parquet=True, names=distinct_names),
+        )
+        self.command(
+            f"copy (\n{query.sql}\n) to {text(str(file))} (format parquet, compression zstd)"
+        )
+
+    def _for_python(self, query: str) -> ExactQuery:
+        return python_query(self._connection, query, times=True, names=distinct_names)
+
+    def _looked_at(self, sql: str, look: Callable[[str], _Found]) -> _Found:
+        """Returns what `look` finds of the one query in a text, before it runs."""
         query = self.only_select(sql)
         self.before(query)
         self.renew()
         try:
-            return self._run(lambda: self._connection.execute(query))
+            return self._run(lambda: look(query))
         except UsageError as error:
             if isinstance(error.__cause__, CatalogError):
                 self.ensure_names_what_is_served(sql)
@@ -296,11 +319,3 @@ class Reader:
                 f"it took longer than {self._seconds:g} s, and was broken off",
                 hint="ask for less, or let it take longer",
             )
-
-
-def _described(result: Connection) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    described = result.description or []
-    return (
-        distinct_names(str(column[0]) for column in described),
-        tuple(str(column[1]) for column in described),
-    )

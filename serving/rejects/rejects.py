@@ -33,13 +33,14 @@ class Reject:
     """One record that a build of a pipeline has rejected.
 
     `original` is the record that a fixed one replaces: this record, or the one that it was redriven
-    for. `redriven_at` is the offset of the redriven record that was folded for it, or None.
+    for. `redriven_at` is the offset of the redriven record that was folded for it, or None. A
+    `timestamp` that Python lacks is its text.
     """
 
     pipeline: str
     build: str
     at: Position
-    timestamp: datetime
+    timestamp: datetime | str
     timestamp_ms: int
     key: bytes | None
     value: bytes | None
@@ -82,7 +83,7 @@ def newest_rejects(
         sorted(
             found,
             key=lambda each: (
-                -each.timestamp.timestamp(),
+                -each.timestamp_ms,
                 each.at.topic,
                 each.at.partition,
                 -each.at.offset,

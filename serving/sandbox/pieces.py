@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from kappa.base.duck import Connection
 from kappa.base.errors import UsageError
+from kappa.parsed.exact_rows import ExactQuery, arrow_query, python_query
 from serving.query.head import columns_of
 from serving.query.render import csv_line, object_line
 from serving.reader.table_sql import distinct_names
@@ -63,49 +64,59 @@ class Pieces:
 
 
 def write_answer(
-    result: Connection, request: Mapping[str, Any], pieces: Pieces
+    connection: Connection, sql: str, request: Mapping[str, Any], pieces: Pieces
 ) -> Mapping[str, Any]:
-    """Writes a result in the form that the request names.
+    """Writes the rows of a query in the form that the request names.
 
     Returns its columns, its number of rows, and whether it was cut. Raises UsageError if the
-    columns have too much text: they are sent whole.
+    columns have too much text, since they are sent whole, or a type that the form lacks.
     """
-    described = result.description or []
-    columns = columns_of(
-        distinct_names(str(column[0]) for column in described),
-        (str(column[1]) for column in described),
+    form = request["form"]
+    query = (
+        arrow_query(connection, sql, parquet=form == "parquet", names=distinct_names)
+        if form in _ARROWS
+        else python_query(connection, sql, times=False, names=distinct_names)
     )
+    columns = columns_of(query.columns, query.types)
     if len(json.dumps(columns)) > _COLUMNS_BYTES:
         raise UsageError(
             f"the names and types of the answer's columns take more than {_COLUMNS_BYTES >> 10} "
             "KiB",
             hint="select fewer columns, or give them shorter names: select ... as name",
         )
-    rows, truncated = _WRITERS[request["form"]](result, request, columns, pieces)
+    result = connection.execute(query.sql)
+    if form in _ARROWS:
+        rows, truncated = _write_arrow(result, request, columns, pieces)
+    else:
+        rows, truncated = _TEXTS[form](_rows(result, query), request, columns, pieces)
     pieces.flush()
     return {"columns": columns, "rows": rows, "truncated": truncated}
 
 
+def _rows(result: Connection, query: ExactQuery) -> Iterator[tuple[Any, ...]]:
+    while rows := result.fetchmany(_ROWS_AT_ONCE):
+        yield from map(query.row, rows)
+
+
 def _write_lines(
-    result: Connection,
+    rows: Iterator[tuple[Any, ...]],
     request: Mapping[str, Any],
     pieces: Pieces,
     line: Callable[[int, tuple[Any, ...]], str],
 ) -> tuple[int, bool]:
     """Writes a line for each row up to the limits; returns their number, and if rows are left."""
     count = 0
-    while rows := result.fetchmany(_ROWS_AT_ONCE):
-        for row in rows:
-            content = line(count, row).encode(errors="replace")
-            if count == request["rows"] or not pieces.fit(len(content)):
-                return count, True
-            pieces.write(content)
-            count += 1
+    for row in rows:
+        content = line(count, row).encode(errors="replace")
+        if count == request["rows"] or not pieces.fit(len(content)):
+            return count, True
+        pieces.write(content)
+        count += 1
     return count, False
 
 
 def _write_json(
-    result: Connection,
+    rows: Iterator[tuple[Any, ...]],
     request: Mapping[str, Any],
     columns: Sequence[Mapping[str, str]],
     pieces: Pieces,
@@ -113,34 +124,34 @@ def _write_json(
     names = [column["name"] for column in columns]
     opening = json.dumps({**request["head"], "columns": columns}, ensure_ascii=False)
     pieces.write(f'{opening[:-1]}, "rows": ['.encode())
-    rows, truncated = _write_lines(
-        result,
+    count, truncated = _write_lines(
+        rows,
         request,
         pieces,
         lambda count, row: f"{',' if count else ''}\n{object_line(names, row).rstrip(chr(10))}",
     )
     pieces.write(f'\n], "truncated": {json.dumps(truncated)}}}\n'.encode())
-    return rows, truncated
+    return count, truncated
 
 
 def _write_json_lines(
-    result: Connection,
+    rows: Iterator[tuple[Any, ...]],
     request: Mapping[str, Any],
     columns: Sequence[Mapping[str, str]],
     pieces: Pieces,
 ) -> tuple[int, bool]:
     names = [column["name"] for column in columns]
-    return _write_lines(result, request, pieces, lambda _, row: object_line(names, row))
+    return _write_lines(rows, request, pieces, lambda _, row: object_line(names, row))
 
 
 def _write_csv(
-    result: Connection,
+    rows: Iterator[tuple[Any, ...]],
     request: Mapping[str, Any],
     columns: Sequence[Mapping[str, str]],
     pieces: Pieces,
 ) -> tuple[int, bool]:
     pieces.write(csv_line([column["name"] for column in columns]).encode())
-    return _write_lines(result, request, pieces, lambda _, row: csv_line(row))
+    return _write_lines(rows, request, pieces, lambda _, row: csv_line(row))
 
 
 def _write_arrow(
@@ -187,10 +198,9 @@ def _batches(
         left -= len(cut)
 
 
-_WRITERS: Mapping[str, Callable[..., tuple[int, bool]]] = {
+_ARROWS = frozenset({"arrow", "parquet"})
+_TEXTS: Mapping[str, Callable[..., tuple[int, bool]]] = {
     "json": _write_json,
     "jsonl": _write_json_lines,
     "csv": _write_csv,
-    "arrow": _write_arrow,
-    "parquet": _write_arrow,
 }

@@ -26,7 +26,6 @@ from kappa.base.duck import (
     Connection,
     OutOfMemory,
     Setting,
-    Statement,
     open_connection,
 )
 from kappa.base.errors import Damaged, KappaError, UsageError
@@ -146,7 +145,7 @@ def _answered(
         listed = ", ".join(text(f"{each}{suffix}") for each in spelled)
         reader.command(f"set {setting} = [{listed}]")
     reader.command("set enable_external_access = false")
-    statement = _allowed(connection, reader, request["sql"], found)
+    sql = _allowed(reader, request["sql"], found)
     if request["waits"]:
         # The server checks or fetches the files of these tables, or ends this process. Relations
         # over others that are not fetched are broken, and not named.
@@ -157,10 +156,9 @@ def _answered(
     # Names are looked up by a setting, until here.
     reader.command("set lock_configuration = true")
     if reader.broken:
-        _allowed(connection, reader, request["sql"], found)
+        _allowed(reader, request["sql"], found)
     try:
-        result = connection.execute(statement)
-        return write_answer(result, request, Pieces(way_back, request["bytes"]))
+        return write_answer(connection, sql, request, Pieces(way_back, request["bytes"]))
     except DUCKDB_ERRORS as error:
         if isinstance(error, CatalogError):
             reader.ensure_names_what_is_served(request["sql"])
@@ -188,15 +186,12 @@ def _looked_through(paths: Sequence[str]) -> frozenset[str]:
     return frozenset(str(Path(*parts[:first])) for parts, first in firsts if first is not None)
 
 
-def _allowed(
-    connection: Connection, reader: Reader, sql: str, found: Sequence[Relations]
-) -> Statement:
-    """Returns the one statement in the text. Raises UsageError if it is not allowed.
+def _allowed(reader: Reader, sql: str, found: Sequence[Relations]) -> str:
+    """Returns the text of the one statement in `sql`. Raises UsageError if it is not allowed.
 
     DuckDB's two parses of the text must agree: as statements, and as a tree.
     """
-    reader.only_select(sql)
-    (statement,) = connection.extract_statements(sql)
+    query = reader.only_select(sql)
     try:
         tree = reader.tree(sql)
     except RecursionError:
@@ -218,4 +213,4 @@ def _allowed(
     except UsageError:
         reader.ensure_names_what_is_served(sql)
         raise
-    return statement
+    return query

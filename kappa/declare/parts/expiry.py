@@ -32,12 +32,13 @@ class Expiry(Struct, frozen=True):
     def least_kept(self, clock_ms: int) -> datetime | None:
         """Returns the least time of the rows that are not gone at this clock.
 
-        Returns None if no row is gone, since there is no time before it.
+        Returns None if no row is gone, since there is no time before it. It is the last one that
+        Python has if the clock is beyond it.
         """
         try:
             return _EPOCH + timedelta(milliseconds=clock_ms - self.after_ms)
         except OverflowError:
-            return None
+            return None if clock_ms < 0 else datetime.max.replace(tzinfo=UTC)
 
 
 def expiry_of(where: str, expire: object, after: object) -> Expiry | None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from kappa.base.errors import Broken
 from kappa.declare.options import DELETED
 from kappa.engine.children.rehearsal import Rehearsal
+from kappa.parsed.exact_rows import python_rows
 from kappa.state.log_clock import log_clock
 from kappa.state.table import TableBirth
 from kappa.views.served import least_kept
@@ -31,12 +33,12 @@ def rows_of(build: Rehearsal, table: TableBirth) -> FoldedRows:
     ]
     rows = [
         {column: _plain(value) for column, value in row.items()}
-        for row in build.table(table.name).select(compared).to_pylist()
+        for row in python_rows(build.table(table.name).select(compared))
     ]
     least = least_kept(table, log_clock(build.birth, build.publisher.newest.log_time))
     if table.expiry is not None and least is not None:
         time = table.expiry.column
-        rows = [row for row in rows if row[time] is None or row[time] >= least]
+        rows = [row for row in rows if not _is_before(row[time], least)]
     if table.view is not None:
         # Whether a row that is gone was ever there depends on the slices.
         rows = [row for row in rows if not row[DELETED]]
@@ -49,6 +51,11 @@ def rows_of(build: Rehearsal, table: TableBirth) -> FoldedRows:
             )
         return found
     return Counter(tuple(row.items()) for row in rows)
+
+
+def _is_before(time: datetime | str | None, least: datetime) -> bool:
+    """Returns True for a time before `least`; one that Python lacks is a text."""
+    return time.startswith("-") if isinstance(time, str) else time is not None and time < least
 
 
 def _plain(value: Any) -> Any:

@@ -15,6 +15,7 @@ from kappa.base.errors import DeclarationError
 from kappa.base.sql import quoted
 from kappa.engine.children.rehearsal import Rehearsal
 from kappa.objects.in_duckdb import open_for_few_rows
+from kappa.parsed.exact_rows import rows_of
 from kappa.state.log_clock import log_clock
 from kappa.tables.parquet import cast_sql
 from kappa.tables.versions import files
@@ -32,7 +33,7 @@ def served_rows(build: Rehearsal) -> dict[str, list[dict[str, Any]]]:
     views = build.pipeline.queries
     with _opened(build, tables, views) as duck:
         return {
-            name: duck.execute(f"from {quoted(name)} order by all").to_arrow_table().to_pylist()
+            name: [*rows_of(duck, f"from {quoted(name)} order by all")]
             for name in (*tables, *views)
         }
 
@@ -48,7 +49,7 @@ def unlike_queries(build: Rehearsal) -> list[str]:
             columns = ", ".join(cast_sql(name, kind) for name, kind in birth.served)
             sides = (f"({stored[birth.name]})", f"(select {columns} from {quoted(birth.name)})")
             for (one, other), is_stored in ((sides, True), (sides[::-1], False)):
-                rows = _differing(duck, f"from {one} except all from {other} order by all")
+                rows = [*rows_of(duck, f"from {one} except all from {other} order by all")]
                 if rows:
                     more = f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
                     found.append(
@@ -56,11 +57,6 @@ def unlike_queries(build: Rehearsal) -> list[str]:
                         f" {', '.join(map(str, rows[:_SHOWN]))}{more},"
                         f" which its query {'does not have' if is_stored else 'has'}"
                     )
-    return found
-
-
-def _differing(duck: Connection, sql: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = duck.execute(sql).to_arrow_table().to_pylist()
     return found
 
 

@@ -185,11 +185,23 @@ class StepLoop:
             # Otherwise Arrow does not read pandas' nulls as nulls.
             return pa.array(values, field.type, from_pandas=self._over is Over.PANDAS)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise Broken(
-                f"{self._step_name} gives {field.name} of table {table.name}, "
-                f"which is {field.type}, what does not fit: {error}",
-                hint=_MEND,
-            ) from error
+            raise self._unfit(table, field, error) from error
+
+    def _returned(self, field: pa.Field, value: Any) -> Any:
+        """Returns a value of the state as the table would return it."""
+        found = self._array(self._table, field, [value])
+        try:
+            return found.to_pylist()[0]
+        except (OverflowError, ValueError) as error:
+            # A time with a zone may be of the year 10000 in UTC.
+            raise self._unfit(self._table, field, error) from error
+
+    def _unfit(self, table: TableBirth, field: pa.Field, error: Exception) -> Broken:
+        return Broken(
+            f"{self._step_name} gives {field.name} of table {table.name}, "
+            f"which is {field.type}, what does not fit: {error}",
+            hint=_MEND,
+        )
 
     def _step(self, state: dict[str, Any], batch: Sequence[Row], key: Key) -> None:
         """Calls the step with rows, or with None if there are none, and checks what it did."""
@@ -230,7 +242,7 @@ class StepLoop:
         for name, field, kind, is_exact in self._columns:
             value = state[name]
             if value is not None and not (type(value) is kind and is_exact(value)):
-                state[name] = self._array(self._table, field, [value]).to_pylist()[0]
+                state[name] = self._returned(field, value)
 
     def _batch_for_step(self, batch: Sequence[Row]) -> Any:
         if self._over is Over.ROW:

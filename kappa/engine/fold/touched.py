@@ -218,11 +218,14 @@ def _may_be_in(values: pa.Array, statistics: Any) -> bool:
         return True
     # If nulls were not counted, there may be some.
     nulls = values.null_count > 0 and (not statistics.has_null_count or statistics.null_count > 0)
-    bounds = pc.min_max(values)
+    # Python has no days after 9999: a date is the number of its day.
+    is_date = pa.types.is_date(values.type)
+    bounds = pc.min_max(values.cast(pa.int32()) if is_date else values)
+    least, most = (
+        (statistics.min_raw, statistics.max_raw) if is_date else (statistics.min, statistics.max)
+    )
     # A footer orders text by its bytes, as Arrow does here.
     known = bounds["min"].is_valid
     return nulls or (
-        known
-        and bool(bounds["min"].as_py() <= statistics.max)
-        and bool(statistics.min <= bounds["max"].as_py())
+        known and bool(bounds["min"].as_py() <= most) and bool(least <= bounds["max"].as_py())
     )

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from kappa.base.errors import Broken, KappaError
-from kappa.base.sql import spark_quote
+from kappa.base.sql import spark_quote, text
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.fold.fold import aggregates
 from kappa.engine.function.expired import EXPIRED, expired_rows
@@ -23,7 +23,8 @@ from kappa.engine.spark.used import used_columns
 from kappa.folds.kinds.sums import carried
 from kappa.state.table import TableBirth
 from kappa.tables.shape import table_births
-from kappa.values.columns import Type, parse_type
+from kappa.values.columns import Array, Scalar, Struct, Type, parse_type
+from kappa.values.value import FIRST_MICROS, LAST_MICROS
 
 
 class Function:
@@ -56,8 +57,10 @@ class Function:
         if one_partition:
             returned = {name: rows.coalesce(1) for name, rows in returned.items()}
         contributed = {
-            name: _selected(returned[name], table.steps_over or table.columns)
-            if table.steps_over or not table.keys
+            name: _for_step(returned[name], table)
+            if table.steps_over
+            else _selected(returned[name], table.columns)
+            if not table.keys
             else _folded(returned[name], table, given[name])
             for name, table in self._tables.items()
         }
@@ -128,6 +131,45 @@ def columns_used(rows: DataFrame) -> list[tuple[frozenset[str], frozenset[str]]]
 
 def _selected(rows: DataFrame, columns: tuple[tuple[str, str], ...]) -> DataFrame:
     return rows.select(*(F.col(spark_quote(name)) for name, _ in columns))
+
+
+def _for_step(rows: DataFrame, table: TableBirth) -> DataFrame:
+    """Returns the rows that a step takes; to compute one fails if Python lacks a time in it."""
+    return rows.select(
+        *(F.expr(_pythons(name, parse_type(kind), table.name)) for name, kind in table.steps_over)
+    )
+
+
+def _pythons(column: str, kind: Type, table: str) -> str:
+    """Returns a column, in Spark's SQL, that fails on a value with a time that Python lacks."""
+    sql = spark_quote(column)
+    beyond = _beyond(sql, kind)
+    if not beyond:
+        return sql
+    why = (
+        f"concat({text(f'{column} of table {table} is ')}, cast({sql} as string), ', and a step is "
+        "given times of the years 1 to 9999')"
+    )
+    return f"case when {beyond} then raise_error({why}) else {sql} end as {sql}"
+
+
+def _beyond(sql: str, kind: Type, depth: int = 0) -> str:
+    """Returns the condition for a value with a time that Python lacks; "" if it has no times."""
+    match kind:
+        case Scalar("date"):
+            return f"({sql} < date '0001-01-01' or {sql} > date '9999-12-31')"
+        case Scalar("timestamp"):
+            return f"(unix_micros({sql}) not between {FIRST_MICROS} and {LAST_MICROS})"
+        case Array(element):
+            inside = _beyond(f"_e{depth}", element, depth + 1)
+            return inside and f"exists({sql}, _e{depth} -> coalesce({inside}, false))"
+        case Struct(fields):
+            found = (
+                _beyond(f"{sql}.{spark_quote(each.name)}", each.type, depth) for each in fields
+            )
+            return " or ".join(f"coalesce({each}, false)" for each in found if each)
+        case _:
+            return ""
 
 
 def _folded(rows: DataFrame, table: TableBirth, given: Mapping[str, str]) -> DataFrame:

@@ -13,9 +13,9 @@ from kappa.base.errors import Broken, KappaError
 from kappa.declare.pipeline import Pipeline
 
 REPLAY = "mend the function and deploy it, as a new version: kappa deploy"
-# How Spark reports a value that does not fit (SQLSTATE class 22), or a name or type (42), however
-# deep in the causes of an error (ISO 9075-2, table 38).
-_UNFIT = re.compile(r"(\[[A-Z_.]+\] [^\n]*?) SQLSTATE: (?:22|42)\w{3}")
+# How Spark reports a value that does not fit (SQLSTATE class 22), a name or type (42), or an error
+# that SQL raises (P0), however deep in the causes of an error (ISO 9075-2, table 38).
+_UNFIT = re.compile(r"(\[[A-Z_.]+\] [^\n]*?) SQLSTATE: (?:22|42|P0)\w{3}")
 
 # How a Python worker reports an error: its indented frames, the error, and the note of a step's
 # loop.

@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from kappa.base.errors import Damaged, KappaError, unreadable
@@ -33,6 +32,9 @@ from kappa.log.reader import Record
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.witness import Witness, Witnesses
+
+# What 64 bits hold in microseconds: a producer's timestamp beyond it counts as that one.
+_MOST_MS = 9_223_372_036_854_775
 
 # These make the stream's bounds exact; the user's settings may not change them.
 _EXACT = {"kafka.isolation.level": "read_committed", "failOnDataLoss": "true"}
@@ -122,7 +124,7 @@ def _noted(records: Iterable[Record], last: dict[tuple[str, int], Record]) -> It
             record.topic,
             record.partition,
             record.offset,
-            record.timestamp_ms * 1000,
+            max(-_MOST_MS, min(record.timestamp_ms, _MOST_MS)) * 1000,
             record.key,
             record.value,
             record.headers,
@@ -136,7 +138,7 @@ def _read_range(
         topic, partition, start, end
     ):
         count = len(found.offsets)
-        times = pc.multiply_checked(pa.array(found.timestamps_ms), 1000).cast(
+        times = pa.array(found.timestamps_ms.clip(-_MOST_MS, _MOST_MS) * 1000).cast(
             RAW_SCHEMA.field("timestamp").type
         )
         columns = [

@@ -7,12 +7,12 @@ import subprocess
 import sys
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from house import HOUSE
 
-from kappa import Table, Topic, View, avg_, count, pipeline, set_, sum_
+from kappa import Table, Topic, View, avg_, count, max_, ordered, pipeline, set_, sum_
 from kappa.base.errors import Broken, DeclarationError, UsageError
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ ORDERS = Topic("orders", key="id", partitions=2, event="id string not null, shop
     reads={"orders": ORDERS},
     writes=[Table("orders"), View("ids", "select id, shop from orders", keys=("id",))],
 )
-def ordered(orders: DataFrame) -> dict[str, DataFrame]:
+def bought(orders: DataFrame) -> dict[str, DataFrame]:
     return {"orders": orders.select("id", "shop")}
 
 
@@ -177,15 +177,15 @@ def test_random_events_have_ids_of_their_own_where_a_view_needs_them(spark: Spar
     from kappa.testing import law_of_views, some_events
 
     with pytest.raises(Broken, match=r"view ids: several rows have the keys id='") as broken:
-        law_of_views(ordered, some_events(ordered, 20), cuts=0)
+        law_of_views(bought, some_events(bought, 20), cuts=0)
     assert 'distinct=("orders.id",)' in broken.value.hint
     # Frames: this one, and the hidden one of the check.
     assert (len(broken.traceback), broken.value.__suppress_context__) == (2, True)
 
-    law_of_views(ordered, some_events(ordered, 20, distinct=("orders.id",)), cuts=0)
+    law_of_views(bought, some_events(bought, 20, distinct=("orders.id",)), cuts=0)
     for wrong in ("id", "orders.no", "order.id"):
         with pytest.raises(UsageError, match=f"distinct names {wrong}, which is no text"):
-            some_events(ordered, 1, distinct=(wrong,))
+            some_events(bought, 1, distinct=(wrong,))
 
 
 def test_a_view_that_is_not_its_query_breaks_the_law_at_the_smallest_cut(
@@ -211,6 +211,68 @@ def test_the_law_of_views_needs_a_view_and_events(spark: SparkSession) -> None:
         law_of_views(failing, {})
     with pytest.raises(UsageError, match="held to the law of views on no events"):
         law_of_views(drawn, {})
+
+
+# A day later, and in Berlin an hour after midnight: Python has no such time.
+LAST = "9999-12-31T23:59:59Z"
+
+
+@pipeline(
+    reads={"sales": SALES},
+    writes=[
+        Table("days", keys=("day",), fold={"n": count(), "last": max_("later")}),
+        View("there", "select day, n, timezone('Europe/Berlin', last)::date as there from days"),
+        View("kept", "select day, n, last, last + interval 1 year as more from days where n > 0",
+             keys=("day",)),
+    ],
+)  # fmt: skip
+def far(sales: DataFrame) -> dict[str, DataFrame]:
+    return {"days": sales.selectExpr("cast(at + interval 2 hours as date) as day",
+                                     "at + interval 1 day as later")}  # fmt: skip
+
+
+def test_times_that_python_lacks_are_carried(spark: SparkSession) -> None:
+    from kappa.testing import law_of_slices, law_of_views, tables_of
+
+    events = {"sales": [{"shop": 1, "at": at} for at in (LAST, "2024-01-31T12:00:00Z", LAST)]}
+    tables = tables_of(far, events)
+
+    assert tables["days"] == [
+        {"day": dt.date(2024, 1, 31), "n": 1, "last": dt.datetime(2024, 2, 1, 12, tzinfo=dt.UTC)},
+        {"day": "10000-01-01", "n": 2, "last": "10000-01-01T23:59:59Z"},
+    ]
+    assert tables["there"][1] == {"day": "10000-01-01", "n": 2, "there": "10000-01-02"}
+    assert tables["kept"][1]["more"] == "10001-01-01T23:59:59Z"
+    law_of_slices(far, events, cuts=1)
+    law_of_views(far, events, cuts=1)
+
+
+def remember(state: dict[str, Any], row: dict[str, Any]) -> None:
+    state["last"] = row["later"]
+
+
+@pipeline(
+    reads={"sales": SALES},
+    writes=[Table("lasts", keys=("shop",), fold=ordered(remember, state="last timestamp"))],
+    on_error="reject",
+)
+def stepped(sales: DataFrame) -> dict[str, DataFrame]:
+    return {"lasts": sales.selectExpr("shop", "at + interval 1 day as later", "_topic",
+                                      "_partition", "_offset")}  # fmt: skip
+
+
+def test_a_record_with_a_time_that_no_step_can_take_is_a_reject(spark: SparkSession) -> None:
+    from kappa.testing import tables_of
+
+    tables = tables_of(
+        stepped, {"sales": [{"shop": 1, "at": "2024-01-31T12:00:00Z"}, {"shop": 1, "at": LAST}]}
+    )
+
+    noon = dt.datetime(2024, 2, 1, 12, tzinfo=dt.UTC)
+    assert tables["lasts"] == [{"shop": 1, "last": noon}]
+    ((reason, detail),) = ((row["reason"], row["detail"]) for row in tables["rejects"])
+    assert reason == "function_failed"
+    assert "later of table lasts is +10000-01-01 23:59:59" in detail
 
 
 TESTS = """

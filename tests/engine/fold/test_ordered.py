@@ -9,7 +9,7 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -388,9 +388,13 @@ def halved(state: dict[str, Any], row: Mapping[str, Any]) -> None:
     state["text"] = "\ud83d" if row["n"] == 3 else "é"
 
 
-@pytest.mark.parametrize("step", [overflown, halved])
+def late(state: dict[str, Any], row: Mapping[str, Any]) -> None:
+    state["at"] = datetime(9999, 12, 31, 22, tzinfo=timezone(timedelta(hours=-row["n"])))
+
+
+@pytest.mark.parametrize("step", [overflown, halved, late])
 def test_what_does_not_fit_after_a_row_stops_it_though_a_later_row_would_mend_it(step: Any) -> None:
-    state = {"overflown": "n int", "halved": "text string"}[step.__name__]
+    state = {"overflown": "n int", "halved": "text string", "late": "at timestamp"}[step.__name__]
 
     @pipeline(
         reads={"logins": LOGINS},

@@ -84,6 +84,21 @@ def test_keys_of_each_type_are_found_one_by_one_and_null_is_one_of_them(
     assert found(table, table.version, columns, [], columns[:1]) == []
 
 
+def test_days_that_python_lacks_are_keys_as_any_other(tmp_path: Path) -> None:
+    columns, days = (("k", "date"), ("n", "int")), [2932897, -1084780, None, 5]
+    table = ensure_table(str(tmp_path / "t"), columns, MARK)
+    for number, day in enumerate(days):
+        rows = pa.table(
+            [pa.array([day], pa.int32()).cast(pa.date32()), pa.array([number])], ["k", "n"]
+        )
+        table.append(rows.cast(arrow_schema(columns)), MARK, Guard("t", number))
+
+    for number, day in enumerate(days):
+        keys = pa.table([pa.array([day], pa.int32()).cast(pa.date32())], ["k"])
+        there = touched_rows(table.path, table.version, columns, keys)
+        assert there.column("n").to_pylist() == [number]
+
+
 @pytest.mark.law
 @examples(30)
 @given(

@@ -11,10 +11,12 @@ from kappa.base.errors import Damaged
 from kappa.engine.read.source import (
     KafkaAccess,
     LogSource,
+    _noted,
     _options,
     batch_bounds,
 )
 from kappa.log.access.java_options import java_options
+from kappa.log.reader import Record
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 
@@ -44,6 +46,16 @@ def test_a_checkpoint_of_another_form_stops_the_job(tmp_path: Path) -> None:
         batch_bounds(tmp_path, 0, START)
     with pytest.raises(Damaged, match="cannot be read"):
         batch_bounds(tmp_path, 7, START)
+
+
+def test_a_timestamp_beyond_64_bits_of_microseconds_is_the_last_one() -> None:
+    from kappa.engine.decode.raw import raw_table
+
+    sent = [2**63 - 1, -(2**63), 5]
+    records = (Record("t", 0, place, ms, None, b"", ()) for place, ms in enumerate(sent))
+
+    found = raw_table(_noted(records, {})).column("timestamp").cast("int64").to_pylist()
+    assert found == [9_223_372_036_854_775_000, -9_223_372_036_854_775_000, 5_000]
 
 
 def test_what_makes_a_read_exact_cannot_be_set_otherwise() -> None:

@@ -13,6 +13,22 @@ EVENT = {"id": "é", "n": 3}
 
 
 @pytest.mark.parametrize(
+    ("ms", "shown"),
+    [
+        (-1, "1969-12-31T23:59:59.999Z"),
+        (253_402_300_799_999, "9999-12-31T23:59:59.999Z"),
+        (253_402_300_800_000, "10000-01-01T00:00:00.000Z"),
+        (2**63 - 1, "292278994-08-17T07:12:55.807Z"),
+        (-62_167_219_200_000, "0000-01-01T00:00:00.000Z"),
+        (-62_198_755_200_001, "-0002-12-31T23:59:59.999Z"),
+    ],
+)
+def test_a_time_that_python_lacks_is_shown_as_it_is(ms: int, shown: str) -> None:
+    seen = SeenRecord(Record("visits", 0, 7, ms, None, b"a", ()))
+    assert seen_text(seen) == f"0@7  {shown}  null  a\n"
+
+
+@pytest.mark.parametrize(
     ("value", "event", "shown"),
     [
         (b"\x04\xc3\xa9\x06", EVENT, '{"id": "é", "n": 3}'),

@@ -357,8 +357,7 @@ def test_a_repeated_query_reuses_the_snapshots_views_unless_others_were_added(
     with pytest.raises(UsageError, match="mine"):
         ask(store, lambda reader, _: reader.rows("from mine"))
     # A result that is half read stays open, so nobody gets that connection.
-    with pytest.raises(OverflowError):
-        ask(store, lambda reader, _: reader.rows("select to_months(2147483647)"))
+    ask(store, lambda reader, _: next(reader.each_row("from range(5000)")))
     ask(store, flights)
     assert made == [1, 1, 1, 1]
     platform.serve("planes", {PLANES: ROWS_OF_PLANES})
@@ -443,7 +442,7 @@ def test_columns_of_one_name_are_told_apart(platform: Platform) -> None:
         ("select carier from delays", '"carier" not found', 'candidate bindings: "carrier"'),
         ("selec 1", 'syntax error at or near "selec"', "kappa tables"),
         ("select 'x'::int", "Could not convert string 'x'", "kappa tables"),
-        ("select ?", "prepared statement", "kappa tables"),
+        ("select ?", "prepared parameter", "kappa tables"),
         ("", "the query is empty", "one query"),
         ("-- only a remark", "the query is empty", "one query"),
         ("select 1; select 2", "more than one statement", "one query"),
