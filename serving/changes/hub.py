@@ -60,7 +60,8 @@ class ChangeHub:
     def begin(self, reader: ChangeReader) -> RecordedChanges | None:
         """Adds a reader at its cursor; returns what leads to the change sets that wait for it.
 
-        None: nothing does. Raises UsageError if the table is not served, or the filter is wrong.
+        None: nothing does. Raises UsageError if the table is not served, or the filter is wrong,
+        and ClientLeft if its client leaves before.
         """
         self._ensure_fits(reader)
         reader.waiting.clear()
@@ -134,11 +135,14 @@ class ChangeHub:
             turn = self._beginning.get(key)
             if turn is None:
                 turn = self._beginning[key] = threading.Lock()
-        with turn:
+        reader.client.take_turn(turn)
+        try:
             found = self._begun.get(key)
             if found is None:
                 found = self._begun[key] = self._recorded(reader, point)
             return found
+        finally:
+            turn.release()
 
     def _recorded(self, reader: ChangeReader, point: Point) -> RecordedChanges:
         now, before = self._clock(), None
@@ -152,6 +156,7 @@ class ChangeHub:
             point,
             is_first=reader.cursor is None,
             limits=self._limits,
+            client=reader.client,
         ) as change_set:
             recorded = RecordedChanges(change_set, reader.chosen, self.folder)
         if not (self._is_kept(point) and (before is None or self._is_kept(before))):

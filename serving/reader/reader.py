@@ -219,6 +219,10 @@ class Reader:
             }:
                 raise each.refusal()
 
+    def interrupt(self) -> None:
+        """Breaks off the query that runs, from another thread; does nothing if none does."""
+        self._connection.interrupt()
+
     def close(self) -> None:
         """Gives memory and files back; leaves a connection without limits for the next reader."""
         self._closed.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from collections import Counter
@@ -20,6 +21,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from kappa.state.store import Store
+from serving.changes.change_reader import ChangeReader
 from serving.changes.hub import ChangeHub
 from serving.http.bounds import Bounds
 from serving.http.streams import changes, events
@@ -280,6 +282,45 @@ def test_a_websocket_has_the_same_messages(world: ChangingWorld, server: Server)
         while consumer.rows != served(world.store, "newest"):
             message = json.loads(websocket.recv(timeout=20))
             consumer.take(message["event"], message["data"])
+
+
+def test_who_leaves_before_the_beginning_waits_no_longer(
+    world: ChangingWorld, hub: ChangeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader is in no line, and nothing is computed for one, by websocket as by HTTP."""
+    goes_on, begun, begin = threading.Event(), list[ChangeReader](), hub.begin
+
+    def held(reader: ChangeReader) -> object:
+        begun.append(reader)
+        while not goes_on.wait(0.01):
+            reader.client.ensure_here()
+        return begin(reader)
+
+    monkeypatch.setattr(hub, "begin", held)
+    upgrade = (
+        "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+    )
+    with (
+        Server(world.store, Allowance(at_once=1), router=changes.router, changes=hub) as server,
+        ExitStack() as clients,
+    ):
+        try:
+            for more in (upgrade, "") * 4:
+                client = clients.enter_context(
+                    socket.create_connection(("127.0.0.1", server.port), timeout=20)
+                )
+                head = "GET /api/v1/tables/totals/changes HTTP/1.1\r\nHost: localhost\r\n"
+                client.sendall(f"{head}{more}\r\n".encode())
+            readers = lambda: len(getattr(server.state, "change_readers", [()])[0])  # noqa: E731
+            wait_until(lambda: readers() == 8)
+            clients.close()
+
+            wait_until(lambda: readers() == 0)
+            # Two begin at a time: the others were never begun.
+            assert len(begun) == 2
+        finally:
+            goes_on.set()
 
 
 def test_the_time_of_a_head_ends_no_websocket(world: ChangingWorld, hub: ChangeHub) -> None:
