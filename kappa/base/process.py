@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO
 
 # prctl(2): the signal of this process when the thread that made it dies. It survives exec.
-_PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG = 1
 _NAP_SECONDS = 0.02
 
 
@@ -232,7 +232,7 @@ def _become(parent: int, nice: int, command: list[str]) -> None:
         # Only the tie needs it, and every start waits for the tie.
         import ctypes  # noqa: PLC0415
 
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         # The parent may have died before this call: then this process is adopted already.
         if os.getppid() != parent:
             os.kill(os.getpid(), signal.SIGKILL)
