@@ -184,7 +184,7 @@ _kept: ContextVar[_Children | None] = ContextVar("kept", default=None)
 
 @dataclass(frozen=True, slots=True)
 class _Ran:
-    """How a task went: the last other lines of its stderr, and the pipeline that it was at.
+    """The end of a task: the last other lines of its stderr, and the pipeline that it was at.
 
     It `is_done` if the process waits for another task, and `is_late` if it was ended after that
     pipeline's time, or before any began.

@@ -28,7 +28,7 @@ from obstore.exceptions import (
 from obstore.store import S3Store
 
 from kappa.base.errors import KappaError, SettingsError
-from kappa.base.section.storage import StorageSettings
+from kappa.base.section.storage import StorageSettings, without_secrets
 from kappa.objects.credentials import keys_for_requests, keys_of_environment
 from kappa.objects.refused import is_no_object, why_refused
 
@@ -62,8 +62,9 @@ class Bucket:
         found = _ROOT.fullmatch(url.rstrip("/"))
         if found is None or {"", ".", ".."} & {*found["prefix"].split("/")}:
             raise SettingsError(
-                f"the root {url} is not the URL of a folder in a bucket",
-                hint="set root in kappa.toml as in s3://BUCKET/kappa; of letters, digits, _ - . =",
+                f"the root {without_secrets(url)} is not the URL of a folder in a bucket",
+                hint="set root in kappa.toml as in s3://BUCKET/kappa; of letters, digits, _ - . =; "
+                "credentials are no part of it",
             )
         if storage.endpoint is None and any(map(os.environ.get, _ENDPOINTS)):
             raise SettingsError(

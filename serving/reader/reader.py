@@ -176,10 +176,7 @@ class Reader:
 
         Raises UsageError if it has none, has several, or writes.
         """
-        try:
-            sql.encode()
-        except UnicodeEncodeError as error:
-            raise UsageError("the query is not text in UTF-8", hint=_ONE_SELECT) from error
+        _ensure_text(sql)
         statements = self._run(lambda: self._connection.extract_statements(sql))
         if len(statements) != 1 or statements[0].type != SELECT:
             what = (
@@ -196,6 +193,7 @@ class Reader:
 
     def tree(self, sql: str) -> Any:
         """Returns a query as DuckDB's parser sees it (`json_serialize_sql`), nothing looked up."""
+        _ensure_text(sql)
         # As a parameter it would make DuckDB import pandas.
         question = f"select json_serialize_sql({text(sql)})"
         ((tree,),) = self._run(lambda: self._connection.execute(question).fetchall())
@@ -294,6 +292,16 @@ class Reader:
                 f"it took longer than {self._seconds:g} s, and was broken off",
                 hint="ask for less, or let it take longer",
             )
+
+
+def _ensure_text(sql: str) -> None:
+    """Raises UsageError for what DuckDB would read in part, or cannot read."""
+    try:
+        sql.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError("the query is not text in UTF-8", hint=_ONE_SELECT) from error
+    if "\0" in sql:
+        raise UsageError("the query has a NUL character", hint="leave it out")
 
 
 def _described(result: Connection) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 import time
@@ -21,6 +22,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from kappa.state.store import Store
+from serving.changes import hub as hub_module
 from serving.changes.change_reader import ChangeReader
 from serving.changes.hub import ChangeHub
 from serving.http.bounds import Bounds
@@ -390,6 +392,9 @@ def test_open_streams_end_with_the_server_and_nothing_alarms(
         ("nothing/changes", 404, "no pipeline serves a table nothing"),
         ("total/changes", 404, "total"),
         ("totals/changes?since=x", 400, "'x' is no cursor"),
+        ("totals/changes?since=9.p-a.1", 409, "past what is served"),
+        ("totals/changes?since=1.p-a.999", 409, "past what is served"),
+        ("totals/changes?where=rows%20%3E%201%00)", 400, "has a NUL character"),
         ("totals/changes?columns=cost", 400, "has no column cost"),
         ("totals/changes?where=cost%20%3E%201", 400, "names cost, which is no column"),
         ("totals/changes?where=rows%20%3E", 400, "cannot be read"),
@@ -400,12 +405,17 @@ def test_open_streams_end_with_the_server_and_nothing_alarms(
     ],
 )
 def test_what_cannot_be_followed_is_refused(
-    still: Server, path: str, status: int, words: str
+    still: Server, path: str, status: int, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Nothing waits for what never comes.
+    monkeypatch.setattr(hub_module, "_PATIENCE_SECONDS", 600.0)
     server = still
-    found, _, detail = problem(server.ask("GET", f"/api/v1/tables/{path}"))
+    answered = server.ask("GET", f"/api/v1/tables/{path}")
+    found, _, detail = problem(answered)
 
     assert (found, words in detail) == (status, True), detail
+    # No SQL of ours is shown.
+    assert not re.search("select 1|json_serialize_sql", answered.body.decode())
     with pytest.raises(InvalidStatus) as refused:
         connect(f"ws://127.0.0.1:{server.port}/api/v1/tables/{path}").close()
     assert refused.value.response.status_code == status
