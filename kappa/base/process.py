@@ -103,13 +103,19 @@ def start_tied(
     )
 
 
-def start_apart(command: Sequence[str], *, output: IO[bytes]) -> subprocess.Popen[bytes]:
-    """Starts a command, in its own session, that outlives this process."""
+def start_apart(
+    command: Sequence[str], *, output: IO[bytes], inherits: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
+    """Starts a command, in its own session, that outlives this process.
+
+    It `inherits` these open files, by their numbers.
+    """
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,
+        pass_fds=inherits,
         start_new_session=True,
     )
 
