@@ -122,9 +122,11 @@ DOORS = {
     "jinja2": ("serving/page/render.py",),
     "markupsafe": ("serving/page/render.py",),
     "anyio": (
+        "serving/http/gate.py",
         "serving/http/http.py",
         "serving/http/queries.py",
         "serving/http/stand.py",
+        "serving/http/streams/changes.py",
         "serving/http/streams/events.py",
         "serving/http/streams/open_streams.py",
         "serving/http/streams/reading.py",

@@ -7,6 +7,7 @@ order:
     settings    kappa.toml, environment and flags; `sections` has each setting, `kafka_settings`
                 those of the cluster; `section` is a room of what sections are made of
     process     child processes that end with their parent
+    forked      a call in a process of its own, within limits of time and memory
     scratch     folders of one process, deleted with it or after it; the cache of a user
     program     the options, errors and exit code of a child's program; modes of its files
     failpoint   the places at which tests kill a process

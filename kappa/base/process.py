@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO
 
 # prctl(2): the signal of this process when the thread that made it dies. It survives exec.
-_PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG = 1
 _NAP_SECONDS = 0.02
 # The variable by which a process of a root is known: children inherit it, daemons too.
 MARK = "KAPPA_PROCESS_OF"
@@ -172,13 +172,19 @@ def start_tied(
     )
 
 
-def start_apart(command: Sequence[str], *, output: IO[bytes]) -> subprocess.Popen[bytes]:
-    """Starts a command, in its own session, that outlives this process."""
+def start_apart(
+    command: Sequence[str], *, output: IO[bytes], inherits: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
+    """Starts a command, in its own session, that outlives this process.
+
+    It `inherits` these open files, by their numbers.
+    """
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,
+        pass_fds=inherits,
         start_new_session=True,
     )
 
@@ -327,7 +333,7 @@ def _become(parent: int, nice: int, command: list[str]) -> None:
         # Only the tie needs it, and every start waits for the tie.
         import ctypes  # noqa: PLC0415
 
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         # The parent may have died before this call: then this process is adopted already.
         if os.getppid() != parent:
             os.kill(os.getpid(), signal.SIGKILL)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kappa.base.errors import DeclarationError, KappaError
+from kappa.base.errors import DeclarationError
 from kappa.base.settings import Settings
 from kappa.code.spark_child import ask
 from kappa.declare.pipeline import Pipeline
@@ -21,8 +21,8 @@ from kappa.state.store import Store
 from kappa.values.columns import Type, parse_type
 
 _FORMAT = 1
-# A quiet machine takes six seconds; a function that takes longer than this on no rows hangs.
-_PATIENCE_SECONDS = 240.0
+# A function that takes longer than this on no rows hangs.
+_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +82,25 @@ def _read_cached(store: Store, rows_version: str) -> Outputs | None:
 
 
 def _ask(settings: Settings, folder: Path, missing: Mapping[str, Described]) -> Any:
-    names = ", ".join(missing)
+    def cut(name: str, last: str | None) -> Mapping[str, str]:
+        pipeline = missing[name].pipeline
+        what = (
+            f"did not return within {_SECONDS:g} seconds, on no rows"
+            if last is None
+            else f"ended its process, on no rows: {last}"
+        )
+        return {
+            "message": f"{pipeline.source}: the function of pipeline {name} {what}",
+            "hint": "it must only build up frames and return them",
+        }
+
     return ask(
         settings,
         folder,
         "kappa.engine.children.describe",
         {name: described.module for name, described in missing.items()},
-        patience_seconds=_PATIENCE_SECONDS,
-        too_long=KappaError(
-            f"the function of {names} did not return within "
-            f"{_PATIENCE_SECONDS:.0f} seconds, on no rows",
-            hint="it must only build up frames and return them",
-        ),
+        seconds=lambda _left: _SECONDS,
+        cut=cut,
     )
 
 

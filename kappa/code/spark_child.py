@@ -15,18 +15,21 @@ import secrets
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any, Self
 
 from kappa.base.errors import KappaError
+from kappa.base.forked import limit_memory
 from kappa.base.process import tied
 from kappa.base.program import command_of, project_options
 from kappa.base.scratch import CHILD, make_folder
@@ -36,6 +39,12 @@ from kappa.state.store import open_store
 
 # A line of a program's stderr that begins so is for the caller's `say`.
 PROGRESS = "kappa progress: "
+# One that begins so names the pipeline whose own time begins.
+BEGINS = "kappa begins: "
+# A quiet machine takes six seconds to start Spark.
+_START_SECONDS = 240.0
+# Most that one pipeline takes of a program's own process.
+_MEMORY = 4 << 30
 # How many last lines of stderr are kept for the error about a child that gives no answer.
 _KEPT_LINES = 50
 
@@ -46,38 +55,81 @@ def ask(
     program: str,
     pipelines: Mapping[str, str],
     *,
-    patience_seconds: float,
-    too_long: KappaError,
+    seconds: Callable[[int], float],
+    cut: Callable[[str, str | None], Mapping[str, Any]],
     say: Callable[[str], None] = lambda _line: None,
-    **more: object,
-) -> Any:
-    """Returns the answer of a program about pipelines of the project in `folder`.
+    more: Callable[[], Mapping[str, object]] = dict,
+) -> dict[str, Any]:
+    """Returns the answers of a program about pipelines of the project in `folder`, by name.
 
     `pipelines` maps names to modules. `more` is added to the request; `say` takes the program's
-    lines of progress as they arrive. Raises `too_long` if it does not end in time, and KappaError
-    with its last line if it gives no answer.
+    lines of progress as they arrive. The program begins with one pipeline after the other, and is
+    ended if one takes longer than `seconds` gives, of so many without an answer. What `cut` returns
+    is the answer of that one then, and others are asked of another process; as it is if the process
+    ends over one, with its last line. Raises KappaError if Spark does not start.
     """
-    request = {"folder": str(folder), "pipelines": pipelines, **more}
+    answers: dict[str, Any] = {}
     with ExitStack() as ending:
         children = _kept.get() or ending.enter_context(_Children(settings))
-        while True:
+        while pending := {name: each for name, each in pipelines.items() if name not in answers}:
             child = children.child()
             place = child.folder / secrets.token_hex(4)
             place.mkdir()
+            request = {"folder": str(folder), "pipelines": pending, **more()}
             (place / "request.json").write_text(json.dumps(request), encoding="utf-8")
-            last_lines = child.run(Task(program, (str(place),)), patience_seconds, say)
-            if last_lines is None:
-                raise too_long
-            answer = place / "answer.json"
-            if answer.exists():
-                return json.loads(answer.read_text(encoding="utf-8"))
-            # A spare ends with its supervisor, whatever it is doing.
-            if not children.give_up_spare():
-                last = (last_lines or [f"it ended{child.exit_code()} and said nothing"])[-1]
+            ran = child.run(Task(program, (str(place),)), partial(_of_left, seconds, pending), say)
+            answers |= _answered(place)
+            is_over = answers.keys() >= pending.keys()
+            last = None
+            if ran.is_late:
+                children.end()
+            elif not is_over and not ran.is_done:
+                # A spare ends with its supervisor, whatever it is doing.
+                if children.give_up_spare():
+                    continue
+                last = (ran.lines or [f"it ended{child.exit_code()} and said nothing"])[-1]
+                children.end()
+            elif not is_over:
+                last = (ran.lines or ["it said nothing"])[-1]
+            if is_over:
+                break
+            if ran.begun is None or ran.begun in answers or ran.begun not in pending:
                 raise KappaError(
-                    f"Spark gave no answer about {', '.join(pipelines)}: {last}",
+                    f"Spark gave no answer about {', '.join(pending)}: "
+                    f"{last or f'it did not start within {_START_SECONDS:g} s'}",
                     hint="see whether Spark starts here: python -m kappa.setup",
                 )
+            answers[ran.begun] = cut(ran.begun, last)
+    return answers
+
+
+def put_answer(scratch: Path, name: str, answer: Mapping[str, Any]) -> None:
+    """Puts a program's answer about one pipeline beside those that it has given."""
+    answers = {**_answered(scratch), name: answer}
+    coming = scratch / "answer.json.coming"
+    coming.write_text(json.dumps(answers), encoding="utf-8")
+    coming.replace(scratch / "answer.json")
+
+
+def begin_with(name: str) -> None:
+    """Begins the time of a pipeline in a program, and the memory that it may take there.
+
+    The JVM, which has its own limit, and Spark's Python workers are other processes.
+    """
+    limit_memory(_MEMORY)
+    print(f"{BEGINS}{name}", file=sys.stderr, flush=True)
+
+
+def _answered(place: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads((place / "answer.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    return found
+
+
+def _of_left(seconds: Callable[[int], float], pending: Collection[str], before: int) -> float:
+    return seconds(len(pending) - before)
 
 
 @contextmanager
@@ -111,19 +163,37 @@ class _Children:
         if not isinstance(self._child, _Borrowed):
             return False
         self._borrows = False
-        self.__exit__()
+        self.end()
         return True
+
+    def end(self) -> None:
+        """Ends the child, if there is one: the next request has another."""
+        if self._child is not None:
+            self._child.end()
+            self._child = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._child is not None:
-            self._child.end()
-            self._child = None
+        self.end()
 
 
 _kept: ContextVar[_Children | None] = ContextVar("kept", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ran:
+    """The end of a task: the last other lines of its stderr, and the pipeline that it was at.
+
+    It `is_done` if the process waits for another task, and `is_late` if it was ended after that
+    pipeline's time, or before any began.
+    """
+
+    lines: list[str]
+    begun: str | None
+    is_done: bool
+    is_late: bool
 
 
 class _Child:
@@ -134,21 +204,22 @@ class _Child:
         self._says = says
         self.folder = folder
 
-    def run(
-        self, task: Task, patience_seconds: float, say: Callable[[str], None]
-    ) -> list[str] | None:
+    def run(self, task: Task, seconds: Callable[[int], float], say: Callable[[str], None]) -> _Ran:
         """Runs a task, and passes its lines of progress on as they arrive.
 
-        Returns the last other lines of its stderr, or None if it was ended after its time.
+        It is ended if a pipeline takes longer than `seconds` gives when that pipeline begins, after
+        so many others.
         """
         lines: deque[str] = deque(maxlen=_KEPT_LINES)
+        begun = list[str]()
+        is_done = False
         late = threading.Event()
 
         def kill() -> None:
             late.set()
             self.kill()
 
-        timer = threading.Timer(patience_seconds, kill)
+        timer = threading.Timer(_START_SECONDS, kill)
         timer.start()
         try:
             # It has ended: what it said follows.
@@ -159,14 +230,20 @@ class _Child:
             with suppress(ConnectionResetError):
                 for line in self._says:
                     if line.startswith(ENDED):
+                        is_done = True
                         break
-                    if line.startswith(PROGRESS):
+                    if line.startswith(BEGINS):
+                        timer.cancel()
+                        timer = threading.Timer(seconds(len(begun)), kill)
+                        timer.start()
+                        begun.append(line.removeprefix(BEGINS).rstrip())
+                    elif line.startswith(PROGRESS):
                         say(line.removeprefix(PROGRESS).rstrip())
                     elif line.strip():
                         lines.append(line.strip())
         finally:
             timer.cancel()
-        return None if late.is_set() else list(lines)
+        return _Ran(list(lines), begun[-1] if begun else None, is_done, late.is_set())
 
     def exit_code(self) -> str:
         """Returns ` with CODE` of one that has ended, if that is known here."""
@@ -229,12 +306,10 @@ class _Borrowed(_Child):
             make_folder(Path(tempfile.gettempdir()), CHILD),
         )
 
-    def run(
-        self, task: Task, patience_seconds: float, say: Callable[[str], None]
-    ) -> list[str] | None:
+    def run(self, task: Task, seconds: Callable[[int], float], say: Callable[[str], None]) -> _Ran:
         # It has the platform's environment and working directory.
         own = replace(task, environment=tuple(os.environ.items()), folder=str(Path.cwd()))
-        return super().run(own, patience_seconds, say)
+        return super().run(own, seconds, say)
 
     def kill(self) -> None:
         with suppress(OSError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -13,6 +14,13 @@ from kappa.declare.options import wanted_part
 from kappa.declare.parts.described import described, shown
 from kappa.declare.sink_format import SinkFormat
 from kappa.declare.topic import TOPIC_NAME
+
+# By convention: Kafka's (__consumer_offsets), schema registries' (_schemas), those of Connect,
+# Streams and MirrorMaker.
+_OF_OTHERS = re.compile(
+    r"_.*|connect-(configs|offsets|status)|kafkasql-(journal|snapshots)|registry-events"
+    r"|.*-(changelog|repartition)|mm2-.*|.*\.internal"
+)
 
 
 class SinkBirth(Struct, frozen=True):
@@ -72,6 +80,12 @@ class Sink:
                 f"{source}: {described(name)} is no name of a Kafka topic, and a sink has its"
                 " topic's",
                 hint="use up to 249 letters, digits, dots, dashes and underscores",
+            )
+        if _OF_OTHERS.fullmatch(name):
+            raise DeclarationError(
+                f"{source}: topic {name} is Kafka's own or that of another program by its name, and"
+                " a sink deletes the keys that its table lacks",
+                hint="give the sink a topic of its own, whose name begins with a letter",
             )
         if not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 1:
             raise DeclarationError(

@@ -35,6 +35,21 @@ from kappa.values.schema_place import SchemaPlace
 
 # Kafka's rule: 249 characters of this alphabet, and neither "." nor "..".
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+# Consumers' offsets, transactions, shares, metadata.
+KAFKAS_OWN = "__"
+
+
+def _checked_name(source: Source, name: object) -> str:
+    if not isinstance(name, str) or not TOPIC_NAME.fullmatch(name) or name in {".", ".."}:
+        raise DeclarationError(
+            f"{source}: {described(name)} is no name of a Kafka topic",
+            hint="use up to 249 letters, digits, dots, dashes and underscores",
+        )
+    if name.startswith(KAFKAS_OWN):
+        raise DeclarationError(
+            f"{source}: topic {name} is one of Kafka's own", hint="name a topic with events"
+        )
+    return name
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -135,11 +150,8 @@ class Topic:
         if pattern is not None:
             joined = topics_of_pattern(source, name, pattern, kind, partitions)
             name = pattern
-        elif not isinstance(name, str) or not TOPIC_NAME.fullmatch(name) or name in {".", ".."}:
-            raise DeclarationError(
-                f"{source}: {described(name)} is no name of a Kafka topic",
-                hint="use up to 249 letters, digits, dots, dashes and underscores",
-            )
+        else:
+            name = _checked_name(source, name)
         if kind not in tuple(TopicKind):
             raise DeclarationError(
                 f"{source}: topic {name} has the kind {shown(kind)}",

@@ -24,7 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
 
 from kappa.base.errors import Conflict, UsageError, did_you_mean
 from kappa.declare.log_time import BROKERS_TIME, SET_BROKERS_TIME, TIMESTAMP_TYPE
-from kappa.declare.topic import Topic
+from kappa.declare.topic import KAFKAS_OWN, Topic
 from kappa.declare.topic_settings import declared_config
 from kappa.log.access.acl import topic as acl
 from kappa.log.access.answers import (
@@ -45,6 +45,15 @@ _QUIET = {"log_level": "0"}
 # A question waits for the broker that librdkafka knows as the controller. If that one is dead, it
 # learns of another within this time, which is less than our patience; by itself in five minutes.
 _FOUND_AGAIN = {"topic.metadata.refresh.interval.ms": "10000"}
+
+
+def ensure_not_kafkas_own(name: str) -> None:
+    """Raises UsageError for a topic that Kafka keeps itself: it is not to be changed."""
+    if name.startswith(KAFKAS_OWN):
+        raise UsageError(
+            f"topic {name} is one of Kafka's own, which it keeps itself",
+            hint="kappa topics list shows the others",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +130,7 @@ class Cluster:
 
     def delete(self, name: str) -> None:
         """Makes sure that a topic does not exist; all its records are deleted with it."""
+        ensure_not_kafkas_own(name)
         self.answers.but(
             KafkaError.UNKNOWN_TOPIC_OR_PART,
             self.admin.delete_topics([name], request_timeout=PATIENCE_SECONDS)[name],
@@ -131,6 +141,7 @@ class Cluster:
 
     def add_partitions(self, name: str, total: int) -> TopicFacts:
         """Makes sure that a topic has at least `total` partitions; Kafka cannot take any away."""
+        ensure_not_kafkas_own(name)
         if self.must_have(name).partitions < total:
             self.answers.of(
                 self.admin.create_partitions([NewPartitions(name, total)])[name],

@@ -32,7 +32,7 @@ from obstore.exceptions import (
 from obstore.store import S3Store
 
 from kappa.base.errors import KappaError, SettingsError
-from kappa.base.section.storage import StorageSettings
+from kappa.base.section.storage import StorageSettings, without_secrets
 from kappa.objects.credentials import keys_for_requests, keys_of_environment
 from kappa.objects.refused import is_no_object, why_refused
 
@@ -357,7 +357,8 @@ def _last_parts(names: Iterable[str]) -> list[str]:
     return sorted(name.rstrip("/").rpartition("/")[2] for name in names)
 
 
-def _no_root(url: str) -> SettingsError:
+def _no_root(root: str) -> SettingsError:
+    url = without_secrets(root)
     bucket = urlsplit(url).netloc
     if bucket and not _LEAST <= len(bucket) <= _MOST:
         return SettingsError(
@@ -367,7 +368,8 @@ def _no_root(url: str) -> SettingsError:
         )
     return SettingsError(
         f"the root {url} is not the URL of a folder in a bucket",
-        hint="set root in kappa.toml as in s3://BUCKET/kappa; of letters, digits, _ - . =",
+        hint="set root in kappa.toml as in s3://BUCKET/kappa; of letters, digits, _ - . =; "
+        "credentials are no part of it",
     )
 
 

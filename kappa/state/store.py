@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from kappa.base.errors import Damaged, SettingsError
-from kappa.base.section.storage import StorageSettings
+from kappa.base.section.storage import StorageSettings, without_secrets
 from kappa.base.settings import Settings
 from kappa.objects.address import open_bucket
 from kappa.objects.bucket import is_bucket
@@ -170,14 +170,16 @@ def open_store(settings: Settings) -> Store:
     """Opens the root of a project. Raises SettingsError if it can be no root."""
     if is_bucket(settings.root) and settings.runs_broker:
         raise SettingsError(
-            f"the root {settings.root} is in a bucket, and the log of Kappa's own broker is not",
+            f"the root {without_secrets(settings.root)} is in a bucket, and the log of Kappa's own "
+            "broker is not",
             hint="set kafka.bootstrap_servers to a cluster whose log outlives this host",
         )
     local = (settings.project / settings.local).absolute()
     if is_bucket(settings.root) and (local / "journal").is_dir():
         # What no record of the other root names would be deleted here.
         raise SettingsError(
-            f"{local} is a root itself, and cannot be what this host keeps for {settings.root}",
+            f"{local} is a root itself, and cannot be what this host keeps for "
+            f"{without_secrets(settings.root)}",
             hint="set local in kappa.toml to another folder, such as .kappa-local",
         )
     return Store(
@@ -206,6 +208,7 @@ def _local_folder(root: str | Path) -> Path:
 def _not_local(root: str) -> SettingsError:
     scheme = urlsplit(root).scheme
     return SettingsError(
-        f"the root {root} is neither a folder nor in a bucket: {scheme} roots are not supported",
+        f"the root {without_secrets(root)} is neither a folder nor in a bucket: {scheme} roots are "
+        "not supported",
         hint="set root in kappa.toml to a folder, such as .kappa, or to s3://BUCKET/PREFIX",
     )

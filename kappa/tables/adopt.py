@@ -44,7 +44,8 @@ def _take_along(into: str, source: str, version: int, vouched: str | None) -> No
     except FileNotFoundError as error:
         raise Damaged(
             f"version {version} of {source} is not whole: {error.filename} is gone",
-            hint="a lease may have run out: ask again",
+            hint="a lease may have run out: ask again; if it stays so, kappa scrub names what is "
+            "damaged",
         ) from error
     except OSError as error:
         raise KappaError(

@@ -120,16 +120,26 @@ def open_version(path: str, version: int) -> DeltaTable:
     except (DeltaError, OSError) as error:
         told = f"version {version} of {path} cannot be opened: {_first_line(error)}"
         failed = _unreadable(told, error, hint="a lease may have run out: ask again")
-        # A version that collection has deleted has neither a commit nor a checkpoint any more.
-        if isinstance(failed, Damaged) and any(
-            name.startswith(f"{version:020d}.") for name in files_in(f"{path}/{LOG_FOLDER}")
-        ):
+        if isinstance(failed, Damaged) and not _may_be_collected(path, version):
             raise Damaged(
-                f"{told}: its log or its checkpoint is damaged",
+                f"{told}: its log or its checkpoint is damaged, or a commit is gone",
                 hint="kappa replay makes a new build of it; kappa undo lets the build before serve "
                 "meanwhile",
             ) from error
         raise failed from error
+
+
+def _may_be_collected(path: str, version: int) -> bool:
+    """Returns True if collection may have deleted a version, which is no damage then.
+
+    Collection leaves the newest version, with its log from the newest checkpoint on.
+    """
+    there = [name for name in files_in(f"{path}/{LOG_FOLDER}") if LOG_FILE.match(name)]
+    if not there or any(name.startswith(f"{version:020d}.") for name in there):
+        return not there
+    newest = max(int(name[:20]) for name in there)
+    checkpoints = (int(name[:20]) for name in there if name.endswith(".checkpoint.parquet"))
+    return version < max(checkpoints, default=0) <= newest
 
 
 def commit_properties(mark: Mark | ArchiveMark, guard: Guard | None) -> CommitProperties:

@@ -16,6 +16,7 @@ from replay.boards.drawn import MOST_ROWS, Drawn, drawn
 from replay.boards.reads import Read, tables_read
 from serving.pin.catalog import pin
 from serving.pin.snapshot import PinnedSnapshot, Snapshot
+from serving.reader.client import Client
 from serving.reader.opened import open_reader
 from serving.sandbox.question import Question
 from serving.sandbox.sandbox import Sandbox
@@ -50,12 +51,17 @@ class BoardAnswer:
 
 
 def answer_board(
-    store: Store, sandbox: Sandbox, board: Board, *, lease_seconds: float
+    store: Store,
+    sandbox: Sandbox,
+    board: Board,
+    *,
+    lease_seconds: float,
+    client: Client | None = None,
 ) -> BoardAnswer:
     """Answers the queries of a board, as queries over HTTP are, all from one snapshot.
 
     A query that fails is the trouble of its chart. Raises Conflict if no snapshot was kept until
-    the end.
+    the end, and ClientLeft if the `client` leaves before.
     """
     attempt = 0
     while True:
@@ -63,7 +69,7 @@ def answer_board(
         with pin(store, lease_seconds=lease_seconds) as pinned:
             with ThreadPoolExecutor(_AT_ONCE) as pool:
                 charts = tuple(
-                    pool.map(partial(_answer_chart, store, sandbox, pinned), board.charts)
+                    pool.map(partial(_answer_chart, store, sandbox, pinned, client), board.charts)
                 )
             if attempt == _ATTEMPTS:
                 pinned.confirm()
@@ -81,10 +87,12 @@ def is_behind(store: Store, answer: BoardAnswer) -> bool:
 
 
 def _answer_chart(
-    store: Store, sandbox: Sandbox, pinned: PinnedSnapshot, chart: Chart
+    store: Store, sandbox: Sandbox, pinned: PinnedSnapshot, client: Client | None, chart: Chart
 ) -> ChartAnswer:
     try:
-        reply = sandbox.ask_pinned(store, pinned, Question(chart.sql, rows=MOST_ROWS))
+        reply = sandbox.ask_pinned(
+            store, pinned, Question(chart.sql, rows=MOST_ROWS), client=client
+        )
         with reply.body as body:
             shown, note = drawn(chart.kind, json.loads(body.read()))
     except KappaError as error:

@@ -12,6 +12,7 @@ rests             the builds that rest, by looks at the ends of the log
 processes         the jobs of builds and the verifications
 course            what the ends of a job's processes come to
 http_process      the keeper of HTTP as a child, and an earlier one
+socket_door       HTTP's listening socket, handed from one keeper to the next
 archiver_process  the archiver as a child
 at_broker         a program that is given the broker's address; the courier and the collector
 reserve           space that is given up once the disk is full

@@ -50,8 +50,8 @@ class ChildProcess:
         `what` names it to the operator, who reads what `say` gets. `clock` gives seconds that only
         go forward. It is killed `patience_seconds` after it was asked to end; others have `nice`
         more of the machine, 0 to 19. It `inherits` these open files. One that `outlives` this
-        process is not killed with it, is not nice and inherits nothing. One that `is_handed_tasks`
-        gets a task by its input. `hand_over` may give what is to be started to such a process.
+        process is not killed with it, and is not nice. One that `is_handed_tasks` gets a task by
+        its input. `hand_over` may give what is to be started to such a process.
         """
         self.what = what
         self._log = log
@@ -59,7 +59,7 @@ class ChildProcess:
         self._clock = clock
         self._patience_seconds = patience_seconds
         self._nice = nice
-        self._inherits = inherits
+        self.inherits = inherits
         self._outlives = outlives
         self._is_handed_tasks = is_handed_tasks
         self._hand_over = hand_over
@@ -178,12 +178,12 @@ class ChildProcess:
     def _begun(self, command: list[str], log: Path) -> subprocess.Popen[bytes]:
         with log.open("ab") as output:
             if self._outlives:
-                return start_apart(command, output=output)
+                return start_apart(command, output=output, inherits=self.inherits)
             return start_tied(
                 command,
                 output=output,
                 nice=self._nice,
-                inherits=self._inherits,
+                inherits=self.inherits,
                 source=subprocess.PIPE if self._is_handed_tasks else subprocess.DEVNULL,
             )
 

@@ -7,6 +7,7 @@ next supervisor, or `kappa down`, finds and ends it. A `kappa serve` has no such
 from __future__ import annotations
 
 import signal
+import socket
 import time
 from collections.abc import Callable
 
@@ -17,7 +18,8 @@ from kappa.base.settings import Settings
 from kappa.state.lock import holding_process
 from kappa.state.store import Store
 from replay.children.child import ChildProcess
-from replay.status.running import KEEPER
+from replay.children.socket_door import socket_handed_over
+from replay.status.running import DOOR, KEEPER
 from serving.http.address import HttpAddress, guarded_address
 
 _LOG = "logs/http.log"
@@ -45,6 +47,8 @@ class HttpProcess:
         self._settings = settings
         self._say = say
         self._address = _address(settings, say)
+        # The socket of an earlier supervisor's keeper, until this one's has it.
+        self._handed: socket.socket | None = None
         self._child = ChildProcess(
             "the keeper of HTTP",
             store.local.path(_LOG),
@@ -57,14 +61,20 @@ class HttpProcess:
     def ensure_running(self) -> None:
         """Starts it unless it runs, is not wanted, or has died just now.
 
-        Ends an earlier supervisor's first: its settings and its code may be old.
+        Ends an earlier supervisor's first: its settings and its code may be old. Its socket is
+        taken over before, so clients wait meanwhile.
         """
         self._child.reap()
         if self._child.pid is not None:
             return
+        door = self._store.local.path(DOOR)
+        if self._address is not None and self._handed is None:
+            self._handed = socket_handed_over(door, self._address)
         if ensure_no_keeper(self._store):
             self._say("the HTTP server that an earlier kappa has left is ended")
         if self._address is not None:
+            handed = -1 if self._handed is None else self._handed.fileno()
+            self._child.inherits = () if handed < 0 else (handed,)
             self._child.ensure_started(
                 "replay.run.keeper",
                 *project_options(self._settings),
@@ -75,12 +85,21 @@ class HttpProcess:
                     "--log",
                     str(self._store.local.path(_LOG)),
                 ),
+                *("--door", str(door), "--socket", str(handed)),
             )
+        self._let_go(is_over=False)
 
     def end(self) -> None:
         """Ends it, and with it the server."""
+        self._let_go(is_over=True)
         self._child.end()
         ensure_no_keeper(self._store)
+
+    def _let_go(self, *, is_over: bool) -> None:
+        """Closes the socket that was handed over, once the keeper has it or it `is_over`."""
+        if self._handed is not None and (is_over or self._child.pid is not None):
+            self._handed.close()
+            self._handed = None
 
 
 def ensure_no_keeper(store: Store) -> bool:

@@ -24,6 +24,7 @@ from replay.status.underway import Underway, read_underway
 from serving.query.query import read
 from serving.query.render import Listing
 from serving.query.tables import ServedTable, served_tables
+from serving.reader.client import Client
 
 if TYPE_CHECKING:
     from kappa.log.client import Log
@@ -92,14 +93,17 @@ class Desk:
         *,
         generation: int | None = None,
         rest: int = _REST,
+        client: Client | None = None,
     ) -> _Found:
         """Returns what `look` returns or raises, or did a moment ago under the same name.
 
         Of each name one looks at a time. A look that depends on the `generation` names it: a result
-        of another generation is not given for it. It rests `rest` times as long as it took.
+        of another generation is not given for it. It rests `rest` times as long as it took. If the
+        `client` leaves, ClientLeft is raised, and the next who waits looks.
         """
         known = self._look_at(generation, what)
-        with known.lock:
+        (client or Client()).take_turn(known.lock)
+        try:
             begun = self._clock()
             if begun > known.until:
                 known.seen, known.trouble = None, None
@@ -117,6 +121,8 @@ class Desk:
                 raise known.trouble.with_traceback(None)
             found: _Found = known.seen
             return found
+        finally:
+            known.lock.release()
 
     def _look_at(self, generation: int | None, what: str) -> _CachedLook:
         with self._lock:

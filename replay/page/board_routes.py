@@ -17,6 +17,7 @@ from replay.boards.answers import BoardAnswer, answer_board, is_behind
 from replay.boards.files import board_name, boards_in
 from replay.http.api import desk_of
 from replay.page.answer import page
+from serving.http.bounds import client_of
 from serving.http.problem import HttpError
 from serving.http.stand import stand_of
 
@@ -58,15 +59,20 @@ def board(request: Request, name: str, *, kiosk: bool = False) -> Response:
     if isinstance(found, DeclarationError):
         trouble = found
     else:
-        stand, asked = stand_of(request), found
+        stand, asked, client = stand_of(request), found, client_of(request.scope)
         try:
             answer = desk.look(
                 f"board {asked}",
                 lambda: answer_board(
-                    here.store, stand.sandbox, asked, lease_seconds=stand.lease_seconds
+                    here.store,
+                    stand.sandbox,
+                    asked,
+                    lease_seconds=stand.lease_seconds,
+                    client=client,
                 ),
                 generation=state.generation,
                 rest=_REST,
+                client=client,
             )
         except KappaError as error:
             trouble = error

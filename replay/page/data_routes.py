@@ -18,6 +18,7 @@ from replay.look.alerts import alert_statuses, shown_alerts
 from replay.page.answer import page
 from replay.page.table import first_query, table_view
 from replay.page.topic import Paces, as_text, newest_records, topic_rates
+from serving.http.bounds import client_of
 from serving.http.problem import HttpError
 from serving.http.stand import stand_of
 from serving.reader.table_sql import schema_of
@@ -86,6 +87,7 @@ def table(request: Request, pipeline: str, name: str) -> Response:
             f"rows of {view.whole} in {found.build}",
             lambda: _sample(request, view.whole),
             generation=state.generation,
+            client=client_of(request.scope),
         )
     except KappaError as error:
         trouble = error
@@ -190,7 +192,10 @@ def _sample(request: Request, whole: str) -> dict[str, Any]:
     """Returns some rows of a table by the sandbox: a view may be as slow as a query."""
     stand = stand_of(request)
     reply = stand.sandbox.ask(
-        stand.store, Question(f"from {whole} limit {_ROWS}"), lease_seconds=stand.lease_seconds
+        stand.store,
+        Question(f"from {whole} limit {_ROWS}"),
+        lease_seconds=stand.lease_seconds,
+        client=client_of(request.scope),
     )
     with reply.body as body:
         document: dict[str, Any] = json.loads(body.read())

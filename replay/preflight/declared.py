@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from kappa.base.errors import DeclarationError, KappaError
+from kappa.base.forked import OverLimit, call_within
 from kappa.base.settings import Settings
 from kappa.code.artifact import snapshot_files
 from kappa.code.fingerprint import fingerprint
@@ -18,6 +19,7 @@ from kappa.code.outputs import Described, Outputs, learn_outputs
 from kappa.code.project import Place, load_project
 from kappa.code.rows_version import declared_rows_version
 from kappa.code.static.sources import Find
+from kappa.declare.alert import Alert
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.sink import Sink
 from kappa.state.store import Store
@@ -28,6 +30,10 @@ from kappa.views.ways import ways_of
 from replay.preflight.determinism import doubtful, overlooked
 from replay.preflight.finding import Finding
 from replay.preflight.observed import Declared
+
+# Of one pipeline's queries over no rows: some 0.1 s and 50 MB on a quiet machine.
+_SQL_SECONDS = 30.0
+_SQL_MEMORY = 2 << 30
 
 
 def declared_pipelines(
@@ -79,13 +85,11 @@ def declare_each(
     )
 
     def declare(name: str, pipeline: Pipeline, output: Outputs) -> Declared:
-        tables = table_births(pipeline, output.tables)
-        _refuse_views(pipeline, tables)
+        tables, ways = _born(pipeline, output)
         place, folder = project.places[name], project.sources.folder
         found = doubts(pipeline, place, find)
         line = f"{Path(pipeline.source.file).relative_to(folder)}:{pipeline.source.line}"
-        tables = with_views(pipeline, tables)
-        declared = Declared(
+        return Declared(
             pipeline=pipeline,
             module=place.module,
             version=prints[name].version,
@@ -93,11 +97,8 @@ def declare_each(
             tables=tables,
             files=snapshot_files(place.module, find),
             doubtful=(*found, *overlooked(output.changing, found, line)),
-            ways={view: str(way) for view, way in ways_of(tables).items()},
+            ways=ways,
         )
-        _refuse_unreadable(declared)
-        _refuse_unfit(declared)
-        return declared
 
     each: dict[str, Declared | DeclarationError] = {}
     for name, pipeline in wanted.items():
@@ -109,6 +110,38 @@ def declare_each(
         except DeclarationError as error:
             each[name] = error
     return frozenset(project.pipelines), each
+
+
+def _born(pipeline: Pipeline, output: Outputs) -> tuple[tuple[TableBirth, ...], Mapping[str, str]]:
+    """Returns the tables of a pipeline, its maintained views among them, and these views' ways.
+
+    Raises DeclarationError, with the line, for what its tables do not bear. Its queries are run
+    over no rows, which may take for ever: so that is done within limits, in a process of its own.
+    """
+    tables = table_births(pipeline, output.tables)
+    if not (
+        pipeline.views
+        or any(table.checks for table in pipeline.tables)
+        or _outlets_to_fit(pipeline)
+    ):
+        return tables, {}
+
+    def born() -> tuple[tuple[TableBirth, ...], Mapping[str, str]]:
+        _refuse_views(pipeline, tables)
+        with_theirs = with_views(pipeline, tables)
+        _refuse_unreadable(pipeline, with_theirs)
+        _refuse_unfit(pipeline, with_theirs)
+        return with_theirs, {view: str(way) for view, way in ways_of(with_theirs).items()}
+
+    try:
+        return call_within(born, seconds=_SQL_SECONDS, memory=_SQL_MEMORY)
+    except OverLimit as error:
+        raise DeclarationError(
+            f"{pipeline.source}: the views and checks of pipeline {pipeline.name} were run over "
+            f"tables without rows, and {error.message}",
+            hint="a query makes only rows that follow from those of its tables: look for a range, "
+            "or a recursion without end",
+        ) from None
 
 
 def doubts(pipeline: Pipeline, place: Place, find: Find) -> tuple[Finding, ...]:
@@ -139,17 +172,16 @@ def _refuse_views(pipeline: Pipeline, tables: tuple[TableBirth, ...]) -> None:
             )
 
 
-def _refuse_unreadable(declared: Declared) -> None:
+def _refuse_unreadable(pipeline: Pipeline, tables: tuple[TableBirth, ...]) -> None:
     """Raises DeclarationError, with the line, for a view or check that cannot be read.
 
     A whole replay would end with it.
     """
-    pipeline = declared.pipeline
     if not (pipeline.views or any(table.checks for table in pipeline.tables)):
         return
     from serving.reader.views import unreadable  # noqa: PLC0415  # it takes DuckDB
 
-    refused = unreadable(declared.tables, pipeline.queries)
+    refused = unreadable(tables, pipeline.queries)
     places = {view.name: (view.source, f"view {view.name}") for view in pipeline.views}
     places |= {
         f"{each.name}: {check}": (each.source, f"the check {check!r} of {kind} {each.name}")
@@ -162,25 +194,28 @@ def _refuse_unreadable(declared: Declared) -> None:
         raise DeclarationError(f"{source}: {what} cannot be read: {error.message}", hint=error.hint)
 
 
-def _refuse_unfit(declared: Declared) -> None:
-    """Raises DeclarationError for a sink or alert that asks of its table what that has not.
-
-    Those are columns, a condition, and a format that its values have no place in.
-    """
-    outlets = [
+def _outlets_to_fit(pipeline: Pipeline) -> list[Sink | Alert]:
+    return [
         each
-        for each in declared.pipeline.outlets
+        for each in pipeline.outlets
         if each.columns is not None
         or each.where is not None
         or (isinstance(each, Sink) and each.format.text is not None)
     ]
-    if not outlets:
+
+
+def _refuse_unfit(pipeline: Pipeline, tables: tuple[TableBirth, ...]) -> None:
+    """Raises DeclarationError for a sink or alert that asks of its table what that has not.
+
+    Those are columns, a condition, and a format that its values have no place in.
+    """
+    if not (outlets := _outlets_to_fit(pipeline)):
         return
     from serving.changes.filter import Filter, ensure_fits  # noqa: PLC0415  # it takes DuckDB
 
-    tables = {table.name: table for table in declared.tables}
+    named = {table.name: table for table in tables}
     for each in outlets:
-        chosen, table = Filter(each.columns, each.where), tables[each.of]
+        chosen, table = Filter(each.columns, each.where), named[each.of]
         try:
             ensure_fits(chosen, table)
             if isinstance(each, Sink):

@@ -2,13 +2,15 @@
 
 It outlives a supervisor that was killed, and answers stay where clients ask. The server (serve.py)
 is its child and ends with it. While a new one starts, connections wait in the kernel. The next
-supervisor ends the keeper and starts its own (replay/children/http_process.py), and a keeper whose
-root was deleted ends itself. It imports little: a sixth of what a server takes.
+supervisor takes the socket over, ends the keeper and starts its own with that socket
+(replay/children/http_process.py), and a keeper whose root was deleted ends itself. It imports
+little: a sixth of what a server takes.
 """
 
 from __future__ import annotations
 
 import argparse
+import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +21,7 @@ from kappa.base.process import marked_root
 from kappa.base.program import run_program
 from kappa.state.lock import Lock
 from replay.children.child import ChildProcess
+from replay.children.socket_door import SocketDoor
 from replay.children.stop_request import StopRequest
 from replay.run.messages import Reported, saying
 from serving.http.address import HttpAddress, listening_at
@@ -34,15 +37,21 @@ def keep(
     *,
     lock: Lock,
     log: Path,
+    door: Path,
+    handed: socket.socket | None = None,
     say: Callable[[str], None],
 ) -> None:
     """Keeps a server at a place, or another port, until this process is asked to end.
+
+    It uses the socket that an earlier keeper has `handed` over, if there is one, and hands it over
+    at its `door`.
 
     Raises Conflict if another keeper has the lock. Ends as well if the lock's file is gone.
     """
     with (
         lock,
-        listening_at(address, any_port=True) as listening,
+        handed or listening_at(address, any_port=True) as listening,
+        SocketDoor(door, address, listening) as to_the_next,
         StopRequest() as stop,
     ):
         server = ChildProcess(
@@ -63,7 +72,7 @@ def keep(
                         *("replay.run.serve", *options, "--host", address.host),
                         *("--socket", str(listening.fileno())),
                     )
-                time.sleep(_TICK_SECONDS)
+                to_the_next.wait(_TICK_SECONDS)
         finally:
             server.end()
 
@@ -77,12 +86,22 @@ def main(arguments: list[str] | None = None) -> int:
             ("--project", str(given.project), "--root", given.root),
             lock=Lock(given.lock, what="the HTTP server of kappa up", root=marked_root()),
             log=given.log,
+            door=given.door,
+            handed=None if given.socket < 0 else socket.socket(fileno=given.socket),
             say=saying(sys.stdout),
         )
         return ExitCode.OK
 
     return run_program(
-        "replay.run.keeper", work, arguments, host=str, port=int, lock=Path, log=Path
+        "replay.run.keeper",
+        work,
+        arguments,
+        host=str,
+        port=int,
+        lock=Path,
+        log=Path,
+        door=Path,
+        socket=int,
     )
 
 

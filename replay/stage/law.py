@@ -4,16 +4,19 @@ Code that breaks it would give other rows live than in a replay, and no verifica
 would find that. The sample has records of the topics' beginnings, middles and ends. A child process
 tries it (kappa/engine/children/law.py), once per version, and again if the log has more to try it
 on. The way of large slices is tried if the replay has some. What was tried is in
-`cache/law/<version>.json`. It takes at most about
-`verify.law_seconds`; a version for which that was not enough is tried again by the next deploy.
+`cache/law/<version>.json`. It takes at most `verify.law_seconds`, of which each pipeline has its
+share and is ended after it; a version for which that was not enough is tried again by the next
+deploy.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
-from kappa.base.errors import KappaError, VerificationFailed
+from kappa.base.errors import VerificationFailed
 from kappa.base.settings import Settings
 from kappa.code.spark_child import ask
 from kappa.log.reader import Record
@@ -24,8 +27,8 @@ from replay.preflight.sample import Sampled, sample
 
 _FORMAT = 1
 _MOST_BYTES = 4 << 20
-# The JVM's start, and a slice that is folded when the time is over, on a busy machine.
-_SPARE_SECONDS = 480.0
+# A slice that is begun may be folded within this part of its pipeline's share; the rest is for it.
+_BEGINS_WITHIN = 0.8
 
 
 def ensure_lawful(
@@ -60,38 +63,55 @@ def ensure_lawful(
     }
     if not tried:
         return
-    names = ", ".join(tried)
     seconds = settings.verify.law_seconds
-    patience_seconds = seconds + _SPARE_SECONDS
-    say(f"law of slices: tries {names} on a sample of the log")
-    too_long = KappaError(
-        f"{names} could not be held to the law of slices within {patience_seconds:.0f} seconds",
-        hint="try fewer records: verify.law_records in kappa.toml; 0 for none",
-    )
+    budget = _Budget(seconds)
+    say(f"law of slices: tries {', '.join(tried)} on a sample of the log")
+
+    def cut(name: str, last: str | None) -> Mapping[str, Any]:
+        if last is None:
+            return {"tried": 0, "of": None}
+        return {
+            "message": f"pipeline {name} ended the process that held it to the law of slices: "
+            f"{last}",
+            "hint": "try fewer records: verify.law_records in kappa.toml; 0 for none",
+        }
+
     answers = ask(
         settings,
         settings.project,
         "kappa.engine.children.law",
         tried,
-        patience_seconds=patience_seconds,
-        too_long=too_long,
+        seconds=budget.share,
+        cut=cut,
         say=lambda line: say(f"law of slices: {line}"),
-        seconds=seconds,
-        root=settings.root,
-        by_spark=[name for name in tried if _is_large(settings, steps[name])],
-        # Without headers: offsets differ here, so a redriven record is tried as any other.
-        records={
-            name: [
-                (each.topic, each.partition, each.timestamp_ms, _text(each.key), _text(each.value))
-                for each in records[name]
-            ]
-            for name in tried
+        more=lambda: {
+            "seconds": budget.left() * _BEGINS_WITHIN,
+            "root": settings.root,
+            "by_spark": [name for name in tried if _is_large(settings, steps[name])],
+            # Without headers: offsets differ here, so a redriven record is tried as any other.
+            "records": {
+                name: [
+                    (
+                        each.topic,
+                        each.partition,
+                        each.timestamp_ms,
+                        _text(each.key),
+                        _text(each.value),
+                    )
+                    for each in records[name]
+                ]
+                for name in tried
+            },
         },
     )
     for name in tried:
         answer = answers[name]
         if "message" in answer:
             raise VerificationFailed(answer["message"], hint=answer["hint"])
+        over = f"the time is over (verify.law_seconds: {seconds:g})"
+        if answer["of"] is None:
+            say(f"law of slices: {name}: no slicing was tried to its end; {over}")
+            continue
         covered = (
             f"{name}: {answer['tried']} of {answer['of']} slicings of {len(records[name])} records"
             " give the same rows"
@@ -107,7 +127,31 @@ def ensure_lawful(
                 },
             )
         else:
-            say(f"law of slices: {covered}; the time is over (verify.law_seconds: {seconds:g})")
+            say(f"law of slices: {covered}; {over}")
+
+
+class _Budget:
+    """The time that is left for the law, of which each pipeline that begins has its share.
+
+    What one leaves of its share is left to those after it. A start of Spark is no part of it.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._left = seconds
+        self._began: float | None = None
+
+    def left(self) -> float:
+        """Returns the seconds that are left; none run until a pipeline begins."""
+        if self._began is not None:
+            self._left = max(0.0, self._left - (time.monotonic() - self._began))
+            self._began = None
+        return self._left
+
+    def share(self, pipelines: int) -> float:
+        """Returns the share of the pipeline that begins now, of so many without an answer."""
+        share = self.left() / pipelines
+        self._began = time.monotonic()
+        return share
 
 
 def _is_large(settings: Settings, step: PlanStep) -> bool:

@@ -20,6 +20,7 @@ RUNNING = "run/supervisor.json"
 SERVED = "run/http.json"
 # The lock of the keeper of HTTP (replay/run/keeper.py).
 KEEPER = "run/http.lock"
+DOOR = "run/http.door"
 
 
 class Running(Struct, frozen=True):

@@ -11,6 +11,7 @@ from kappa.base.errors import KappaError
 from serving.changes.cursor import Cursor
 from serving.changes.filter import Filter
 from serving.changes.recorded import RecordedChanges
+from serving.reader.client import Client
 
 # A reader for which so many change sets wait, or so much text, is sent back to its cursor.
 _MOST_SETS, _MOST_TEXT = 1_000, 32 << 20
@@ -21,7 +22,8 @@ class ChangeReader:
     """One reader: the change sets that wait for it, and the cursor of the last one it was sent.
 
     `notify` is called from other threads. After `late` or `error` nothing more is added. One that
-    begins `from_now` gets no snapshot.
+    begins `from_now` gets no snapshot. What leads to its beginning is broken off if its `client`
+    leaves.
     """
 
     table: str
@@ -29,6 +31,7 @@ class ChangeReader:
     cursor: Cursor | None
     notify: Callable[[], None]
     from_now: bool = False
+    client: Client = field(default_factory=Client)
     waiting: deque[RecordedChanges] = field(default_factory=deque)
     late: bool = False
     error: KappaError | None = None

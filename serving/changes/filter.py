@@ -120,6 +120,8 @@ def ensure_filter(chosen: Filter, columns: Columns, tree: Callable[[str], Any], 
         return
     if len(chosen.where) > _LONGEST:
         raise UsageError(f"the condition is longer than {_LONGEST:,} characters", hint=_HINT)
+    if "\0" in chosen.where:
+        raise UsageError(f"the condition {chosen.where!r} has a NUL character", hint=_HINT)
     parsed = tree(f"select 1 where (\n{chosen.where}\n)")
     if parsed.get("error"):
         raise UsageError(

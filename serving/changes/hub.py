@@ -21,8 +21,9 @@ from serving.changes.cursor import Cursor
 from serving.changes.filter import Filter, ensure_fits
 from serving.changes.follow import Follower
 from serving.changes.opening import changes_until
-from serving.changes.point import Clock, Point, ensure_point_kept, point_at
+from serving.changes.point import Clock, Point, ensure_point_kept, point_at, point_of
 from serving.changes.recorded import RecordedChanges
+from serving.pin.catalog import pin
 from serving.reader.reader import Limits
 
 _LOOK_SECONDS = 1.0
@@ -60,7 +61,8 @@ class ChangeHub:
     def begin(self, reader: ChangeReader) -> RecordedChanges | None:
         """Adds a reader at its cursor; returns what leads to the change sets that wait for it.
 
-        None: nothing does. Raises UsageError if the table is not served, or the filter is wrong.
+        None: nothing does. Raises UsageError if the table is not served, or the filter is wrong,
+        and ClientLeft if its client leaves before.
         """
         self._ensure_fits(reader)
         reader.waiting.clear()
@@ -70,9 +72,9 @@ class ChangeHub:
             table, point = self._join(reader)
             if reader.from_now or not _is_past(reader.cursor, point):
                 break
-            # Another process was ahead of this one's follower.
+            # Another process was ahead of this one's follower, or nobody has given such a cursor.
             table.leave(reader)
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline or _is_past(reader.cursor, self._served(reader.table)):
                 raise Conflict(
                     f"cursor {reader.cursor} is past what is served", hint="ask without a cursor"
                 )
@@ -123,6 +125,11 @@ class ChangeHub:
                 self._tables[reader.table] = table
             return table, point
 
+    def _served(self, table: str) -> Point | None:
+        """Returns a table as readers see it at this moment; None if no pipeline serves it."""
+        with pin(self._store, lease_seconds=self._lease_seconds) as pinned:
+            return point_of(pinned.snapshot, table)
+
     def _until(self, reader: ChangeReader, point: Point) -> RecordedChanges | None:
         """Returns what leads from a reader's cursor to a point; those alike share it."""
         if reader.from_now:
@@ -134,11 +141,14 @@ class ChangeHub:
             turn = self._beginning.get(key)
             if turn is None:
                 turn = self._beginning[key] = threading.Lock()
-        with turn:
+        reader.client.take_turn(turn)
+        try:
             found = self._begun.get(key)
             if found is None:
                 found = self._begun[key] = self._recorded(reader, point)
             return found
+        finally:
+            turn.release()
 
     def _recorded(self, reader: ChangeReader, point: Point) -> RecordedChanges:
         now, before = self._clock(), None
@@ -152,6 +162,7 @@ class ChangeHub:
             point,
             is_first=reader.cursor is None,
             limits=self._limits,
+            client=reader.client,
         ) as change_set:
             recorded = RecordedChanges(change_set, reader.chosen, self.folder)
         if not (self._is_kept(point) and (before is None or self._is_kept(before))):
@@ -256,9 +267,9 @@ class _TableHub:
             self._readers.clear()
 
 
-def _is_past(cursor: Cursor | None, point: Point) -> bool:
+def _is_past(cursor: Cursor | None, point: Point | None) -> bool:
     """Returns True if a cursor is of a later moment than a point."""
-    if cursor is None:
+    if cursor is None or point is None:
         return False
     if cursor.generation != point.generation:
         return cursor.generation > point.generation

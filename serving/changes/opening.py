@@ -13,6 +13,7 @@ from kappa.sums.whole import ensure_whole
 from serving.changes.change_set import CHANGES, ChangeSet, Head, Kind
 from serving.changes.net import Net, between, paths_of, whole
 from serving.changes.point import Point, vouched_by
+from serving.reader.client import Client
 from serving.reader.opened import open_reader
 from serving.reader.reader import Limits, Reader
 from serving.reader.relations import files_at
@@ -23,11 +24,18 @@ _SMALL_BYTES = 32 * 1024 * 1024
 
 @contextmanager
 def changes_until(
-    store: Store, before: Point | None, after: Point, *, is_first: bool, limits: Limits | None
+    store: Store,
+    before: Point | None,
+    after: Point,
+    *,
+    is_first: bool,
+    limits: Limits | None,
+    client: Client,
 ) -> Iterator[ChangeSet]:
     """Opens the change set that leads from one point, or from nothing, to a certain other one.
 
-    Both must be kept meanwhile. `is_first`: nothing was asked for before, so it is no reset.
+    Both must be kept meanwhile. `is_first`: nothing was asked for before, so it is no reset. If the
+    client leaves, it is broken off by ClientLeft.
     """
     kind = (
         (Kind.SNAPSHOT if is_first else Kind.RESET)
@@ -36,8 +44,8 @@ def changes_until(
         if before.birth.build == after.birth.build
         else switch_kind(store, after)
     )
-    change_set, reader = open_change_set(store, kind, before, after, limits)
-    with reader:
+    change_set, reader = open_change_set(store, kind, before, after, limits, client=client)
+    with reader, client.ending(reader.interrupt):
         yield change_set
         clear(reader)
 
@@ -51,6 +59,7 @@ def open_change_set(
     *,
     starts_empty: bool = False,
     unlimited_if_small: bool = False,
+    client: Client | None = None,
 ) -> tuple[ChangeSet, Reader]:
     """Computes a change set, and returns it with its reader, which the caller closes.
 
@@ -71,7 +80,8 @@ def open_change_set(
     is_small = net.bytes is not None and net.bytes <= _SMALL_BYTES
     reader = open_reader(None if unlimited_if_small and is_small else limits, served=True)
     try:
-        _put(reader, net)
+        with (client or Client()).ending(reader.interrupt):
+            _put(reader, net)
     except BaseException:
         reader.close()
         raise

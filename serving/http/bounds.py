@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from serving.http.problem import HttpError
+from serving.reader.client import Client
 
 Scope = MutableMapping[str, Any]
 # The name of its connection (Connection) in a request's state.
 CONNECTION = "kappa_connection"
+# The name of the client that waits for the answer (Client), likewise.
+_CLIENT = "kappa_client"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,17 @@ class Connection:
 def connection_of(scope: Scope) -> Connection:
     """Returns the connection of a request."""
     found: Connection = scope.get("state", {}).get(CONNECTION, Connection())
+    return found
+
+
+def put_client(scope: Scope, client: Client) -> None:
+    """Puts the client of a request where its route finds the client."""
+    scope.setdefault("state", {})[_CLIENT] = client
+
+
+def client_of(scope: Scope) -> Client:
+    """Returns the client of a request."""
+    found: Client = scope.get("state", {}).get(_CLIENT) or Client()
     return found
 
 

@@ -6,9 +6,11 @@
   this machine are refused: by the host name of the request (DNS rebinding), and by their site.
 - A body has a limit of bytes and of time. One that announces more bytes is not read.
 - The answer ends if its client reads it too slowly.
+- What is done for a client ends when the client leaves: a wait, a stream, a query. A thread at work
+  is not stopped midway, but by what it asks itself (`Client`).
 
 It is an ASGI application around another (https://asgi.readthedocs.io/en/latest/specs/www.html),
-and depends on no framework.
+and depends on no framework but anyio, whose scopes end what is inside.
 """
 
 from __future__ import annotations
@@ -20,10 +22,20 @@ from collections.abc import Awaitable, Callable
 from itertools import islice
 from urllib.parse import quote
 
-from serving.http.bounds import Bounds, Connection, Scope, connection_of, ensure_room
+import anyio
+
+from serving.http.bounds import (
+    Bounds,
+    Connection,
+    Scope,
+    connection_of,
+    ensure_room,
+    put_client,
+)
 from serving.http.headers import cookies, has_body, is_from_here, joined, place_of
 from serving.http.problem import HttpError, Message, Send, refuse, refuse_websocket
 from serving.http.token import WaitingLine, is_cookie_of
+from serving.reader.client import Client, ClientLeft
 
 Receive = Callable[[], Awaitable[Message]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -83,26 +95,45 @@ class Gate:
             return
         if body is None:
             return
-        given = False
+        given, answered = False, False
+        client = Client()
+        put_client(scope, client)
 
         async def again() -> Message:
             nonlocal given
             if given:
-                return await receive()
+                # It is cancelled here if the client leaves.
+                await anyio.sleep_forever()
             given = True
             return {"type": "http.request", "body": body, "more_body": False}
 
         async def patiently(message: Message) -> None:
+            nonlocal answered
+            answered = message["type"] == "http.response.body" and not message.get("more_body")
             try:
                 async with asyncio.timeout(self._bounds.send_seconds):
                     await send(message)
             except TimeoutError:
                 raise _Left from None
 
-        try:
-            await self._inside(scope, again, patiently)
-        except _Left:
-            await _cut(connection)
+        async def until_left(inside: anyio.CancelScope) -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            # After its answer a client is free to go.
+            if not answered:
+                client.leave()
+                inside.cancel()
+
+        with anyio.CancelScope() as inside:
+            watching = asyncio.ensure_future(until_left(inside))
+            try:
+                await self._inside(scope, again, patiently)
+            except ClientLeft:
+                pass
+            except _Left:
+                await _cut(connection)
+            finally:
+                watching.cancel()
 
     async def _websocket(
         self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send

@@ -11,6 +11,7 @@ are served however many others connect, since their heads arrive at once.
 
 from __future__ import annotations
 
+import asyncio
 import resource
 import socket
 from collections.abc import Callable
@@ -26,6 +27,8 @@ from serving.http.bounds import CONNECTION, Bounds, Connection
 
 # Connections that are accepted in one step of the loop: before the next, older ones make room.
 _ACCEPTED_AT_ONCE = 32
+# Of a connection that a server has accepted before it ends.
+_FIRST_REQUEST_SECONDS, _NAP_SECONDS = 0.5, 0.02
 # Files that the server has open beside connections, at most: queries, their processes, the store.
 _OTHER_FILES = 256
 
@@ -87,8 +90,21 @@ class PatientServer(uvicorn.Server):
             each.listen(WAITING)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Ends the open streams, and waits for what else is answered."""
+        """Ends the open streams, and waits for what else is answered.
+
+        Who has connected just now may send a request still: later ones wait for the next server,
+        if its socket is another's, too.
+        """
         self._end_streams()
+        for each in self.servers:
+            each.close()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _FIRST_REQUEST_SECONDS
+        while loop.time() < deadline and any(  # noqa: ASYNC110  # uvicorn tells nobody of a request
+            isinstance(each, PatientProtocol) and each.is_new()
+            for each in self.server_state.connections
+        ):
+            await asyncio.sleep(_NAP_SECONDS)
         await super().shutdown(sockets)
 
 
@@ -147,6 +163,10 @@ class PatientProtocol(HttpToolsProtocol):
         if self._head_bytes > self.bounds.head_bytes:
             self._leave(b"431 Request Header Fields Too Large")
         self._look()
+
+    def is_new(self) -> bool:
+        """Returns True if it has had no request yet."""
+        return not self.transport.is_closing() and self.cycle is None
 
     def is_offer(self) -> bool:
         """Returns True if a request offers another protocol than websockets, which none takes."""

@@ -18,11 +18,13 @@ from fastapi import APIRouter, FastAPI, Header, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from serving.http.bounds import client_of
 from serving.http.problem import HttpError
 from serving.http.snapshots import NEW
 from serving.http.stand import API, PROBLEM, Stand, stand_of
 from serving.http.waiting import ensure_covered
 from serving.query.head import head_of
+from serving.reader.client import Client
 from serving.sandbox.question import Busy, Format, Question, Reply
 
 _FORMS: Mapping[str, Format] = {
@@ -108,7 +110,12 @@ async def query(
         await ensure_covered(request, kappa_after, kappa_wait)
     async with _place(request.app, stand):
         reply, pinned = await anyio.to_thread.run_sync(
-            _answer_query, stand, question, x_kappa_snapshot, limiter=_threads(request.app, stand)
+            _answer_query,
+            stand,
+            question,
+            x_kappa_snapshot,
+            client_of(request.scope),
+            limiter=_threads(request.app, stand),
         )
     return _Answer(reply, media_type, {} if pinned is None else {"X-Kappa-Snapshot": pinned})
 
@@ -121,12 +128,15 @@ async def let_go(request: Request, snapshot: str) -> Response:
 
 
 def _answer_query(
-    stand: Stand, question: Question, snapshot: str | None
+    stand: Stand, question: Question, snapshot: str | None, client: Client
 ) -> tuple[Reply, str | None]:
     if snapshot is None:
-        return stand.sandbox.ask(stand.store, question, lease_seconds=stand.lease_seconds), None
+        reply = stand.sandbox.ask(
+            stand.store, question, lease_seconds=stand.lease_seconds, client=client
+        )
+        return reply, None
     with stand.snapshots.held(snapshot) as (name, pinned):
-        return stand.sandbox.ask_pinned(stand.store, pinned, question), name
+        return stand.sandbox.ask_pinned(stand.store, pinned, question, client=client), name
 
 
 class _Answer(StreamingResponse):

@@ -6,6 +6,7 @@ connection left by an earlier one, as it is if it shows the same relations.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -69,6 +70,18 @@ def open_reader(limits: Limits | None, *, served: bool, showing: Sequence[object
         reader.close()
         raise
     return reader
+
+
+def _forget_idle() -> None:
+    """Leaves the connections of the parent alone: their threads are not in a forked process."""
+    global _idle, _idle_changes  # a fork has them anew
+    _of_the_parent.append(_idle)
+    _idle, _idle_changes = [], threading.Lock()
+
+
+# To be closed by nobody.
+_of_the_parent: list[list[_Idle]] = []
+os.register_at_fork(after_in_child=_forget_idle)
 
 
 def _one_idle(showing: Shown) -> _Idle | None:

@@ -200,10 +200,7 @@ class Reader:
 
         Raises UsageError if it has none, has several, or writes.
         """
-        try:
-            sql.encode()
-        except UnicodeEncodeError as error:
-            raise UsageError("the query is not text in UTF-8", hint=_ONE_SELECT) from error
+        _ensure_text(sql)
         statements = self._run(lambda: self._connection.extract_statements(sql))
         if len(statements) != 1 or statements[0].type != SELECT:
             what = (
@@ -225,6 +222,7 @@ class Reader:
 
     def tree(self, sql: str) -> Any:
         """Returns a query as DuckDB's parser sees it (`json_serialize_sql`), nothing looked up."""
+        _ensure_text(sql)
         # As a parameter it would make DuckDB import pandas.
         question = f"select json_serialize_sql({text(sql)})"
         ((tree,),) = self._run(lambda: self._connection.execute(question).fetchall())
@@ -247,6 +245,10 @@ class Reader:
                 (schema_of(each.pipeline), each.name),
             }:
                 raise each.refusal()
+
+    def interrupt(self) -> None:
+        """Breaks off the query that runs, from another thread; does nothing if none does."""
+        self._connection.interrupt()
 
     def close(self) -> None:
         """Gives memory and files back; leaves a connection without limits for the next reader."""
@@ -319,3 +321,13 @@ class Reader:
                 f"it took longer than {self._seconds:g} s, and was broken off",
                 hint="ask for less, or let it take longer",
             )
+
+
+def _ensure_text(sql: str) -> None:
+    """Raises UsageError for what DuckDB would read in part, or cannot read."""
+    try:
+        sql.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError("the query is not text in UTF-8", hint=_ONE_SELECT) from error
+    if "\0" in sql:
+        raise UsageError("the query has a NUL character", hint="leave it out")

@@ -137,13 +137,17 @@ class QueryProcess:
             hint=_LESS.format("serve.query_memory"),
         )
 
+    def kill(self) -> None:
+        """Kills the process if it runs; whoever waits for its answer learns of its end."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.handle, signal.SIGKILL)
+
     def end(self) -> None:
         """Kills the process if it runs, and closes its files; a second call does nothing."""
         if self._ended:
             return
         self._ended = True
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self.handle, signal.SIGKILL)
+        self.kill()
         for each in (self.handle, self.death):
             os.close(each)
         self.way.close()

@@ -27,6 +27,7 @@ from kappa.base.scratch import QUERY, make_folder
 from kappa.base.units import parse_memory, size
 from kappa.objects.transfer import fetch_file
 from kappa.state.store import Store
+from serving.reader.client import Client
 from serving.reader.explained import TooMuch
 
 _FOLDER = "fetched"
@@ -45,10 +46,10 @@ class FilesInPlace:
         """Returns the path of a file for the query's process."""
         return address
 
-    def fetch(self, addresses: Iterable[str]) -> None:
+    def fetch(self, addresses: Iterable[str], client: Client) -> None:
         """Sees that files are there, but for those that are gone: the query finds them missing.
 
-        Raises KappaError if it cannot.
+        Raises KappaError if it cannot, and ClientLeft if the client has left before the end.
         """
 
     def drop(self, addresses: Iterable[str]) -> None:
@@ -158,10 +159,10 @@ class LentFiles(FilesInPlace):
         """Returns the path that a file has once it is fetched."""
         return str(self.folder / address.removeprefix(self._fetched.root))
 
-    def fetch(self, addresses: Iterable[str]) -> None:
+    def fetch(self, addresses: Iterable[str], client: Client) -> None:
         """Fetches those files that this host does not have."""
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fetch") as threads:
-            asked = [threads.submit(self._fetch, each) for each in {*addresses}]
+            asked = [threads.submit(self._fetch, each, client) for each in {*addresses}]
             try:
                 for each in asked:
                     each.result()
@@ -174,7 +175,8 @@ class LentFiles(FilesInPlace):
         for each in addresses:
             self._fetched.drop(each)
 
-    def _fetch(self, address: str) -> None:
+    def _fetch(self, address: str, client: Client) -> None:
+        client.ensure_here()
         place = Path(self.path(address))
         try:
             place.parent.mkdir(parents=True, exist_ok=True)

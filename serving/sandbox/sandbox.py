@@ -24,6 +24,7 @@ from serving.pin.snapshot import PinnedSnapshot, Snapshot
 from serving.query.head import head_of
 from serving.query.render import plain
 from serving.reader.checked import Named, are_all_checked, ensure_named_whole, files_named
+from serving.reader.client import Client
 from serving.reader.explained import Left, TooMuch
 from serving.reader.relations import Relations, files_at, left_of, relations_of
 from serving.sandbox.children import Nursery, QueryProcess
@@ -57,19 +58,27 @@ class Sandbox:
         with self._lock:
             self._fill()
 
-    def ask(self, store: Store, question: Question, *, lease_seconds: float = 60.0) -> Reply:
+    def ask(
+        self,
+        store: Store,
+        question: Question,
+        *,
+        lease_seconds: float = 60.0,
+        client: Client | None = None,
+    ) -> Reply:
         """Answers a query from a snapshot of the live builds.
 
         Like `serving.query.query.ask`, it takes a newer snapshot if the first one was not kept
         until the end. Raises UsageError if the query is wrong or not allowed, TooMuch if it exceeds
-        its limits, and Busy if all places for queries are taken.
+        its limits, and Busy if all places for queries are taken. If its client leaves, the query
+        ends, and ClientLeft is raised.
         """
         attempt = 0
         while True:
             attempt += 1
             with pin(store, lease_seconds=lease_seconds) as pinned:
                 try:
-                    return self.ask_pinned(store, pinned, question)
+                    return self.ask_pinned(store, pinned, question, client=client)
                 except (TooMuch, Busy):
                     raise
                 except KappaError:
@@ -77,7 +86,14 @@ class Sandbox:
                     if pinned.holds() or attempt == _ATTEMPTS:
                         raise
 
-    def ask_pinned(self, store: Store, pinned: PinnedSnapshot, question: Question) -> Reply:
+    def ask_pinned(
+        self,
+        store: Store,
+        pinned: PinnedSnapshot,
+        question: Question,
+        *,
+        client: Client | None = None,
+    ) -> Reply:
         """Answers a query from a snapshot that the caller keeps pinned.
 
         Raises as `ask` does, and Conflict if the snapshot was not kept.
@@ -86,7 +102,7 @@ class Sandbox:
         relations = relations_of(snapshot, store)
         _ensure_few_files(relations)
         with files_for_query(store) as files:
-            reply = self._answered(store, question, relations, snapshot, files)
+            reply = self._answered(store, question, relations, snapshot, files, client or Client())
         try:
             pinned.confirm()
         except Conflict:
@@ -118,10 +134,11 @@ class Sandbox:
         relations: Sequence[Relations],
         snapshot: Snapshot,
         files: FilesInPlace,
+        client: Client,
     ) -> Reply:
         def see_to(named: Iterable[Named]) -> None:
             named = tuple(named)
-            files.fetch(files_named(relations, named))
+            files.fetch(files_named(relations, named), client)
             copies = None if files.folder is None else files.path
             try:
                 ensure_named_whole(store, snapshot, relations, named, copies)
@@ -137,7 +154,7 @@ class Sandbox:
             if files.folder is None
             else relations_of(snapshot, store, listed=partial(_placed, files))
         )
-        if not self._slots.acquire(timeout=self.allowance.seconds):
+        if not client.take_turn(self._slots, self.allowance.seconds):
             raise Busy(
                 f"{self.allowance.at_once} queries are being answered, "
                 f"and none has ended within {self.allowance.seconds:g} s",
@@ -152,7 +169,7 @@ class Sandbox:
                 }
             ).encode()
             for _ in range(_ATTEMPTS):
-                with self._spare_process() as child:
+                with self._spare_process() as child, client.ending(child.kill):
                     if child.accepts(request):
                         return child.reply(self.allowance, snapshot, see_to)
             raise KappaError(

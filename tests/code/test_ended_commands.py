@@ -23,7 +23,6 @@ ASKING = """
 import sys
 from pathlib import Path
 import cli, commands.app
-from kappa.base.errors import KappaError
 from kappa.base.settings import load_settings
 from kappa.code import spark_child
 
@@ -33,8 +32,8 @@ def run_command(arguments):
     settings = load_settings(Path(arguments[0]))
     try:
         spark_child.ask(
-            settings, settings.project, "program", {"web": "web"}, patience_seconds=600,
-            too_long=KappaError("too long"), records=["a-record-of-theirs"],
+            settings, settings.project, "program", {"web": "web"}, seconds=lambda _left: 600,
+            cut=lambda _name, _last: {}, more=lambda: {"records": ["a-record-of-theirs"]},
         )
     except KeyboardInterrupt:
         return 130

@@ -11,7 +11,7 @@ import pytest
 from kappa.base.errors import KappaError
 from kappa.base.settings import load_settings
 from kappa.code import spark_child
-from kappa.code.spark_child import PROGRESS, ask, one_child
+from kappa.code.spark_child import BEGINS, PROGRESS, ask, one_child
 from kappa.code.task import ENDED
 
 # What the program of a spare does with each task, without Spark.
@@ -22,14 +22,18 @@ print("on stdout")
 for line in sys.stdin:
     folder = Path(json.loads(line)["arguments"][0])
     request = json.loads((folder / "request.json").read_text())
-    print("{PROGRESS}first of two", file=sys.stderr, flush=True)
+    answers = dict()
     print("a warning of Spark", file=sys.stderr, flush=True)
-    exec(request["does"])
-    print("{PROGRESS}second of two", file=sys.stderr, flush=True)
-    (folder / "answer.json").write_text(str(os.getpid()))
+    exec(request["first"])
+    for name, does in request["pipelines"].items():
+        print(f"{BEGINS}{{name}}", file=sys.stderr, flush=True)
+        print("{PROGRESS}first of two", file=sys.stderr, flush=True)
+        exec(does)
+        print("{PROGRESS}second of two", file=sys.stderr, flush=True)
+        answers[name] = dict(pid=os.getpid())
+        (folder / "answer.json").write_text(json.dumps(answers))
     print("{ENDED}0", file=sys.stderr, flush=True)
 """
-TOO_LONG = KappaError("too long")
 
 
 @pytest.fixture
@@ -39,19 +43,21 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     settings = load_settings(tmp_path)
     monkeypatch.setattr(spark_child, "command_of", lambda *_: [sys.executable, "-c", CHILD])
 
-    def ask_it(does: str = "", patience_seconds: float = 60) -> tuple[int, list[str]]:
+    def ask_it(
+        does: str = "", *, first: str = "", seconds: float = 60, **others: str
+    ) -> tuple[Any, list[str]]:
         said: list[str] = []
-        answer = ask(
+        answers = ask(
             settings,
             tmp_path,
             "program",
-            {"web": "web"},
-            patience_seconds=patience_seconds,
-            too_long=TOO_LONG,
+            {"web": does, **others},
+            seconds=lambda left: seconds / left,
+            cut=lambda name, last: {"cut": name, "last": last},
             say=said.append,
-            does=does,
+            more=lambda: {"first": first},
         )
-        return answer, said
+        return answers if others else answers["web"], said
 
     ask_it.settings = settings  # type: ignore[attr-defined]
     return ask_it
@@ -63,21 +69,39 @@ def test_lines_of_progress_are_passed_on(asked: Any) -> None:
 
 def test_the_last_other_line_is_in_the_error_about_a_child_without_an_answer(asked: Any) -> None:
     with pytest.raises(KappaError, match="no answer about web: a warning of Spark"):
-        asked("sys.exit(3)")
+        asked(first="sys.exit(3)")
 
 
-@pytest.mark.slow
-def test_a_child_that_does_not_end_is_killed(asked: Any) -> None:
-    with pytest.raises(KappaError) as error:
-        asked("import time; time.sleep(600)", patience_seconds=3)
+def test_a_child_that_never_begins_is_killed(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_child, "_START_SECONDS", 1.0)
+    with pytest.raises(KappaError, match="no answer about web: it did not start within 1 s"):
+        asked(first="import time; time.sleep(600)")
 
-    assert error.value is TOO_LONG
+
+@pytest.mark.parametrize(
+    ("does", "last"),
+    [
+        ("import time; time.sleep(600)", None),
+        ("os._exit(3)", "a warning of Spark"),
+        ("os.kill(os.getpid(), 11)", "a warning of Spark"),
+        ("raise ValueError('x')", "ValueError: x"),
+    ],
+)
+def test_one_pipeline_is_cut_by_name_and_others_go_on(
+    asked: Any, does: str, last: str | None
+) -> None:
+    """Those before have their answers, and those after are asked of another child."""
+    answers, _ = asked(a=does, b="", seconds=6)
+
+    assert answers["a"] == {"cut": "a", "last": last}
+    assert answers["web"].keys() == answers["b"].keys() == {"pid"}
+    assert answers["web"] != answers["b"]
 
 
 def test_requests_of_one_block_have_one_child_and_others_have_one_each(asked: Any) -> None:
     with one_child(asked.settings):
-        first, second = asked()[0], asked()[0]
-    third = asked()[0]
+        first, second = asked()[0]["pid"], asked()[0]["pid"]
+    third = asked()[0]["pid"]
 
     assert first == second != third
     assert not Path(f"/proc/{first}").exists()

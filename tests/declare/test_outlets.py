@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,14 @@ def test_a_sink_or_an_alert_may_be_called_as_its_table_is() -> None:
 REFUSED: list[tuple[Callable[[], Any], str, str]] = [
     (lambda: written(Sink("a b", of="pages")), "'a b' is no name of a Kafka topic", "letters"),
     (lambda: written(Sink("..", of="pages")), "'..' is no name of a Kafka topic", "letters"),
+    *(
+        (partial(lambda name: written(Sink(name, of="pages")), name), f"topic {name} is", "its own")
+        for name in (
+            *("__consumer_offsets", "__transaction_state", "_schemas", "_confluent-metrics"),
+            *("connect-offsets", "app-counts-changelog", "mm2-offsets.a.internal"),
+        )
+    ),
+    (lambda: Topic("__consumer_offsets", event="x int"), "is one of Kafka's own", "events"),
     (lambda: written(Sink("x", of="pages", partitions=0)), "x has 0 partitions", "from 1"),
     (lambda: written(Sink("x", of=PAGES)), "of table pages, which is no name", 'of="page'),  # type: ignore[arg-type]
     (lambda: written(Sink("x", of="page")), "of page, which is no table of pipeline web", "pages?"),

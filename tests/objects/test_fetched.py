@@ -12,6 +12,7 @@ from between import Between
 from object_store import ObjectStore
 
 from kappa.state.store import Store
+from serving.reader.client import Client
 from serving.reader.explained import TooMuch
 from serving.sandbox.fetched import FetchedFiles, LentFiles
 
@@ -45,7 +46,7 @@ def read(fetched: FetchedFiles, *numbers: int, ended: ExitStack | None = None) -
     lent = LentFiles(fetched)
     try:
         urls = [f"{fetched.root}tables/t/{number}" for number in numbers]
-        lent.fetch(urls)
+        lent.fetch(urls, Client())
         for url, number in zip(urls, numbers, strict=True):
             assert Path(lent.path(url)).read_bytes() == b"%d" % number * SIZE
     finally:

@@ -140,6 +140,23 @@ def test_a_name_of_a_bucket_that_is_too_short_or_long_is_called_that(tmp_path):
             Store(f"s3://{name}/kappa", storage=StorageSettings(), local=tmp_path)
 
 
+@pytest.mark.parametrize(
+    "root",
+    [
+        "s3://AKIA:SESA/ME+x@bucket/kappa",
+        "s3://bucket/kappa?key=AKIA&secret=SESA/ME",
+        "s3://bucket/kappa#SESA/ME",
+        "https://AKIA:SESA/ME@host/kappa",
+    ],
+)
+def test_a_secret_in_a_root_is_not_printed(tmp_path, root):
+    for cluster in (KafkaSettings(), KafkaSettings(bootstrap_servers="kafka:9092")):
+        with pytest.raises(SettingsError) as caught:
+            open_store(Settings(project=tmp_path, root=root, kafka=cluster))
+        assert "SESA" not in str(caught.value)
+        assert "AKIA" not in str(caught.value)
+
+
 def test_settings_take_a_folder_or_a_bucket_beside_a_cluster_that_outlives_this_host(tmp_path):
     for root, why in (
         ("gs://bucket/kappa", "gs roots are not supported"),

@@ -7,7 +7,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http.client import HTTPConnection
 from typing import Any, Self
 
@@ -46,7 +46,8 @@ class Server:
         changes: ChangeHub | None = None,
         grace_seconds: int = 1,
     ) -> None:
-        stand = Stand(store, Sandbox(allowance), Snapshots(store, lease_seconds=60), 60, lambda: ())
+        self.sandbox = Sandbox(allowance)
+        stand = Stand(store, self.sandbox, Snapshots(store, lease_seconds=60), 60, lambda: ())
         streams = OpenStreams()
         app = make_app(
             stand,
@@ -60,6 +61,8 @@ class Server:
                 "streams": streams,
             },
         )
+        # Of what routes share.
+        self.state = app._inside.state
         self._listening = socket.create_server(("127.0.0.1", port), backlog=512)
         self.port = self._listening.getsockname()[1]
         self._server = PatientServer(
@@ -117,6 +120,13 @@ class Answered:
     @property
     def document(self) -> Any:
         return json.loads(self.body)
+
+
+def wait_until(true: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def problem(answered: Answered) -> tuple[int, str, str]:

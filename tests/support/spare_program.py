@@ -25,7 +25,8 @@ def main(arguments: list[str]) -> int:
         found |= _traces()
     print(f"it finds {found['pid']}", file=sys.stderr, flush=True)
     part = Path(f"{answer}.part")
-    part.write_text(json.dumps(found), encoding="utf-8")
+    given = {"web": found} if Path(place).is_dir() else found
+    part.write_text(json.dumps(given), encoding="utf-8")
     part.rename(answer)
     if "wait" in more:
         time.sleep(600)

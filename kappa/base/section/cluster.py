@@ -12,6 +12,7 @@ from types import MappingProxyType
 from urllib.parse import urlsplit
 
 from kappa.base.section.engine import EngineSettings
+from kappa.base.section.storage import without_secrets
 
 # What Kappa reads of them itself.
 CORES_MAX, INSTANCES, EXECUTOR_CORES, MAX_INSTANCES = NUMBERS = (
@@ -93,7 +94,7 @@ def problems(engine: EngineSettings) -> Iterator[tuple[str, str, str]]:
     if engine.master and not _is_master(engine.master):
         yield (
             "engine.master",
-            f"is {engine.master}, which is no cluster that legs can run on",
+            f"is {without_secrets(engine.master)}, which is no cluster that legs can run on",
             "give spark://HOST:PORT, k8s://URL or yarn, or nothing: then this machine folds",
         )
     elif engine.master and not engine.driver_host:

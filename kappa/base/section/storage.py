@@ -29,6 +29,15 @@ class StorageSettings(Section, frozen=True):
     ] = "2g"
 
 
+def without_secrets(url: str) -> str:
+    """Returns a URL as it may be printed, without a login and what follows a question mark.
+
+    A secret may have slashes in it, so the last `@` counts.
+    """
+    without_login = re.sub(r"(?<=://).*@", "...@", url, flags=re.DOTALL)
+    return re.sub(r"[?#].*", "?...", without_login, flags=re.DOTALL)
+
+
 def problems(storage: StorageSettings) -> Iterator[tuple[str, str, str]]:
     """Yields what is wrong with a bucket's server: a setting's name, why, and what to do. Pure."""
     if storage.endpoint is None:

@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from kappa.base.errors import DeclarationError, ExitCode
 from kappa.code.importer import open_sources
 from kappa.code.project import error_line, line_in, load_module, pipelines_in
+from kappa.code.spark_child import begin_with, put_answer
 from kappa.code.static.sources import Sources
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.table import Table
@@ -47,13 +48,13 @@ def main(arguments: list[str]) -> int:
     }
     spark = booted_ahead().session()
     watch = Watch(sources.folder)
-    answers: dict[str, Any] = {}
     for name, pipeline in pipelines.items():
+        begin_with(name)
         try:
-            answers[name] = asdict(describe(spark, pipeline, watch))
+            answer = asdict(describe(spark, pipeline, watch))
         except DeclarationError as refused:
-            answers[name] = {"message": refused.message, "hint": refused.hint}
-    (scratch / "answer.json").write_text(json.dumps(answers), encoding="utf-8")
+            answer = {"message": refused.message, "hint": refused.hint}
+        put_answer(scratch, name, answer)
     return ExitCode.OK
 
 

@@ -11,7 +11,7 @@ import base64
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from kappa.base.process import LOW_PRIORITY
 from kappa.base.settings import load_settings
 from kappa.code.importer import open_sources
 from kappa.code.project import load_module, pipelines_in
-from kappa.code.spark_child import PROGRESS
+from kappa.code.spark_child import PROGRESS, begin_with, put_answer
 from kappa.code.static.sources import Sources
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.children.rehearsal import MemoryLog, local_pipeline
@@ -56,18 +56,23 @@ def main(arguments: list[str]) -> int:
     }
     spark = machine.session()
     tell_workers(spark)
-    answers = tried_in_time(request, pipelines)
-    (scratch / "answer.json").write_text(json.dumps(answers), encoding="utf-8")
+    for name, answer in tried_in_time(request, pipelines, begin_with):
+        put_answer(scratch, name, answer)
     return ExitCode.OK
 
 
 def tried_in_time(
-    request: Mapping[str, Any], pipelines: Mapping[str, Pipeline]
-) -> dict[str, dict[str, Any]]:
-    """Returns an answer per pipeline; all of them together take about `request["seconds"]`."""
-    answers: dict[str, dict[str, Any]] = {}
+    request: Mapping[str, Any],
+    pipelines: Mapping[str, Pipeline],
+    begin: Callable[[str], None],
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields an answer per pipeline; all of them together take about `request["seconds"]`.
+
+    `begin` is called before each.
+    """
     ends_at = time.monotonic() + request["seconds"]
     for number, (name, pipeline) in enumerate(pipelines.items()):
+        begin(name)
         began = time.monotonic()
         # The time that one pipeline leaves of its share is left to those after it.
         share_ends_at = began + (ends_at - began) / (len(pipelines) - number)
@@ -85,20 +90,14 @@ def tried_in_time(
                     say=partial(_say, name, began),
                     is_over=partial(_is_past, share_ends_at),
                 )
-            answers[name] = {
-                "tried": held.tried,
-                "of": held.of,
-                "seconds": time.monotonic() - began,
-            }
+            seconds = time.monotonic() - began
+            yield name, {"tried": held.tried, "of": held.of, "seconds": seconds}
         except (LawBroken, DeclarationError) as broken:
-            answers[name] = {"message": broken.message, "hint": broken.hint}
+            yield name, {"message": broken.message, "hint": broken.hint}
         except Broken as broken:
             # It would stop the replay, too: for one, its function fails on a record.
-            answers[name] = {
-                "message": f"{broken.message} (in a sample of the log; offsets count its records)",
-                "hint": broken.hint,
-            }
-    return answers
+            message = f"{broken.message} (in a sample of the log; offsets count its records)"
+            yield name, {"message": message, "hint": broken.hint}
 
 
 def _say(name: str, began: float, line: str) -> None:

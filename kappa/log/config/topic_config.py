@@ -12,7 +12,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
     ResourceType,
 )
 
-from kappa.log.cluster import Cluster
+from kappa.log.cluster import Cluster, ensure_not_kafkas_own
 
 
 def own_config(log: Cluster, topic: str) -> dict[str, str]:
@@ -31,6 +31,7 @@ def own_config(log: Cluster, topic: str) -> dict[str, str]:
 
 def set_config(log: Cluster, topic: str, config: Mapping[str, str]) -> None:
     """Sets some settings of a topic; the others stay. Raises KappaError if one is refused."""
+    ensure_not_kafkas_own(topic)
     entries = [
         ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
         for name, value in config.items()

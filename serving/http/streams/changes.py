@@ -14,20 +14,23 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
 from typing import Annotated
 
+import anyio
 from fastapi import APIRouter, FastAPI, Header, Query, Request, WebSocket
 from fastapi.responses import StreamingResponse
-from starlette.websockets import WebSocketDisconnect
+from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from kappa.base.errors import KappaError
 from serving.changes.change_reader import ChangeReader
 from serving.changes.cursor import Cursor
 from serving.changes.filter import filter_of
 from serving.changes.recorded import ChangeMessage, RecordedChanges
+from serving.http.bounds import client_of
 from serving.http.problem import refuse_websocket
 from serving.http.stand import API
 from serving.http.streams import moves
 from serving.http.streams.open_streams import open_streams
 from serving.http.streams.reading import EventStream, HttpReader, error_event
+from serving.reader.client import Client, ClientLeft
 
 _PATH = f"{API}/tables/{{table}}/changes"
 # In characters: what is written at once, unless one message has more.
@@ -67,7 +70,8 @@ async def changes(
     Each change set begins with an event `begin` and ends with `commit`, whose id is its cursor. A
     kind of `reset` means that a cursor was not kept any more: its rows are the whole table.
     """
-    reading = _reading_of(request.app, table, last_event_id or since, where, columns)
+    client = client_of(request.scope)
+    reading = _reading_of(request.app, client, table, last_event_id or since, where, columns)
     first = await reading.begin()
     return EventStream([reading], _events(reading, first))
 
@@ -81,15 +85,33 @@ async def changes_by_websocket(
     columns: Columns = None,
 ) -> None:
     """Sends the same as messages of JSON: `{"event": ..., "data": ...}`."""
+    client = Client()
     try:
-        reading = _reading_of(websocket.app, table, since, where, columns)
+        reading = _reading_of(websocket.app, client, table, since, where, columns)
+    except KappaError as error:
+        await refuse_websocket(error, websocket.send)
+        return
+    with anyio.CancelScope() as until_left:
+        leaving = asyncio.ensure_future(_until_left(websocket, client, until_left))
+        try:
+            await _send_changes(websocket, reading)
+        except ClientLeft:
+            pass
+        finally:
+            leaving.cancel()
+            reading.leave()
+    if websocket.application_state is WebSocketState.CONNECTING:
+        # The server learns that nobody is there any more.
+        await websocket.close()
+
+
+async def _send_changes(websocket: WebSocket, reading: HttpReader) -> None:
+    try:
         first = await reading.begin()
     except KappaError as error:
         await refuse_websocket(error, websocket.send)
         return
     await websocket.accept()
-    leaving = asyncio.ensure_future(_until_left(websocket))
-    leaving.add_done_callback(lambda _: reading.leave())
     try:
         with open_streams(websocket.app).until_end():
             async with aclosing(reading.messages(first)) as messages:
@@ -99,24 +121,30 @@ async def changes_by_websocket(
     except KappaError as error:
         with suppress(RuntimeError, WebSocketDisconnect):
             await websocket.close(code=1011, reason=error.message[:120])
-    finally:
-        leaving.cancel()
-        reading.leave()
 
 
-async def _until_left(websocket: WebSocket) -> None:
+async def _until_left(websocket: WebSocket, client: Client, sending: anyio.CancelScope) -> None:
     # What a client sends means nothing; its end does.
     with suppress(WebSocketDisconnect, RuntimeError):
-        while True:
-            await websocket.receive()
+        while (await websocket.receive())["type"] != "websocket.disconnect":
+            pass
+    client.leave()
+    sending.cancel()
 
 
 def _reading_of(
-    app: FastAPI, table: str, since: str | None, where: str | None, columns: str | None
+    app: FastAPI,
+    client: Client,
+    table: str,
+    since: str | None,
+    where: str | None,
+    columns: str | None,
 ) -> HttpReader:
     cursor = None if not since else Cursor.parse(since)
     chosen = filter_of(columns, where)
-    return HttpReader(app, lambda notify: ChangeReader(table, chosen, cursor, notify))
+    return HttpReader(
+        app, lambda notify: ChangeReader(table, chosen, cursor, notify, client=client)
+    )
 
 
 async def _events(reading: HttpReader, first: RecordedChanges | None) -> AsyncIterator[str]:

@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict
 from typing import Annotated
 
-from fastapi import APIRouter, FastAPI, Query, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
 
 from kappa.base.errors import KappaError
 from serving.changes.change_reader import ChangeReader
 from serving.changes.point import NotServed
+from serving.http.bounds import client_of
 from serving.http.problem import HttpError
 from serving.http.stand import API
 from serving.http.streams.reading import SILENCE_SECONDS, EventStream, HttpReader, error_event
@@ -36,7 +37,7 @@ async def moves(
     It begins with what is served now.
     """
     woken = asyncio.Event()
-    readings = [_reading_of(request.app, name, woken) for name in dict.fromkeys(table)]
+    readings = [_reading_of(request, name, woken) for name in dict.fromkeys(table)]
     try:
         served = await _served(readings)
     except BaseException:
@@ -46,11 +47,13 @@ async def moves(
     return EventStream(readings, _moves(served, woken))
 
 
-def _reading_of(app: FastAPI, table: str, woken: asyncio.Event) -> HttpReader:
-    def reader(wake: Callable[[], None]) -> ChangeReader:
-        return ChangeReader(table, None, None, wake, from_now=True)
+def _reading_of(request: Request, table: str, woken: asyncio.Event) -> HttpReader:
+    client = client_of(request.scope)
 
-    return HttpReader(app, reader, woken)
+    def reader(wake: Callable[[], None]) -> ChangeReader:
+        return ChangeReader(table, None, None, wake, from_now=True, client=client)
+
+    return HttpReader(request.app, reader, woken)
 
 
 async def _served(readings: Sequence[HttpReader]) -> list[HttpReader]:

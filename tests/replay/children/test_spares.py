@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from house import SUPPORT
 
-from kappa.base.errors import KappaError
 from kappa.base.process import process_id
 from kappa.base.program import command_of
 from kappa.base.settings import load_settings
@@ -79,10 +78,10 @@ class Desk:
             self.folder,
             "spare_program",
             {"web": "web"},
-            patience_seconds=60,
-            too_long=KappaError("too long"),
+            seconds=lambda _left: 60,
+            cut=lambda _name, last: {"last": last},
         )
-        return int(answer["pid"])
+        return int(answer["web"]["pid"])
 
     def answer(self, name: str) -> int:
         place = self.folder / f"{name}.json"

@@ -5,6 +5,8 @@ A new generation is looked at anew. A failure is reported to all, and not tried 
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +20,7 @@ from replay.look.desk import Desk, beat_of
 from replay.look.here import Here
 from replay.status.held_back import HeldBack
 from replay.status.status import BuildStatus
+from serving.reader.client import Client, ClientLeft
 
 
 class Clock:
@@ -54,6 +57,28 @@ def test_requests_share_one_look_a_second_and_a_slow_look_ten_times_as_long(
     assert [desk.look("a", look), desk.look("a", look), desk.look("b", look)] == [1, 1, 2]
     clock.now += 5.1
     assert desk.look("a", look) == 3
+
+
+def test_who_leaves_waits_for_no_look_and_ends_none_of_others(desk: Desk) -> None:
+    """A look that ends since its client left is made again by the next who waits."""
+    begun, first, second = threading.Event(), Client(), Client()
+
+    def look() -> str:
+        begun.set()
+        while True:
+            first.ensure_here()
+
+    with ThreadPoolExecutor(3) as threads:
+        looking = threads.submit(desk.look, "a", look, client=first)
+        begun.wait(20)
+        leaving = threads.submit(desk.look, "a", look, client=second)
+        staying = threads.submit(desk.look, "a", lambda: "seen")
+        second.leave()
+        assert isinstance(leaving.exception(20), ClientLeft)
+        first.leave()
+
+        assert isinstance(looking.exception(20), ClientLeft)
+        assert staying.result(20) == "seen"
 
 
 def test_nothing_is_a_finding_too(desk: Desk) -> None:

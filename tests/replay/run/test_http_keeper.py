@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -131,6 +132,39 @@ def test_the_next_supervisor_ends_it_and_starts_its_own(world: World) -> None:
     assert world.said == ["the HTTP server that an earlier kappa has left is ended"]
 
 
+def test_the_next_supervisor_takes_the_socket_over(world: World) -> None:
+    """A client is never refused or reset: its connection waits in the kernel meanwhile."""
+    before = world.kept()
+    world.server(before)
+    world.wait(lambda: served_at(world.store) is not None, "the place")
+    url = served_at(world.store)
+    failed, answered, over = list[OSError](), list[int](), threading.Event()
+
+    def ask() -> None:
+        while not over.is_set():
+            try:
+                with urlopen(f"{url}/healthz", timeout=60) as found:
+                    answered.append(found.status)
+            except OSError as error:
+                failed.append(error)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        world.wait(lambda: len(answered) > 3, "an answer")
+        after = world.kept()
+        world.server(after)
+        so_far = len(answered)
+        world.wait(lambda: len(answered) > so_far + 3, "an answer of the next")
+    finally:
+        over.set()
+        asking.join()
+
+    assert failed == []
+    assert not before.alive()
+    assert served_at(world.store) == url
+
+
 def test_the_supervisor_starts_it_again_if_it_dies(world: World) -> None:
     before = world.kept()
     server = world.server(before)
@@ -208,7 +242,14 @@ def test_what_is_no_keeper_of_this_root_is_not_ended(world: World) -> None:
 def test_a_second_keeper_of_a_root_is_refused(world: World) -> None:
     path = world.store.path(KEEPER)
     with Lock(path, what="this one"), pytest.raises(Conflict, match="HTTP is held by"):
-        keep(HttpAddress("127.0.0.1", 0), (), lock=Lock(path, what="HTTP"), log=path, say=print)
+        keep(
+            HttpAddress("127.0.0.1", 0),
+            (),
+            lock=Lock(path, what="HTTP"),
+            log=path,
+            door=path.with_name("door"),
+            say=print,
+        )
 
 
 def test_a_server_deletes_its_own_record_alone(world: World) -> None:

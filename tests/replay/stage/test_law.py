@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -135,26 +136,36 @@ def test_a_pipeline_that_breaks_it_is_refused_and_one_that_does_not_is_tried_onc
 def test_a_version_without_enough_time_is_not_kept_as_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The law once ran for minutes; now `verify.law_seconds` bounds it."""
+    """The law once ran for minutes; now `verify.law_seconds` bounds it, by each one's share."""
     asked: list[object] = []
 
-    def ask(*_: object, seconds: float, **__: object) -> dict[str, dict[str, float]]:
-        asked.append(seconds)
-        return {"web": {"tried": 0, "of": 4, "seconds": 1.5}}
+    def ask(
+        *_: object,
+        seconds: Callable[[int], float],
+        cut: Callable[[str, str | None], dict[str, Any]],
+        more: Callable[[], dict[str, Any]],
+        **__: object,
+    ) -> dict[str, dict[str, Any]]:
+        asked.extend([seconds(1), more()["seconds"] < 0.1])
+        return {"web": {"tried": 0, "of": 4, "seconds": 1.5}, "endless": cut("endless", None)}
 
     monkeypatch.setattr("replay.stage.law.ask", ask)
     store = Store(Settings(project=tmp_path).root_url)
     short = Settings(project=tmp_path, verify=VerifySettings(law_seconds=0.1))
-    step = PlanStep("web", Change.NEW, "v1", None, None, declared=declared("web"))
+    steps = tuple(
+        PlanStep(name, Change.NEW, f"v of {name}", None, None, declared=declared(name))
+        for name in ("web", "endless")
+    )
     said: list[str] = []
 
-    ensure_lawful(short, store, _TwentyRecords(), Plan((step,), (), 0, 0), say=said.append)
+    ensure_lawful(short, store, _TwentyRecords(), Plan(steps, (), 0, 0), say=said.append)
 
-    assert asked == [0.1]
-    assert said[-1] == (
-        "law of slices: web: 0 of 4 slicings of 20 records give the same rows;"
-        " the time is over (verify.law_seconds: 0.1)"
-    )
+    assert asked == [0.1, True]
+    over = "the time is over (verify.law_seconds: 0.1)"
+    assert said[-2:] == [
+        f"law of slices: web: 0 of 4 slicings of 20 records give the same rows; {over}",
+        f"law of slices: endless: no slicing was tried to its end; {over}",
+    ]
     assert store.names("cache/law") == ()
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import socket
 import threading
 import time
 from collections import Counter
@@ -20,6 +22,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from kappa.state.store import Store
+from serving.changes import hub as hub_module
+from serving.changes.change_reader import ChangeReader
 from serving.changes.hub import ChangeHub
 from serving.http.bounds import Bounds
 from serving.http.streams import changes, events
@@ -282,6 +286,45 @@ def test_a_websocket_has_the_same_messages(world: ChangingWorld, server: Server)
             consumer.take(message["event"], message["data"])
 
 
+def test_who_leaves_before_the_beginning_waits_no_longer(
+    world: ChangingWorld, hub: ChangeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader is in no line, and nothing is computed for one, by websocket as by HTTP."""
+    goes_on, begun, begin = threading.Event(), list[ChangeReader](), hub.begin
+
+    def held(reader: ChangeReader) -> object:
+        begun.append(reader)
+        while not goes_on.wait(0.01):
+            reader.client.ensure_here()
+        return begin(reader)
+
+    monkeypatch.setattr(hub, "begin", held)
+    upgrade = (
+        "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+    )
+    with (
+        Server(world.store, Allowance(at_once=1), router=changes.router, changes=hub) as server,
+        ExitStack() as clients,
+    ):
+        try:
+            for more in (upgrade, "") * 4:
+                client = clients.enter_context(
+                    socket.create_connection(("127.0.0.1", server.port), timeout=20)
+                )
+                head = "GET /api/v1/tables/totals/changes HTTP/1.1\r\nHost: localhost\r\n"
+                client.sendall(f"{head}{more}\r\n".encode())
+            readers = lambda: len(getattr(server.state, "change_readers", [()])[0])  # noqa: E731
+            wait_until(lambda: readers() == 8)
+            clients.close()
+
+            wait_until(lambda: readers() == 0)
+            # Two begin at a time: the others were never begun.
+            assert len(begun) == 2
+        finally:
+            goes_on.set()
+
+
 def test_the_time_of_a_head_ends_no_websocket(world: ChangingWorld, hub: ChangeHub) -> None:
     bounds = Bounds(head_seconds=0.2)
     serving = Server(
@@ -349,6 +392,9 @@ def test_open_streams_end_with_the_server_and_nothing_alarms(
         ("nothing/changes", 404, "no pipeline serves a table nothing"),
         ("total/changes", 404, "total"),
         ("totals/changes?since=x", 400, "'x' is no cursor"),
+        ("totals/changes?since=9.p-a.1", 409, "past what is served"),
+        ("totals/changes?since=1.p-a.999", 409, "past what is served"),
+        ("totals/changes?where=rows%20%3E%201%00)", 400, "has a NUL character"),
         ("totals/changes?columns=cost", 400, "has no column cost"),
         ("totals/changes?where=cost%20%3E%201", 400, "names cost, which is no column"),
         ("totals/changes?where=rows%20%3E", 400, "cannot be read"),
@@ -359,12 +405,17 @@ def test_open_streams_end_with_the_server_and_nothing_alarms(
     ],
 )
 def test_what_cannot_be_followed_is_refused(
-    still: Server, path: str, status: int, words: str
+    still: Server, path: str, status: int, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Nothing waits for what never comes.
+    monkeypatch.setattr(hub_module, "_PATIENCE_SECONDS", 600.0)
     server = still
-    found, _, detail = problem(server.ask("GET", f"/api/v1/tables/{path}"))
+    answered = server.ask("GET", f"/api/v1/tables/{path}")
+    found, _, detail = problem(answered)
 
     assert (found, words in detail) == (status, True), detail
+    # No SQL of ours is shown.
+    assert not re.search("select 1|json_serialize_sql", answered.body.decode())
     with pytest.raises(InvalidStatus) as refused:
         connect(f"ws://127.0.0.1:{server.port}/api/v1/tables/{path}").close()
     assert refused.value.response.status_code == status

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from asking import QUERY, Server, problem
+from asking import QUERY, Server, problem, wait_until
 from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
 from kappa.journal.events import CaughtUp, Retired, Staged
@@ -240,6 +240,28 @@ def test_while_queries_run_what_is_quick_stays_quick(server: Server) -> None:
     assert any(thread.is_alive() for thread in slow)
     for thread in slow:
         thread.join()
+
+
+def test_queries_whose_clients_left_end(platform: Platform) -> None:
+    """They keep no place: neither those that run nor those that wait in line."""
+    body = b"select sleep_ms(3600000)"
+    asked = (
+        b"POST /api/v1/query HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/sql\r\n"
+        + f"Content-Length: {len(body)}\r\n\r\n".encode()
+        + body
+    )
+    with Server(platform.store, Allowance(seconds=30, at_once=2)) as server:
+        with contextlib.ExitStack() as clients:
+            for _ in range(12):
+                client = clients.enter_context(
+                    socket.create_connection(("127.0.0.1", server.port), timeout=20)
+                )
+                client.sendall(asked)
+            wait_until(lambda: not server.sandbox._slots._value, 20)
+
+        begun = time.monotonic()
+        assert server.query("select 1 as n").document["rows"] == [{"n": 1}]
+        assert time.monotonic() - begun < 15
 
 
 def test_a_body_of_a_hundred_megabytes_is_refused_before_it_is_sent(server: Server) -> None:

@@ -20,7 +20,7 @@ from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 
 import pytest
-from asking import QUERY, Server, problem
+from asking import QUERY, Server, problem, wait_until
 from house import HOUSE
 from served import DELAYS, ROWS_OF_DELAYS, Platform
 from websockets.exceptions import InvalidStatus
@@ -123,7 +123,7 @@ def test_beyond_the_requests_that_may_wait_for_a_write_others_are_refused(tmp_pa
     )
     with (
         Server(platform.store, Allowance(at_once=1, seconds=120, wait_seconds=120)) as server,
-        connected(server, MOST_WAITING + 8, waits),
+        connected(server, MOST_WAITING + 8, waits) as waiting,
     ):
         # It is refused as soon as so many wait, and times out before.
         while (
@@ -134,6 +134,15 @@ def test_beyond_the_requests_that_may_wait_for_a_write_others_are_refused(tmp_pa
         # They take neither the one place for queries nor a thread.
         assert server.query("select 1 as n").document["rows"] == [{"n": 1}]
         assert server.ask("GET", "/readyz").status == 200
+        for client in waiting:
+            client.close()
+        # Who has left makes room: long before the two minutes of their wait.
+        wait_until(
+            lambda: (
+                server.query("select 1", Kappa_After="flights:0=24", Kappa_Wait="0").status == 504
+            ),
+            20,
+        )
 
 
 def head_of(size: int) -> bytes:

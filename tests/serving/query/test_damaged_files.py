@@ -179,6 +179,13 @@ def test_a_damaged_checkpoint_of_a_table_is_told_from_a_version_that_is_gone(
         files(str(path), 1)
     assert "a lease may have run out" in gone.value.hint
 
+    write_deltalake(str(path), pa.table({"n": [3]}), mode="append")
+    (log / f"{3:020}.json").unlink()
+    # It was the newest, which no collection deletes.
+    with pytest.raises(Damaged, match="a commit is gone") as lost:
+        files(str(path), 3)
+    assert "kappa replay" in lost.value.hint
+
     (checkpoint,) = log.glob("*.checkpoint.parquet")
     checkpoint.write_bytes(checkpoint.read_bytes()[:-50])
     with pytest.raises(Damaged) as damaged:

@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,6 +31,7 @@ from kappa.state.lease import sorted_leases
 from kappa.state.store import Store
 from serving.query.query import answer
 from serving.reader.allowed import ensure_allowed
+from serving.reader.client import Client, ClientLeft
 from serving.reader.explained import TooMuch
 from serving.sandbox import confine
 from serving.sandbox.children import Nursery
@@ -522,6 +524,8 @@ def test_what_needs_too_much_memory_ends_in_its_own_process(
         "select count(*) from range(100000000000)",
         "select count(*) from range(1000000) a, range(1000000) b where hash(a.range, b.range) = 1",
         "with recursive t(n) as (select 1 union all select n + 1 from t) select max(n) from t",
+        # It takes no time of a core.
+        "select sleep_ms(3600000)",
     ],
 )
 def test_what_takes_too_long_is_ended_and_told_so(
@@ -607,6 +611,26 @@ def test_a_process_that_is_killed_at_work_is_told_of(tight: Sandbox, platform: P
     with pytest.raises(TooMuch, match="SIGKILL"):
         asked(tight, platform, "select count(*) from range(100000000000)")
     killing.join()
+
+
+def test_a_query_ends_when_its_client_leaves(platform: Platform) -> None:
+    """Wherever it is: at work, or in line for a place, where it waits for no longer either."""
+    asleep = Question("select sleep_ms(3600000)")
+    with Sandbox(Allowance(seconds=60, at_once=1)) as sandbox, ThreadPoolExecutor(2) as threads:
+        first, second = Client(), Client()
+        working = threads.submit(sandbox.ask, platform.store, asleep, client=first)
+        wait_until(lambda: not sandbox._slots._value)
+        waiting = threads.submit(sandbox.ask, platform.store, asleep, client=second)
+        begun = time.monotonic()
+        second.leave()
+        assert isinstance(waiting.exception(), ClientLeft)
+        first.leave()
+        assert isinstance(working.exception(), ClientLeft)
+        with pytest.raises(ClientLeft):
+            sandbox.ask(platform.store, asleep, client=first)
+
+        assert asked(sandbox, platform, "select 1").rows == 1
+        assert time.monotonic() - begun < 20
 
 
 def test_a_late_answer_of_the_nursery_names_no_other_child() -> None:

@@ -1,0 +1,68 @@
+"""The client of a query: who waits for the answer, and may leave before the answer is there.
+
+A query whose client has left ends at once, and gives its place to others.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+# A thread that waits for its turn looks so often whether its client is still there.
+_LOOK_SECONDS = 0.05
+
+
+class ClientLeft(Exception):
+    """A client has left before its answer: nobody is to be told."""
+
+
+class Client:
+    """One client that waits. It may leave from any thread, and never comes back."""
+
+    def __init__(self) -> None:
+        self._changes = threading.Lock()
+        self._has_left = False
+        self._acts: list[Callable[[], None]] = []
+
+    def leave(self) -> None:
+        """Ends whatever is done for this client; a second call does nothing."""
+        with self._changes:
+            self._has_left = True
+            while self._acts:
+                self._acts.pop()()
+
+    def ensure_here(self) -> None:
+        """Raises ClientLeft if the client has left."""
+        if self._has_left:
+            raise ClientLeft
+
+    @contextmanager
+    def ending(self, act: Callable[[], None]) -> Iterator[None]:
+        """Calls `act` if the client leaves within the block; an error there is ClientLeft then."""
+        with self._changes:
+            self.ensure_here()
+            self._acts.append(act)
+        try:
+            yield
+        except Exception:
+            self.ensure_here()
+            raise
+        finally:
+            with self._changes:
+                if act in self._acts:
+                    self._acts.remove(act)
+
+    def take_turn(
+        self, turn: threading.Lock | threading.Semaphore, seconds: float = float("inf")
+    ) -> bool:
+        """Takes a lock or a place. Returns False if none is free in time, and raises ClientLeft."""
+        deadline = time.monotonic() + seconds
+        while True:
+            self.ensure_here()
+            left = deadline - time.monotonic()
+            if turn.acquire(timeout=max(0.0, min(left, _LOOK_SECONDS))):
+                return True
+            if left <= 0:
+                return False

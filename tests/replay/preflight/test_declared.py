@@ -1,0 +1,60 @@
+"""Laws of declarations: the queries of one pipeline hold no other up, whatever they compute."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kappa.base.settings import load_settings
+from kappa.state.store import open_store
+from replay.plan.validate import ensure_valid, validate, validated_text
+from replay.preflight import declared
+
+PIPELINE = """
+from kappa import Table, Topic, View, pipeline
+
+ORDERS = Topic("orders", kind="retained", event="id string not null, n int", key="id", partitions=1)
+
+
+@pipeline(
+    reads={{"orders": ORDERS}},
+    writes=[
+        Table("{name}_orders", latest=ORDERS, checks=({check!r},)),
+        View("{name}", {sql!r}, keys=("n",)),
+    ],
+)
+def {name}(orders):
+    return {{}}
+"""
+GOOD = "select n, count(*) as c from {name}_orders group by n"
+ENDLESS = (
+    "select count(*) as n from range(1000000000000)",
+    "with recursive t(n) as (select 1 union all select n + 1 from t) select max(n) as n from t",
+)
+
+
+def write(folder: Path, name: str, sql: str, check: str = "n > 0") -> None:
+    (folder / "kappa.toml").touch()
+    (folder / "pipelines").mkdir(exist_ok=True)
+    text = PIPELINE.format(name=name, sql=sql.format(name=name), check=check)
+    (folder / "pipelines" / f"{name}.py").write_text(text)
+
+
+@pytest.mark.parametrize("sql", ENDLESS)
+def test_an_endless_view_is_named_and_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sql: str
+) -> None:
+    monkeypatch.setattr(declared, "_SQL_SECONDS", 1.0)
+    write(tmp_path, "bad", sql)
+    write(tmp_path, "good", GOOD)
+    settings = load_settings(tmp_path)
+
+    found = validate(settings, open_store(settings))
+
+    text = validated_text(found)
+    assert re.search("bad: refused: .*bad.py:7.* pipeline bad .* longer than", text), text
+    assert "\ngood: valid (version " in text
+    with pytest.raises(Exception, match="1 of 2 pipelines refused: bad"):
+        ensure_valid(found)
