@@ -5,7 +5,6 @@ With the same ports, clients find the broker again. A process that a crash has l
 
 from __future__ import annotations
 
-import json
 import socket
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 from kappa.base.disk import put_file
 from kappa.base.errors import Conflict
 from kappa.base.process import ProcessId, kill_and_see_gone
+from kappa.base.sealed import sealed, unsealed
 from kappa.broker.properties import HOST
 
 FORMAT = 1
@@ -40,7 +40,7 @@ def end_leftover(last: LastRun | None) -> None:
 def read_last_run(folder: Path) -> LastRun | None:
     """Returns the last run, or None if there was none or its file is damaged."""
     try:
-        found = json.loads((folder / "broker.json").read_text(encoding="utf-8"))
+        found, _ = unsealed((folder / "broker.json").read_bytes())
         process = (
             ProcessId(int(found["process"]["pid"]), str(found["process"]["born"]))
             if found["process"]
@@ -57,7 +57,7 @@ def read_last_run(folder: Path) -> LastRun | None:
 
 def write_last_run(folder: Path, run: LastRun) -> None:
     """Writes the last run in place of the one before it."""
-    put_file(folder / "broker.json", json.dumps(asdict(run)).encode(), synced=False)
+    put_file(folder / "broker.json", sealed(asdict(run))[0], synced=False)
 
 
 def free_ports(last: LastRun | None) -> tuple[int, int]:
