@@ -49,6 +49,8 @@ FORGOTTEN = re.compile(
     r".*\.newest|builds/[^/]+/(begun|verification|birth_copy)\.json|run/.*"
     r"|(alerts|cache|collector|leases|schemas)/.*"
 )
+# The oldest of several: it is taken for one that was let go, and nothing reads it.
+OLDEST = re.compile(r"builds/[^/]+/(frontier|legs)/\d+\.json")
 # Their damage is told by others, or they have no content.
 ELSEWHERE = re.compile(r".*/tables/.*|.*/lock|damaged/.*")
 
@@ -123,7 +125,10 @@ def held(root: Root, name: str, damage: str, seed: int, told: Callable[[], str])
         found = examine(root.anew(), now=NOW)
     said = told()
     silent = not any(names(each.what, name) and (each.names or each.hint) for each in found)
-    if silent and not names(said, name) and not (other is None and FORGOTTEN.fullmatch(name)):
+    beside = [each for each in root.names if Path(each).parent == Path(name).parent]
+    is_oldest = OLDEST.fullmatch(name) is not None and name == beside[0] != beside[-1]
+    forgotten = other is None and (is_oldest or FORGOTTEN.fullmatch(name) is not None)
+    if silent and not names(said, name) and not forgotten:
         return f"silence: {found} {said}"
     return None if status.builds or status.damaged else "a status of nothing"
 
@@ -132,7 +137,9 @@ def held(root: Root, name: str, damage: str, seed: int, told: Callable[[], str])
 def test_a_damage_of_any_file_shows(root: Root, capsys: pytest.CaptureFixture[str]) -> None:
     """Each file is damaged in one way; `make faults` tries all ways."""
     wrong = {}
-    for number, name in enumerate(root.names):
+    # By the name without the build's id, which is another each time.
+    by_name = sorted(root.names, key=lambda name: re.sub(r"ships-\w+", "", name))
+    for number, name in enumerate(by_name):
         damage = list(DAMAGES)[number % len(DAMAGES)]
         why = held(root, name, damage, 0, lambda: capsys.readouterr().err)
         if why is not None:
