@@ -229,19 +229,20 @@ def _build(store: Store, build: str, *, serves: bool) -> Iterator[Damage]:
         noted = frontier_records(store, build).noted()
         shown = max(noted, floor(store, build), *(each.frontier.number for each in kept), 0)
         if serves or found is not None or shown:
-            yield from _lost(build, found, shown)
+            where = frontier_records(store, build).address(shown)
+            yield from _lost(build, found, shown, where)
         if found is not None:
             past = [each.frontier for each in kept]
             yield from _tables(store, birth, found, past, serves=serves)
 
 
-def _lost(build: str, newest: Frontier | None, shown: int) -> Iterator[Damage]:
+def _lost(build: str, newest: Frontier | None, shown: int, where: str) -> Iterator[Damage]:
     """Yields that frontiers are gone which readers saw, as other records of the build tell."""
     if newest is None or newest.number < shown:
         yield Damage(
-            f"build {build} has no frontier, and frontier {shown} was there"
+            f"build {build} has no frontier, and frontier {shown} was there: {where}"
             if newest is None
-            else f"frontier {shown} of build {build} is gone, and readers saw it",
+            else f"frontier {shown} of build {build} is gone, and readers saw it: {where}",
             "until its job goes on, no query is answered from it, or with older rows than before",
             hint="kappa up: its job goes on from the frontier before, or one of its tables' marks; "
             f"if it does not, {_REPLAY}",
