@@ -44,9 +44,9 @@ def doctor(
 
     Exit code 1 if anything is damaged and was not repaired. A repair needs `kappa down` first, and
     deletes nothing. What follows from other files is moved aside and told without --repair, since
-    it is made anew. Of data files it sees only whether they are whole: `kappa scrub` reads them. If
-    the broker answers, topics are named that match a pattern and are not read, and what the loss of
-    one broker of a cluster would take.
+    it is made anew. Of data files it sees only whether they are there, and as long as they were:
+    `kappa scrub` reads them. If the broker answers, topics are named that match a pattern and are
+    not read, and what the loss of one broker of a cluster would take.
     """
     if script and not acls:
         raise UsageError("--script is for --acls", hint="type: kappa doctor --acls --script")
@@ -55,13 +55,14 @@ def doctor(
         return
     from kappa.state.root import own_root
     from kappa.state.store import DAMAGED
-    from replay.doctor.examine import examine, set_aside, unvouched
+    from replay.doctor.examine import examine, set_aside, unsealed_documents, unvouched
     from replay.doctor.repair import repair as move_aside
 
     here = here_of(context)
     store = here.store
     with moving("reading all records"):
         found = examine(store, now=time.time())
+        unsealed = unsealed_documents(store)
     if output is Form.TABLE:
         for number, each in enumerate(found, 1):
             sys.stdout.write("".join(f"{line}\n" for line in each.lines(number)))
@@ -77,6 +78,12 @@ def doctor(
         own_root(store)
     except Copied as error:
         say(f"{error.message}; {error.hint}")
+    say("not looked at: the rows in data files and archives (kappa scrub reads them), and the log")
+    if unsealed:
+        say(
+            f"{len(unsealed)} documents are of an earlier Kappa and have no seal, so a change in "
+            f"them would not be noticed: {unsealed[0]} is the first; a replay makes sealed ones"
+        )
     log = _answering(here)
     if log is not None:
         _say_unread(here, log)
@@ -216,6 +223,7 @@ def scrub(context: typer.Context, output: As = Form.TABLE) -> None:
         )
     unknown = f"; of {found.unknown} no sum was recorded" if found.unknown else ""
     say(f"{found.files} files with {memory(found.bytes)} were read{unknown}")
+    say("not looked at: records and code (kappa doctor), files that nobody needs, and the log")
     if found.bad:
         raise typer.Exit(ExitCode.FAILED)
     say("all that was recorded is as it was written")

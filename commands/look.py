@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,7 @@ import typer
 from commands.terminal.moving import moving
 from commands.terminal.options import As, here_of
 from commands.terminal.output import console, print_listing, write_bytes
-from kappa.base.errors import UsageError
+from kappa.base.errors import Damaged, ExitCode, UsageError
 from serving.query.render import Form, rendered
 
 if TYPE_CHECKING:
@@ -31,7 +32,10 @@ def status(
     """Show what serves, what is on its way, how far behind each build is, and what runs."""
     here = here_of(context)
     if not watch:
-        sys.stdout.write(_status_text(here, output))
+        text, damaged = _status_text(here, output)
+        sys.stdout.write(text)
+        if damaged:
+            raise typer.Exit(ExitCode.FAILED)
         return
     if output is not Form.TABLE:
         raise UsageError("watching shows a table", hint=f"leave out -w, or -o {output}")
@@ -41,7 +45,7 @@ def status(
     with Live(console=console(stderr=False), auto_refresh=False) as live:
         while True:
             live.update(
-                Text(_status_text(here, output).rstrip("\n"), no_wrap=True, overflow="ellipsis"),
+                Text(_status_text(here, output)[0].rstrip("\n"), no_wrap=True, overflow="ellipsis"),
                 refresh=True,
             )
             time.sleep(_WATCH_SECONDS)
@@ -274,7 +278,8 @@ def logs(
         write_bytes(more)
 
 
-def _status_text(here: Here, form: Form) -> str:
+def _status_text(here: Here, form: Form) -> tuple[str, bool]:
+    """Returns the status as text, and whether a record that it needs is damaged."""
     from kappa.objects.bucket import LOOKING, patient
 
     # Who looks wants to know soon that the server of the root is away.
@@ -282,8 +287,9 @@ def _status_text(here: Here, form: Form) -> str:
         return _status_of(here, form)
 
 
-def _status_of(here: Here, form: Form) -> str:
+def _status_of(here: Here, form: Form) -> tuple[str, bool]:
     from replay.look.sending import waiting_text
+    from replay.rollout.current import readable_state
     from replay.status.status import observe_status
     from replay.status.status_text import status_document, status_heading, status_listing
     from replay.status.underway import read_underway
@@ -299,10 +305,14 @@ def _status_of(here: Here, form: Form) -> str:
     )
     now = datetime.now(UTC)
     document = status_document(seen, running, broker, http, now)
+    waiting = ""
+    # What is damaged is in the heading.
+    with suppress(Damaged):
+        state, _ = readable_state(here.store)
+        waiting = waiting_text(here.store, state, most=here.settings.alerts.most)
     return rendered(
         form,
         status_listing(seen, now),
         document=document,
-        heading=status_heading(seen, running, broker, http)
-        + waiting_text(here.store, here.state(), most=here.settings.alerts.most),
-    )
+        heading=status_heading(seen, running, broker, http) + waiting,
+    ), bool(seen.damaged)

@@ -196,8 +196,9 @@ def lag(
     for name in topics or ():
         log.must_have(name)
     status = observe_status(here.store, log)
-    if status.broker_error:
-        say(status.broker_error)
+    for why in (*status.damaged, status.broker_error):
+        if why:
+            say(why)
     print_listing(output, lag_listing(status, topics or ()))
 
 

@@ -12,6 +12,7 @@ order:
     program     the options, errors and exit code of a child's program; modes of its files
     failpoint   the places at which tests kill a process
     disk        files that are whole, or not there, also after a power loss
+    sealed      the hash by which a document shows that it is as it was written
     clock       the time as records have it, and seconds per step for a line in a log
     source      the place of a declaration in the user's files
     units       times and sizes as text

@@ -6,7 +6,6 @@ and one that works in another folder is not: the file may be a copy.
 
 from __future__ import annotations
 
-import json
 import socket
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Self
 from kappa.base.disk import put_file
 from kappa.base.errors import Conflict
 from kappa.base.process import ProcessId, has_open, kill_and_see_gone
+from kappa.base.sealed import sealed, unsealed
 from kappa.broker.properties import HOST
 
 FORMAT = 1
@@ -63,7 +63,7 @@ def end_leftover(folder: Path, last: LastRun | None) -> None:
 def read_last_run(folder: Path) -> LastRun | None:
     """Returns the last run, or None if there was none or its file is damaged."""
     try:
-        found = json.loads((folder / "broker.json").read_text(encoding="utf-8"))
+        found, _ = unsealed((folder / "broker.json").read_bytes())
         process = (
             ProcessId(int(found["process"]["pid"]), str(found["process"]["born"]))
             if found["process"]
@@ -83,7 +83,7 @@ def read_last_run(folder: Path) -> LastRun | None:
 
 def write_last_run(folder: Path, run: LastRun) -> None:
     """Writes the last run in place of the one before it."""
-    put_file(folder / "broker.json", json.dumps(asdict(run)).encode(), synced=False)
+    put_file(folder / "broker.json", sealed(asdict(run))[0], synced=False)
 
 
 def free_ports(last: LastRun | None) -> tuple[int, int]:

@@ -115,22 +115,28 @@ class Journal:
     def after(self, number: int) -> Iterator[JournalRecord]:
         """Yields the records that follow `number`, in order; `after(0)` is the whole journal.
 
-        Raises Damaged if a record is not as it was written, and `after(0)` if one is missing.
+        Raises Damaged if a record is not as it was written, or if the newest one is gone, and
+        `after(0)` if one is missing.
         """
         if number == 0:
             self._records.ensure_no_hole()
+        noted = self._records.noted()
+        last = number
         for _, record in self._records.after(number):
+            last = record.number
             yield record
+        self._records.ensure_newest(last, noted)
 
     def last_served(self) -> tuple[int, JournalRecord | None]:
         """Returns the journal's last number, and the newest record that made a generation.
 
         The record is None if nothing has served yet.
         """
-        numbers = self._records.numbers()
+        noted, numbers = self._records.noted(), self._records.numbers()
         last = numbers[-1] if numbers else 0
         while self.get(last + 1) is not None:
             last += 1
+        self._records.ensure_newest(last, noted)
         for number in range(last, 0, -1):
             record = self.get(number)
             if record is not None and isinstance(record.event, GenerationMade):

@@ -53,6 +53,10 @@ class JournalView:
                 known.append(record)  # each is kept before the next is read
             return tuple(known[after:])
 
+    def known(self) -> tuple[JournalRecord, ...]:
+        """Returns the records that this process has read, without a look for others."""
+        return tuple(self._memory.records)
+
     def folded(self, step: Callable[[_T, JournalRecord], _T], first: _T) -> _T:
         """Returns the fold of all records by `step`, from `first`. Raises what `step` raises.
 

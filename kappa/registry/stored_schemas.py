@@ -18,6 +18,7 @@ import msgspec
 
 from kappa.base.disk import put_file
 from kappa.base.errors import Superseded, Unreachable
+from kappa.base.sealed import sealed, unsealed
 from kappa.base.sections import RegistrySettings
 from kappa.base.settings import Settings
 from kappa.formats.schema_source import RegisteredSchema, open_schemas
@@ -51,16 +52,13 @@ class StoredSchemas:
         if schema_id in self.known:
             return self.known[schema_id]
         path = self.folder / f"{schema_id}.json"
-        try:
-            return msgspec.json.decode(path.read_bytes(), type=RegisteredSchema)
-        except FileNotFoundError:
-            pass
-        except msgspec.MsgspecError:
-            # It is asked for again, as one that is missing.
-            print(f"{path} is damaged, and asked for again", file=sys.stderr, flush=True)
+        with suppress(FileNotFoundError):
+            kept = _read(path.read_bytes(), str(path))
+            if kept is not None:
+                return kept
         found = self._asked(schema_id)
         self.folder.mkdir(parents=True, exist_ok=True)
-        put_file(path, msgspec.json.encode(found))
+        put_file(path, _written(found))
         return found
 
     def _asked(self, schema_id: int) -> RegisteredSchema:
@@ -121,18 +119,15 @@ class RootSchemas:
     def _keep(self, name: str, found: RegisteredSchema) -> None:
         # Another host's root may be read from here.
         with suppress(Superseded):
-            self._store.put(name, msgspec.json.encode(found))
+            self._store.put(name, _written(found))
         self._known[int(Path(name).stem)] = found
 
     def _kept(self, name: str) -> RegisteredSchema | None:
         content, schema_id = self._store.get(name), _id_of(name)
         if content is None or schema_id is None:
             return None
-        try:
-            found = msgspec.json.decode(content, type=RegisteredSchema)
-        except msgspec.MsgspecError:
-            told = f"{self._store.address(name)} is damaged, and asked for again"
-            print(told, file=sys.stderr, flush=True)
+        found = _read(content, self._store.address(name))
+        if found is None:
             return None
         self._known[schema_id] = found
         return found
@@ -148,6 +143,20 @@ def open_registry(
         if store.is_on_disk
         else RootSchemas(store, registry, patience_seconds)
     )
+
+
+def _written(found: RegisteredSchema) -> bytes:
+    """Returns a schema as it is kept: sealed."""
+    return sealed(msgspec.to_builtins(found))[0]
+
+
+def _read(content: bytes, where: str) -> RegisteredSchema | None:
+    """Returns a kept schema. None: it is damaged, and asked for again as one that is missing."""
+    try:
+        return msgspec.convert(unsealed(content)[0], RegisteredSchema)
+    except ValueError:
+        print(f"{where} is damaged, and asked for again", file=sys.stderr, flush=True)
+        return None
 
 
 def _id_of(name: str) -> int | None:

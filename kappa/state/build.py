@@ -148,6 +148,7 @@ class Birth(Struct, frozen=True):
 _BIRTH = Documents(Birth)
 # By build. A birth certificate never changes.
 _FOLDED_BY: WeakKeyDictionary[Store, dict[str, str]] = WeakKeyDictionary()
+_MEND = "kappa down, then kappa doctor --repair: it puts the copy of the certificate back"
 # Bytes; a longer name can be no folder's.
 _LONGEST_NAME = 200
 
@@ -215,9 +216,30 @@ def slice_scratch(store: Store, build: str, elsewhere: str) -> str:
 def put_birth(store: Store, birth: Birth) -> bool:
     """Puts a birth certificate. Returns False if the build has one already."""
     failpoint("birth.before_put")
-    put = _BIRTH.put_new(store, f"{folder(birth.build)}/birth.json", birth)
+    put = _BIRTH.put_new(store, birth_name(birth.build), birth)
+    if put:
+        failpoint("birth.before_copy")
+        _BIRTH.put(store, birth_copy(birth.build), birth)
     failpoint("birth.after_put")
     return put
+
+
+def birth_name(build: str) -> str:
+    """Returns the name of a build's birth certificate below the root."""
+    return f"{folder(build)}/birth.json"
+
+
+def birth_copy(build: str) -> str:
+    """Returns the name of the copy that takes a damaged certificate's place (kappa doctor)."""
+    return f"{folder(build)}/birth_copy.json"
+
+
+def has_copy(store: Store, build: str) -> bool:
+    """Returns True if the copy of a build's birth certificate is as it was written."""
+    try:
+        return _BIRTH.get(store, birth_copy(build), "the copy") is not None
+    except Damaged:
+        return False
 
 
 def is_born(store: Store, build: str) -> bool:
@@ -225,7 +247,7 @@ def is_born(store: Store, build: str) -> bool:
     return (
         re.fullmatch(r"\w[\w.-]*", build) is not None
         and len(build.encode()) <= _LONGEST_NAME
-        and store.get(f"{folder(build)}/birth.json") is not None
+        and store.get(birth_name(build)) is not None
     )
 
 
@@ -234,8 +256,8 @@ def read_birth(store: Store, build: str) -> Birth:
     birth = _birth(store, build)
     if birth is None:
         raise Damaged(
-            f"build {build} has no birth certificate",
-            hint="kappa history shows the builds there are",
+            f"build {build} has no birth certificate: {store.address(birth_name(build))} is gone",
+            hint=_MEND,
         )
     for table in birth.tables:
         ensure_known(build, table.name, table.fold, birth.libraries.get("kappa"))
@@ -244,5 +266,8 @@ def read_birth(store: Store, build: str) -> Birth:
 
 def _birth(store: Store, build: str) -> Birth | None:
     return _BIRTH.get(
-        store, f"{folder(build)}/birth.json", f"the birth certificate of build {build}"
+        store,
+        birth_name(build),
+        f"the birth certificate of build {build}",
+        hint=_MEND,
     )

@@ -93,6 +93,7 @@ def frontier_records(store: Store, build: str) -> NumberedRecords[Frontier]:
         f"{tables_folder(store, build)}/frontier",
         _FRONTIER,
         f"frontier {{}} of build {build}",
+        made_anew=True,
     )
 
 

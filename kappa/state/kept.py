@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from kappa.base.failpoint import failpoint
 from kappa.objects.address import side_by_side
 from kappa.state.build import folded_by, folder
-from kappa.state.documents import Documents, numbered, numbers_in
+from kappa.state.documents import Documents, note_last, noted_last, numbered, numbers_in
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.store import Store
 
@@ -34,12 +34,16 @@ class Kept(Struct, frozen=True):
 
     `until` is when readers moved on to a frontier that is no longer kept. It is None if the next
     one still exists.
+
+    `before` is the number of the one that was kept before it: so a record that is lost is noticed,
+    and what it showed is not taken for what an earlier one shows.
     """
 
     frontier: Frontier
     generations: tuple[int, ...] = ()
     stays: bool = False
     until: str | None = None
+    before: int | None = None
     format: int = 1
 
     @property
@@ -63,7 +67,10 @@ def moment(text: str) -> datetime:
 def put_kept(store: Store, kept: Kept) -> None:
     """Keeps a frontier, in place of an earlier record of it."""
     failpoint("kept.before_put")
-    _KEPT.put(store, kept_name(kept.frontier.build, kept.frontier.number), kept)
+    build, number = kept.frontier.build, kept.frontier.number
+    _KEPT.put(store, kept_name(build, number), kept)
+    if number > noted_last(store, _folder(build)):
+        note_last(store, _folder(build), number)
     failpoint("kept.after_put")
 
 
@@ -74,11 +81,37 @@ def read_kept(store: Store, build: str, number: int) -> Kept | None:
 
 
 def kept_of(store: Store, build: str) -> tuple[Kept, ...]:
-    """Returns all kept frontiers of what a build serves, oldest first."""
-    build = folded_by(store, build)
+    """Returns all kept frontiers of what a build serves, oldest first.
+
+    One before a record that is lost is not known to have been shown any longer than at its moment.
+    """
+    found, lost = _found(store, folded_by(store, build))
+    return tuple(
+        replace(one, until=one.frontier.published_at) if one.frontier.number in lost else one
+        for one in found
+    )
+
+
+def lost_kept(store: Store, build: str) -> tuple[int, ...]:
+    """Returns the numbers of a build's kept frontiers whose records are lost, as far as known."""
+    return tuple(_found(store, folded_by(store, build))[1].values())
+
+
+def _found(store: Store, build: str) -> tuple[list[Kept], dict[int, int]]:
+    """Returns the kept frontiers that are there, and by number what is lost behind one (0: all)."""
+    noted = noted_last(store, _folder(build))
     numbers = kept_numbers(store, build)
-    found = side_by_side(store.url, lambda number: read_kept(store, build, number), numbers)
-    return tuple(kept for kept in found if kept is not None)
+    looked = side_by_side(store.url, lambda number: read_kept(store, build, number), numbers)
+    found = [kept for kept in looked if kept is not None]
+    lost = {
+        one.frontier.number: following.before
+        for one, following in pairwise(found)
+        if one.until is None and (following.before or 0) > one.frontier.number
+    }
+    last = found[-1].frontier.number if found else 0
+    if noted > last:
+        lost[last] = noted
+    return found, {one: before for one, before in lost.items() if before is not None}
 
 
 def kept_numbers(store: Store, build: str) -> tuple[int, ...]:

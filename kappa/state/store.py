@@ -10,14 +10,14 @@ store.
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from kappa.base.errors import Damaged, SettingsError
+from kappa.base.sealed import SealBroken, sealed, unsealed
 from kappa.base.section.storage import StorageSettings, without_secrets
 from kappa.base.settings import Settings
 from kappa.objects.address import open_bucket
@@ -29,6 +29,7 @@ from kappa.objects.on_disk import DiskObjects
 # The folder of what was damaged and is kept.
 DAMAGED = "damaged"
 _AMAZON = StorageSettings()
+_MEND = "kappa doctor --repair tells what follows from it, and mends it"
 
 
 class Store:
@@ -139,23 +140,33 @@ class Store:
         if names:
             self._objects.delete(names)
 
-    def put_json(self, name: str, document: object, *, synced: bool = True) -> None:
-        """Puts a document as JSON, in place of any that existed; `synced`: as in `put`."""
-        self.put(name, encoded(document), synced=synced)
+    def put_json(self, name: str, document: Mapping[str, Any], *, synced: bool = True) -> None:
+        """Puts a document, sealed, in place of any that existed; `synced`: as in `put`."""
+        self.put(name, sealed(document)[0], synced=synced)
 
-    def put_new_json(self, name: str, document: object) -> bool:
-        """Puts a document as JSON. Returns False, changing nothing, if another one exists."""
-        return self.put_new(name, encoded(document))
+    def put_new_json(self, name: str, document: Mapping[str, Any]) -> bool:
+        """Puts a document, sealed. Returns False, changing nothing, if another one exists."""
+        return self.put_new(name, sealed(document)[0])
 
     def get_json(self, name: str) -> Any:
-        """Returns a document, or None if it does not exist. Raises Damaged if it is no JSON."""
+        """Returns a document without its seal, or None if it does not exist.
+
+        Raises Damaged if it is no JSON, or not as it was written.
+        """
+        return self.get_sealed(name)[0]
+
+    def get_sealed(self, name: str) -> tuple[Any, str]:
+        """Returns a document as `get_json` does, and its seal: "" if it has none."""
         content = self.get(name)
         if content is None:
-            return None
+            return None, ""
         try:
-            return json.loads(content)
+            return unsealed(content)
+        except SealBroken as error:
+            raise Damaged(f"{self.address(name)} is not as it was written", hint=_MEND) from error
         except ValueError as error:
-            raise Damaged(f"{self.address(name)} is no JSON document: {error}") from error
+            why = f"{self.address(name)} is no JSON document: {error}"
+            raise Damaged(why, hint=_MEND) from error
 
     def set_aside(self, name: str) -> str | None:
         """Moves an object out of the way and keeps it; returns where to, or None if it is gone.
@@ -188,11 +199,6 @@ def open_store(settings: Settings) -> Store:
         storage=settings.storage,
         local=local,
     )
-
-
-def encoded(document: object) -> bytes:
-    """Returns a document as JSON: equal documents are equal bytes."""
-    return json.dumps(document, separators=(",", ":"), ensure_ascii=False, sort_keys=True).encode()
 
 
 def _local_folder(root: str | Path) -> Path:

@@ -293,12 +293,12 @@ def _adds_of_bucket(url: str) -> list[tuple[Any, ...]]:
         return _adds(str(file))
 
 
-def missing_in(path: str, found: FileList) -> str | None:
+def missing_in(path: str, found: FileList, sizes: Mapping[str, int]) -> str | None:
     """Returns what is wrong with the first file of a list that is gone, empty or cut, or None.
 
-    It lists the folder and reads no file: sizes are in Delta's commits.
+    `sizes` are those of the files in the table's folder, by their addresses. The sizes that the
+    files were written with are in Delta's commits, so no file is read.
     """
-    sizes = {each.address: each.size for each in entries_at(path)}
     for name, (size, _) in sorted(found.files.items()):
         there = sizes.get(f"{path}/{name}")
         if there is None:

@@ -1,21 +1,29 @@
-"""The examination of a root: its records are read, and its builds' files looked for."""
+"""The examination of a root: its records are read, and its builds' files looked for.
+
+Each document is held to its seal, each code snapshot to the birth certificate, and each table's
+files to the list of the newest frontier and of those that are kept: whether all are there, and as
+long as they were. The rows in the files are for the scrub.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from kappa.base.errors import Damaged, KappaError
+from kappa.base.errors import Broken, Damaged, KappaError
+from kappa.code.artifact import ensure_unchanged
 from kappa.engine.legs.legs import leg_records
 from kappa.journal.journal import JournalRecord, journal_records
-from kappa.state.build import Birth, read_birth, table_path
-from kappa.state.documents import NumberedRecords
-from kappa.state.frontier import Frontier, frontier_records
+from kappa.objects.address import entries_at
+from kappa.state.build import Birth, birth_name, has_copy, is_born, read_birth, table_path
+from kappa.state.documents import NumberedRecords, tell_aside
+from kappa.state.frontier import Frontier, Frontiers, frontier_records
 from kappa.state.job.alignment import alignment_records
-from kappa.state.kept import kept_of
-from kappa.state.lease import floor_records, live_leases
+from kappa.state.kept import kept_name, kept_of, lost_kept, read_kept
+from kappa.state.lease import floor, floor_records, live_leases
 from kappa.state.store import DAMAGED, Store
 from kappa.sums.recorded import sums_records
 from kappa.tables.file_list import missing_in
@@ -31,7 +39,7 @@ _RECORDS: tuple[tuple[Callable[[Store, str], NumberedRecords[Any]], str, str], .
     (
         frontier_records,
         "no query is answered from the build, and its job does not start",
-        "the job goes on from the frontier before, or makes one of its tables' marks",
+        "the job goes on from the frontier before, which readers see, or one of its tables' marks",
     ),
     (
         leg_records,
@@ -56,6 +64,21 @@ _RECORDS: tuple[tuple[Callable[[Store, str], NumberedRecords[Any]], str, str], .
 )
 
 
+# All documents that are read back. Those that a build's or the journal's records are not, and that
+# follow from nothing else, are the birth certificates, and how far an archive lasts.
+_DOCUMENT = re.compile(
+    r"copying\.json|journal/\d+\.json|(builds/[^/]+/)?\w+\.newest|collector/spool/position"
+    r"|builds/[^/]+/(\w+|(?!(code|checkpoint|spark|tables)/)\w+/(\d+|progress))\.json"
+    r"|(alerts|cache|collector/pull|leases|run|schemas)/.*\.json|archive/[^/]+/[^/]+\.json"
+)
+_TOLD = re.compile(r"journal/\d+\.json|builds/[^/]+/(birth\.json|(?!kept/)\w+/\d+\.json)")
+_ARCHIVE = re.compile(r"archive/([^/]+)/[^/]+\.json")
+_FOLDERS = (
+    *("alerts", "archive", "builds", "cache", "collector"),
+    *("journal", "leases", "run", "schemas"),
+)
+
+
 def examine(store: Store, *, now: float) -> tuple[Damage, ...]:
     """Returns all that is damaged; what is derived from other files is moved aside at once."""
     state, found = _journal(store)
@@ -64,6 +87,10 @@ def examine(store: Store, *, now: float) -> tuple[Damage, ...]:
     for build in builds:
         if build not in state.retired:
             found += _build(store, build, serves=build in state.serving.values())
+        elif is_born(store, build):
+            found += _birth(store, build, "kappa history cannot tell of it; nothing else needs it")
+    for place in dict.fromkeys((store, store.local)):
+        found += _others(place)
     return tuple(found)
 
 
@@ -80,6 +107,44 @@ def unvouched(store: Store) -> tuple[str, ...]:
     return tuple(found)
 
 
+def unsealed_documents(store: Store) -> tuple[str, ...]:
+    """Lists the documents of an earlier Kappa, which have no seal: no change in them shows."""
+    found = set[str]()
+    for place in dict.fromkeys((store, store.local)):
+        for name in _documents(place):
+            with suppress(Damaged):
+                document, seal = place.get_sealed(name)
+                found |= {name} if document is not None and not seal else set()
+    return tuple(sorted(found))
+
+
+def _documents(store: Store) -> Iterator[str]:
+    every = (name for folder in _FOLDERS for name in store.names(folder))
+    alone = (name for name in ("copying.json", "journal.newest") if store.get(name) is not None)
+    yield from filter(_DOCUMENT.fullmatch, (*every, *alone))
+
+
+def _others(store: Store) -> Iterator[Damage]:
+    """Yields what is damaged of all that is neither a record of the journal nor of a build."""
+    for name in _documents(store):
+        if _TOLD.fullmatch(name):
+            continue
+        try:
+            store.get_sealed(name)
+        except Damaged as error:
+            archive = _ARCHIVE.fullmatch(name)
+            if archive is None:
+                tell_aside(store, name, error)
+                continue
+            yield Damage(
+                error.message,
+                f"the archive of topic {archive[1]} is neither read nor written",
+                (name,),
+                "it goes on from its newest commit, and files that were written before are not "
+                "checked any more",
+            )
+
+
 def set_aside(store: Store) -> int:
     """Counts the objects that were moved aside and are kept."""
     return len(store.names(DAMAGED))
@@ -88,11 +153,14 @@ def set_aside(store: Store) -> int:
 def _journal(store: Store) -> tuple[State, list[Damage]]:
     """Returns the state up to the first record that is damaged, and that record."""
     records, state = journal_records(store), State()
-    numbers = records.numbers()
+    noted, numbers = records.noted(), records.numbers()
     for number in range(1, (numbers[-1] if numbers else 0) + 1):
         try:
             record = records.get(number)
-            why = f"journal record {number} is missing, and record {numbers[-1]} is there"
+            why = (
+                f"journal record {number} is missing, and record {numbers[-1]} is there: "
+                f"{records.address(number)}"
+            )
             if record is not None:
                 state = advance(state, record)
                 continue
@@ -102,6 +170,8 @@ def _journal(store: Store) -> tuple[State, list[Damage]]:
         return state, [
             _cut(state, why, [records.name(each) for each in later], _read(records, later))
         ]
+    if noted > (numbers[-1] if numbers else 0):
+        return state, [_cut(state, records.lost(noted).message, [records.note], Counter())]
     return state, []
 
 
@@ -128,26 +198,68 @@ def _read(records: NumberedRecords[JournalRecord], numbers: list[int]) -> Counte
     return kinds
 
 
-def _build(store: Store, build: str, *, serves: bool) -> Iterator[Damage]:
+def _birth(store: Store, build: str, follows: str) -> Iterator[Damage]:
     try:
-        birth = read_birth(store, build)
+        read_birth(store, build)
+    except Damaged as error:
+        if has_copy(store, build):
+            then = "its copy takes its place, and all goes on"
+            yield Damage(error.message, follows, (birth_name(build),), then)
+        else:
+            yield Damage(
+                error.message,
+                f"{follows}, nor can anything be planned",
+                hint=f"put {birth_name(build)} back from a copy of the root",
+            )
     except KappaError as error:
-        yield Damage(
-            error.message,
-            f"build {build} can neither run nor serve",
-            hint=_REPLAY,
-        )
+        yield Damage(error.message, follows, hint=_REPLAY)
+
+
+def _build(store: Store, build: str, *, serves: bool) -> Iterator[Damage]:
+    damaged = tuple(_birth(store, build, f"build {build} can neither run nor serve"))
+    yield from damaged
+    if damaged:
         return
+    birth = read_birth(store, build)
+    try:
+        ensure_unchanged(store, birth)
+    except Broken as error:
+        yield Damage(error.message, f"the job of build {build} does not start", hint=error.hint)
     if birth.folded_by != build:
         # What it serves is another's.
         return
     for records_of, follows, then in _RECORDS:
         yield from _numbered(records_of(store, build), follows, then)
-    kept_of(store, build)
+    kept = kept_of(store, build)
+    for number in lost_kept(store, build):
+        yield Damage(
+            f"the kept frontier {number} of build {build} is gone: {kept_name(build, number)}",
+            "what was served between the kept ones beside it is not answered any more",
+            hint="nothing else needs it, and it is forgotten with those of its time",
+        )
     with suppress(Damaged):
-        found = frontier_records(store, build).last()
+        found = Frontiers(store, build).newest()
+        noted = frontier_records(store, build).noted()
+        shown = max(noted, floor(store, build), *(each.frontier.number for each in kept), 0)
+        if serves or found is not None or shown:
+            where = frontier_records(store, build).address(shown)
+            yield from _lost(build, found, shown, where)
         if found is not None:
-            yield from _tables(store, birth, found[1], serves=serves)
+            past = [each.frontier for each in kept]
+            yield from _tables(store, birth, found, past, serves=serves)
+
+
+def _lost(build: str, newest: Frontier | None, shown: int, where: str) -> Iterator[Damage]:
+    """Yields that frontiers are gone which readers saw, as other records of the build tell."""
+    if newest is None or newest.number < shown:
+        yield Damage(
+            f"build {build} has no frontier, and frontier {shown} was there: {where}"
+            if newest is None
+            else f"frontier {shown} of build {build} is gone, and readers saw it: {where}",
+            "until its job goes on, no query is answered from it, or with older rows than before",
+            hint="kappa up: its job goes on from the frontier before, or one of its tables' marks; "
+            f"if it does not, {_REPLAY}",
+        )
 
 
 def _numbered(records: NumberedRecords[Any], follows: str, then: str) -> Iterator[Damage]:
@@ -156,17 +268,44 @@ def _numbered(records: NumberedRecords[Any], follows: str, then: str) -> Iterato
             records.get(number)
         except Damaged as error:
             yield Damage(error.message, follows, (records.name(number),), then)
+    noted, numbers = records.noted(), records.numbers()
+    for number in sorted({*range(min(numbers, default=0), max(numbers, default=0))} - {*numbers}):
+        yield Damage(
+            f"{records.address(number)} is gone, and record {numbers[-1]} is there",
+            "what it told is not known any more",
+            hint="put it back from a copy of the root, if there is one; the newest record counts",
+        )
+    if noted > max(numbers, default=0) and (numbers or not records.made_anew):
+        yield Damage(records.lost(noted).message, follows, (records.note,), then)
 
 
-def _tables(store: Store, birth: Birth, newest: Frontier, *, serves: bool) -> Iterator[Damage]:
+def _tables(
+    store: Store, birth: Birth, newest: Frontier, kept: Iterable[Frontier], *, serves: bool
+) -> Iterator[Damage]:
+    """Yields the tables with a file that is gone, or cut, of the newest and the kept frontiers."""
     follows = f"queries of build {birth.build} fail" if serves else "it cannot go on"
-    for name, version in newest.versions.items():
+    for name in newest.versions:
         path = table_path(store, birth.build, name)
-        try:
-            why = missing_in(path, list_of(path, version, newest.file_lists.get(name)))
-        except KappaError as error:
-            why = error.message
-        if why is not None:
-            yield Damage(
-                f"table {name} of build {birth.build} is damaged: {why}", follows, hint=_REPLAY
-            )
+        there = {each.address: each.size for each in entries_at(path)}
+        seen = set[str]()
+        for frontier in (*kept, newest):
+            is_past = frontier is not newest
+            try:
+                version, vouched = frontier.versions.get(name), frontier.file_lists.get(name)
+                why = (
+                    None
+                    if version is None
+                    else missing_in(path, list_of(path, version, vouched), there)
+                )
+            except KappaError as error:
+                why = error.message
+            if is_past and read_kept(store, birth.build, frontier.number) is None:
+                # It was let go meanwhile.
+                continue
+            if why is not None and why not in seen:
+                seen.add(why)
+                yield Damage(
+                    f"table {name} of build {birth.build} is damaged: {why}",
+                    "only answers as of the past fail" if is_past else follows,
+                    hint=_REPLAY,
+                )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kappa.base.errors import Conflict
+from kappa.state.build import birth_copy, birth_name
+from kappa.state.documents import note_of
 from kappa.state.root import LOCK, lock_of
 from kappa.state.store import Store
 from replay.doctor.damage import Damage
@@ -16,11 +18,28 @@ def repair(store: Store, damages: Iterable[Damage]) -> tuple[str, ...]:
     No supervisor can start meanwhile. Raises Conflict if one is up.
     """
     names = [name for damage in damages for name in damage.names]
+    # With a newest record that is given up goes the note that it was there.
+    notes = {note_of(name.rpartition("/")[0]) for name in names} - {*names}
     try:
         with lock_of(store, LOCK, what="kappa"):
-            moved = [store.set_aside(name) for name in sorted(names, reverse=True)]
+            moved = [
+                store.set_aside(name) or store.local.set_aside(name)
+                for name in sorted(names, reverse=True)
+            ]
+            store.local.delete(*notes)
+            for name in names:
+                _put_copy_back(store, name)
     except Conflict as error:
         raise Conflict(
             "kappa is up, and works with what is to be repaired", hint="kappa down, and then again"
         ) from error
     return tuple(path for path in moved if path is not None)
+
+
+def _put_copy_back(store: Store, name: str) -> None:
+    """Puts the copy of a birth certificate, which was moved aside, into its place."""
+    build = name.split("/")[1] if name.startswith("builds/") else ""
+    if build and name == birth_name(build):
+        content = store.get(birth_copy(build))
+        assert content is not None, "what is moved aside has a copy"
+        store.put(name, content)

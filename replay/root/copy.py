@@ -29,7 +29,7 @@ _NOTE = "copying.json"
 _BUILD = r"builds/[^/]+"
 # What this host keeps for itself, where the root is a folder.
 _LOCAL = re.compile(
-    rf"{_BUILD}/(checkpoint|spark|slice|lock|beat|shipped[^/]*)(/.*)?|archive/lock|.*\.tmp"
+    rf"{_BUILD}/(checkpoint|spark|slice|lock|beat|shipped[^/]*)(/.*)?|archive/lock|.*\.(tmp|newest)"
 )
 # In this order; the first that matches an object has it. What matches none stays behind: locks,
 # logs, scratch, states for people, and events that the collector has not sent.

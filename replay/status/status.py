@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
-from kappa.base.errors import KappaError
+from kappa.base.errors import Damaged, KappaError
 from kappa.base.units import seconds_left
 from kappa.declare.breaker import beyond_text, is_beyond, rejected_of
 from kappa.journal.pause import Pause
@@ -20,7 +21,7 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.view_check import read_view_check
 from kappa.values.tally import Tally
-from replay.rollout.current import current_state
+from replay.rollout.current import readable_state
 from replay.rollout.libraries import changed_libraries, installed_libraries
 from replay.rollout.rollout import Phase, Rollout
 from replay.rollout.state import State, soak_end
@@ -136,7 +137,8 @@ class Status:
 
     `broker_error` is why lags are not known; `end` is the log's end, if the broker was asked.
     `disk` is why jobs rest, if the disk is full. `unread` are the topics that match a pattern which
-    a build reads by, and have not joined it.
+    a build reads by, and have not joined it. `damaged` is what cannot be read, a sentence each,
+    with what to do: the rest is as far as it can be read.
     """
 
     generation: int
@@ -145,6 +147,7 @@ class Status:
     end: Offsets | None = None
     disk: str = ""
     unread: tuple[Unread, ...] = ()
+    damaged: tuple[str, ...] = ()
 
 
 def observe_status(
@@ -157,11 +160,16 @@ def observe_status(
 ) -> Status:
     """Looks at journal, frontiers and the log's end; `log` is None if there is no broker.
 
-    A broker that does not answer leaves the lags open. `underway` is the supervisor's report, if
-    there is one, `reserve` the bytes that it keeps of the disk.
+    A broker that does not answer leaves the lags open, and a record that is damaged leaves out what
+    it tells. `underway` is the supervisor's report, if there is one, `reserve` the bytes that it
+    keeps of the disk.
     """
-    state = current_state(store)
-    births = {build: read_birth(store, build) for build in state.wanted_builds()}
+    state, why = readable_state(store)
+    damaged = {} if why is None else {str(why): None}
+    births: dict[str, Birth] = {}
+    for build in sorted(state.wanted_builds()):
+        with _noting(damaged):
+            births[build] = read_birth(store, build)
     topics = frozenset(topic.name for birth in births.values() for topic in birth.topics)
     end, broker_error = None, ""
     held: tuple[HeldBack, ...] = ()
@@ -175,13 +183,25 @@ def observe_status(
             unread = unread_topics(births.values(), log)
     except KappaError as error:
         broker_error = error.message
-    seen = (_build_status(store, *each, births[each[2]], end, held) for each in _roles(state))
-    broken = _broken(store, state, births)
-    found = _overflows(store, state, births)
+    seen = [_seen(store, each, births, end, held, state, damaged) for each in _roles(state)]
+    broken: dict[str, tuple[str, ...]] = {}
+    found: tuple[Overflow, ...] = ()
+    with _noting(damaged):
+        broken = _broken(store, state, births)
+    with _noting(damaged):
+        found = _overflows(store, state, births)
+
+    def unlike(build: str) -> tuple[str, ...]:
+        """Lists the views of a build that a check has found not to be their texts."""
+        check = None
+        with _noting(damaged):
+            check = read_view_check(store, build)
+        return () if check is None else check.unlike
+
     builds = (
         replace(
             _with_state(each, state, underway or Underway(), soak_seconds),
-            broken=(*each.broken, *broken.get(each.pipeline, ()), *_unlike(store, each.build))
+            broken=(*each.broken, *broken.get(each.pipeline, ()), *unlike(each.build))
             if each.role == "live"
             else each.broken,
             overflows=tuple(one for one in found if one.pipeline == each.pipeline)
@@ -197,12 +217,48 @@ def observe_status(
         end,
         why_jobs_rest(store, reserve),
         unread,
+        tuple(damaged),
+    )
+
+
+@contextmanager
+def _noting(damaged: dict[str, None]) -> Iterator[None]:
+    """Notes what is damaged, and goes on without it."""
+    try:
+        yield
+    except Damaged as error:
+        damaged[str(error)] = None
+
+
+def _seen(
+    store: Store,
+    role: tuple[str, str, str, Rollout | None],
+    births: Mapping[str, Birth],
+    end: Offsets | None,
+    held: tuple[HeldBack, ...],
+    state: State,
+    damaged: dict[str, None],
+) -> BuildStatus:
+    """Returns the status of a build, or what the journal alone says of one that is damaged."""
+    pipeline, name, build, rollout = role
+    if build in births:
+        with _noting(damaged):
+            return _build_status(store, *role, births[build], end, held)
+    return BuildStatus(
+        *(pipeline, name, build, state.versions[build]),
+        offsets=Offsets(),
+        lag=None,
+        fresh_at=None,
+        folded=0,
+        rejected=0,
+        rollout=rollout,
+        broken=("its records are damaged",),
     )
 
 
 def _broken(store: Store, state: State, births: Mapping[str, Birth]) -> dict[str, tuple[str, ...]]:
     """Lists the relations that cannot be made, by pipeline; only if views serve: they break."""
-    if not any(births[build].views for build in state.serving.values()):
+    if not any(births[build].views for build in state.serving.values() if build in births):
         return {}
     # It takes DuckDB, which most looks do without.
     from serving.query.tables import broken_relations  # noqa: PLC0415  # as said above
@@ -213,18 +269,14 @@ def _broken(store: Store, state: State, births: Mapping[str, Birth]) -> dict[str
     return found
 
 
-def _unlike(store: Store, build: str) -> tuple[str, ...]:
-    """Lists the views of a build that a check has found not to be their texts."""
-    check = read_view_check(store, build)
-    return () if check is None else check.unlike
-
-
 def _overflows(store: Store, state: State, births: Mapping[str, Birth]) -> tuple[Overflow, ...]:
     """Counts the sums that do not fit now; only if a served table has sums."""
     # It takes DuckDB, which most looks do without.
     from serving.query.overflows import overflow_marks, overflows  # noqa: PLC0415  # as said above
 
-    if not any(overflow_marks(births[build]) for build in state.serving.values()):
+    if not any(
+        overflow_marks(births[build]) for build in state.serving.values() if build in births
+    ):
         return ()
     try:
         return overflows(store)

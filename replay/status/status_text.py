@@ -72,6 +72,7 @@ def status_document(
         "http": http,
         "disk": status.disk or None,
         "unread_topics": to_builtins(status.unread),
+        "damaged": list(status.damaged),
         "builds": status_listing(status, now).objects(),
     }
 
@@ -108,6 +109,7 @@ def status_heading(
         for why in each.broken
     )
     loud += "".join(f"WARNING: {each.text}: {each.mended_by}\n" for each in status.unread)
+    loud = "".join(f"DAMAGED: {why}\n" for why in status.damaged) + loud
     if status.disk:
         loud = f"WARNING: {status.disk}; tables are served as they are\n{loud}"
     place = "" if http is None else f"HTTP at {http}\n"

@@ -10,6 +10,7 @@ For one thread at a time.
 from __future__ import annotations
 
 import struct
+import sys
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,6 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from kappa.base.disk import put_file
+from kappa.base.sealed import sealed, unsealed
 from serving.collector.events.until_acknowledged import ArrivedEvent
 
 _HEAD = struct.Struct(">II")
@@ -92,7 +94,8 @@ class Spool:
     def keep_position(self) -> None:
         """Writes down that all events that were read need not be sent again. Raises OSError."""
         self._position = self._next
-        put_file(self._folder / _POSITION, msgspec.json.encode(self._position), synced=False)
+        content, _ = sealed(msgspec.to_builtins(self._position))
+        put_file(self._folder / _POSITION, content, synced=False)
         self._forget_sent()
 
     def close(self) -> None:
@@ -138,8 +141,16 @@ class Spool:
     def _read_position(self) -> _Position:
         first = _Position(self._numbers[0] if self._numbers else 0, 0)
         try:
-            found = msgspec.json.decode((self._folder / _POSITION).read_bytes(), type=_Position)
-        except (FileNotFoundError, msgspec.DecodeError):
+            document, _ = unsealed((self._folder / _POSITION).read_bytes())
+            found = msgspec.convert(document, _Position)
+        except FileNotFoundError:
+            return first
+        except ValueError as error:
+            print(
+                f"{self._folder / _POSITION} is damaged, so the whole spool is sent again: {error}",
+                file=sys.stderr,
+                flush=True,
+            )
             return first
         return max(first, found, key=lambda each: (each.file, each.offset))
 

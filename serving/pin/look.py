@@ -16,7 +16,7 @@ from kappa.journal.journal import Journal, JournalRecord
 from kappa.journal.view import JournalView
 from kappa.objects.address import side_by_side, together
 from kappa.state.build import folded_by
-from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.frontier import Frontier, Frontiers, frontier_records
 from kappa.state.kept import kept_of, read_kept
 from kappa.state.store import Store
 from serving.pin.at_log import AtEventTime, AtOffsets, frontiers_at
@@ -171,6 +171,12 @@ def newest_frontier(store: Store, build: str) -> Frontier:
     """Returns a build's newest frontier. Raises Damaged if it has published none."""
     newest = last_frontier(store, build)
     if newest is None:
+        records = frontier_records(store, build)
+        if noted := records.noted():
+            raise Damaged(
+                f"all frontiers of build {build} are gone: {records.address(noted)} was there",
+                hint="kappa up: its job makes one of its tables' marks; kappa doctor says more",
+            )
         raise Damaged(
             f"build {build} has no frontier", hint=f"see what its job says: kappa logs {build}"
         )

@@ -6,7 +6,6 @@ It has that build's tables at the frontier and its own afterwards, and its base 
 from __future__ import annotations
 
 import errno
-import json
 import os
 from pathlib import Path
 
@@ -301,7 +300,7 @@ def test_a_birth_certificate_has_its_base_and_an_older_one_is_readable(
 ) -> None:
     branch = birth("b", Base("a", "v0", at(2).plain(), 1, at(1).plain()))
     put_birth(store, branch)
-    old = json.loads(store.get("builds/b/birth.json") or b"")
+    old = store.get_json("builds/b/birth.json")
     of_before = old.pop("base")
     assert of_before == {
         "build": "a",

@@ -1,13 +1,14 @@
 """A partition's memory of identities as a file, for one offset.
 
 `FOLDER/<partition>/<offset>.parquet` is the memory of all records before the offset, and the log
-time there. It follows from the log, so it may be written again, or lost. Spark's tasks read and
-write it for large slices, a job for itself; engine/read/identities.py decides when. FOLDER is a
-path or URL.
+time there. Behind the Parquet is its SHA-256, but for a file of an earlier Kappa. The memory
+follows from the log, so it may be written again, or lost. Spark's tasks read and write it for large
+slices, a job for itself; engine/read/identities.py decides when. FOLDER is a path or URL.
 """
 
 from __future__ import annotations
 
+import hashlib
 import sys
 
 import pyarrow as pa
@@ -18,6 +19,8 @@ from kappa.objects.address import delete_file, files_in, read_file, write_file
 from kappa.records.identity import DIGEST_BYTES, Memory
 
 _LOG_TIME = b"log_time"
+# The last bytes of a file without a seal, and the length of one.
+_PARQUET, _SEAL_BYTES = b"PAR1", 32
 _SCHEMA = pa.schema([("identity", pa.binary(DIGEST_BYTES)), ("accepted", pa.int64())])
 
 
@@ -37,7 +40,8 @@ def put_memory(
     written = pa.BufferOutputStream()
     pq.write_table(table, written)
     # A torn one would be read back from a log that has perhaps lost its beginning.
-    write_file(_path(folder, partition, offset), written.getvalue().to_pybytes())
+    content = written.getvalue().to_pybytes()
+    write_file(_path(folder, partition, offset), content + hashlib.sha256(content).digest())
 
 
 def get_memory(
@@ -51,7 +55,8 @@ def get_memory(
     path = _path(folder, partition, offset)
     try:
         # Read as a data set, its folders would become columns.
-        table = pq.ParquetFile(pa.BufferReader(read_file(path))).read(use_threads=False)
+        content = _unsealed(read_file(path))
+        table = pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False)
         kept = (table.schema.metadata or {})[_LOG_TIME]
         log_time = int(kept) if kept else None
         accepted = dict(
@@ -73,6 +78,16 @@ def get_memory(
             hint="it is made from the log again where it is not there: delete it",
         ) from error
     return Memory(horizon_ms, accepted), log_time
+
+
+def _unsealed(content: bytes) -> bytes:
+    """Returns the Parquet of a memory. Raises ValueError if a seal says that it is another."""
+    if content.endswith(_PARQUET):
+        return content
+    parquet, seal = content[:-_SEAL_BYTES], content[-_SEAL_BYTES:]
+    if hashlib.sha256(parquet).digest() != seal:
+        raise ValueError("it is not as it was written")
+    return parquet
 
 
 def newest_memory(

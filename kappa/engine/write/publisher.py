@@ -25,7 +25,7 @@ from kappa.journal.hold import hold_after
 from kappa.journal.journal import Journal, JournalRecord
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.kept import Kept, moment, put_kept, read_kept
+from kappa.state.kept import Kept, kept_numbers, moment, put_kept, read_kept
 from kappa.state.mark import Mark
 from kappa.state.store import Store
 from kappa.sums.recorded import RecordedSums
@@ -91,17 +91,23 @@ class Keeper:
             self._keep(shown)
 
     def _keep(self, shown: Frontier, *generations: int, stays: bool = False) -> None:
-        before = read_kept(self._store, self._build, shown.number) or Kept(shown)
-        kept = Kept(
-            shown,
-            tuple(sorted({*before.generations, *generations})),
-            before.stays or stays,
-            before.until,
+        before = read_kept(self._store, self._build, shown.number) or Kept(
+            shown, before=self._kept_before(shown.number)
+        )
+        kept = replace(
+            before,
+            frontier=shown,
+            generations=tuple(sorted({*before.generations, *generations})),
+            stays=before.stays or stays,
         )
         if kept != before or self._newest_kept != shown.number:
             put_kept(self._store, kept)
         self._newest_kept = shown.number
         self._due = self._clock() + self._every_seconds
+
+    def _kept_before(self, number: int) -> int | None:
+        earlier = (each for each in kept_numbers(self._store, self._build) if each < number)
+        return max(earlier, default=None)
 
 
 class Publisher:

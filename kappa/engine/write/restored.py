@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from kappa.base.errors import Damaged
 from kappa.objects.address import files_in
 from kappa.state.build import Birth, folder, recent_names, table_path
-from kappa.state.frontier import Frontier
+from kappa.state.frontier import Frontier, frontier_records
 from kappa.state.kept import kept_of
 from kappa.state.lease import floor
 from kappa.state.mark import Mark
@@ -46,7 +46,8 @@ def restored_frontier(store: Store, birth: Birth) -> Frontier | None:
         raise _cannot(birth.build, "its tables have no slice in common")
     mark, versions = found
     kept = kept_of(store, birth.build)
-    last = max([floor(store, birth.build), *(each.frontier.number for each in kept)])
+    noted = frontier_records(store, birth.build).noted()
+    last = max([floor(store, birth.build), noted, *(each.frontier.number for each in kept)])
     return Frontier(
         last + 1,
         birth.build,

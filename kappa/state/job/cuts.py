@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from kappa.base.errors import Damaged
 from kappa.state.documents import Documents
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -35,4 +36,8 @@ def put_cuts(folder: Store, cuts: Cuts) -> None:
 
 def read_cuts(folder: Store) -> Cuts:
     """Returns the cuts. Raises Damaged if the folder has none."""
-    return _CUTS.parse(folder.get_json(_NAME), str(folder.path(_NAME)))
+    where = str(folder.path(_NAME))
+    found = _CUTS.get(folder, _NAME, where)
+    if found is None:
+        raise Damaged(f"{where} is gone", hint="type kappa prove again")
+    return found

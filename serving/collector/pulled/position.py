@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import msgspec
 from msgspec import Struct
 
+from kappa.state.documents import Documents
 from kappa.state.store import Store
 
 _FOLDER = "collector/pull"
@@ -23,20 +23,19 @@ class PullPosition(Struct, frozen=True, omit_defaults=True):
     document: str = ""
 
 
+_POSITION = Documents(PullPosition, derived=True)
+
+
 def read_position(store: Store, name: str, source: str) -> PullPosition:
     """Returns the position of a source; its beginning if there is none. Raises KappaError."""
-    content = store.get(_name(name))
-    try:
-        found = None if content is None else msgspec.json.decode(content, type=PullPosition)
-    except msgspec.MsgspecError:
-        found = None
+    found = _POSITION.get(store, _name(name), f"the position in source {name}")
     # Another source's place means nothing here.
     return found if found is not None and found.source == source else PullPosition(source)
 
 
 def put_position(store: Store, name: str, position: PullPosition) -> None:
     """Writes a position down. Raises KappaError."""
-    store.put(_name(name), msgspec.json.encode(position))
+    _POSITION.put(store, _name(name), position)
 
 
 def _name(source: str) -> str:

@@ -6,17 +6,23 @@ from pathlib import Path
 
 import pytest
 from crashing import Doom, World
+from served import PLANES, ROWS_OF_PLANES, Platform
 
-from kappa.base.errors import Conflict, KappaError
+from kappa.base.errors import Conflict, Damaged, KappaError
 from kappa.objects.address import delete_file
 from kappa.state.build import table_path
-from kappa.state.frontier import Frontiers
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.kept import Kept, kept_name, kept_of, lost_kept, moment, put_kept
 from kappa.state.lock import Lock
+from kappa.state.offsets import Offsets
 from kappa.state.root import LOCK
 from kappa.state.store import Store
 from kappa.tables.versions import files
 from replay.doctor.examine import examine, set_aside
 from replay.doctor.repair import repair
+from replay.status.status import observe_status
+from replay.status.status_text import status_heading
+from serving.query.query import answer
 
 
 @pytest.fixture
@@ -32,6 +38,10 @@ def build(world: World) -> str:
 
 def newest(world: World, folder: str) -> str:
     return world.store.names(folder)[-1]
+
+
+def newest_name(store: Store, folder: str) -> str:
+    return store.names(folder)[-1]
 
 
 def goes_on(world: World) -> None:
@@ -66,8 +76,10 @@ def test_a_record_of_a_build_is_moved_aside_and_made_anew(
     assert found[0].then
     moved = repair(world.store, found)
     assert [Path(path).read_bytes() for path in moved] == [content]
-    assert examine(world.store, now=0.0) == ()
+    if folder != "frontier":
+        assert examine(world.store, now=0.0) == ()
     goes_on(world)
+    assert examine(world.store, now=0.0) == ()
 
 
 @pytest.mark.parametrize("damage", ["lost", "changed", "torn"])
@@ -130,7 +142,83 @@ def test_a_birth_certificate_that_is_torn_is_named(world: World) -> None:
     (found,) = examine(Store(world.store.folder), now=0.0)
 
     assert "birth certificate" in found.what
-    assert found.hint
+    assert "its copy takes its place" in found.then
+
+
+@pytest.mark.parametrize("damage", ["lost", "changed"])
+def test_a_birth_certificate_has_a_copy_that_takes_its_place(world: World, damage: str) -> None:
+    """One bit of a view's SQL changed answers, and without a certificate nothing goes on."""
+    name = f"builds/{build(world)}/birth.json"
+    content = world.store.get(name)
+    assert content is not None
+    world.store.delete(name)
+    if damage == "changed":
+        world.store.put(name, content.replace(b"ships", b"shipt", 1))
+    with pytest.raises(Damaged, match=name) as told:
+        answer(Store(world.store.folder), "from ships")
+    assert "kappa doctor --repair" in told.value.hint
+
+    found = examine(Store(world.store.folder), now=0.0)
+
+    assert [each.names for each in found] == [(name,)]
+    repair(world.store, found)
+    assert world.store.get(name) == content
+    assert examine(Store(world.store.folder), now=0.0) == ()
+    goes_on(world)
+
+
+def test_a_newest_frontier_that_is_lost_is_not_answered_from_the_one_before(
+    any_store: Store,
+) -> None:
+    platform = Platform(any_store)
+    platform.serve("flights", {PLANES: ROWS_OF_PLANES})
+    platform.advance("flights-1", PLANES, ROWS_OF_PLANES.slice(0, 1))
+    shown = platform.ask("select count(*) from planes").rows
+    name = newest_name(any_store, "builds/flights-1/frontier")
+    any_store.delete(name)
+
+    with pytest.raises(Damaged, match=f"frontier 2 of build flights-1 is gone: .*{name}") as told:
+        platform.ask("select count(*) from planes")
+
+    assert shown == ((2,),)
+    assert "kappa doctor" in told.value.hint
+    # The journal of this platform has no stages.
+    (found,) = (each for each in examine(any_store, now=0.0) if name in each.what)
+    assert repair(any_store, [found])
+    # Only what was given up by hand.
+    assert platform.ask("select count(*) from planes").rows == ((1,),)
+
+
+@pytest.mark.parametrize("folder", ["journal", "frontier", "birth"])
+def test_a_status_shows_what_can_be_read_beside_what_is_damaged(world: World, folder: str) -> None:
+    name = {
+        "journal": newest(world, "journal"),
+        "frontier": newest(world, f"builds/{build(world)}/frontier"),
+        "birth": f"builds/{build(world)}/birth.json",
+    }[folder]
+    world.store.put(name, b"")
+
+    status = observe_status(Store(world.store.folder), None)
+
+    assert [each.pipeline for each in status.builds] == ["ships"]
+    assert all(name in why for why in status.damaged)
+    assert f"DAMAGED: {status.damaged[0]}" in status_heading(status, None, None)
+
+
+def test_a_kept_frontier_that_is_lost_is_not_answered_from_an_older_one(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for number, before in ((1, None), (4, 1), (9, 4)):
+        frontier = Frontier(number, "b", 1, Offsets(), {}, f"2026-01-01T00:00:0{number}+00:00")
+        put_kept(store, Kept(frontier, before=before))
+    at = moment("2026-01-01T00:00:05+00:00")
+    assert kept_of(store, "b")[1].shown_at(at)
+
+    store.delete(kept_name("b", 4))
+    assert lost_kept(store, "b") == (4,)
+    assert not kept_of(store, "b")[0].shown_at(at)
+    store.delete(kept_name("b", 9))
+    assert lost_kept(store, "b") == (9,)
+    assert not kept_of(store, "b")[0].shown_at(at)
 
 
 def test_nothing_is_moved_under_a_platform_that_runs(world: World) -> None:

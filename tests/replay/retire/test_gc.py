@@ -479,7 +479,7 @@ def test_an_overlay_keeps_the_tables_below_it_and_has_nothing_to_collect(house: 
     assert house.newest("d") == shown
     for table in ("delays", "all", "rejects"):
         assert house.files("d", table) == house.referenced("c", table, *needed["c"])
-    assert house.store.names("builds/d") == ("builds/d/birth.json", "builds/d/code/p.py")
+    assert house.there("d") == ["birth.json", "birth_copy.json", "code"]
     assert len(house.store.names("cache/describe")) == 3
 
 

@@ -78,6 +78,7 @@ FAILPOINTS = {
             "snapshot.before_file",
             "snapshot.after_file",
             "birth.before_put",
+            "birth.before_copy",
             "birth.after_put",
             "stage.before_discard",
             "stage.after_discard",

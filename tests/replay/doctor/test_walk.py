@@ -1,0 +1,162 @@
+"""Each file of a root is damaged in turn: no wrong answer, and no silence (I14).
+
+Those of tables and archives are damaged in test_scrub.py, and in tests/tables.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pytest
+from crashing import Doom, World
+
+from kappa.base.errors import KappaError
+from kappa.formats.schema_source import RegisteredSchema
+from kappa.state.store import Store
+from replay.doctor.examine import examine, unsealed_documents
+from replay.http.asked_once import do_once
+from replay.status.status import observe_status
+from serving.alerts.outbox import Outbox, put_outbox
+from serving.collector.pulled.position import PullPosition, put_position
+from serving.query.query import answer
+
+SQL = "select * from ships order by all"
+NOW = 0.0
+
+
+def flipped(content: bytes, draw: random.Random) -> bytes:
+    bit = draw.randrange(8 * len(content))
+    changed = bytearray(content)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+DAMAGES: Mapping[str, Callable[[bytes, random.Random], bytes | None]] = {
+    "flipped": flipped,
+    "zeroed": lambda content, _draw: b"\0" * len(content),
+    "halved": lambda content, _draw: content[: len(content) // 2],
+    "emptied": lambda _content, _draw: b"",
+    "deleted": lambda _content, _draw: None,
+}
+# What nobody can tell from a document that was never put: without one, all is as it was before it.
+FORGOTTEN = re.compile(
+    r".*\.newest|builds/[^/]+/(begun|verification|birth_copy)\.json|run/.*"
+    r"|(alerts|cache|collector|leases|schemas)/.*"
+)
+# The oldest of several: it is taken for one that was let go, and nothing reads it.
+OLDEST = re.compile(r"builds/[^/]+/(frontier|legs)/\d+\.json")
+# Their damage is told by others, or they have no content.
+ELSEWHERE = re.compile(r".*/tables/.*|.*/lock|damaged/.*")
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """A root whose pipeline serves its second build, and the rows that it serves."""
+
+    folder: Path
+    rows: tuple[tuple[object, ...], ...]
+    names: tuple[str, ...]
+
+    def anew(self) -> Store:
+        """Returns the root as another process opens it."""
+        return Store(self.folder, syncs=False)
+
+    @contextmanager
+    def damaged(self, name: str, content: bytes | None) -> Iterator[Store]:
+        """Gives a file another content, or none, and puts all files back."""
+        before = {path: path.read_bytes() for path in self.folder.rglob("*") if path.is_file()}
+        path = self.folder / name
+        path.unlink() if content is None else path.write_bytes(content)
+        try:
+            yield self.anew()
+        finally:
+            for each in [path for path in self.folder.rglob("*") if path.is_file()]:
+                if each not in before:
+                    each.unlink()
+            for each, whole in before.items():
+                if not each.exists() or each.read_bytes() != whole:
+                    each.write_bytes(whole)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Root:
+    folder = tmp_path_factory.mktemp("walk") / "root"
+    world = World(Store(folder, syncs=False), Doom())
+    world.serve("one", 16)
+    world.serve("two", 30)
+    store = world.store
+    put_outbox(store, "late", Outbox(1, "cursor", 1.0))
+    put_position(store, "bids", PullPosition("a", last_event_id="7"))
+    store.put_json("schemas/7.json", msgspec.to_builtins(RegisteredSchema("AVRO", '"string"')))
+    store.put_json("cache/law/v.json", {"records": 5, "large": True})
+    do_once(store, "a key", {"a": 1}, lambda: {"done": True})
+    names = tuple(name for name in store.names("") if not ELSEWHERE.fullmatch(name))
+    assert examine(Store(folder, syncs=False), now=NOW) == ()
+    assert unsealed_documents(store) == ()
+    return Root(folder, answer(store, SQL).rows, names)
+
+
+def names(text: str, name: str) -> bool:
+    """Returns True if a text names a file: by its path, or a file of a code snapshot by its own."""
+    build, _, path = name.removeprefix("builds/").partition("/code/")
+    return name in text or (bool(path) and build in text and path in text)
+
+
+def held(root: Root, name: str, damage: str, seed: int, told: Callable[[], str]) -> str | None:
+    """Returns what is wrong with how a damage shows, or None."""
+    content = (root.folder / name).read_bytes()
+    other = DAMAGES[damage](content, random.Random(f"{name} {damage} {seed}")) if content else None
+    if other == content:
+        return None
+    with root.damaged(name, other) as store:
+        try:
+            if answer(store, SQL).rows != root.rows:
+                return "a wrong answer"
+        except KappaError as error:
+            if not names(str(error), name) or not error.hint:
+                return f"an answer that does not name it: {error}"
+        status = observe_status(root.anew(), None)
+        found = examine(root.anew(), now=NOW)
+    said = told()
+    silent = not any(names(each.what, name) and (each.names or each.hint) for each in found)
+    beside = [each for each in root.names if Path(each).parent == Path(name).parent]
+    is_oldest = OLDEST.fullmatch(name) is not None and name == beside[0] != beside[-1]
+    forgotten = other is None and (is_oldest or FORGOTTEN.fullmatch(name) is not None)
+    if silent and not names(said, name) and not forgotten:
+        return f"silence: {found} {said}"
+    return None if status.builds or status.damaged else "a status of nothing"
+
+
+@pytest.mark.slow
+def test_a_damage_of_any_file_shows(root: Root, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each file is damaged in one way; `make faults` tries all ways."""
+    wrong = {}
+    # By the name without the build's id, which is another each time.
+    by_name = sorted(root.names, key=lambda name: re.sub(r"ships-\w+", "", name))
+    for number, name in enumerate(by_name):
+        damage = list(DAMAGES)[number % len(DAMAGES)]
+        why = held(root, name, damage, 0, lambda: capsys.readouterr().err)
+        if why is not None:
+            wrong[name, damage] = why
+
+    assert not wrong, "\n".join(f"{name}: {why}" for name, why in wrong.items())
+
+
+@pytest.mark.slow
+@pytest.mark.sweep
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_each_damage_of_each_file_shows(
+    root: Root, damage: str, seed: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = {
+        name: held(root, name, damage, seed, lambda: capsys.readouterr().err) for name in root.names
+    }
+
+    assert {name: why for name, why in found.items() if why is not None} == {}
