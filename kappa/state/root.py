@@ -23,12 +23,9 @@ or in a container, and a bucket of the same name on another server.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import secrets
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -38,6 +35,7 @@ from msgspec.structs import replace
 from kappa.base.clock import now
 from kappa.base.errors import Copied, Damaged, UsageError
 from kappa.base.process import machine
+from kappa.base.sealed import sealed, unsealed
 from kappa.state.lock import Lock, last_holder
 from kappa.state.store import Store
 
@@ -45,7 +43,6 @@ NAME = "root.json"
 # The lock of the supervisor: who has it has the root.
 LOCK = "run/supervisor.lock"
 _ID_BYTES = 8
-_SEAL = "seal"
 SENDS_NOT = "its sinks, alerts and pulled sources are off until kappa root adopt --send"
 _ADOPT = (
     "kappa root adopt makes it a root of its own, which sends nothing; with --send it takes the "
@@ -185,8 +182,7 @@ def ensure_root(store: Store) -> Root:
 
 def put_root(store: Store, root: Root) -> None:
     """Puts what a root is, in place of what it was."""
-    document = msgspec.to_builtins(root)
-    store.put(NAME, _encoded({**document, _SEAL: _seal_of(document)}))
+    store.put(NAME, sealed(msgspec.to_builtins(root))[0])
     _KNOWN.pop(store, None)
 
 
@@ -285,18 +281,7 @@ def _runs(store: Store) -> bool:
 
 def _parsed(content: bytes) -> Root | None:
     try:
-        document: dict[str, Any] = json.loads(content)
-        if document.pop(_SEAL) == _seal_of(document):
-            return msgspec.convert(document, Root)
-    except (ValueError, KeyError, AttributeError, TypeError):
-        # A flipped bit may be anywhere.
-        pass
-    return None
-
-
-def _encoded(document: dict[str, Any]) -> bytes:
-    return json.dumps(document, separators=(",", ":"), ensure_ascii=False, sort_keys=True).encode()
-
-
-def _seal_of(document: dict[str, Any]) -> str:
-    return hashlib.sha256(_encoded(document)).hexdigest()[:32]
+        document, seal = unsealed(content)
+        return msgspec.convert(document, Root) if seal else None
+    except (ValueError, msgspec.ValidationError):
+        return None
