@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from commits import make_commits
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -62,6 +63,7 @@ class World:
         self.seen: dict[str, tuple[int, int]] = {}
         for build, pipeline in PIPELINES.items():
             put_birth(self.store, self.birth(build))
+            make_commits(self.store, build, "t", 1)
             Frontiers(self.store, build).publish(
                 Frontier(1, build, 1, at(10, topic=pipeline), {"t": 1}, "2026-01-01T00:00:00+00:00")
             )
