@@ -57,9 +57,11 @@ class Disk:
         """Leaves the folder as a power loss at this moment may leave it."""
         before = self.root.with_name(f"{self.root.name}.before")
         top = _inode(self.root.stat())
-        self.root.rename(before)
+        before.mkdir()
+        # The folder itself stays the one that it was: a root knows it by its inode.
+        for each in [*self.root.iterdir()]:
+            each.rename(before / each.name)
         self._now = {_inode(os.lstat(path)): path for path in before.rglob("*")} | {top: before}
-        self.root.mkdir()
         self._make(top, self.root)
         shutil.rmtree(before)
         self._forget()
