@@ -30,7 +30,7 @@ def test_an_overlay_serves_what_the_build_below_it_has(tmp_path: Path) -> None:
     assert Frontiers(store, "b").newest() == SHOWN
     assert kept_of(store, "b") == (Kept(SHOWN),)
     assert floor(store, "b") == 2
-    assert store.names(folder("b")) == ("builds/b/birth.json",)
+    assert store.names(folder("b")) == ("builds/b/birth.json", "builds/b/birth_copy.json")
 
 
 def test_a_build_that_is_born_later_is_looked_at_again(tmp_path: Path) -> None:
