@@ -14,7 +14,7 @@ from cells import OPEN_MS, TASKS, WINNING, Cell
 from views import Added
 
 from kappa.state.store import Store
-from kappa.views.ways import way_of
+from kappa.views.ways import ways_of
 
 ROWS = 3_000
 
@@ -41,12 +41,8 @@ def test_the_winning_bid_is_the_oracles_and_bids_after_the_close_do_not_count(
     assert oracle.sql(WINNING).order("auction").fetchall() == [(1, 1, 20, 2), (2, 2, 20, 2)]
 
 
-def test_the_view_of_the_slices_is_computed_by_touched_keys(
-    oracle: duckdb.DuckDBPyConnection,
-) -> None:
-    births = {birth.name: birth for birth in touched._BIRTHS}
-
-    assert way_of(oracle, births["winning"], births).whole_after == {}
+def test_the_view_of_the_slices_is_computed_by_touched_keys() -> None:
+    assert ways_of(touched._BIRTHS)["winning"].whole_after == {}
 
 
 @pytest.mark.parametrize("missing", [False, True])

@@ -21,6 +21,7 @@ from replay.boards.reads import tables_read
 from replay.http import api
 from replay.page import routes
 from serving.http.streams import events
+from serving.reader.client import Client
 from serving.reader.opened import open_reader
 from serving.sandbox.question import Allowance
 from serving.sandbox.sandbox import Sandbox
@@ -236,8 +237,8 @@ class _Growing(Sandbox):
         self.world = world
         self.turn = threading.Lock()
 
-    def ask_pinned(self, *arguments: Any) -> Any:
-        reply = super().ask_pinned(*arguments)
+    def ask_pinned(self, *arguments: Any, client: Client | None = None) -> Any:
+        reply = super().ask_pinned(*arguments, client=client)
         with self.turn:
             self.world.grows("web-2", hits=1)
         return reply

@@ -793,7 +793,7 @@ def test_what_a_promote_sends_is_shown_before_the_button_and_in_the_receipt(
         before = got(server, f"/rollouts/{candidate}")
         wanted = {"intent": "promote", "pipelines": ["web"], "dry_run": True}
         would = server.ask("POST", "/api/v1/rollouts", wanted, If_Match="*").document["would"]
-        status = _status_text(world.here, Form.TABLE)
+        status, is_damaged = _status_text(world.here, Form.TABLE)
         (rollout,) = current_state(world.store).active_rollouts
         world.append(PromoteAsked(rollout.id))
         world.switches(rollout.id, "web-2", 2, "web-1")
@@ -804,6 +804,7 @@ def test_what_a_promote_sends_is_shown_before_the_button_and_in_the_receipt(
     assert would.endswith(f"(version version-of-web-1), and send {', '.join(sent)}")
     shown = "".join(f"  sends: {each}\n" for each in sent)
     assert f"rollout 2 of pipeline web waits for: kappa promote web\n{shown}" in status
+    assert not is_damaged
     assert f"Sent at the switch {' '.join(sent)}" in after.text
     assert " ".join(f"Sent: {each}" for each in sent) in receipt.text
 

@@ -145,8 +145,9 @@ def test_a_sink_of_another_pipeline_is_refused() -> None:
 def test_what_does_not_fit_its_table_is_refused_with_the_line(
     outlet: Sink | Alert, said: str
 ) -> None:
+    made = declared(outlets=(outlet,))
     with pytest.raises(DeclarationError) as refused:
-        _refuse_unfit(declared(outlets=(outlet,)))
+        _refuse_unfit(made.pipeline, made.tables)
 
     assert refused.value.message.startswith(f"{__file__}:")
     assert said in refused.value.message

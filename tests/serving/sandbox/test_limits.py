@@ -51,7 +51,7 @@ def give_files(platform: Platform, build: str, count: int) -> None:
     last = Frontiers(platform.store, build).newest()
     assert last is not None
     version = last.versions[DELAYS.name] + 1
-    adds = []
+    actions = [json.dumps({"commitInfo": {"operation": "WRITE"}})]
     for _ in range(count):
         name = f"part-00000-{os.urandom(16).hex()}-c000.snappy.parquet"
         os.link(first, path / name)
@@ -62,8 +62,8 @@ def give_files(platform: Platform, build: str, count: int) -> None:
             "modificationTime": 0,
             "dataChange": True,
         }
-        adds.append(json.dumps({"add": add}))
-    (path / "_delta_log" / f"{version:020}.json").write_text("\n".join(adds) + "\n")
+        actions.append(json.dumps({"add": add}))
+    (path / "_delta_log" / f"{version:020}.json").write_text("\n".join(actions) + "\n")
     Frontiers(platform.store, build).publish(
         Frontier(
             last.number + 1,
