@@ -13,7 +13,7 @@ import typer
 from commands.terminal.moving import moving
 from commands.terminal.options import As, Yes, here_of
 from commands.terminal.output import ask_consent, print_listing, say
-from kappa.base.errors import Copied, ExitCode, KappaError, UsageError
+from kappa.base.errors import Copied, Damaged, ExitCode, KappaError, UsageError
 from replay.look.here import Here
 from serving.query.render import Form, Listing
 
@@ -78,6 +78,9 @@ def doctor(
         own_root(store)
     except Copied as error:
         say(f"{error.message}; {error.hint}")
+    except Damaged:
+        # It was named before.
+        pass
     say("not looked at: the rows in data files and archives (kappa scrub reads them), and the log")
     if unsealed:
         say(

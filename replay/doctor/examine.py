@@ -24,6 +24,8 @@ from kappa.state.frontier import Frontier, Frontiers, frontier_records
 from kappa.state.job.alignment import alignment_records
 from kappa.state.kept import kept_name, kept_of, lost_kept, read_kept
 from kappa.state.lease import floor, floor_records, live_leases
+from kappa.state.root import NAME as ROOT
+from kappa.state.root import read_root
 from kappa.state.store import DAMAGED, Store
 from kappa.sums.recorded import sums_records
 from kappa.tables.file_list import missing_in
@@ -91,6 +93,7 @@ def examine(store: Store, *, now: float) -> tuple[Damage, ...]:
             found += _birth(store, build, "kappa history cannot tell of it; nothing else needs it")
     for place in dict.fromkeys((store, store.local)):
         found += _others(place)
+    found += _root(store, builds)
     return tuple(found)
 
 
@@ -143,6 +146,34 @@ def _others(store: Store) -> Iterator[Damage]:
                 "it goes on from its newest commit, and files that were written before are not "
                 "checked any more",
             )
+
+
+def _root(store: Store, builds: Iterable[str]) -> Iterator[Damage]:
+    """Yields that what the root says of itself is damaged, or gone.
+
+    A job of a Kappa that seals its frontiers begins only in a root that says what it is.
+    """
+    try:
+        if read_root(store) is not None:
+            return
+    except Damaged as error:
+        follows = "nothing is changed any more, so no kappa up; queries are answered"
+        yield Damage(error.message, follows, hint=error.hint)
+        return
+    # What is cut short of a copy, no kappa up goes on from.
+    for build in builds if store.get("copying.json") is None else ():
+        with suppress(Damaged):
+            records = frontier_records(store, build)
+            numbers = records.numbers()
+            if numbers and store.get_sealed(records.name(numbers[-1]))[1]:
+                yield Damage(
+                    f"{store.address(ROOT)} is gone, and was there when build {build} was folded",
+                    "nobody knows whether this root is a copy: the next kappa up takes it for none "
+                    "and sends what it has to send",
+                    hint="put it back from a backup; if this root is no copy, kappa up makes "
+                    "another",
+                )
+                return
 
 
 def set_aside(store: Store) -> int:

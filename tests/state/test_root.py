@@ -303,6 +303,11 @@ def test_what_a_person_types_on_a_copy_says_that_it_is_one(tmp_path, monkeypatch
     assert typed("status")[0] == ExitCode.OK
     code, said = typed("doctor")
     assert (code, told in said) == (ExitCode.OK, True)
+    whole = (tmp_path / "copy" / NAME).read_bytes()
+    (tmp_path / "copy" / NAME).write_bytes(whole[:-9])
+    code, said = typed("doctor")
+    assert (code, "not looked at:" in said) == (ExitCode.FAILED, True)
+    (tmp_path / "copy" / NAME).write_bytes(whole)
 
     code, said = typed("root", "adopt")
     assert code == ExitCode.OK

@@ -18,6 +18,7 @@ from kappa.objects.address import delta_options
 from kappa.state.build import Birth, put_birth, read_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
+from kappa.state.root import ensure_root
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.lasting import sync_versions, vouched_lists
@@ -77,6 +78,8 @@ class Platform:
         tables: dict[TableBirth, pa.Table | None],
         views: dict[str, str] | None = None,
     ) -> None:
+        # As whoever has a build's lock does, before anything is published.
+        ensure_root(self.store)
         journal = Journal(self.store)
         last, record = journal.last_served()
         before = record.event if record is not None else None

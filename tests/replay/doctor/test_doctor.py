@@ -9,13 +9,15 @@ from crashing import Doom, World
 from served import PLANES, ROWS_OF_PLANES, Platform
 
 from kappa.base.errors import Conflict, Damaged, KappaError
+from kappa.base.sealed import encoded
 from kappa.objects.address import delete_file
 from kappa.state.build import table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import Kept, kept_name, kept_of, lost_kept, moment, put_kept
 from kappa.state.lock import Lock
 from kappa.state.offsets import Offsets
-from kappa.state.root import LOCK
+from kappa.state.root import LOCK, ensure_root
+from kappa.state.root import NAME as ROOT
 from kappa.state.store import Store
 from kappa.tables.versions import files
 from replay.doctor.examine import examine, set_aside
@@ -120,6 +122,8 @@ def test_a_journal_is_cut_before_the_first_record_that_is_damaged(
 
 def test_a_table_whose_file_is_gone_is_named_with_what_to_do(any_store: Store) -> None:
     world = World(any_store, Doom())
+    # As the supervisor does.
+    ensure_root(any_store)
     world.serve("one", 16)
     assert examine(world.store, now=0.0) == ()
     frontier = Frontiers(world.store, build(world)).newest()
@@ -143,6 +147,29 @@ def test_a_birth_certificate_that_is_torn_is_named(world: World) -> None:
 
     assert "birth certificate" in found.what
     assert "its copy takes its place" in found.then
+
+
+def test_a_root_that_does_not_say_any_more_what_it_is_is_named(world: World) -> None:
+    """An adopted copy would send, and nobody would know."""
+    whole = world.store.get(ROOT)
+    assert whole is not None
+    world.store.put(ROOT, whole[:-9])
+    (changed,) = examine(Store(world.store.folder), now=0.0)
+    world.store.delete(ROOT)
+    (gone,) = examine(Store(world.store.folder), now=0.0)
+
+    assert all(ROOT in each.what and each.hint for each in (changed, gone))
+    assert not changed.names + gone.names
+    # A copy that is cut short gets it last.
+    world.store.put_json("copying.json", {"from": "elsewhere"})
+    assert examine(Store(world.store.folder), now=0.0) == ()
+    world.store.delete("copying.json")
+    # A root of an earlier Kappa has none until it is up.
+    name = newest(world, f"builds/{build(world)}/frontier")
+    world.store.put(name, encoded(world.store.get_json(name)))
+    assert examine(Store(world.store.folder), now=0.0) == ()
+    ensure_root(Store(world.store.folder))
+    assert examine(Store(world.store.folder), now=0.0) == ()
 
 
 @pytest.mark.parametrize("damage", ["lost", "changed"])
