@@ -79,7 +79,7 @@ _EFFECTS = {
     "sink": ("topic", "begin", "position", "commit", "release"),
 }
 
-# All names: those of effects, and the seams of a job's slice and of a promote.
+# All names: those of effects, and the seams of a birth, of a job's slice and of a promote.
 NAMES: tuple[str, ...] = (
     *(
         f"{room}.{side}_{effect}"
@@ -87,6 +87,7 @@ NAMES: tuple[str, ...] = (
         for effect in effects
         for side in ("before", "after")
     ),
+    "birth.before_copy",
     "job.before_first_commit",
     "job.between_tables",
     "job.before_frontier",
