@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -151,8 +151,10 @@ class RecordedSums:
         self._store = store
         self._frontiers = frontier_records(store, build)
         self._joined = sums_records(store, build)
-        # The numbers of the frontier and of the joined sums that were read last.
-        self._last_read = self._joined_read = 0
+        # The number of the frontier that was read last.
+        self._last_read = 0
+        # The newest joined sums that were read or put, and their number.
+        self._last_joined: tuple[int, Sums] = (0, {})
         self._known: dict[str, Sum] = {}
 
     def of(self, names: Iterable[str]) -> Sums:
@@ -178,15 +180,28 @@ class RecordedSums:
         if frontier.number == self._last_read + 1:
             self._last_read = frontier.number
 
-    def note_joined(self, number: int, sums: Sums) -> None:
-        """Notes that this process has joined all sums that are known, as this record has them."""
-        self._joined_read, self._known = number, dict(sums)
+    def join(self, there: Container[str]) -> None:
+        """Joins the sums of the files that are there into a record, if the last one has others.
+
+        Raises Damaged if a record that was newer is gone.
+        """
+        noted = self._joined.noted()
+        known = self.all()
+        number, joined = self._last_joined
+        self._joined.ensure_newest(number, noted)
+        sums = {name: each for name, each in sorted(known.items()) if name in there}
+        if sums != joined:
+            failpoint("sums.before_join")
+            self._joined.put(number + 1, JoinedSums(sums))
+            self._joined.delete_below(number + 1)
+            self._last_joined, self._known = (number + 1, sums), dict(sums)
+            failpoint("sums.after_join")
 
     def _read_joined(self) -> None:
         numbers = self._joined.numbers()
-        last = self._joined.last() if numbers and numbers[-1] > self._joined_read else None
+        last = self._joined.last() if numbers and numbers[-1] > self._last_joined[0] else None
         if last is not None:
-            self._joined_read, self._known = last[0], dict(last[1].sums)
+            self._last_joined, self._known = (last[0], last[1].sums), dict(last[1].sums)
             self._last_read = 0
             self._read_frontiers()
 
@@ -215,20 +230,9 @@ def join_sums(store: Store, build: str, recorded: RecordedSums | None = None) ->
 
     The caller holds the build's lock, and may have read the sums that are `recorded`.
     """
-    recorded = recorded or RecordedSums(store, build)
     tables = store.address(f"{tables_folder(store, build)}/tables")
     there = {name_of(each.address) for each in entries_at(tables) if not each.is_folder}
-    records = sums_records(store, build)
-    known = recorded.all()
-    sums = {name: each for name, each in sorted(known.items()) if name in there}
-    last = records.last()
-    number = 1 if last is None else last[0] + 1
-    if sums != ({} if last is None else dict(last[1].sums)):
-        failpoint("sums.before_join")
-        records.put(number, JoinedSums(sums))
-        records.delete_below(number)
-        recorded.note_joined(number, sums)
-        failpoint("sums.after_join")
+    (recorded or RecordedSums(store, build)).join(there)
 
 
 def _size(path: Path) -> int:

@@ -181,6 +181,7 @@ class Publisher:
                 self._newest = self._frontiers.publish_next(
                     lambda found: self._first(first) if found is None else self._repeated(found)
                 )
+                self.sums.take(self.newest)
         return self.newest
 
     def publish(
