@@ -120,7 +120,7 @@ def open_version(path: str, version: int) -> DeltaTable:
     except (DeltaError, OSError) as error:
         told = f"version {version} of {path} cannot be opened: {_first_line(error)}"
         failed = _unreadable(told, error, hint="a lease may have run out: ask again")
-        if isinstance(failed, Damaged) and not _may_be_collected(path, version):
+        if isinstance(failed, Damaged) and not may_be_collected(path, version):
             raise Damaged(
                 f"{told}: its log or its checkpoint is damaged, or a commit is gone",
                 hint="kappa replay makes a new build of it; kappa undo lets the build before serve "
@@ -129,7 +129,7 @@ def open_version(path: str, version: int) -> DeltaTable:
         raise failed from error
 
 
-def _may_be_collected(path: str, version: int) -> bool:
+def may_be_collected(path: str, version: int) -> bool:
     """Returns True if collection may have deleted a version, which is no damage then.
 
     Collection leaves the newest version, with its log from the newest checkpoint on.

@@ -27,7 +27,7 @@ from kappa.base.sql import text
 from kappa.objects.address import entries_at, files_in, gone, read_file, side_by_side
 from kappa.objects.bucket import is_bucket
 from kappa.objects.transfer import fetch_file
-from kappa.tables.delta import LOG_FOLDER, put_content, retried
+from kappa.tables.delta import LOG_FOLDER, may_be_collected, put_content, retried
 
 if TYPE_CHECKING:
     from kappa.base.duck import Connection
@@ -218,9 +218,10 @@ def _read_list(path: str, version: int) -> FileList:
         found = FileList(-1, {}, 0) if base is None else _checkpointed(path, base)
         return found.after(commits_between(path, found.version, version))
     except FileNotFoundError as error:
+        may_be = may_be_collected(path, version)
         raise Damaged(
             f"version {version} of {path} cannot be opened: {error.filename} is gone",
-            hint="a lease may have run out: ask again",
+            hint="a lease may have run out: ask again" if may_be else MEND,
         ) from error
 
 
