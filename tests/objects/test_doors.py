@@ -36,7 +36,7 @@ from kappa.objects.transfer import copy_file
 from kappa.records.identity import Memory
 from kappa.registry.stored_schemas import FOLDER as SCHEMAS
 from kappa.registry.stored_schemas import RootSchemas
-from kappa.state.build import Birth, put_birth, read_birth, table_path
+from kappa.state.build import Birth, birth_copy, birth_name, put_birth, read_birth, table_path
 from kappa.state.documents import Documents
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.job.alignment import Alignment, Alignments
@@ -55,8 +55,10 @@ from kappa.state.lease import (
 )
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
+from kappa.state.root import ensure_root, read_root
 from kappa.state.slices import Slice
 from kappa.state.store import Store
+from kappa.state.view_check import ViewCheck, put_view_check, read_view_check
 from kappa.tables.archive import ArchiveMark
 from kappa.tables.archived.stored_archive import StoredArchive, ensure_archive
 from kappa.tables.checkpoint import ensure_checkpoint, hinted
@@ -64,6 +66,8 @@ from kappa.tables.delta import Guard
 from kappa.tables.lasting import take_back
 from kappa.tables.stored_table import StoredTable, ensure_table
 from replay.children.rests import WatchedBuild
+from replay.doctor.damage import Damage
+from replay.doctor.repair import repair
 from replay.http.asked_once import do_once
 from serving.alerts.message import Message
 from serving.alerts.outbox import (
@@ -89,6 +93,7 @@ AT = Offsets({"t": {0: 5}})
 LEASE = Lease(1, "me", 100.0, {"b": Pin(3, {"hits": 7})})
 FRONTIER = Frontier(1, "b", 1, AT, {"hits": 1}, "now")
 BIRTH = Birth("b", "p", "v", {}, 1, {}, "m", (), (), {}, AT.plain(), {}, now(), "me")
+CHECK = ViewCheck(AT, ("view v is unlike its text",), "then")
 PIECE = Slice(1, 0, Offsets({"t": {0: 0}}), AT)
 MARK = Mark("b", "t", 1, 0, Offsets(), Offsets())
 ARCHIVED = ArchiveMark("t", "id", "f", {0: 0}, {0: 0})
@@ -149,6 +154,11 @@ def _has_moved_aside(store: Store) -> bool:
     return store.get("a") is None and store.get(moved) == b"damaged"
 
 
+def _put_copy_back(store: Store) -> None:
+    store.put_json(birth_copy("b"), Documents(Birth).plain(BIRTH))
+    assert repair(store, [Damage("it is gone", "", (birth_name("b"),))]) == ()
+
+
 def _memories(store: Store) -> str:
     return store.address("builds/b/identities/paid")
 
@@ -166,6 +176,14 @@ DOORS = {
     "birth": Door(
         lambda store: _has_put(put_birth(store, BIRTH)),
         lambda store: read_birth(store, "b") == BIRTH,
+    ),
+    "birth again": Door(
+        _put_copy_back, lambda store: read_birth(store, "b") == BIRTH, name="/b/birth.json"
+    ),
+    "root": Door(ensure_root, lambda store: read_root(store) == ensure_root(store)),
+    "view check": Door(
+        lambda store: put_view_check(store, "b", CHECK),
+        lambda store: read_view_check(store, "b") == CHECK,
     ),
     "frontier": Door(
         lambda store: Frontiers(store, "b").publish(FRONTIER),
@@ -319,8 +337,9 @@ BY_HAND = {
     "kappa/engine/decode/remembered.py": "memory",
     "kappa/registry/stored_schemas.py": "schema",
     "kappa/tables/checkpoint.py": "hint",
+    "kappa/state/root.py": "root",
+    "replay/doctor/repair.py": "birth again",
     "replay/http/asked_once.py": "asked once",
-    "serving/collector/pulled/position.py": "pulled",
 }
 # Caches, which are made again; documents, as above; what a host has; and tests/replay/root.
 AT_NO_DOOR = {
@@ -453,6 +472,8 @@ def _cost(between: Between, act: Callable[[], object]) -> dict[str, int]:
 
 
 def test_a_record_costs_a_list_from_the_last_known_one(store, between):
+    # Its process reads once what the root is: it may be no copy.
+    ensure_root(store)
     journal = Journal(store)
     for number in range(1, 6):
         assert journal.append(number, replace(SERVED, generation=number))
@@ -480,7 +501,7 @@ def test_an_idle_minute_of_watchers_costs_a_few_requests(store, between):
     assert Journal(store).append(1, SERVED)
     clock = Clock()
     publisher = Publisher(store, BIRTH, hold_seconds=10, clock=clock)
-    publisher.begin(FRONTIER)
+    publisher.begin(replace(FRONTIER, versions={"t": _table(store).version}))
     Legs(store, "b").begin(Leg(1, LegKind.TAIL, AT))
     journal, frontier = Journal.news(store, clock=clock), WatchedBuild(store, "b", clock)
     frontier.tailed()
