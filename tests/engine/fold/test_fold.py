@@ -45,7 +45,6 @@ from kappa.base.errors import Broken, KappaError
 from kappa.base.failpoint import acting
 from kappa.declare.options import REJECTS
 from kappa.log.cluster import TopicFacts
-from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.tables.versions import FileLists, files
@@ -1492,7 +1491,7 @@ def _commit_only(built: Rehearsal, piece: Slice, *, tables: tuple[str, ...]) -> 
     class Died(Exception):
         pass
 
-    def die(mark: Mark, versions: object, *, heard_at: str | None) -> None:
+    def die(*_arguments: object, **_named: object) -> None:
         raise Died
 
     built.publisher.publish = die  # type: ignore[method-assign, assignment]
