@@ -7,6 +7,7 @@ user's text, as DuckDB runs the text over the tables, is compared with the store
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from kappa.base.errors import KappaError
 from kappa.base.sql import quoted, text
@@ -14,8 +15,11 @@ from kappa.journal.verification import Check
 from kappa.state.table import TableBirth
 from kappa.tables.parquet import cast_sql, duck_type
 from replay.verify.verification_progress import table_step
-from serving.reader.reader import Reader
 from serving.reader.table_sql import schema_of
+
+if TYPE_CHECKING:
+    # Texts of proofs are told without DuckDB.
+    from serving.reader.reader import Reader
 
 IS_ITS_TEXT = "its stored rows are those of its query"
 # Of a larger view rows of so many values of one column are compared.
