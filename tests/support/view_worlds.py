@@ -8,23 +8,27 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import pyarrow as pa
 from view_grammar import TYPED
 
 from kappa.base.duck import DUCKDB_ERRORS
 from kappa.base.errors import DeclarationError
-from kappa.base.sql import quoted
+from kappa.base.sql import quoted, text
+from kappa.declare.options import DELETED
 from kappa.engine.views.touched import ViewSource, changes_of_slice
 from kappa.objects.in_duckdb import open_exact
 from kappa.state.table import TableBirth
 from kappa.tables.parquet import cast_sql, parquet_sql
 from kappa.values.arrow import arrow_schema
+from kappa.views import changes
 from kappa.views.births import births_in, make_empty
-from kappa.views.changes import SEVERAL_ROWS, changes_sql, stored_columns
+from kappa.views.changes import SEVERAL_ROWS, Unfit, changes_sql, stored_columns, view_error
 from kappa.views.ways import Way, way_of
 
 if TYPE_CHECKING:
@@ -63,6 +67,9 @@ class World:
     def __init__(self, plans: Connection, seed: int) -> None:
         """Takes a DuckDB from `open_plans`."""
         self._plans = plans
+        # In others what tells the rows of a key that several have is left out, which takes as long
+        # to plan as all the rest, and what is computed whole is looked at once.
+        self.is_thorough = seed % 5 == 0
         self.duck = open_exact({"threads": 1})
         draw = random.Random(seed)
         # Of each frontier and table: the rows that the slice before it contributed.
@@ -105,7 +112,8 @@ class World:
         finally:
             for view in views:
                 self._plans.execute(f"drop table if exists {view.name}")
-        return _Keeping(self, views, births, ways).keep()
+        with nullcontext() if self.is_thorough else patch.object(changes, "_unique", _unique):
+            return _Keeping(self, views, births, ways).keep()
 
 
 class _Keeping:
@@ -118,23 +126,34 @@ class _Keeping:
     ) -> None:
         self._world, self._duck = world, world.duck
         self._views, self._births, self._ways = views, births, ways
+        self._is_first = True
         self.sources: dict[str, ViewSource] = {
             birth.name: _RowsInDuck(birth) for birth in (*TABLES, *births)
         }
 
     def keep(self) -> str:
-        by_slice = 0
-        for number in range(SLICES + 1):
+        by_slice, before = 0, -1
+        # How rows came in slices does not decide what is computed whole.
+        is_once = not self._world.is_thorough and all(
+            self._ways[birth.name].change is None
+            and self._ways[birth.name].whole_after.keys() >= set(birth.reads)
+            for birth in self._births
+        )
+        for number in [SLICES] if is_once else range(SLICES + 1):
+            self._is_first = before < 0
+            brought = self._world.contributed[before + 1 : number + 1]
             for source in self.sources.values():
-                source.step(number, self._world.contributed[number].get(source.birth.name))
+                rows = [each[source.birth.name] for each in brought if source.birth.name in each]
+                source.step(number, rows[-1] if rows else None)
+            before = number
             self._duck.execute(f"set schema = 's{number}'")
             wanted = [self._meant(view) for view in self._views]
             if None in wanted:
                 return "raises"
             for birth, rows in zip(self._births, wanted, strict=True):
                 kept = self._slice(birth, number, rows)
-                if kept is None:
-                    return "stops: several rows of a key"
+                if isinstance(kept, str):
+                    return kept
                 by_slice += kept
         way = self._ways["v"]
         if not by_slice:
@@ -145,13 +164,12 @@ class _Keeping:
         """Returns the rows of a view's text, as plain DuckDB computes them; None if it cannot."""
         birth = self.sources[view.name].birth
         casts = ", ".join(cast_sql(name, kind) for name, kind in birth.served)
-        named = "" if view.name == "v" else f"with v as ({self._views[0].sql}) "
         is_asof = "asof" in self._views[0].sql
         try:
             if is_asof:
                 self._duck.execute("set asof_loop_join_threshold = 1000000")
             return Counter(
-                self._duck.execute(f"{named}select {casts} from ({view.sql})").fetchall()
+                self._duck.execute(f"select {casts} from ({self._text(view.name)})").fetchall()
             )
         except DUCKDB_ERRORS:
             return None
@@ -159,18 +177,18 @@ class _Keeping:
             if is_asof:
                 self._duck.execute("set asof_loop_join_threshold = 0")
 
-    def _slice(self, birth: TableBirth, number: int, wanted: Counter[Any]) -> bool | None:
+    def _slice(self, birth: TableBirth, number: int, wanted: Counter[Any]) -> bool | str:
         """Keeps one view over one slice; returns True if its way did not take all of it.
 
-        None: it has several rows of one key, as its text has.
+        Or why it ends there, as its text does.
         """
         changed = {name for name in birth.reads if self.sources[name].has_changed}
-        if number and not changed:
+        if not self._is_first and not changed:
             found, is_whole = None, True
         else:
-            found, is_whole = None, number == 0
+            found, is_whole = None, self._is_first
             try:
-                if number:
+                if not self._is_first:
                     found = changes_of_slice(
                         self._duck,
                         birth,
@@ -185,17 +203,17 @@ class _Keeping:
             except DUCKDB_ERRORS as error:
                 if SEVERAL_ROWS in str(error):
                     self._ensure_several(birth, wanted, str(error))
-                    return None
+                    return "stops: several rows of a key"
                 if not any(word in str(error) for word in _NOT_OURS):
                     try:
                         found = self._whole(birth, number)
                     except DUCKDB_ERRORS as whole:
+                        if self._may_raise(birth):
+                            return "raises"
                         raise Unlike(f"{whole}\n{self._told(birth)}") from whole
                 else:
                     return False
-        self.sources[birth.name].take(self._duck, found)
-        rows = self.sources[birth.name].sql()
-        stored = Counter(self._duck.execute(rows).fetchall())
+        stored = self.sources[birth.name].take(self._duck, found)
         if stored != wanted:
             raise Unlike(
                 f"after slice {number} view {birth.name} stores {dict(stored - wanted)}, and lacks"
@@ -203,15 +221,37 @@ class _Keeping:
             )
         return not is_whole
 
+    def _text(self, name: str) -> str:
+        first, *others = self._views
+        return next(
+            (f"with v as ({first.sql}) {each.sql}" for each in others if each.name == name),
+            first.sql,
+        )
+
+    def _may_raise(self, birth: TableBirth) -> bool:
+        """Returns True if DuckDB cannot compute a view's text either, by another plan of it.
+
+        Which values are converted is the plan's to decide: so a text may have rows by one, and by
+        another an error.
+        """
+        self._duck.execute("pragma disable_optimizer")
+        try:
+            self._duck.execute(self._text(birth.name)).fetchall()
+        except DUCKDB_ERRORS as error:
+            return isinstance(view_error(birth.name, str(error)), Unfit)
+        finally:
+            self._duck.execute("pragma enable_optimizer")
+        return False
+
     def _whole(self, birth: TableBirth, number: int) -> pa.Table:
         relations = {name: self.sources[name].sql() for name in birth.reads}
         stored = self.sources[birth.name].sql(stored_columns(birth))
         query = self._ways[birth.name].whole
-        changes = changes_sql(birth, query, relations, stored, number)
+        found = changes_sql(birth, query, relations, stored, number)
         # As a job does: no schema has the tables.
         self._duck.execute("set schema = 'main'")
         try:
-            return self._duck.execute(changes).to_arrow_table()
+            return self._duck.execute(found).to_arrow_table()
         finally:
             self._duck.execute(f"set schema = 's{number}'")
 
@@ -235,29 +275,33 @@ class _RowsInDuck(ViewSource):
         self.clock = self.clock_before = None
         self._number = 0
         self._new: pa.Table | None = None
+        # Of a view: its rows.
+        self._rows: list[tuple[Any, ...]] = []
         # Of a view: the frontiers at which its rows have changed last, and before that.
         self._now = self._before = -1
 
     def step(self, number: int, rows: pa.Table | None) -> None:
         self._number, self._new = number, rows
 
-    def take(self, duck: Connection, changes: pa.Table | None) -> None:
-        """Takes the contributions to a view."""
-        name = self.birth.name
-        self._new = changes if changes is not None and changes.num_rows else None
+    def take(self, duck: Connection, found: pa.Table | None) -> Counter[Any]:
+        """Takes the contributions to a view; returns its rows, as readers see them."""
+        names, served = [name for name, _ in self.birth.columns], len(self.birth.served)
+        self._new = found if found is not None and found.num_rows else None
         self._before, self._now = self._now, self._number if self._new is not None else self._now
-        if self._new is None:
-            return
-        schema = arrow_schema(self.birth.columns)
-        duck.register("_changes", self._new.select(schema.names).cast(schema))
-        same = " and ".join(
-            f"n.{quoted(key)} is not distinct from c.{quoted(key)}" for key in self.birth.row_keys
-        )
-        kept = f"from {name}_{self._before} as n anti join _changes as c on {same} union all "
-        duck.execute(
-            f"create or replace temp table {name}_{self._now} as"
-            f" {'' if self._before < 0 else kept} from _changes where not _deleted"
-        )
+        if self._new is not None:
+            schema = arrow_schema(self.birth.columns)
+            keys = [names.index(key) for key in self.birth.row_keys]
+            columns = self._new.select(names).cast(schema).columns
+            new = list(zip(*(column.to_pylist() for column in columns), strict=True))
+            changed = {tuple(row[place] for place in keys) for row in new}
+            deleted = names.index(DELETED)
+            self._rows = [
+                *(row for row in self._rows if tuple(row[k] for k in keys) not in changed),
+                *(row for row in new if not row[deleted]),
+            ]
+            stored = [dict(zip(names, row, strict=True)) for row in self._rows]
+            duck.register(f"{self.birth.name}_{self._now}", pa.Table.from_pylist(stored, schema))
+        return Counter(row[:served] for row in self._rows)
 
     @property
     def has_changed(self) -> bool:
@@ -293,6 +337,17 @@ class _RowsInDuck(ViewSource):
             rows = f"s{self._number - before}.{self.birth.name}"
         sql = f"select {listed} from {rows}"
         return sql if among is None else among.of(sql)
+
+
+def _unique(view: TableBirth) -> str:
+    """Returns what `changes_sql` has to fail if keys are not unique, without telling the rows."""
+    if not view.keys:
+        return ""
+    keys = ", ".join(map(quoted, view.keys))
+    nothing = ", ".join(f"null as {quoted(name)}" for name, _ in view.columns)
+    twice = f"case when count(*) > 1 then error({text(SEVERAL_ROWS)} || count(*)) end is not null"
+    found = f"select {keys} from _new group by {keys} having {twice}"
+    return f"\nunion all select {nothing} from ({found})"
 
 
 def _some(draw: random.Random, birth: TableBirth) -> dict[str, Any]:
