@@ -59,16 +59,17 @@ def functions_in(tree: object) -> Iterator[str]:
 
 def trees(tree: Any, *, within: bool = False) -> Iterator[Tree]:
     """Yields all parts of a tree; `within`: not those of its subqueries."""
-    match tree:
-        case dict():
-            if within and "cte_map" in tree:
-                return
-            yield tree
-            for each in tree.values():
-                yield from trees(each, within=within)
-        case list():
-            for each in tree:
-                yield from trees(each, within=within)
+    pending = [tree]
+    # Each part goes through one generator, not through one for each level above it.
+    while pending:
+        each = pending.pop()
+        if isinstance(each, dict):
+            if within and "cte_map" in each:
+                continue
+            yield each
+            pending += reversed(each.values())
+        elif isinstance(each, list):
+            pending += reversed(each)
 
 
 def is_recursive(tree: Tree) -> bool:
