@@ -23,6 +23,8 @@ from typing import IO
 # prctl(2): the signal of this process when the thread that made it dies. It survives exec.
 PR_SET_PDEATHSIG = 1
 _NAP_SECONDS = 0.02
+# A process has begun its own program within this time.
+_STARTS_SECONDS = 1.0
 # The variable by which a process of a root is known: children inherit it, daemons too.
 MARK = "KAPPA_PROCESS_OF"
 # Of systemd, as machine-id(5) says, and of systems without it.
@@ -245,13 +247,30 @@ def ensure_session_gone(
     may: a session that a file names has to be of a `root`, and others than its processes are left.
     """
     deadline = time.monotonic() + patience_seconds
-    while members := session_members(session, since=since, root=root):
+    while True:
+        members = session_members(session, since=since, root=root)
         for member in members:
             send_signal(member, signal.SIGKILL)
+        if not members and (root is None or not _may_be_starting(session, since)):
+            return True
         if time.monotonic() > deadline:
             return False
         time.sleep(_NAP_SECONDS)
-    return True
+
+
+def _may_be_starting(session: int, since: int) -> bool:
+    """Returns True if a process of a session may not have begun its own program yet.
+
+    Until then the process shows no environment, or that of its parent, which has no mark.
+    """
+    newest = time.clock_gettime(time.CLOCK_BOOTTIME) - _STARTS_SECONDS
+    for member in session_members(session, since=since):
+        environment = Path(f"/proc/{member.pid}/environ")
+        with contextlib.suppress(OSError):
+            ticks = int(member.born.rpartition(" ")[2])
+            if ticks / os.sysconf("SC_CLK_TCK") > newest or not environment.read_bytes():
+                return True
+    return False
 
 
 def session_members(
