@@ -59,12 +59,15 @@ cluster: setup $(VENV)/.demo  ## the demo's story on a cluster that it starts he
 
 # Not $(MAKE) in the recipe: `make -n` would run that line.
 SELF := $(MAKE) --no-print-directory
+# A worker has whole files, in the order in which they were collected (tests/conftest.py).
+SPREAD := --dist loadfile --no-loadscope-reorder
+NO_BROWSER := $(shell command -v chromium >/dev/null || echo " and not browser")
 test: $(VENV)/.run  ## the tests, with a real broker, Spark, Delta and browser; what takes long has targets of its own
 	@command -v chromium >/dev/null || echo "the page's tests in a browser: not run: no chromium (apt-get install chromium)"
 	@# Packages for tests come while jars are fetched and class archives made, and tests that need no JVM begin then.
 	@$(BIN)/python -m kappa.setup & ready=$$!; $(BIN)/python -m demo.cluster.object_store & \
 	$(SELF) $(VENV)/.demo $(VENV)/.dev || { kill $$ready; exit 1; }; \
-	$(BIN)/python -m pytest -q -n 3 --dist loadfile -m "not (jvm or long or sweep or browser)"; quick=$$?; \
+	$(BIN)/python -m pytest -q -n 4 $(SPREAD) -m "not (jvm or long or sweep)$(NO_BROWSER)"; quick=$$?; \
 	wait $$ready || exit 1; \
 	$(call PARTS,not (long or sweep)); \
 	test $$quick = 0 || echo "tests without a JVM failed ($$quick): see above"; \
@@ -72,8 +75,8 @@ test: $(VENV)/.run  ## the tests, with a real broker, Spark, Delta and browser; 
 
 # Tests with a JVM run two at a time. Those of a whole platform run one after the other: each has more processes than
 # two cores have room for. pytest ends with 5 where no test is selected, as in a share without one.
-PARTS = $(BIN)/python -m pytest -q -n 2 --dist loadfile $(2) --ignore=tests/e2e --ignore=tests/browser -m "jvm and $(1)"; jvm=$$?; \
-	$(BIN)/python -m pytest $(2) tests/e2e tests/browser -m "(jvm$$(command -v chromium >/dev/null && echo ' or browser')) and $(1)"; whole=$$?; \
+PARTS = $(BIN)/python -m pytest -q -n 2 $(SPREAD) $(2) --ignore=tests/e2e --ignore=tests/browser -m "jvm and $(1)"; jvm=$$?; \
+	$(BIN)/python -m pytest $(2) tests/e2e tests/browser -m "jvm and $(1)$(NO_BROWSER)"; whole=$$?; \
 	test $$jvm != 5 || jvm=0; test $$whole != 5 || whole=0; \
 	test $$jvm = 0 || echo "tests with a JVM failed ($$jvm): see above"; \
 	test $$whole = 0 || echo "tests of whole platforms failed ($$whole): see above"
@@ -81,7 +84,7 @@ PARTS = $(BIN)/python -m pytest -q -n 2 --dist loadfile $(2) --ignore=tests/e2e 
 N ?= $(shell echo $$((0x$$(git rev-parse --short=8 HEAD) % 8)))
 test-share: setup $(VENV)/.demo $(VENV)/.dev  ## one of eight shares of the long tests: N=0 to 7, or that of the newest commit
 	@echo "share $(N) of 8 of the long tests"
-	@$(BIN)/python -m pytest -q -n 3 --dist loadfile --share=$(N) -m "long and not (jvm or sweep or browser)"; quick=$$?; \
+	@$(BIN)/python -m pytest -q -n 4 $(SPREAD) --share=$(N) -m "long and not (jvm or sweep)$(NO_BROWSER)"; quick=$$?; \
 	test $$quick != 5 || quick=0; \
 	$(call PARTS,long and not sweep,--share=$(N)); \
 	test $$quick = 0 || echo "tests without a JVM failed ($$quick): see above"; \

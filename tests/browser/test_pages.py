@@ -446,6 +446,7 @@ def test_when_the_server_goes_the_page_says_so_and_heals_when_it_is_back(
         seen.complaints.clear()
 
 
+@pytest.mark.long
 def test_nothing_jumps_while_data_stream_in_nor_moves_for_who_wants_it_still(
     chromium: Browser, tmp_path: Path
 ) -> None:
@@ -487,6 +488,7 @@ def test_nothing_jumps_while_data_stream_in_nor_moves_for_who_wants_it_still(
         ) in {"0s", ""}
 
 
+@pytest.mark.long
 def test_nothing_jumps_while_a_rollout_goes_from_one_stage_to_the_next(
     chromium: Browser, tmp_path: Path
 ) -> None:

@@ -200,6 +200,7 @@ def test_an_open_transaction_is_waited_for_and_named(bed: Testbed) -> None:
     assert_tally_adds_up(bed)
 
 
+@pytest.mark.long
 def test_old_events_are_read_with_the_new_declaration(bed: Testbed) -> None:
     """A finding of the plan's samples, and one of a clock, are allowed by name."""
     log, before = bed.log, sum(row["orders"] for row in bed.rows("select orders from by_customer"))

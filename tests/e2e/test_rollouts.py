@@ -289,6 +289,7 @@ def test_a_failed_check_swaps_nothing_and_the_exit_code_says_so(bed: Testbed) ->
     assert_served(bed, version=version_served(bed))
 
 
+@pytest.mark.long
 def test_an_abandoned_candidate_leaves_nothing_and_the_live_build_goes_on(bed: Testbed) -> None:
     before = bed.state()
     deploying = bed.start("replay", "shop", "--yes")
@@ -411,6 +412,7 @@ def test_no_hold_is_begun_while_the_kept_build_is_behind(bed: Testbed) -> None:
     assert bed.live("shop") == before.idle["shop"]
 
 
+@pytest.mark.long
 def test_a_live_job_that_is_killed_while_it_is_held_stops_no_promote(bed: Testbed) -> None:
     ensure_pair(bed)
     before = bed.state()
@@ -448,6 +450,7 @@ def test_a_live_job_that_is_killed_while_it_is_held_stops_no_promote(bed: Testbe
     assert_served(bed, version=version_served(bed))
 
 
+@pytest.mark.long
 def test_a_pause_outlives_a_restart_and_a_retired_pipeline_is_undone(bed: Testbed) -> None:
     version, live = version_served(bed), bed.live("shop")
     bed.must("pause", "shop")

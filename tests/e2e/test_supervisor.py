@@ -179,6 +179,7 @@ def ensure_http_is_served_elsewhere(bed: Testbed, port: int) -> None:
     ensure_answers_after_its_server_is_killed(bed, url)
 
 
+@pytest.mark.long
 def test_who_is_told_to_end_while_it_starts_leaves_nothing(tmp_path: Path) -> None:
     """Of two who come up at once afterwards one runs, and both are served."""
     bed = Testbed(tmp_path / "shop", listen="127.0.0.1:0")
@@ -205,6 +206,7 @@ def test_who_is_told_to_end_while_it_starts_leaves_nothing(tmp_path: Path) -> No
         bed.ensure_gone()
 
 
+@pytest.mark.long
 def test_a_broker_of_the_user_that_is_down_is_said(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

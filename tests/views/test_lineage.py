@@ -132,7 +132,7 @@ def ensure_lineage_holds(seed: int) -> Way | None:
 
 
 @pytest.mark.law
-@examples(300)
+@examples(100)
 @given(st.integers(0, 10_000_000))
 # An as-of join takes another row, once there is one that is nearer.
 @example(2935)

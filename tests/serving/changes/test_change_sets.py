@@ -70,7 +70,7 @@ def ensure_sums_hold(store: Store, seed: int, *, steps: int = 25) -> Counter[Kin
 
 
 @pytest.mark.law
-@examples(4, suppress=(HealthCheck.function_scoped_fixture,))
+@examples(2, suppress=(HealthCheck.function_scoped_fixture,))
 @given(st.integers(0, 10_000_000))
 def test_change_sets_sum_up_to_the_table(
     tmp_path_factory: pytest.TempPathFactory, seed: int
