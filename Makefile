@@ -61,6 +61,7 @@ cluster: setup $(VENV)/.demo  ## the demo's story on a cluster that it starts he
 SELF := $(MAKE) --no-print-directory
 # A worker has whole files, in the order in which they were collected (tests/conftest.py).
 SPREAD := --dist loadfile --no-loadscope-reorder
+WITH_JVM := $(shell grep -rl --include='test_*.py' --exclude-dir=e2e --exclude-dir=browser mark.jvm tests)
 NO_BROWSER := $(shell command -v chromium >/dev/null || echo " and not browser")
 test: $(VENV)/.run  ## the tests, with a real broker, Spark, Delta and browser; what takes long has targets of its own
 	@command -v chromium >/dev/null || echo "the page's tests in a browser: not run: no chromium (apt-get install chromium)"
@@ -75,7 +76,7 @@ test: $(VENV)/.run  ## the tests, with a real broker, Spark, Delta and browser; 
 
 # Tests with a JVM run two at a time. Those of a whole platform run one after the other: each has more processes than
 # two cores have room for. pytest ends with 5 where no test is selected, as in a share without one.
-PARTS = $(BIN)/python -m pytest -q -n 2 $(SPREAD) $(2) --ignore=tests/e2e --ignore=tests/browser -m "jvm and $(1)"; jvm=$$?; \
+PARTS = $(BIN)/python -m pytest -q -n 2 $(SPREAD) $(2) $(WITH_JVM) -m "jvm and $(1)"; jvm=$$?; \
 	$(BIN)/python -m pytest $(2) tests/e2e tests/browser -m "jvm and $(1)$(NO_BROWSER)"; whole=$$?; \
 	test $$jvm != 5 || jvm=0; test $$whole != 5 || whole=0; \
 	test $$jvm = 0 || echo "tests with a JVM failed ($$jvm): see above"; \

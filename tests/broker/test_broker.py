@@ -53,6 +53,7 @@ def wait_until_gone(process: ProcessId) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.long
 @pytest.mark.jvm
 @pytest.mark.fault
 def test_data_survive_a_killed_parent_a_leftover_a_restart_and_a_taken_port(tmp_path, jars, java):

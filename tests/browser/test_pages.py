@@ -146,6 +146,7 @@ def test_every_page_is_accessible_in_light_and_dark_and_fits_a_narrow_screen(
         ensure_good(page, path)
 
 
+@pytest.mark.long
 def test_a_board_follows_its_tables_and_what_is_the_same_is_left_alone(
     chromium: Browser, tmp_path: Path
 ) -> None:
@@ -181,6 +182,7 @@ def test_a_board_follows_its_tables_and_what_is_the_same_is_left_alone(
         assert page.evaluate("shifted") - shifted < 0.01
 
 
+@pytest.mark.long
 def test_a_board_asks_again_until_its_answer_is_that_of_the_newest_rows(
     chromium: Browser, tmp_path: Path
 ) -> None:
@@ -197,6 +199,7 @@ def test_a_board_asks_again_until_its_answer_is_that_of_the_newest_rows(
         seen.complaints.clear()
 
 
+@pytest.mark.long
 def test_a_kiosk_is_large_without_a_frame_and_leads_back_by_its_title(
     chromium: Browser, standing: Server
 ) -> None:
@@ -216,6 +219,7 @@ def test_a_kiosk_is_large_without_a_frame_and_leads_back_by_its_title(
         expect(page.get_by_role("navigation")).to_be_visible()
 
 
+@pytest.mark.long
 def test_what_was_found_a_while_later_comes_by_itself_and_is_told_as_it_was_written(
     chromium: Browser, standing: Server
 ) -> None:
@@ -259,6 +263,7 @@ def test_a_query_is_answered_and_drawn_and_a_wrong_one_is_explained(
         seen.complaints.clear()
 
 
+@pytest.mark.long
 def test_all_that_can_be_done_can_be_done_by_keyboard_and_where_one_is_is_seen(
     chromium: Browser, tmp_path: Path
 ) -> None:
@@ -284,6 +289,7 @@ def test_all_that_can_be_done_can_be_done_by_keyboard_and_where_one_is_is_seen(
         expect(page.locator(":focus")).to_contain_text("Promote")
 
 
+@pytest.mark.long
 def test_what_would_be_done_and_why_not_is_accessible_too(
     chromium: Browser, tmp_path: Path
 ) -> None:
@@ -309,6 +315,7 @@ def test_a_yes_is_the_commands_own_record_once_and_the_page_follows(
     assert [type(record.event) for record in world.journal.after(16)] == [PromoteAsked]
 
 
+@pytest.mark.long
 def test_verify_once_more_is_asked_of_what_is_seen(chromium: Browser, tmp_path: Path) -> None:
     with ready(chromium, tmp_path) as (world, page, _):
         expect(look(page, "Verify once more")).to_contain_text("verified once more")
@@ -321,6 +328,7 @@ def test_verify_once_more_is_asked_of_what_is_seen(chromium: Browser, tmp_path: 
     ] == [(VerifyAsked, 14)]
 
 
+@pytest.mark.long
 def test_a_yes_that_was_meant_for_one_candidate_is_none_for_the_next(
     chromium: Browser, tmp_path: Path
 ) -> None:
@@ -335,6 +343,7 @@ def test_a_yes_that_was_meant_for_one_candidate_is_none_for_the_next(
     assert not any(isinstance(record.event, PromoteAsked) for record in world.journal.after(0))
 
 
+@pytest.mark.long
 def test_what_comes_late_of_a_look_that_was_left_is_not_told_as_another_ones(
     chromium: Browser, tmp_path: Path
 ) -> None:
@@ -368,6 +377,7 @@ def test_what_comes_late_of_a_look_that_was_left_is_not_told_as_another_ones(
     assert [type(record.event) for record in world.journal.after(16)] == [Abandoned]
 
 
+@pytest.mark.long
 def test_what_only_time_changes_is_looked_at_again(chromium: Browser, standing: Server) -> None:
     with opened(chromium, at(standing)) as (page, _):
         answers: list[str] = []
@@ -381,6 +391,7 @@ def test_what_only_time_changes_is_looked_at_again(chromium: Browser, standing: 
             page.clock.fast_forward(15_000)
 
 
+@pytest.mark.long
 def test_who_is_not_known_any_more_is_asked_who_he_is(chromium: Browser, tmp_path: Path) -> None:
     world = lived(tmp_path)
     first = serving(world, token="s3cret")
@@ -396,6 +407,7 @@ def test_who_is_not_known_any_more_is_asked_who_he_is(chromium: Browser, tmp_pat
         seen.complaints.clear()
 
 
+@pytest.mark.long
 def test_numbers_and_times_are_the_servers_own_wherever_one_sits(
     chromium: Browser, standing: Server
 ) -> None:
@@ -411,6 +423,7 @@ def test_numbers_and_times_are_the_servers_own_wherever_one_sits(
         expect(page.locator("#chart .u-legend")).to_contain_text("2026-01-01 05:00:00 UTC")
 
 
+@pytest.mark.long
 def test_who_is_second_is_told_so_and_nothing_is_done(chromium: Browser, tmp_path: Path) -> None:
     with ready(chromium, tmp_path) as (world, page, seen):
         dialog = look(page, "Promote")
@@ -527,6 +540,7 @@ def test_nothing_jumps_while_a_rollout_goes_from_one_stage_to_the_next(
             assert [each.bounding_box() for each in what_stays] == before
 
 
+@pytest.mark.long
 def test_without_scripts_all_is_there_to_be_read_and_what_to_type_is_said(
     chromium: Browser, standing: Server
 ) -> None:
@@ -573,6 +587,7 @@ def test_with_a_token_a_browser_signs_in_sees_what_is_new_asks_and_signs_out(
         expect(page.get_by_label("Token")).to_be_visible()
 
 
+@pytest.mark.long
 def test_before_anything_is_there_the_page_says_what_to_type(
     chromium: Browser, tmp_path: Path
 ) -> None:

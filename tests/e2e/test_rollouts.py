@@ -123,6 +123,7 @@ def assert_gone_on_from(bed: Testbed, before: State) -> None:
     assert_served(bed, version=version_served(bed))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["deploy", pytest.param("replay", marks=pytest.mark.sweep)])
 def test_a_rollout_goes_on_whoever_is_killed_in_each_of_its_phases(
     empty: Testbed, command: str

@@ -130,6 +130,7 @@ PAID = Topic(
 )
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("roots")
 def test_late_records_and_duplicates_are_the_same_by_either_way_of_decoding(
     tmp_path: Path,

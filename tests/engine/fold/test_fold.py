@@ -869,6 +869,7 @@ def test_names_of_columns_and_of_fields_keep_their_case(
         assert rows_of(built, "lasts")[0]["Last"] == bid
 
 
+@pytest.mark.long
 def test_writers_may_take_turns_on_one_table(build: Build) -> None:
     log = random_log(7, 250)
     built = build(log)

@@ -379,6 +379,7 @@ def test_random_events_of_a_step_that_is_woken_leap_over_hours_and_days() -> Non
     assert max(usual) - min(usual) < MINUTE
 
 
+@pytest.mark.long
 @pytest.mark.jvm
 @pytest.mark.usefixtures("spark_here")
 @pytest.mark.parametrize("driver_rows", [100, 0])

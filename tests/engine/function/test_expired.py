@@ -236,6 +236,7 @@ def test_at_each_frontier_readers_see_what_is_not_gone_whatever_the_slices(
         assert seen(whole) == expected.seen()
 
 
+@pytest.mark.long
 def test_rows_that_are_gone_leave_the_files_and_older_frontiers_keep_theirs(
     spark: SparkSession, tmp_path: Path
 ) -> None:

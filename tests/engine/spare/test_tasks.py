@@ -175,6 +175,7 @@ def test_a_job_that_was_handed_over_first_is_not_lost_to_a_command(
     assert told(comes) == []
 
 
+@pytest.mark.long
 @pytest.mark.jvm
 def test_of_one_task_no_trace_is_in_the_session_of_the_next(
     tmp_path: Path, begin: Callable[..., Process]

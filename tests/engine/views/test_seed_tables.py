@@ -70,6 +70,7 @@ def rows(built: Rehearsal, table: str, *columns: str) -> list[tuple[object, ...]
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("driver_rows", [1_000, 0])
 def test_rows_of_files_are_there_at_every_frontier(
     spark: SparkSession, tmp_path: Path, driver_rows: int

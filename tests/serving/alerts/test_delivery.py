@@ -29,6 +29,7 @@ def world(tmp_path: Path) -> Iterator[ChangingWorld]:
     made.close()
 
 
+@pytest.mark.long
 def test_a_new_alert_begins_now_and_tells_each_change(world: ChangingWorld) -> None:
     for _ in range(5):
         world.fold()
@@ -79,6 +80,7 @@ def test_rows_without_keys_have_their_count(world: ChangingWorld) -> None:
     assert counted == total > 0
 
 
+@pytest.mark.long
 def test_a_receiver_that_is_down_for_ten_minutes_misses_nothing(world: ChangingWorld) -> None:
     channel, before = Scripted(usual=DOWN), known(world.store)
     alert = delivery(world, channel)
@@ -209,6 +211,7 @@ def test_what_floods_is_one_message_more(world: ChangingWorld) -> None:
     assert channel.received[-1]["counts"] == {"insert": total, "update": 0, "delete": 0}
 
 
+@pytest.mark.long
 def test_a_place_that_was_kept_too_short_is_told(world: ChangingWorld) -> None:
     channel = Scripted()
     alert = delivery(world, channel, keep=3600.0)

@@ -22,7 +22,7 @@ from kappa.state.store import Store
 from serving.alerts.outbox import read_outbox, read_progress
 from serving.courier.courier import Courier, makers
 
-pytestmark = [pytest.mark.slow, pytest.mark.fault]
+pytestmark = [pytest.mark.long, pytest.mark.slow, pytest.mark.fault]
 
 NOWHERE = "127.0.0.1:1"
 CITIES = AlertBirth("cities", "cities", "https://canary.invalid/canary")

@@ -25,7 +25,7 @@ from serving.courier import sink_outlet
 from serving.courier.sink_outlet import SinkMeans, SinkOutlet
 from serving.courier.sink_state import read_state
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.long, pytest.mark.slow]
 
 
 class World(Protocol):
@@ -108,7 +108,6 @@ def test_a_sink_sends_nothing_more_once_another_platform_has_sent(
     ensure_sent_once(log, sink.topic)
 
 
-@pytest.mark.long
 def test_an_adopted_copy_that_may_send_takes_the_topic_from_the_first_root_for_good(
     log: Log, worlds: list[ChangingWorld], sink: SinkBirth, tmp_path: Path
 ) -> None:
@@ -137,7 +136,6 @@ def test_an_adopted_copy_that_may_send_takes_the_topic_from_the_first_root_for_g
     ensure_has_all(log, copy, sink)
 
 
-@pytest.mark.long
 def test_a_sink_that_was_fenced_by_a_courier_that_died_goes_on(
     log: Log, worlds: list[ChangingWorld], sink: SinkBirth, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,7 +156,6 @@ def test_a_sink_that_was_fenced_by_a_courier_that_died_goes_on(
     ensure_sent_once(log, sink.topic)
 
 
-@pytest.mark.long
 def test_a_transaction_that_took_too_long_fences_no_sink_for_ever(
     log: Log, worlds: list[ChangingWorld], sink: SinkBirth, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,6 +103,7 @@ def test_a_topic_follows_slices_promotes_and_undos_and_nothing_is_sent_twice(
     assert len({cursor.split(".")[0] for cursor in cursors}) > 3
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_courier_that_is_killed_anywhere_leaves_no_gap_and_sends_nothing_twice(
     log: Log, broker: Broker, world: ChangingWorld, sink: SinkBirth, tmp_path: Path, root: Path
