@@ -238,7 +238,7 @@ def _rows(found: duckdb.DuckDBPyConnection) -> Rows:
 
 
 def ensure_equal(served: Callable[[str], Rows], wanted: dict[str, Rows]) -> None:
-    """Asserts that all queries are served with exactly these columns and rows.
+    """Asserts that all queries are served with exactly these columns and rows, and no overflow.
 
     `served` takes SQL, which names each query as a table.
     """
@@ -248,9 +248,12 @@ def ensure_equal(served: Callable[[str], Rows], wanted: dict[str, Rows]) -> None
         named, _ = served(f"from {name} limit 0")
         _, found = served(f"select {listed} from {name}")
         surplus, missing = Counter(map(_plain, found)), Counter(map(_plain, rows))
-        if {*named} != {*columns} or surplus != missing:
+        # Beside a sum stands whether it fits, and here each does.
+        marks = {f"{column}_overflow" for column in columns} & {*named}
+        overflown = [served(f'select 1 from {name} where "{mark}"')[1] for mark in marks]
+        if {*named} - marks != {*columns} or any(overflown) or surplus != missing:
             wrong.append(
-                f"{name}: columns {sorted({*named} ^ {*columns})},"
+                f"{name}: columns {sorted(({*named} - marks) ^ {*columns})},"
                 f" {len(found)} rows for {len(rows)};"
                 f" too much: {[*(surplus - missing)][:2]}, missing: {[*(missing - surplus)][:2]}"
             )
