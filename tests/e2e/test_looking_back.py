@@ -30,6 +30,7 @@ from kappa.state.frontier import Frontiers
 from kappa.state.kept import kept_of
 from kappa.state.offsets import Offsets
 from kappa.tables.delta import open_newest
+from kappa.tables.file_list import read_list
 from kappa.tables.versions import mark_of
 
 pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.timeout(1200)]
@@ -435,7 +436,10 @@ def test_a_proof_finds_forged_rows_and_lost_rows(
     newest = bed.frontier(live)
     assert newest is not None
     versions = {**newest.versions, "by_item": version + 1}
-    Frontiers(bed.store, live).publish(replace(newest, number=newest.number + 1, versions=versions))
+    vouched = {**newest.file_lists, "by_item": read_list(path, version + 1).sum}
+    Frontiers(bed.store, live).publish(
+        replace(newest, number=newest.number + 1, versions=versions, file_lists=vouched)
+    )
     bed.must("up", "-d")
     bed.log.produce([order(1)], "orders")
     bed.wait_until_folded("shop", bed.log.end(["orders", "items"]))
