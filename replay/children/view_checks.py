@@ -1,7 +1,7 @@
 """The check of maintained views as a child of the supervisor: once for each build that serves.
 
-It waits until slices have kept the views for a while: right after a replay they were computed
-whole, and were compared by the verification.
+The check waits until slices have kept the views for a while: right after a replay the views were
+computed whole, and the verification compared them.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
+from kappa.base.process import LOW_PRIORITY
 from kappa.base.program import project_options
 from kappa.base.settings import Settings
 from kappa.state.build import read_birth
@@ -22,7 +23,6 @@ from replay.children.course import ended_text
 AFTER_FRONTIERS = 20
 _LOOK_SECONDS = 5.0
 _PATIENCE_SECONDS = 1.0
-_NICE = 10
 
 
 class ViewChecks:
@@ -47,7 +47,7 @@ class ViewChecks:
             say=say,
             clock=clock,
             patience_seconds=_PATIENCE_SECONDS,
-            nice=_NICE,
+            nice=LOW_PRIORITY,
         )
         # Of each build that is waited for: the number of its frontier when it was first seen.
         self._first: dict[str, int] = {}
