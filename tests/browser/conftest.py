@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 collect_ignore_glob = [] if find_spec("playwright") else ["test_*.py"]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
+    """A browser of a file's own: while Playwright runs, its thread can run no other event loop."""
     from browsing import CHROMIUM
     from playwright.sync_api import expect, sync_playwright
 

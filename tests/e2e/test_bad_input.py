@@ -200,6 +200,22 @@ def test_an_open_transaction_is_waited_for_and_named(bed: Testbed) -> None:
     assert_tally_adds_up(bed)
 
 
+def test_a_candidate_that_rejects_too_much_is_stopped_and_what_serves_goes_on(bed: Testbed) -> None:
+    before = bed.state().generation
+    bed.log.produce([ProducedRecord(b"{", key=b"a") for _ in range(5)], "orders")
+    bed.log.produce([ProducedRecord(b"[1, 2]", key=b"a")], "orders")
+    bed.wait_until_folded("shop", bed.log.end(TOPICS))
+    bed.declare("shop", LEAN_1.replace("    writes=[", "    max_rejects=3,\n    writes=["))
+
+    stopped = bed.kappa("replay", "shop", "--yes")
+
+    assert (stopped.code, bed.state().generation) == (1, before), stopped
+    assert "records: a replay reads them again" in stopped.out
+    assert "max_rejects is 3: malformed_json " in stopped.err
+    assert ", and others; for example orders:" in stopped.err
+    assert "kappa deploy shop" in stopped.err
+
+
 @pytest.mark.long
 def test_old_events_are_read_with_the_new_declaration(bed: Testbed) -> None:
     """A finding of the plan's samples, and one of a clock, are allowed by name."""
@@ -272,19 +288,3 @@ def test_old_events_are_read_with_the_new_declaration(bed: Testbed) -> None:
     assert bed.rows("select count(distinct noted) >= 3 as apart from order_log") == [
         {"apart": True}
     ]
-
-
-def test_a_candidate_that_rejects_too_much_is_stopped_and_what_serves_goes_on(bed: Testbed) -> None:
-    before = bed.state().generation
-    strict = RENAMED.replace("    writes=[", "    max_rejects=3,\n    writes=[")
-    bed.declare("shop", strict)
-
-    stopped = bed.kappa(
-        "replay", "shop", "--yes", "--allow", f"{clock_of(strict)}=it is for people to read"
-    )
-
-    assert (stopped.code, bed.state().generation) == (1, before), stopped
-    assert "records: a replay reads them again" in stopped.out
-    assert "max_rejects is 3: malformed_json 3" in stopped.err
-    assert ", and others; for example orders:" in stopped.err
-    assert "kappa deploy shop" in stopped.err
