@@ -101,6 +101,10 @@ def test_a_moved_root_is_the_same_one_and_the_copy_of_a_prefix_is_a_copy(
     assert read_root(bucket) == replace(first, place=RootPlace(bucket.url))
 
 
+def without_leases(objects: dict[str, bytes | None]) -> dict[str, bytes | None]:
+    return {name: each for name, each in objects.items() if not name.startswith("leases/")}
+
+
 def test_from_disk_to_bucket_to_disk_all_is_the_same(settings, store, object_store, tmp_path):
     url = object_store.new_root()
 
@@ -117,7 +121,8 @@ def test_from_disk_to_bucket_to_disk_all_is_the_same(settings, store, object_sto
     Platform(bucket).advance("flights-1", DELAYS, more)
     copy_root(settings, bucket, str(tmp_path / "disk 2"))
     again = Store(tmp_path / "disk 2")
-    assert contents(again) == contents(bucket)
+    # On a busy machine the lease of a query is renewed meanwhile.
+    assert without_leases(contents(again)) == without_leases(contents(bucket))
     assert answers(again) == answers(bucket) != answers(store)
     records = [[*Journal(each).after(0)] for each in (store, bucket, again)]
     assert records[0] == records[1] == records[2] != []
