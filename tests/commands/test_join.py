@@ -190,6 +190,7 @@ def test_the_doctor_names_sinks_topics_that_one_broker_could_take_along(
     assert "topic other" not in ended.err
 
 
+@pytest.mark.slow
 def test_the_doctor_asks_a_cluster_that_is_away_nothing_more(
     kappa: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

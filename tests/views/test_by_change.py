@@ -85,6 +85,7 @@ def some(draw: random.Random) -> tuple[object, ...]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.law
 @examples(60)
 @given(st.sampled_from(["items", "added"]), st.integers(0, 1_000_000))

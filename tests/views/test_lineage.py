@@ -131,6 +131,7 @@ def ensure_lineage_holds(seed: int) -> Way | None:
     return way
 
 
+@pytest.mark.slow
 @pytest.mark.law
 @examples(100)
 @given(st.integers(0, 10_000_000))

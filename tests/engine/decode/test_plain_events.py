@@ -376,6 +376,7 @@ def written(draw: st.DrawFn, layout: list[tuple[str, str, str]]) -> bytes:
     return bytes(found)
 
 
+@pytest.mark.slow
 @pytest.mark.law
 @examples(25)
 @given(batches(), st.frozensets(st.sampled_from([column.name for column in TOPIC.columns])))

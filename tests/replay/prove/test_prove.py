@@ -275,6 +275,7 @@ def test_the_query_that_the_guarantees_tell_computes_it(store: Store) -> None:
         assert reader.rows(query).rows == ((found.hashes[0],),)
 
 
+@pytest.mark.slow
 def test_the_order_of_rows_changes_no_hash_and_each_value_and_each_row_does(tmp_path: Path) -> None:
     other = {**ROW, "s": "b"}
     changes: list[dict[str, Any]] = [

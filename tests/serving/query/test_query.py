@@ -247,6 +247,7 @@ def test_views_are_made_in_the_order_they_need(platform: Platform) -> None:
     assert platform.ask("select count(*) from flights.b_named").rows == ((2,),)
 
 
+@pytest.mark.slow
 def test_a_view_that_cannot_be_made_costs_only_the_queries_that_name_it(
     platform: Platform,
 ) -> None:
@@ -266,6 +267,7 @@ def test_a_view_that_cannot_be_made_costs_only_the_queries_that_name_it(
         platform.ask("from over")
 
 
+@pytest.mark.slow
 def test_a_table_whose_files_are_gone_costs_only_the_queries_that_name_it(
     platform: Platform, store: Store
 ) -> None:
@@ -486,6 +488,7 @@ def test_where_nothing_serves_the_hint_says_so(platform: Platform) -> None:
     assert "kappa deploy" in told.value.hint
 
 
+@pytest.mark.slow
 def test_a_query_of_a_retired_table_learns_when_it_left_and_how_to_undo(
     platform: Platform,
 ) -> None:
@@ -632,6 +635,7 @@ def test_nothing_served_makes_an_empty_reader(store: Store) -> None:
         assert reader.rows("show tables").rows == ()
 
 
+@pytest.mark.slow
 def test_a_query_needs_neither_spark_nor_a_broker_nor_a_jvm_nor_pydantic(
     platform: Platform, tmp_path: Path
 ) -> None:
