@@ -41,7 +41,7 @@ def test_a_slice_without_progress_is_given_up_and_named(
 
 
 @pytest.mark.slow
-def test_a_slice_that_works_is_not_ended_however_long_it_takes() -> None:
+def test_a_slice_that_works_is_not_ended() -> None:
     """The seconds are those since the last sign of progress, not those of the slice."""
     ended, counted = threading.Event(), count()
     is_stuck = threading.Event()
@@ -65,7 +65,7 @@ def test_a_sign_that_never_answers_is_none() -> None:
 
 
 @pytest.mark.slow
-def test_a_job_that_was_stopped_is_not_ended_for_the_time_it_stood(
+def test_a_job_that_stood_still_is_not_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A machine that slept, or starves the job, leaves no time for progress."""

@@ -595,7 +595,7 @@ def test_the_one_that_rests_behind_is_asked_for_a_turn_and_waited_for(store: Sto
 
 
 @pytest.mark.slow
-def test_builds_that_stay_apart_are_waited_for_no_longer_than_said(store: Store) -> None:
+def test_builds_apart_are_waited_for_as_said(store: Store) -> None:
     for build, at in (("a", 10), ("b", 13)):
         make_build(store, build, {folded(): []}, at=at)
 
