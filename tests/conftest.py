@@ -74,6 +74,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     A law takes long: begun last, it would keep one worker busy beside idle ones.
     """
+    unmarked = {
+        str(item.path)
+        for item in items
+        if "java" in item.fixturenames and not item.get_closest_marker("jvm")
+    }
+    if unmarked:
+        raise pytest.UsageError(
+            f"tests of {', '.join(sorted(unmarked))} start a JVM: mark them with pytest.mark.jvm, "
+            "so that `make check` and the part of `make test` without a JVM leave them out"
+        )
     with_laws = {item.path for item in items if item.get_closest_marker("law")}
     items.sort(key=lambda item: item.path not in with_laws)
     share = config.getoption("share")

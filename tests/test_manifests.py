@@ -73,6 +73,7 @@ def test_no_file_is_left_out_and_no_kind_is_of_another_version():
         assert named | {"kustomization.yaml"} == {file.name for file in folder.iterdir()}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl")
 @pytest.mark.parametrize("name", SETS)
 def test_kubectl_builds_the_same(name):

@@ -32,6 +32,7 @@ def test_a_call_gives_its_result_and_its_error() -> None:
     assert (told.value.message, told.value.hint) == ("no", "yes")
 
 
+@pytest.mark.slow
 def test_a_call_is_ended_at_its_time() -> None:
     """Whether it computes without end or sleeps, and though it ignores what could be ignored."""
 
@@ -57,6 +58,7 @@ def test_a_call_writes_no_file(tmp_path: Path) -> None:
         call_within(lambda: (tmp_path / "x").write_text("x"), seconds=30, memory=MEMORY)
 
 
+@pytest.mark.slow
 def test_a_call_ends_with_whoever_waits_for_it(tmp_path: Path) -> None:
     """The limits are its parent's to keep: without it nothing would end the call."""
     reading, writing = os.pipe()

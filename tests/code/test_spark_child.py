@@ -72,12 +72,14 @@ def test_the_last_other_line_is_in_the_error_about_a_child_without_an_answer(ask
         asked(first="sys.exit(3)")
 
 
+@pytest.mark.slow
 def test_a_child_that_never_begins_is_killed(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_child, "_START_SECONDS", 1.0)
     with pytest.raises(KappaError, match="no answer about web: it did not start within 1 s"):
         asked(first="import time; time.sleep(600)")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("does", "last"),
     [

@@ -190,7 +190,8 @@ def test_the_doctor_names_sinks_topics_that_one_broker_could_take_along(
     assert "topic other" not in ended.err
 
 
-def test_the_doctor_asks_a_cluster_that_is_away_nothing_more(
+@pytest.mark.slow
+def test_the_doctor_asks_a_lost_cluster_once(
     kappa: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "kappa.toml").write_text('[kafka]\nbootstrap_servers = "127.0.0.1:1"\n')

@@ -203,7 +203,8 @@ def test_a_mistake_in_the_declaration_is_refused(tmp_path: Path, text: str, told
     assert refused.value.hint
 
 
-def test_a_file_may_be_of_two_tables_and_as_large_as_it_may_be(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_large_file_may_be_of_two_tables(tmp_path: Path) -> None:
     line = b"7,abcdefghijklmnop\n"
     content = b"id,name\n" + line * ((16 << 20) // len(line) - 1)
     found = table(tmp_path, content, "), Table('again', file='./rates.csv'")

@@ -24,6 +24,14 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
         yield bed
 
 
+@pytest.fixture
+def serving(bed: Testbed) -> Testbed:
+    """Returns the platform, and the shop serves."""
+    if "shop" not in bed.state().serving:
+        bed.must("deploy", "--yes")
+    return bed
+
+
 def spare_of(bed: Testbed) -> int:
     """Waits for a spare that is warm, and returns its process id."""
     folder = bed.store.path(SPARES)
@@ -49,7 +57,8 @@ def test_a_deploy_has_the_spare_describe_and_the_next_one_become_the_job(bed: Te
     assert bed.rows("select count(*) as n from by_customer")[0]["n"] > 0
 
 
-def test_a_job_that_is_killed_is_followed_by_the_spare(bed: Testbed) -> None:
+def test_a_job_that_is_killed_is_followed_by_the_spare(serving: Testbed) -> None:
+    bed = serving
     spare = spare_of(bed)
     live = bed.live("shop")
     (job,) = bed.pids("kappa.engine.job.job", live)
@@ -62,7 +71,8 @@ def test_a_job_that_is_killed_is_followed_by_the_spare(bed: Testbed) -> None:
     assert spare_of(bed) != spare
 
 
-def test_a_spare_that_is_killed_costs_a_command_nothing_but_time(bed: Testbed) -> None:
+def test_a_killed_spare_costs_a_command_time_alone(serving: Testbed) -> None:
+    bed = serving
     spare = spare_of(bed)
     os.kill(spare, signal.SIGSTOP)
     os.kill(spare, signal.SIGKILL)

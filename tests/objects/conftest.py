@@ -10,7 +10,7 @@ from stores import make_store
 from kappa.state.store import Store
 
 
-@pytest.fixture(params=["disk", "bucket"])
+@pytest.fixture(params=["disk", pytest.param("bucket", marks=pytest.mark.slow)])
 def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     """A store of each kind."""
     return make_store(request.param, request, tmp_path)

@@ -18,6 +18,8 @@ from kappa.objects import bucket
 from kappa.state.store import Store
 from kappa.tables.delta import open_version
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def open_at(object_store: ObjectStore, tmp_path: Path) -> Callable[[StorageSettings], Store]:

@@ -50,6 +50,7 @@ from kappa.tables.delta import Guard
 from kappa.tables.lasting import take_back
 from kappa.tables.stored_table import StoredTable, ensure_table, open_table
 
+pytestmark = pytest.mark.slow
 FAILPOINTS = [
     *("claim.before_take", "claim.after_take"),
     *("claim.before_release", "claim.after_release"),

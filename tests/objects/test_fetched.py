@@ -16,6 +16,7 @@ from serving.reader.client import Client
 from serving.reader.explained import TooMuch
 from serving.sandbox.fetched import FetchedFiles, LentFiles
 
+pytestmark = pytest.mark.slow
 SIZE = 100
 
 

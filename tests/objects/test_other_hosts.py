@@ -16,6 +16,8 @@ from kappa.registry.stored_schemas import RootSchemas
 from kappa.state.store import Store
 from serving.collector.pulled.position import PullPosition, put_position, read_position
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def store(object_store: ObjectStore, tmp_path: Path) -> Store:

@@ -185,6 +185,7 @@ with ThreadPoolExecutor(4) as pool:
 """
 
 
+@pytest.mark.slow
 def test_threads_may_be_the_first_to_read_a_kind():
     ended = subprocess.run(
         [sys.executable, "-P", "-c", IN_THREADS],

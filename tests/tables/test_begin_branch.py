@@ -119,10 +119,9 @@ def rows(store: Store, build: str, table: str, version: int) -> list[int]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checkpointed", [False, True])
-def test_its_tables_are_those_of_the_frontier_whatever_becomes_of_the_other_build(
-    any_store: Store, *, checkpointed: bool
-) -> None:
+def test_its_tables_are_the_frontiers_own(any_store: Store, *, checkpointed: bool) -> None:
     store = any_store
     build = Folded(store)
     for number in range(5):

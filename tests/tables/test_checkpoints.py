@@ -39,8 +39,9 @@ def ending_at(sync: int) -> Callable[[], None]:
 
 
 # From the first folder that is made to the last name that is synced.
+@pytest.mark.slow
 @pytest.mark.parametrize("sync", range(1, 26, 2))
-def test_wherever_power_is_lost_the_table_can_be_opened(tmp_path: Path, sync: int) -> None:
+def test_a_table_opens_after_any_power_loss(tmp_path: Path, sync: int) -> None:
     for seed in range(SEEDS):
         root = tmp_path / str(seed)
         make_commits(Store(root, syncs=False), "b", "t", 3)
@@ -57,10 +58,9 @@ def test_wherever_power_is_lost_the_table_can_be_opened(tmp_path: Path, sync: in
             assert len(files(path, version)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sync", range(8, 13))
-def test_one_that_a_killed_process_has_left_lasts_before_what_it_replaces_is_deleted(
-    tmp_path: Path, sync: int
-) -> None:
+def test_a_killed_process_checkpoint_lasts(tmp_path: Path, sync: int) -> None:
     for seed in range(SEEDS):
         root = tmp_path / str(seed)
         make_commits(Store(root, syncs=False), "b", "t", 3)

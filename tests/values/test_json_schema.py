@@ -426,6 +426,7 @@ def test_a_plan_shows_it_line_by_line() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_random_events_of_a_schema_are_valid() -> None:
     @pipeline(
         reads={

@@ -85,10 +85,11 @@ def some(draw: random.Random) -> tuple[object, ...]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.law
 @examples(60)
 @given(st.sampled_from(["items", "added"]), st.integers(0, 1_000_000))
-def test_what_a_slice_adds_to_the_state_gives_the_view(table: str, seed: int) -> None:
+def test_a_slices_changes_give_the_view(table: str, seed: int) -> None:
     draw = random.Random(seed)
     sql, keys = a_query(draw, table)
     with open_connection() as duck:

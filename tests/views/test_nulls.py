@@ -48,6 +48,7 @@ def fill(duck: Connection, name: str, rows: Sequence[Row]) -> None:
         duck.execute(f"insert into {name} values (?, ?, ?, ?, ?)", [*row.values()])
 
 
+@pytest.mark.slow
 @pytest.mark.law
 @examples(30)
 @given(st.integers(0, 10_000_000))

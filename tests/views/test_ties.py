@@ -125,6 +125,7 @@ def filled() -> Iterator[Connection]:
         yield found
 
 
+@pytest.mark.slow
 @pytest.mark.law
 @examples(150)
 @given(st.integers(0, 10_000_000), st.sampled_from(["plain", "ordered", "on", "any"]))

@@ -376,12 +376,11 @@ def written(draw: st.DrawFn, layout: list[tuple[str, str, str]]) -> bytes:
     return bytes(found)
 
 
+@pytest.mark.slow
 @pytest.mark.law
 @examples(25)
 @given(batches(), st.frozensets(st.sampled_from([column.name for column in TOPIC.columns])))
-def test_a_sure_row_is_that_of_the_reader_of_records_whatever_is_left_out(
-    records: list[bytes], left_out: frozenset[str]
-) -> None:
+def test_a_sure_row_is_the_record_readers(records: list[bytes], left_out: frozenset[str]) -> None:
     keyless = [(None, value) for value in records]
 
     assert check(TOPIC, keyless, left_out) == check(TOPIC, keyless)

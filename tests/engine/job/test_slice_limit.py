@@ -40,7 +40,8 @@ def test_a_slice_without_progress_is_given_up_and_named(
     assert given_up == [PIECE]
 
 
-def test_a_slice_that_works_is_not_ended_however_long_it_takes() -> None:
+@pytest.mark.slow
+def test_a_slice_that_works_is_not_ended() -> None:
     """The seconds are those since the last sign of progress, not those of the slice."""
     ended, counted = threading.Event(), count()
     is_stuck = threading.Event()
@@ -63,7 +64,8 @@ def test_a_sign_that_never_answers_is_none() -> None:
         assert ended.wait(10)
 
 
-def test_a_job_that_was_stopped_is_not_ended_for_the_time_it_stood(
+@pytest.mark.slow
+def test_a_job_that_stood_still_is_not_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A machine that slept, or starves the job, leaves no time for progress."""
@@ -96,6 +98,7 @@ def test_a_function_that_takes_too_much_memory_is_named_with_its_slice() -> None
     assert told.value.hint == "engine.worker_memory"
 
 
+@pytest.mark.slow
 def test_one_that_is_folded_in_time_ends_nothing() -> None:
     ended = threading.Event()
     for seconds in (0.3, float("inf")):

@@ -219,10 +219,9 @@ def beats(count: int) -> MemoryLog:
     return appended([(0, 1_000, "a", 0)] * count)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_tasks", [True, False])
-def test_the_horizon_bounds_what_is_read_back_however_long_the_chain_of_duplicates(
-    tmp_path: Path, by_tasks: bool
-) -> None:
+def test_the_horizon_bounds_what_is_read_back(tmp_path: Path, by_tasks: bool) -> None:
     log = beats(200)
     build = Build(tmp_path, log)
     for end in range(1, 198, 7 if by_tasks else 1):

@@ -79,6 +79,7 @@ def keep_texts(plans: Connection, first: int) -> Counter[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.law
 @pytest.mark.timeout(7200)
 @examples(40)
@@ -87,6 +88,7 @@ def test_each_way_gives_the_rows_of_the_text(plans: Connection, first: int) -> N
     keep_texts(plans, first)
 
 
+@pytest.mark.slow
 def test_random_texts_are_kept_in_each_way(plans: Connection) -> None:
     """The law above would say nothing of a way that no text takes."""
     found = sum((keep_texts(plans, first) for first in range(4)), Counter[str]())

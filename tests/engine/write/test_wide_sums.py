@@ -54,7 +54,8 @@ def test_sums_beyond_their_type_are_null_and_come_back(of: str) -> None:
         assert once.sort_by("k").to_pylist() == stored.sort_by("k").to_pylist()
 
 
-def test_both_of_the_drivers_writers_agree_on_sums_that_do_not_fit(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_writers_agree_on_sums_too_wide(tmp_path: Path) -> None:
     """Contributions wait beside such a table, too: no sum is refused when they are folded in."""
     table = born("nwx")
     assert sum_limits(table) == {}

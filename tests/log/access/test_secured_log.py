@@ -18,7 +18,7 @@ from kappa.log.access import answers
 from kappa.log.client import Log
 from kappa.log.producer import ProducedRecord
 
-pytestmark = [pytest.mark.long, pytest.mark.slow]
+pytestmark = [pytest.mark.long, pytest.mark.jvm]
 
 # Longer than pytest lets a test run: whoever waits for the end of its patience never gets there.
 WITHOUT_END_SECONDS = 3_000.0

@@ -63,7 +63,13 @@ def test_nothing_is_found_where_nothing_is_damaged(world: World) -> None:
     assert set_aside(world.store) == 0
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b'{"format": 1}', b"\0" * 64])
+CONTENTS = [
+    b"{",
+    *(pytest.param(each, marks=pytest.mark.slow) for each in (b"", b'{"format": 1}', b"\0" * 64)),
+]
+
+
+@pytest.mark.parametrize("content", CONTENTS)
 @pytest.mark.parametrize("folder", ["frontier", "floor", "legs"])
 def test_a_record_of_a_build_is_moved_aside_and_made_anew(
     world: World, folder: str, content: bytes

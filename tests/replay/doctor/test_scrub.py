@@ -170,7 +170,8 @@ def test_a_flipped_bit_of_any_file_is_refused_by_name_and_found_by_a_scrub(
         assert "kappa replay flights" in bad[0].hint
 
 
-def test_a_build_of_before_has_no_sums_and_nothing_is_checked_or_refused(store: Store) -> None:
+@pytest.mark.slow
+def test_a_build_without_sums_is_served(store: Store) -> None:
     """So are most flips answered from, if nothing compares: DuckDB does not notice them."""
     for number in range(1, newest(store).number + 1):
         name = f"builds/{BUILD}/frontier/{number:020d}.json"
@@ -213,7 +214,8 @@ def test_only_what_a_query_reads_is_checked_by_views_and_by_value_too(store: Sto
                 answer(anew(store), sql)
 
 
-def test_over_http_it_is_refused_by_the_server_which_checks_each_file_once(store: Store) -> None:
+@pytest.mark.slow
+def test_a_server_checks_each_file_once(store: Store) -> None:
     (file,) = files_of(store, "departures")
     with Sandbox(Allowance(at_once=1)) as sandbox:
         with flipped(file, 8 * 1000):
@@ -325,7 +327,8 @@ def test_the_command_tells_what_is_bad_and_fails(
     assert bad["table"] == "totals"
 
 
-def test_a_job_that_folds_and_joins_files_keeps_a_sum_of_each(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_job_keeps_a_sum_of_each_file(tmp_path: Path) -> None:
     world = World(Store(tmp_path), Doom())
     world.stage("one")
     for end in range(16, 200, 12):

@@ -42,6 +42,7 @@ def write(folder: Path, name: str, sql: str, check: str = "n > 0") -> None:
     (folder / "pipelines" / f"{name}.py").write_text(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sql", ENDLESS)
 def test_an_endless_view_is_named_and_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sql: str

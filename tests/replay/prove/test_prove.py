@@ -275,7 +275,8 @@ def test_the_query_that_the_guarantees_tell_computes_it(store: Store) -> None:
         assert reader.rows(query).rows == ((found.hashes[0],),)
 
 
-def test_the_order_of_rows_changes_no_hash_and_each_value_and_each_row_does(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_values_change_a_hash_order_does_not(tmp_path: Path) -> None:
     other = {**ROW, "s": "b"}
     changes: list[dict[str, Any]] = [
         *({"s": text} for text in ("", "ünï:code", None)),

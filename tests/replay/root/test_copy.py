@@ -24,6 +24,7 @@ from replay.root.adopt import adopt
 from replay.root.copy import _DATA, copy_root, ensure_whole_root, objects_of
 from serving.reader import opened
 
+pytestmark = pytest.mark.slow
 QUERIES = [f"select * from {name} order by all" for name in ("delays", "planes", "busy", "rejects")]
 
 

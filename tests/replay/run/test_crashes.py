@@ -454,7 +454,8 @@ def test_killed_at_every_failpoint_in_a_bucket_it_comes_to_the_same_end(
         assert {point for point in FAILPOINTS[story] if point in points} <= set(doom.fired)
 
 
-def test_a_branch_begins_as_planned_though_its_frontier_was_dropped_before_the_yes(
+@pytest.mark.slow
+def test_a_branch_begins_where_it_was_planned(
     tmp_path: Path,
 ) -> None:
     world = World(Store(tmp_path), Doom())

@@ -56,7 +56,8 @@ def run_loop(folder: Path, ticks: Ticks, said: list[str] | None = None) -> list[
     return said
 
 
-def test_an_error_of_the_machine_is_reported_once_and_the_loop_goes_on(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_an_error_of_the_machine_is_told_once(tmp_path: Path) -> None:
     full = OSError(11, "Resource temporarily unavailable")
 
     said = run_loop(tmp_path, Ticks(full, full))
@@ -104,7 +105,8 @@ def test_on_a_full_disk_jobs_archiver_and_courier_rest(
     assert did[:4] == [has_space, ["shop-1"] if has_space else [], child, child]
 
 
-def test_a_platform_that_cannot_be_announced_goes_on_and_is_announced_later(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_platform_is_announced_later(tmp_path: Path) -> None:
     in_its_place = Store(tmp_path).path(RUNNING) / "full"
     in_its_place.mkdir(parents=True)
 

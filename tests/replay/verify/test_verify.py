@@ -594,7 +594,8 @@ def test_the_one_that_rests_behind_is_asked_for_a_turn_and_waited_for(store: Sto
     assert newest_pair(store, "a", "b").offsets == Offsets({"flights": {0: 13}, "planes": {0: 13}})
 
 
-def test_builds_that_stay_apart_are_waited_for_no_longer_than_said(store: Store) -> None:
+@pytest.mark.slow
+def test_builds_apart_are_waited_for_as_said(store: Store) -> None:
     for build, at in (("a", 10), ("b", 13)):
         make_build(store, build, {folded(): []}, at=at)
 

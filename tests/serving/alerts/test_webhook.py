@@ -102,7 +102,8 @@ def test_a_receiver_is_given_the_wait_that_it_asks_for(receiver: Receiver) -> No
     assert waits[2:] == [0, 86_400]
 
 
-def test_a_receiver_that_does_not_answer_is_tried_again(receiver: Receiver) -> None:
+@pytest.mark.slow
+def test_a_silent_receiver_is_tried_again(receiver: Receiver) -> None:
     never = threading.Event()
     receiver.answers = [hangs(never), drips(never), closes]
     began = time.monotonic()

@@ -25,7 +25,7 @@ from serving.courier import sink_outlet
 from serving.courier.sink_outlet import SinkMeans, SinkOutlet
 from serving.courier.sink_state import read_state
 
-pytestmark = [pytest.mark.long, pytest.mark.slow]
+pytestmark = [pytest.mark.long, pytest.mark.jvm]
 
 
 class World(Protocol):

@@ -21,7 +21,7 @@ from kappa.records.record import RecordReader
 from kappa.state.store import Store
 from serving.changes.filter import Filter
 
-pytestmark = [pytest.mark.long, pytest.mark.slow]
+pytestmark = [pytest.mark.long, pytest.mark.jvm]
 
 COLUMNS = ("rows", "least")
 FORMATS: Mapping[str, Any] = {

@@ -30,7 +30,7 @@ from kappa.state.store import Store
 from serving.changes.filter import Filter
 from serving.courier.sink_state import read_state
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.jvm
 
 FAILPOINTS = (
     *("sink.before_topic", "sink.after_topic", "sink.before_begin", "sink.after_begin"),

@@ -31,7 +31,7 @@ from serving.changes.change_reader import ChangeReader
 from serving.changes.hub import ChangeHub
 from serving.courier.sink_status import sink_statuses
 
-pytestmark = [pytest.mark.long, pytest.mark.slow, pytest.mark.fault]
+pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.fault]
 
 
 def fill(folder: Path) -> Path:

@@ -37,7 +37,7 @@ from serving.courier import sink_outlet
 from serving.courier.sink_outlet import SinkMeans, SinkOutlet
 from serving.courier.sink_state import read_state
 
-pytestmark = [pytest.mark.long, pytest.mark.slow, pytest.mark.fault]
+pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.fault]
 
 SETTINGS = """
 root = "{root}"

@@ -182,7 +182,8 @@ def test_a_pinned_snapshot_is_leased_until_it_is_closed(store: Store) -> None:
     assert live_leases(store, 1000.0) == ()
 
 
-def test_a_reader_of_a_bucket_leaves_its_pin_for_the_next_one(
+@pytest.mark.slow
+def test_a_buckets_reader_leaves_its_pin(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(left, "_IDLE_SECONDS", 5.0)

@@ -247,7 +247,8 @@ def test_views_are_made_in_the_order_they_need(platform: Platform) -> None:
     assert platform.ask("select count(*) from flights.b_named").rows == ((2,),)
 
 
-def test_a_view_that_cannot_be_made_costs_only_the_queries_that_name_it(
+@pytest.mark.slow
+def test_a_broken_view_costs_its_own_queries(
     platform: Platform,
 ) -> None:
     views = {"top": "select carier from delays", "over": "from top", "fine": "from delays"}
@@ -266,9 +267,8 @@ def test_a_view_that_cannot_be_made_costs_only_the_queries_that_name_it(
         platform.ask("from over")
 
 
-def test_a_table_whose_files_are_gone_costs_only_the_queries_that_name_it(
-    platform: Platform, store: Store
-) -> None:
+@pytest.mark.slow
+def test_lost_files_cost_their_tables_queries(platform: Platform, store: Store) -> None:
     platform.serve(
         "flights",
         {DELAYS: ROWS_OF_DELAYS, PLANES: ROWS_OF_PLANES},
@@ -486,7 +486,8 @@ def test_where_nothing_serves_the_hint_says_so(platform: Platform) -> None:
     assert "kappa deploy" in told.value.hint
 
 
-def test_a_query_of_a_retired_table_learns_when_it_left_and_how_to_undo(
+@pytest.mark.slow
+def test_a_retired_table_is_told_with_its_undo(
     platform: Platform,
 ) -> None:
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS}, {"busy": "from delays"})
@@ -632,9 +633,8 @@ def test_nothing_served_makes_an_empty_reader(store: Store) -> None:
         assert reader.rows("show tables").rows == ()
 
 
-def test_a_query_needs_neither_spark_nor_a_broker_nor_a_jvm_nor_pydantic(
-    platform: Platform, tmp_path: Path
-) -> None:
+@pytest.mark.slow
+def test_a_query_imports_nothing_heavy(platform: Platform, tmp_path: Path) -> None:
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS, PLANES: ROWS_OF_PLANES})
     (tmp_path / "kappa.toml").write_text('[kafka]\nheap = "512m"\n')
     code = (
