@@ -150,6 +150,14 @@ def has_root_copy(store: Store) -> bool:
     return _parsed(store.get(ROOT_COPY) or b"") is not None
 
 
+def why_silent(store: Store) -> str:
+    """Returns why a root sends nothing: it was adopted, and may not yet; "" if it may."""
+    root = read_root(store)
+    if root is None or root.sends:
+        return ""
+    return f"this root was adopted from {root.adopted_from}: {SENDS_NOT}"
+
+
 def own_root(store: Store) -> Root | None:
     """Returns the identity of a root that is no copy; None if it has none yet.
 

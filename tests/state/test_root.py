@@ -6,6 +6,7 @@ import dataclasses
 import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -317,6 +318,11 @@ def test_what_a_person_types_on_a_copy_says_that_it_is_one(tmp_path, monkeypatch
     code, said = typed("root", "adopt")
     assert code == ExitCode.OK
     assert "kappa up goes on from it; its sinks, alerts and pulled sources are off" in said
+    assert run_command(["--root", "copy", "status", "-o", "json"]) == ExitCode.OK
+    (silent,) = re.findall(r'"silent": "([^"]*)"', capsys.readouterr().out)
+    assert "its sinks, alerts and pulled sources are off until kappa root adopt --send" in silent
+    assert run_command(["--root", "copy", "status"]) == ExitCode.OK
+    assert f"WARNING: {silent}" in capsys.readouterr().out
     assert typed("root", "adopt")[0] == ExitCode.USAGE
     assert typed("root", "adopt", "--send") == (
         ExitCode.OK,
