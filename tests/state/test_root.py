@@ -45,6 +45,7 @@ from replay.children import at_broker
 from replay.children.at_broker import CourierProcess
 from replay.children.child import ChildProcess
 from replay.doctor.examine import examine
+from replay.doctor.repair import repair
 from replay.retire.gc import gc
 from replay.root.adopt import adopt
 from replay.status.running import (
@@ -480,6 +481,19 @@ def test_the_repair_of_a_roots_file_makes_a_copy_no_root_of_its_own(tmp_path, mo
 
     with pytest.raises(Copied):
         own_root(Store(copy))
+
+
+def test_a_roots_file_is_not_repaired_while_the_platform_runs(runs):
+    (runs.folder / NAME).unlink()
+    found = examine(Store(runs.folder), now=0.0)
+
+    with pytest.raises(Conflict, match="kappa is up"):
+        repair(Store(runs.folder), found)
+
+    assert not (runs.folder / NAME).exists()
+    runs.end()
+    repair(Store(runs.folder), found)
+    assert own_root(Store(runs.folder)) is not None
 
 
 def test_a_copy_is_one_though_the_first_root_has_lost_its_file(tmp_path):
