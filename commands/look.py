@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 _WATCH_SECONDS = 1.0
-_TOGETHER_SECONDS = 20.0
+# A build that rests starts its job first, which may take 45 s (engine.hung_seconds).
+_TOGETHER_SECONDS = 60.0
 
 
 def status(
@@ -154,6 +155,7 @@ def diff(
 
     Shown are rows that were added, removed, and changed, by column.
     """
+    from replay.status.running import running_at
     from replay.verify.diff_listing import diff_document, diff_listing, diff_text
     from replay.verify.pairs import builds_to_compare, compare_pair, pin_equal
     from serving.reader.reader import Limits
@@ -166,7 +168,7 @@ def diff(
             here.store,
             *builds,
             lease_seconds=here.lease_seconds,
-            wait_seconds=0 if here.bootstrap_servers is None else _TOGETHER_SECONDS,
+            wait_seconds=0 if running_at(here.store) is None else _TOGETHER_SECONDS,
         ) as (pair, pinned),
     ):
         log = None if here.bootstrap_servers is None else here.log()

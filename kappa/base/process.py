@@ -311,6 +311,21 @@ def bytes_moved(program: str) -> dict[int, int]:
     return moved
 
 
+def ticks_of_threads(name: str) -> int:
+    """Returns for how many clock ticks the threads of this name in this process have computed.
+
+    Where the kernel does not tell them (proc_pid_task(5)) there are none.
+    """
+    ticks, tasks = 0, Path("/proc/self/task")
+    for task in tasks.iterdir() if tasks.is_dir() else ():
+        # It may have ended.
+        with contextlib.suppress(OSError):
+            if (task / "comm").read_text().strip() == name:
+                fields = (task / "stat").read_text().rpartition(")")[2].split()
+                ticks += int(fields[11]) + int(fields[12])
+    return ticks
+
+
 def _stat(pid: int) -> list[str] | None:
     # Fields are counted behind the last parenthesis, since the program's name may contain anything
     # (proc_pid_stat(5)). A zombie can do nothing any more, and may never be reaped; but one whose

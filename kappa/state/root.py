@@ -7,6 +7,7 @@ the root that it was made of, and is somewhere else:
 | where the root is now | it is |
 |---|---|
 | in the same folder, whatever its path (`mv` on a disk, a restart) | the same |
+| so, but another folder with its id is at the path that it names (`mv`, then `cp` back) | a copy |
 | at the same path, in another folder (restored) or on another device (mounted anew) | the same |
 | elsewhere, and the path that it names has no root of its id (`mv` to another disk) | the same |
 | elsewhere, and that path has it still, or a process of it runs | a copy |
@@ -15,6 +16,9 @@ the root that it was made of, and is somewhere else:
 
 A container has no machine of its own. There it is the same in the same folder, or in one with that
 inode at that path (a volume that is mounted anew), and else a copy.
+
+Beside it is a copy of the file, `root_copy.json`. A root whose `root.json` is lost and that has one
+still is no root of an earlier Kappa: nothing is changed in it before `kappa doctor --repair`.
 
 A copy is read as any root, and changed by nobody: not until `kappa root adopt` makes it a root of
 its own. Not seen are a snapshot of a disk that is mounted at the first one's path, on its machine
@@ -40,6 +44,8 @@ from kappa.state.lock import Lock, last_holder
 from kappa.state.store import Store
 
 NAME = "root.json"
+# What takes its place if it is damaged or lost (kappa doctor).
+ROOT_COPY = "root_copy.json"
 # The lock of the supervisor: who has it has the root.
 LOCK = "run/supervisor.lock"
 _ID_BYTES = 8
@@ -94,11 +100,13 @@ class Kin(StrEnum):
 _KNOWN: WeakKeyDictionary[Store, Root] = WeakKeyDictionary()
 
 
-def kin_of(named: RootPlace, here: RootPlace, *, is_there: bool, runs: bool) -> Kin:
+def kin_of(
+    named: RootPlace, here: RootPlace, *, is_there: bool, runs: bool, runs_here: bool = False
+) -> Kin:
     """Returns what a root is that names one place, and is found here. Pure.
 
-    `is_there`: the named path has a root of that id. `runs`: a process of it that has the lock of
-    another folder's file.
+    `is_there`: the named path has a root of that id, in another folder. `runs`: a process of it has
+    the lock of another folder's file; `runs_here`: one has that of this folder's.
     """
     if not (named.inode and here.inode):
         # At least one is in a bucket.
@@ -108,7 +116,10 @@ def kin_of(named: RootPlace, here: RootPlace, *, is_there: bool, runs: bool) -> 
     if is_known and named.machine != here.machine:
         return Kin.COPY
     if is_folder:
-        return Kin.SAME if named == here else Kin.MOVED
+        if named == here:
+            return Kin.SAME
+        is_elsewhere = is_known and is_there and named.address != here.address
+        return Kin.COPY if is_elsewhere and not runs_here else Kin.MOVED
     if runs:
         return Kin.COPY
     if named.address == here.address:
@@ -123,12 +134,28 @@ def read_root(store: Store) -> Root | None:
     """
     content = store.get(NAME)
     root = None if content is None else _parsed(content)
-    if content is not None and root is None:
+    if root is None and (content is not None or store.get(ROOT_COPY) is not None):
         raise Damaged(
-            f"{store.address(NAME)} is not as it was written",
-            hint="put the file back from a backup; without one delete it, if this root is no copy",
+            f"{store.address(NAME)} is {'gone' if content is None else 'not as it was written'}",
+            hint="kappa down, then kappa doctor --repair: it puts a copy of the file back"
+            if has_root_copy(store)
+            else f"put the file back from a backup; without one delete it and {ROOT_COPY}, if this "
+            "root is no copy",
         )
     return root
+
+
+def has_root_copy(store: Store) -> bool:
+    """Returns True if the copy of what a root says of itself is as it was written."""
+    return _parsed(store.get(ROOT_COPY) or b"") is not None
+
+
+def why_silent(store: Store) -> str:
+    """Returns why a root sends nothing: it was adopted, and may not yet; "" if it may."""
+    root = read_root(store)
+    if root is None or root.sends:
+        return ""
+    return f"this root was adopted from {root.adopted_from}: {SENDS_NOT}"
 
 
 def own_root(store: Store) -> Root | None:
@@ -174,7 +201,7 @@ def ensure_root(store: Store) -> Root:
     if store in _KNOWN:
         return _KNOWN[store]
     root = own_root(store) or Root(secrets.token_hex(_ID_BYTES), now(), place_of(store))
-    if root != read_root(store):
+    if root != read_root(store) or _parsed(store.get(ROOT_COPY) or b"") != root:
         put_root(store, root)
     _KNOWN[store] = root
     return root
@@ -182,7 +209,9 @@ def ensure_root(store: Store) -> Root:
 
 def put_root(store: Store, root: Root) -> None:
     """Puts what a root is, in place of what it was."""
-    store.put(NAME, sealed(msgspec.to_builtins(root))[0])
+    content = sealed(msgspec.to_builtins(root))[0]
+    store.put(NAME, content)
+    store.put(ROOT_COPY, content)
     _KNOWN.pop(store, None)
 
 
@@ -252,7 +281,16 @@ def lock_of(store: Store, name: str, *, what: str) -> Lock:
 def _kin(store: Store, root: Root, here: RootPlace) -> Kin:
     if root.place == here:
         return Kin.SAME
-    return kin_of(root.place, here, is_there=_is_there(root, here), runs=_runs(store))
+    found = last_holder(store.local.path(LOCK))
+    runs = found is not None and bool(found[0].inode) and found[0].process is not None
+    is_own = found is not None and found[1]
+    return kin_of(
+        root.place,
+        here,
+        is_there=_is_there(root, here),
+        runs=runs and not is_own,
+        runs_here=runs and is_own,
+    )
 
 
 def _is_there(root: Root, here: RootPlace) -> bool:
@@ -261,22 +299,18 @@ def _is_there(root: Root, here: RootPlace) -> bool:
     if path == here.address or "://" in path:
         return path != here.address
     try:
-        found = _parsed((Path(path) / NAME).read_bytes())
+        there = Path(path).stat()
+        if (there.st_dev, there.st_ino) == (here.device, here.inode):
+            # By a link, or where it is mounted once more.
+            return False
+        file = Path(path) / NAME
+        found = _parsed((file if file.exists() else file.with_name(ROOT_COPY)).read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
         # It may not be looked at.
         return True
     return found is None or found.id == root.id
-
-
-def _runs(store: Store) -> bool:
-    """Returns True if a process lives that has the supervisor's lock by another file than this."""
-    found = last_holder(store.local.path(LOCK))
-    if found is None:
-        return False
-    holder, is_its_own = found
-    return not is_its_own and bool(holder.inode) and holder.process is not None
 
 
 def _parsed(content: bytes) -> Root | None:

@@ -31,6 +31,7 @@ from kappa.base.errors import (
     machine_error,
     unreadable,
 )
+from kappa.base.process import ticks_of_threads
 from kappa.objects.address import delta_options, files_in, is_of_server, put_new_file
 from kappa.objects.bucket import is_bucket
 from kappa.state.mark import Mark
@@ -59,9 +60,13 @@ OVERFLOW_HINT = (
 )
 _DISK = "see whether the disk is full or the folder may be written"
 _SERVER = "see whether the S3 server can be reached"
+# The name of deltalake's threads, and of obstore's: those are counted with them.
+_THREADS = "tokio-rt-worker"
 # Checkpoints of a table are seconds apart at least: a second look nearly always finds its log at
 # rest.
 _LOOKS = 5
+# The acts that threads of this process are at.
+_under_way: list[str] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +258,7 @@ def attempted(act: Callable[[], Answer], otherwise: str) -> Answer:
 
     Raises Broken if a value does not fit its column, KappaError for any other failure.
     """
+    _under_way.append(otherwise)
     try:
         return act()
     except (DeltaError, OSError, ValueError) as error:
@@ -265,6 +271,16 @@ def attempted(act: Callable[[], Answer], otherwise: str) -> Answer:
         raise KappaError(
             f"{otherwise}: {_first_line(error)}", hint=_SERVER if is_of_server(error) else _DISK
         ) from error
+    finally:
+        _under_way.pop()
+
+
+def progress_of_acts() -> int:
+    """Returns what grows while acts on tables are under way and do their work; 0 if none is.
+
+    It is the time for which deltalake's threads have computed: no function of a user runs there.
+    """
+    return ticks_of_threads(_THREADS) if _under_way else 0
 
 
 def _unreadable(message: str, error: Exception, *, hint: str) -> KappaError:

@@ -25,7 +25,7 @@ from kappa.state.job.alignment import alignment_records
 from kappa.state.kept import kept_name, kept_of, lost_kept, read_kept
 from kappa.state.lease import floor, floor_records, live_leases
 from kappa.state.root import NAME as ROOT
-from kappa.state.root import read_root
+from kappa.state.root import ROOT_COPY, has_root_copy, read_root
 from kappa.state.store import DAMAGED, Store
 from kappa.sums.recorded import sums_records
 from kappa.tables.file_list import missing_in
@@ -155,10 +155,18 @@ def _root(store: Store, builds: Iterable[str]) -> Iterator[Damage]:
     """
     try:
         if read_root(store) is not None:
+            # Only beside the file itself may the copy of it go.
+            try:
+                store.get_sealed(ROOT_COPY)
+            except Damaged as error:
+                tell_aside(store, ROOT_COPY, error)
             return
     except Damaged as error:
         follows = "nothing is changed any more, so no kappa up; queries are answered"
-        yield Damage(error.message, follows, hint=error.hint)
+        if has_root_copy(store):
+            yield Damage(error.message, follows, (ROOT,), "its copy takes its place")
+        else:
+            yield Damage(error.message, follows, hint=error.hint)
         return
     # What is cut short of a copy, no kappa up goes on from.
     for build in builds if store.get("copying.json") is None else ():

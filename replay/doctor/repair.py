@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from kappa.base.errors import Conflict
 from kappa.state.build import birth_copy, birth_name
 from kappa.state.documents import note_of
-from kappa.state.root import LOCK, lock_of
+from kappa.state.lock import Lock
+from kappa.state.root import LOCK, NAME, ROOT_COPY, lock_of
 from kappa.state.store import Store
 from replay.doctor.damage import Damage
 
@@ -20,15 +21,24 @@ def repair(store: Store, damages: Iterable[Damage]) -> tuple[str, ...]:
     names = [name for damage in damages for name in damage.names]
     # With a newest record that is given up goes the note that it was there.
     notes = {note_of(name.rpartition("/")[0]) for name in names} - {*names}
+    moved = list[str | None]()
     try:
+        if NAME in names:
+            # What the root is has to be known first: of a copy nothing else is moved.
+            names.remove(NAME)
+            with Lock(store.local.path(LOCK), what="kappa"):
+                moved.append(store.set_aside(NAME))
+                store.put(NAME, _copy_of(store, ROOT_COPY))
         with lock_of(store, LOCK, what="kappa"):
-            moved = [
+            moved += [
                 store.set_aside(name) or store.local.set_aside(name)
                 for name in sorted(names, reverse=True)
             ]
             store.local.delete(*notes)
             for name in names:
-                _put_copy_back(store, name)
+                build = name.split("/")[1] if name.startswith("builds/") else ""
+                if build and name == birth_name(build):
+                    store.put(name, _copy_of(store, birth_copy(build)))
     except Conflict as error:
         raise Conflict(
             "kappa is up, and works with what is to be repaired", hint="kappa down, and then again"
@@ -36,10 +46,7 @@ def repair(store: Store, damages: Iterable[Damage]) -> tuple[str, ...]:
     return tuple(path for path in moved if path is not None)
 
 
-def _put_copy_back(store: Store, name: str) -> None:
-    """Puts the copy of a birth certificate, which was moved aside, into its place."""
-    build = name.split("/")[1] if name.startswith("builds/") else ""
-    if build and name == birth_name(build):
-        content = store.get(birth_copy(build))
-        assert content is not None, "what is moved aside has a copy"
-        store.put(name, content)
+def _copy_of(store: Store, name: str) -> bytes:
+    content = store.get(name)
+    assert content is not None, "what is moved aside has a copy"
+    return content

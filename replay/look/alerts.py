@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from kappa.state.root import why_silent
 from serving.alerts.message import moment
 from serving.alerts.outbox import (
     AlertProgress,
@@ -38,6 +39,8 @@ class AlertState(StrEnum):
     FOLLOWING = "following"
     SENDING = "sending"
     RETRYING = "retrying"
+    # None is sent, since the root was adopted.
+    OFF = "off"
     # No pipeline that serves declares it any more; its dead letters are kept.
     REMOVED = "removed"
 
@@ -88,6 +91,8 @@ def alert_statuses(store: Store) -> tuple[AlertStatus, ...]:
     }
     there = {*alert_names(store)} - declared.keys()
     found = [_status(store, name, *declared[name]) for name in sorted(declared)]
+    if why_silent(store):
+        found = [replace(each, state=AlertState.OFF) for each in found]
     return (*found, *(_status(store, name, None, None) for name in sorted(there)))
 
 

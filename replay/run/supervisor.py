@@ -26,7 +26,7 @@ from kappa.base.program import run_program
 from kappa.base.scratch import delete_left_behind
 from kappa.base.settings import Settings, load_settings
 from kappa.state.lock import holder, holding_process
-from kappa.state.root import LOCK, SENDS_NOT, ensure_root, lock_of
+from kappa.state.root import LOCK, ensure_root, lock_of, why_silent
 from kappa.state.store import Store, open_store
 from replay.children.archiver_process import ArchiverProcess
 from replay.children.at_broker import CollectorProcess, CourierProcess
@@ -122,8 +122,8 @@ def _run(settings: Settings, say: Callable[[str], None], *, take_over: bool) -> 
     store.control.take(over=take_over)
     root = ensure_root(store)
     mark_children(root.id)
-    if not root.sends:
-        say(f"this root was adopted from {root.adopted_from}: {SENDS_NOT}")
+    if why := why_silent(store):
+        say(why)
     store.local.delete(RUNNING)
     delete_left_behind(Path(tempfile.gettempdir()))
     ensure_no_report(store)

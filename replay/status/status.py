@@ -18,6 +18,7 @@ from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.job.slice_progress import SliceProgress, read_progress
 from kappa.state.job.stopped import Stopped, read_stopped
 from kappa.state.offsets import Offsets
+from kappa.state.root import why_silent
 from kappa.state.store import Store
 from kappa.state.view_check import read_view_check
 from kappa.values.tally import Tally
@@ -138,7 +139,7 @@ class Status:
     `broker_error` is why lags are not known; `end` is the log's end, if the broker was asked.
     `disk` is why jobs rest, if the disk is full. `unread` are the topics that match a pattern which
     a build reads by, and have not joined it. `damaged` is what cannot be read, a sentence each,
-    with what to do: the rest is as far as it can be read.
+    with what to do: the rest is as far as it can be read. `silent` is why nothing is sent, if so.
     """
 
     generation: int
@@ -148,6 +149,7 @@ class Status:
     disk: str = ""
     unread: tuple[Unread, ...] = ()
     damaged: tuple[str, ...] = ()
+    silent: str = ""
 
 
 def observe_status(
@@ -190,6 +192,9 @@ def observe_status(
         broken = _broken(store, state, births)
     with _noting(damaged):
         found = _overflows(store, state, births)
+    silent = ""
+    with _noting(damaged):
+        silent = why_silent(store)
 
     def unlike(build: str) -> tuple[str, ...]:
         """Lists the views of a build that a check has found not to be their texts."""
@@ -218,6 +223,7 @@ def observe_status(
         why_jobs_rest(store, reserve),
         unread,
         tuple(damaged),
+        silent,
     )
 
 

@@ -71,6 +71,7 @@ def status_document(
         "broker": {"bootstrap_servers": broker, "error": status.broker_error or None},
         "http": http,
         "disk": status.disk or None,
+        "silent": status.silent or None,
         "unread_topics": to_builtins(status.unread),
         "damaged": list(status.damaged),
         "builds": status_listing(status, now).objects(),
@@ -109,6 +110,8 @@ def status_heading(
         for why in each.broken
     )
     loud += "".join(f"WARNING: {each.text}: {each.mended_by}\n" for each in status.unread)
+    if status.silent:
+        loud += f"WARNING: {status.silent}\n"
     loud = "".join(f"DAMAGED: {why}\n" for why in status.damaged) + loud
     if status.disk:
         loud = f"WARNING: {status.disk}; tables are served as they are\n{loud}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from msgspec import to_builtins
 
 from kappa.state.lock import is_held
-from kappa.state.root import read_root
+from kappa.state.root import why_silent
 from kappa.state.store import Store
 from serving.courier.outlet import served_outlets
 from serving.courier.sink_state import Sent, SinkState, read_state, sink_states
@@ -89,8 +89,7 @@ def _at_rest(store: Store) -> str:
     """Returns the state of all sinks if no courier runs, or ""."""
     if is_held(store.local.path(LOCK)):
         return ""
-    root = read_root(store)
-    return "waits" if root is None or root.sends else "off"
+    return "off" if why_silent(store) else "waits"
 
 
 def _status(known: SinkState, now: float, *, at_rest: str) -> SinkStatus:

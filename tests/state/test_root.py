@@ -6,6 +6,7 @@ import dataclasses
 import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -29,18 +30,22 @@ from kappa.state.lock import Holder, Lock, _whole_file, holding_process, is_held
 from kappa.state.root import (
     LOCK,
     NAME,
+    ROOT_COPY,
     Kin,
     RootPlace,
     ensure_root,
     kin_of,
     lock_of,
     own_root,
+    put_root,
     read_root,
 )
 from kappa.state.store import Store
 from replay.children import at_broker
 from replay.children.at_broker import CourierProcess
 from replay.children.child import ChildProcess
+from replay.doctor.examine import examine
+from replay.doctor.repair import repair
 from replay.retire.gc import gc
 from replay.root.adopt import adopt
 from replay.status.running import (
@@ -120,6 +125,8 @@ def runs(tmp_path: Path) -> Iterator[RunningRoot]:
         # Restored from a backup in place; mv to another disk.
         (replace(THERE, inode=2), True, False, Kin.MOVED),
         (replace(THERE, address="/new", device=8, inode=2), False, False, Kin.MOVED),
+        # mv on one disk, and then cp -a back.
+        (replace(THERE, address="/new"), True, False, Kin.COPY),
         # cp -a, and then the first one was moved aside, and runs.
         (replace(THERE, address="/new", inode=2), True, False, Kin.COPY),
         (replace(THERE, inode=2), True, True, Kin.COPY),
@@ -312,6 +319,11 @@ def test_what_a_person_types_on_a_copy_says_that_it_is_one(tmp_path, monkeypatch
     code, said = typed("root", "adopt")
     assert code == ExitCode.OK
     assert "kappa up goes on from it; its sinks, alerts and pulled sources are off" in said
+    assert run_command(["--root", "copy", "status", "-o", "json"]) == ExitCode.OK
+    (silent,) = re.findall(r'"silent": "([^"]*)"', capsys.readouterr().out)
+    assert "its sinks, alerts and pulled sources are off until kappa root adopt --send" in silent
+    assert run_command(["--root", "copy", "status"]) == ExitCode.OK
+    assert f"WARNING: {silent}" in capsys.readouterr().out
     assert typed("root", "adopt")[0] == ExitCode.USAGE
     assert typed("root", "adopt", "--send") == (
         ExitCode.OK,
@@ -332,6 +344,46 @@ def test_a_root_that_was_moved_is_the_same_and_says_where_it_is(tmp_path):
     # A copy of it is one of the root that is there now.
     with pytest.raises(Copied, match="/moved"):
         own_root(Store(shutil.copytree(tmp_path / "moved", tmp_path / "root")))
+
+
+@pytest.mark.parametrize("first", ["root", "moved"])
+@pytest.mark.parametrize(("machine", "is_it"), [("blue", "root"), ("", "moved")])
+def test_of_a_root_that_was_moved_and_copied_back_one_alone_is_the_root(
+    tmp_path, monkeypatch, first, machine, is_it
+):
+    """The one at the path that both name is it, or in a container the one in the first folder."""
+    monkeypatch.setattr("kappa.state.root.machine", lambda: machine)
+    was = ensure_root(Store(tmp_path / "root"))
+    (tmp_path / "root").rename(tmp_path / "moved")
+    # Another path of the same folder is no other root.
+    (tmp_path / "root").symlink_to("moved")
+    assert own_root(Store(tmp_path / "moved")) is not None
+    (tmp_path / "root").unlink()
+    shutil.copytree(tmp_path / "moved", tmp_path / "root")
+
+    def root_in(name: str) -> str | None:
+        try:
+            return ensure_root(Store(tmp_path / name)).id
+        except Copied:
+            return None
+
+    found = {name: root_in(name) for name in sorted(["root", "moved"], key=lambda n: n != first)}
+    assert found == {"root": None, "moved": None} | {is_it: was.id}
+
+
+def test_a_root_that_runs_while_it_is_moved_and_copied_back_is_the_root(
+    runs, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("kappa.state.root.machine", lambda: "blue")
+    store = Store(runs.folder)
+    root = read_root(store)
+    put_root(store, replace(root, place=replace(root.place, machine="blue")))
+    runs.folder.rename(tmp_path / "moved")
+    shutil.copytree(tmp_path / "moved", runs.folder)
+
+    assert own_root(Store(tmp_path / "moved")) is not None
+    with pytest.raises(Copied):
+        own_root(Store(runs.folder))
 
 
 def test_an_adopted_copy_is_a_root_of_its_own_that_sends_nothing_until_it_may(tmp_path):
@@ -389,6 +441,100 @@ def test_a_root_that_may_not_send_has_no_courier(tmp_path, monkeypatch):
     adopt(copy, sends=True)
     assert starts(Store(copy.folder))
     assert state(copy) == "waits"
+
+
+@pytest.mark.parametrize("damage", ["deleted", "flipped", "emptied"])
+def test_a_silent_copy_whose_file_is_lost_does_not_begin_to_send(
+    tmp_path, monkeypatch, capsys, damage
+):
+    """It was taken for a root of an earlier Kappa, and the next `kappa up` made one that sends."""
+    (tmp_path / "kappa.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    ensure_root(Store(tmp_path / "root"))
+    copy = shutil.copytree(tmp_path / "root", tmp_path / "copy")
+    adopted = adopt(Store(copy), sends=False)
+    whole = (copy / NAME).read_bytes()
+    if damage == "deleted":
+        (copy / NAME).unlink()
+    else:
+        (copy / NAME).write_bytes(whole.replace(b"false", b"true") if damage == "flipped" else b"")
+
+    for change in (ensure_root, own_root, lambda store: adopt(store, sends=True)):
+        with pytest.raises(Damaged, match=r"/copy/root\.json is ") as refused:
+            change(Store(copy))
+        assert "kappa doctor --repair" in refused.value.hint
+
+    assert run_command(["--root", "copy", "doctor", "--repair", "--yes"]) == ExitCode.OK
+    assert "its copy takes its place" in capsys.readouterr().out
+    assert (copy / NAME).read_bytes() == whole
+    assert ensure_root(Store(copy)) == adopted
+
+
+def test_the_repair_of_a_roots_file_makes_a_copy_no_root_of_its_own(tmp_path, monkeypatch):
+    (tmp_path / "kappa.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    ensure_root(Store(tmp_path / "root"))
+    copy = shutil.copytree(tmp_path / "root", tmp_path / "copy")
+    (copy / NAME).unlink()
+
+    run_command(["--root", "copy", "doctor", "--repair", "--yes"])
+
+    with pytest.raises(Copied):
+        own_root(Store(copy))
+
+
+def test_a_roots_file_is_not_repaired_while_the_platform_runs(runs):
+    (runs.folder / NAME).unlink()
+    found = examine(Store(runs.folder), now=0.0)
+
+    with pytest.raises(Conflict, match="kappa is up"):
+        repair(Store(runs.folder), found)
+
+    assert not (runs.folder / NAME).exists()
+    runs.end()
+    repair(Store(runs.folder), found)
+    assert own_root(Store(runs.folder)) is not None
+
+
+def test_a_copy_is_one_though_the_first_root_has_lost_its_file(tmp_path):
+    store = Store(tmp_path / "root")
+    ensure_root(store)
+    copy = Store(shutil.copytree(store.folder, tmp_path / "copy"))
+    (store.folder / NAME).unlink()
+
+    with pytest.raises(Copied):
+        ensure_root(copy)
+
+
+def test_what_a_root_says_has_a_copy_that_is_made_anew(tmp_path):
+    store = Store(tmp_path / "root")
+    made = ensure_root(store)
+    whole = (store.folder / ROOT_COPY).read_bytes()
+    for damage in (None, b"", whole.replace(b"true", b"false")):
+        (store.folder / ROOT_COPY).write_bytes(damage or b"")
+        if damage is None:
+            (store.folder / ROOT_COPY).unlink()
+        assert ensure_root(Store(store.folder)) == made
+        assert (store.folder / ROOT_COPY).read_bytes() == whole
+
+
+def test_the_doctor_keeps_the_last_sign_that_a_root_was_one(tmp_path, capsys):
+    """Without either file the next `kappa up` takes the root for one of an earlier Kappa."""
+    store = Store(tmp_path / "root")
+    ensure_root(store)
+    whole = (store.folder / NAME).read_bytes()
+    (store.folder / ROOT_COPY).write_bytes(b"")
+
+    assert examine(Store(store.folder), now=0.0) == ()
+    assert "root_copy.json" in capsys.readouterr().err
+    assert not (store.folder / ROOT_COPY).exists()
+
+    (store.folder / ROOT_COPY).write_bytes(whole[:-9])
+    (store.folder / NAME).unlink()
+    (found,) = examine(Store(store.folder), now=0.0)
+    assert "put the file back from a backup" in found.hint
+    with pytest.raises(Damaged, match=r"root\.json is gone"):
+        ensure_root(Store(store.folder))
 
 
 def test_a_root_of_an_earlier_kappa_is_made_one(tmp_path):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import resource
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from decimal import Decimal
@@ -24,7 +25,7 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables import versions
 from kappa.tables.checkpoint import ensure_checkpoint
-from kappa.tables.delta import Guard, open_newest, open_version, retried
+from kappa.tables.delta import Guard, open_newest, open_version, progress_of_acts, retried
 from kappa.tables.facts import greatest
 from kappa.tables.file_list import FileList, read_list
 from kappa.tables.merge import Merge
@@ -59,6 +60,26 @@ def grow(table: StoredTable, commits: int, draw: random.Random) -> None:
                 table.commit_nothing(MARK, guard)
             case "compact":
                 table.compact(MARK, target_bytes=1 << 20)
+
+
+def test_a_merge_that_works_shows_it(table: StoredTable) -> None:
+    """A slice that is merged for long makes progress; what Python computes meanwhile is none."""
+    keys = [str(key) for key in range(300_000)]
+    rows, seen, done = pa.table({"k": keys, "n": range(len(keys))}), set[int](), threading.Event()
+    table.append(rows, MARK, Guard("a", 1))
+
+    def look() -> None:
+        while not done.wait(0.01):
+            seen.add(progress_of_acts())
+
+    watching = threading.Thread(target=look)
+    watching.start()
+    table.merge(rows, BY_K, MARK, Guard("a", 2))
+    done.set()
+    watching.join()
+
+    assert len(seen - {0}) > 2
+    assert progress_of_acts() == 0
 
 
 def test_slices_without_rows_are_commits_of_the_table(table: StoredTable) -> None:

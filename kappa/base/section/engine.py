@@ -53,8 +53,9 @@ class EngineSettings(Section, frozen=True):
     ] = 500_000
     slice_seconds: Annotated[
         Seconds,
-        "how long a slice may make no progress: no record read, no task or step done, no byte of a "
-        "worker moved. Then its job ends and is started again, and the slice is folded in parts",
+        "how long a slice may make no progress: no record read or given to a step, no task done, "
+        "no byte of a worker moved, no query and no commit further. Then its job ends and is "
+        "started again, and the slice is folded in parts",
     ] = 900.0
     hung_seconds: Annotated[
         float,

@@ -10,7 +10,7 @@ time the slice has reached.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -72,11 +72,18 @@ class OrderedFold:
         """Returns a loop that has folded no key yet."""
         return StepLoop(self.table, self.emitted, self.step, self.over, self.on_time, clocks)
 
-    def here(self, rows: pa.Table, held: pa.Table, clocks: Clocks) -> dict[str, pa.Table]:
+    def here(
+        self,
+        rows: pa.Table,
+        held: pa.Table,
+        clocks: Clocks,
+        *,
+        moved: Callable[[], None] = lambda: None,
+    ) -> dict[str, pa.Table]:
         """Folds a small slice. Returns emitted rows and whole rows of states, by table.
 
         `held` are the table's rows of (at least) the keys of `rows`, and of those that are due at
-        the slice's end. `clocks` are the log times there.
+        the slice's end. `clocks` are the log times there. `moved` is called at each key and row.
         """
         grouped: dict[Key, list[Row]] = {}
         for row in rows.to_pylist():
@@ -86,7 +93,8 @@ class OrderedFold:
             grouped = {**{key: [] for key in states}, **grouped}
         folding = self.loop(clocks)
         for key, found in grouped.items():
-            folding.fold(key, states.get(key), sorted(found, key=place_of))
+            moved()
+            folding.fold(key, states.get(key), _telling(sorted(found, key=place_of), moved))
         return {table.name: folding.take(table) for table in self.made}
 
     def at_spark(
@@ -159,6 +167,12 @@ def _fold_into(
         for table, file in files:
             file.write_table(folding.take(table))
     yield pa.RecordBatch.from_pydict({"file": [name]}, schema=arrow_schema((("file", "string"),)))
+
+
+def _telling(rows: Iterable[Row], moved: Callable[[], None]) -> Iterator[Row]:
+    for row in rows:
+        moved()
+        yield row
 
 
 def _place(folder: str, table: TableBirth, name: str) -> str:

@@ -39,6 +39,8 @@ class OrderedSteps:
         self._folds = OrderedFold.of_pipeline(pipeline, tables)
         self._scratch = scratch
         self._wakes_here = wakes_here
+        # How many keys and rows the steps have been given in this process: they make progress.
+        self.given = 0
 
     def applied(
         self,
@@ -86,8 +88,12 @@ class OrderedSteps:
         assert isinstance(rows, pa.Table), "the function gives rows here or at Spark"
         held = touched_rows(path, version, columns, rows.select(fold.table.keys))
         try:
-            return fold.here(rows, held if due is None else pa.concat_tables([held, due]), clocks)
+            states = held if due is None else pa.concat_tables([held, due])
+            return fold.here(rows, states, clocks, moved=self._note_given)
         except KappaError:
             raise
         except Exception as error:
             raise raised_here(error, self._pipeline) from error
+
+    def _note_given(self) -> None:
+        self.given += 1

@@ -50,6 +50,7 @@ from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store
+from kappa.tables.delta import progress_of_acts
 from kappa.tables.lasting import take_back_to_frontier
 from kappa.tables.versions import files
 
@@ -192,6 +193,8 @@ class SliceFolder:
             self._watch.seconds,
             records_read(self._store, self._birth.build),
             progress_of_queries(),
+            progress_of_acts(),
+            self._steps.given,
             # Last: a JVM that hangs gives no answer, and has none of the others.
             () if self._spark is None else progress_of_tasks(self._spark),
         )

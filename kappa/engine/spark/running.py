@@ -35,8 +35,8 @@ def progress_of_tasks(spark: SparkSession) -> object:
 
     It is made of the classes that the JVM has loaded (a cold start is mostly that), of the bytes of
     files that it has moved, of those that Python's workers here have, and of the tasks that are
-    done of each stage. A function that never returns changes
-    nothing here: its task reads no more rows once the pipe to its worker is full.
+    done of each stage. Of a worker elsewhere it has the last alone. A function that never returns
+    changes nothing here: its task reads no more rows once the pipe to its worker is full.
     """
     context = spark.sparkContext
     jvm = context._jvm  # noqa: SLF001  # PySpark has no door to these

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from kappa.base.clock import Stopwatch
-from kappa.base.duck import Connection, DuckError
+from kappa.base.duck import Connection, DuckError, showing_progress
 from kappa.engine.read.rows import Rows, RowsInFiles
 from kappa.engine.views.touched import ViewSource, changes_of_slice
 from kappa.engine.write.commit import TableWriter
@@ -152,14 +152,10 @@ class MaintainedViews:
         """Returns what differs in rows that the slice touched; None: it takes the whole view."""
         birth = writer.birth
         sources = {name: self._sources[name] for name in (*birth.reads, birth.name)}
-        return changes_of_slice(
-            self._connection(writer),
-            birth,
-            self._ways[birth.name],
-            sources,
-            changed,
-            since=_since(mark),
-        )
+        with showing_progress(self._connection(writer)) as duck:
+            return changes_of_slice(
+                duck, birth, self._ways[birth.name], sources, changed, since=_since(mark)
+            )
 
     def _connection(self, writer: TableWriter) -> Connection:
         if self._duck is None:

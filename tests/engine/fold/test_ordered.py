@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
@@ -633,3 +633,39 @@ def test_a_step_that_raises_is_named_with_its_line_and_the_record(
         ):
             build.fold(log.end)
         build.close()
+
+
+SEEN: list[object] = []
+SIGNS: list[Callable[[], object]] = []
+
+
+def look(state: dict[str, Any], row: Mapping[str, Any]) -> None:
+    state["last"] = row["n"]
+    SEEN.append(SIGNS[0]())
+
+
+@pipeline(
+    reads={"logins": LOGINS},
+    writes=[Table("looks", keys=("who",), fold=ordered(look, state="last int"))],
+)
+def looking(logins: DataFrame) -> dict[str, DataFrame]:
+    return {"looks": logins}
+
+
+@pytest.mark.jvm
+@pytest.mark.usefixtures("spark_here")
+def test_each_row_that_a_step_here_is_given_is_a_sign_of_progress(tmp_path: Path) -> None:
+    """A slice of a slow step is not ended while the step goes on from row to row."""
+    from kappa.engine.children.rehearsal import Rehearsal, local_pipeline
+
+    log = log_of([(who, True, 1) for who in ("ann", "ann", "ann", "bob")])
+    with local_pipeline(looking) as local:
+        build = Rehearsal(tmp_path, local, log, driver_rows=100)
+        SIGNS[:] = [lambda: build.slices._steps.given]
+        SEEN.clear()
+        build.fold(log.end)
+        build.close()
+
+    # A row is taken before the step returns from the one before it.
+    assert len(SEEN) == 4
+    assert len(set(SEEN)) >= 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kappa import Pipeline, Table, Topic, View, count, max_, pipeline
-from kappa.base.duck import DuckError
+from kappa.base.duck import DuckError, progress_of_queries
 from kappa.base.errors import Broken
 from kappa.base.sql import quoted
 from kappa.objects.in_duckdb import open_for_few_rows
@@ -111,6 +112,46 @@ def ensure_views_hold(built: Rehearsal, made: Pipeline = market) -> None:
                 sides = [f"from stored.{view.name}", f"from main.{view.name}"]
                 for one, other in (sides, sides[::-1]):
                     assert duck.execute(f"{one} except all {other}").fetchall() == [], view.name
+
+
+@pipeline(
+    reads={"bids": BIDS},
+    writes=[
+        Table("bids"),
+        View(
+            "slow",
+            "select auction, price, (select count(*) from range(3000000) as r"
+            " where hash(r.range) % 7 = price) as n from bids",
+            by=("auction",),
+        ),
+    ],
+)
+def slow_market(bids: DataFrame) -> dict[str, DataFrame]:
+    return {"bids": bids.select("auction", "price")}
+
+
+def test_the_query_of_a_view_shows_how_far_it_is(spark: SparkSession, tmp_path: Path) -> None:
+    """A slice whose views take long is not ended while one of them is computed."""
+    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
+
+    log, seen, done = MemoryLog(), set[tuple[float, ...]](), threading.Event()
+    put(log, random.Random(1), 50)
+
+    def look() -> None:
+        while not done.wait(0.001):
+            seen.add(progress_of_queries())
+
+    with local_pipeline(slow_market) as local:
+        built = Rehearsal(tmp_path, local, log, driver_rows=1_000)
+        watching = threading.Thread(target=look)
+        watching.start()
+        built.fold(log.end)
+        done.set()
+        watching.join()
+        ensure_views_hold(built, slow_market)
+        built.close()
+
+    assert len(seen - {()}) > 1
 
 
 @pytest.mark.parametrize("driver_rows", [1_000, pytest.param(0, marks=pytest.mark.sweep)])

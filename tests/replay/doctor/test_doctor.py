@@ -16,7 +16,7 @@ from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import Kept, kept_name, kept_of, lost_kept, moment, put_kept
 from kappa.state.lock import Lock
 from kappa.state.offsets import Offsets
-from kappa.state.root import LOCK, ensure_root
+from kappa.state.root import LOCK, ROOT_COPY, ensure_root
 from kappa.state.root import NAME as ROOT
 from kappa.state.store import Store
 from kappa.tables.versions import files
@@ -159,6 +159,17 @@ def test_a_root_that_does_not_say_any_more_what_it_is_is_named(world: World) -> 
     """An adopted copy would send, and nobody would know."""
     whole = world.store.get(ROOT)
     assert whole is not None
+    for damaged in (whole[:-9], None):
+        world.store.delete(ROOT)
+        if damaged is not None:
+            world.store.put(ROOT, damaged)
+        (found,) = examine(Store(world.store.folder), now=0.0)
+        assert (ROOT in found.what, found.names) == (True, (ROOT,))
+        repair(world.store, [found])
+        assert world.store.get(ROOT) == whole
+        assert examine(Store(world.store.folder), now=0.0) == ()
+
+    world.store.delete(ROOT_COPY)
     world.store.put(ROOT, whole[:-9])
     (changed,) = examine(Store(world.store.folder), now=0.0)
     world.store.delete(ROOT)

@@ -46,7 +46,7 @@ DAMAGES: Mapping[str, Callable[[bytes, random.Random], bytes | None]] = {
 }
 # What nobody can tell from a document that was never put: without one, all is as it was before it.
 FORGOTTEN = re.compile(
-    r".*\.newest|builds/[^/]+/(begun|verification|birth_copy)\.json|run/.*"
+    r".*\.newest|root_copy\.json|builds/[^/]+/(begun|verification|birth_copy)\.json|run/.*"
     r"|(alerts|cache|collector|leases|schemas)/.*"
 )
 # The oldest of several: it is taken for one that was let go, and nothing reads it.

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from page_world import ALERTS, EVIL, World
 
 from commands.app import run_command
+from kappa.state.root import Root, place_of, put_root
 from serving.alerts.channel import RECEIVED, Attempted
 from serving.alerts.delivery import AlertDelivery
 from serving.alerts.message import Message
@@ -50,6 +52,18 @@ def test_alerts_are_listed_with_what_waits_and_why(capsys: pytest.CaptureFixture
     assert letter["tries"] == 3
     assert letter["message"]["key"] == {"page": EVIL}
     assert "canary:1/canary" not in str((busy, late))
+
+
+def test_alerts_of_an_adopted_copy_are_off_until_they_may_send(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = Root("copy", "then", place_of(world.store), adopted_from="first", sends=False)
+    for root, states in (
+        (copy, ["off", "off"]),
+        (replace(copy, sends=True), ["new", "retrying"]),
+    ):
+        put_root(world.store, root)
+        assert [each["state"] for each in typed(capsys, "alerts", "list")] == states
 
 
 def test_dead_letters_are_sent_again_by_whoever_sends(

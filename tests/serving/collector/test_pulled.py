@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from collecting import Collector, collecting, until, write_project
+from msgspec.structs import replace
 from pulled_sources import DocumentSource, SseSource, WebsocketSource, event, running
 
 from kappa import Topic
@@ -18,6 +19,8 @@ from kappa.base.errors import SettingsError
 from kappa.base.section.collect import CollectSettings, PullKind, PullSettings
 from kappa.log.client import Log
 from kappa.state.offsets import Offsets
+from kappa.state.root import Root, place_of, put_root
+from kappa.state.store import Store
 from serving.collector.pulled.source import sources_of
 
 TOKEN = "canary-of-a-token"
@@ -106,6 +109,26 @@ def test_what_was_read_and_not_acknowledged_at_a_kill_is_read_again(
             until(lambda: len(ids(log, topic_name)) >= 100, "all events")
     assert sorted(ids(log, topic_name)) == list(range(1, 101))
     log.delete(topic_name)
+
+
+@pytest.mark.jvm
+def test_an_adopted_copy_pulls_nothing_until_it_may(log: Log, tmp_path: Path, topic: str) -> None:
+    with running(SseSource()) as source:
+        source.add(event(1))
+        project = project_of(tmp_path, topic, "sse", source.port)
+        store = Store(project / ".kappa")
+        copy = Root("copy", "then", place_of(store), adopted_from="first", sends=False)
+        put_root(store, copy)
+        with collecting(project, log.bootstrap_servers) as collector:
+            assert collector.ask("GET", "/collect/pulls").json() == []
+            # What it is sent, it takes all the same.
+            assert collector.ask("POST", f"/collect/{topic}", event(2).encode()).status == 200
+            collector.process.kill()
+        assert (source.asked, ids(log, topic)) == ([], [2])
+
+        put_root(store, replace(copy, sends=True))
+        with collecting(project, log.bootstrap_servers):
+            until(lambda: sorted(ids(log, topic)) == [1, 2], "what is pulled")
 
 
 @pytest.mark.jvm
