@@ -300,7 +300,7 @@ def _status_of(here: Here, form: Form) -> tuple[str, bool]:
     underway = None if running is None else read_underway(here.store)
     seen = observe_status(
         here.store,
-        None if broker is None else here.log(),
+        None if broker is None else here.log(looks=True),
         soak_seconds=here.settings.rollout.soak_seconds,
         underway=underway,
         reserve=0 if running is None else here.settings.reserve_bytes,

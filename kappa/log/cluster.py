@@ -29,7 +29,6 @@ from kappa.declare.topic_settings import declared_config
 from kappa.log.access.acl import topic as acl
 from kappa.log.access.answers import (
     NOT_YET,
-    PATIENCE_SECONDS,
     Answers,
     code_of,
     making,
@@ -72,15 +71,24 @@ class TopicFacts:
 class Cluster:
     """One Kafka cluster: its topics and their offsets."""
 
-    def __init__(self, bootstrap_servers: str, options: Mapping[str, str] | None = None) -> None:
-        """Takes librdkafka's `options`. It does not connect yet: the first request does."""
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        options: Mapping[str, str] | None = None,
+        *,
+        patience_seconds: float | None = None,
+    ) -> None:
+        """Takes librdkafka's `options`. It does not connect yet: the first request does.
+
+        `patience_seconds` is how long an answer is waited for, as Answers takes it.
+        """
         self.bootstrap_servers = bootstrap_servers
         self._options: dict[str, str | int | float | bool] = {
             **_QUIET,
             **(options or {}),
             "bootstrap.servers": bootstrap_servers,
         }
-        self.answers = Answers(bootstrap_servers, self._options)
+        self.answers = Answers(bootstrap_servers, self._options, patience_seconds)
         with making("the client"):
             self.admin = self.answers.admin({**_FOUND_AGAIN, **self._options})
 
@@ -133,7 +141,7 @@ class Cluster:
         ensure_not_kafkas_own(name)
         self.answers.but(
             KafkaError.UNKNOWN_TOPIC_OR_PART,
-            self.admin.delete_topics([name], request_timeout=PATIENCE_SECONDS)[name],
+            self.admin.delete_topics([name], request_timeout=self.answers.patience_seconds)[name],
             f"topic {name} could not be deleted",
             acl(name, "Delete"),
         )
@@ -214,7 +222,7 @@ class Cluster:
 
     def _names(self) -> tuple[str, ...]:
         try:
-            found = self.answers.listed(PATIENCE_SECONDS)
+            found = self.answers.listed(self.answers.patience_seconds)
         except KafkaException as error:
             self.answers.refuse(error, "the topics could not be listed")
         return tuple(sorted(name for name in found.topics if not name.startswith("__")))
@@ -224,7 +232,7 @@ class Cluster:
         if not names:
             return facts
         asked = self.admin.describe_topics(
-            TopicCollection(list(names)), request_timeout=PATIENCE_SECONDS
+            TopicCollection(list(names)), request_timeout=self.answers.patience_seconds
         )
         for name, future in asked.items():
             found = self.answers.but(
@@ -264,7 +272,7 @@ class Cluster:
             answers.extend([found] if found is not None else [])
             return bool(answers)
 
-        wait_until(answered, "the leaders of its partitions")
+        wait_until(answered, "the leaders of its partitions", self.answers.patience_seconds)
         return Offsets(answers[0])
 
     def _ask(
@@ -278,7 +286,7 @@ class Cluster:
         if not asked:
             return found
         for part, future in self.admin.list_offsets(
-            asked, isolation_level=isolation, request_timeout=PATIENCE_SECONDS
+            asked, isolation_level=isolation, request_timeout=self.answers.patience_seconds
         ).items():
             try:
                 found.setdefault(part.topic, {})[part.partition] = int(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -34,7 +35,7 @@ from obstore.store import S3Store
 from kappa.base.errors import KappaError, SettingsError
 from kappa.base.section.storage import StorageSettings, without_secrets
 from kappa.objects.credentials import keys_for_requests, keys_of_environment
-from kappa.objects.refused import is_no_object, why_refused
+from kappa.objects.refused import is_cut, is_no_object, why_refused
 
 if TYPE_CHECKING:
     from obstore import ListResult, ObjectMeta, PutMode
@@ -44,6 +45,7 @@ _SCHEME = "s3://"
 _REGION = "us-east-1"
 # The longest time between two attempts.
 _LONGEST_PAUSE = timedelta(seconds=2)
+_PAUSE_SECONDS = 0.2
 AT_ONCE = 1_000  # what one request deletes
 # So much comes within one request's time on a slow network.
 _PIECE = 8 << 20
@@ -181,7 +183,7 @@ class Bucket:
     def _put(self, name: str, content: bytes, mode: PutMode) -> bool:
         self._ensure_back("write", name)
         try:
-            self._objects.put(name, content, mode=mode, use_multipart=False)
+            self._sent(lambda: self._objects.put(name, content, mode=mode, use_multipart=False))
         except (AlreadyExistsError, PreconditionError):
             # None: it was deleted meanwhile, so somebody's was there.
             return self.get(name) == content
@@ -195,7 +197,7 @@ class Bucket:
             self.before_change(name)
         self._ensure_back("write", name)
         try:
-            self._objects.put(name, path)
+            self._sent(lambda: self._objects.put(name, path))
         except (BaseError, OSError) as error:
             raise self._cannot("write", name, error) from error
 
@@ -226,12 +228,21 @@ class Bucket:
         return size, (self.part(name, at, min(_PIECE, size - at)) for at in starts)
 
     def part(self, name: str, start: int, length: int) -> bytes:
-        """Returns so many bytes of an object, which exists and has them."""
+        """Returns so many bytes of an object, which exists and has them. Raises KappaError."""
         self._ensure_back("read", name)
         try:
-            return bytes(get_range(self._objects, name, start=start, length=length))
+            found = self._sent(
+                lambda: bytes(get_range(self._objects, name, start=start, length=length))
+            )
         except (BaseError, OSError) as error:
             raise self._cannot("read", name, error) from error
+        if len(found) != length:
+            raise KappaError(
+                f"could not read {self.address(name)}: {self._at} gave {len(found)} bytes, and not "
+                f"the {length} that it was asked for",
+                hint="ask again; if it stays so, see the server, and any proxy before it",
+            )
+        return found
 
     def meta(self, name: str) -> ObjectMeta | None:
         """Returns an object's size and time, or None if it does not exist."""
@@ -305,13 +316,24 @@ class Bucket:
         """Asks the server. Returns None if the object does not exist. Raises KappaError."""
         self._ensure_back(what, name)
         try:
-            return ask()
+            return self._sent(ask)
         except (NotFoundError, FileNotFoundError) as error:
             if is_no_object(error):
                 return None
             raise self._cannot(what, name, error) from error
         except (BaseError, OSError) as error:
             raise self._cannot(what, name, error) from error
+
+    def _sent(self, ask: Callable[[], _Answer]) -> _Answer:
+        """Sends a request, and again if its answer ends early, which obstore does for few."""
+        until = time.monotonic() + _patience.again
+        while True:
+            try:
+                return ask()
+            except GenericError as error:
+                if not is_cut(error) or time.monotonic() > until:
+                    raise
+                time.sleep(_PAUSE_SECONDS)
 
     def _ensure_back(self, what: str, name: str) -> None:
         """Looks whether a server that was away answers. Raises KappaError if it does not.
@@ -330,10 +352,14 @@ class Bucket:
             pass
         self._is_away = False
 
+    @property
+    def _at(self) -> str:
+        """Returns the server's name for people."""
+        return self.storage.endpoint or "Amazon's S3"
+
     def _cannot(self, what: str, name: str, error: Exception) -> KappaError:
         self._is_away = isinstance(error, GenericError | OSError)
-        at = self.storage.endpoint or "Amazon's S3"
-        why, hint = why_refused(error, at, self._bucket)
+        why, hint = why_refused(error, self._at, self._bucket)
         return KappaError(f"could not {what} {self.address(name)}: {why}", hint=hint)
 
 

@@ -110,6 +110,7 @@ class BucketControl:
         if not put:
             raise self._lost_race()
         self._ensure_conditions_hold(content + b"\n")
+        self._ensure_deleted_names_are_free(f"claim-{own}")
 
     def ensure_mine(self) -> None:
         """Raises Superseded if another host has claimed the root."""
@@ -137,6 +138,24 @@ class BucketControl:
                 f"the server of {self._bucket.url} does not heed If-None-Match and If-Match: two "
                 "who put an object at once would both win",
                 hint="keep the root on a server that puts on conditions (docs/howto/bucket.md)",
+            )
+
+    def _ensure_deleted_names_are_free(self, name: str) -> None:
+        """Raises SettingsError if nothing is put under a name that was deleted, unless over it.
+
+        Then no job could commit what it has taken back of a dead one. The name is of no object.
+        """
+        self._bucket.put_over(name, b"1", None)
+        self._bucket.delete([name])
+        free = self._bucket.put_over(name, b"2", None)
+        self._bucket.delete([name])
+        if not free:
+            self.release()
+            raise SettingsError(
+                f"the bucket of {self._bucket.url} puts no name again that was deleted, on the "
+                "condition that there is none: a job could not go on where another was killed",
+                hint="keep the root in a bucket that has never had versions, or on a server whose "
+                "If-None-Match passes what was deleted (docs/howto/bucket.md)",
             )
 
     def _ensure_may_change(self, name: str) -> None:

@@ -12,6 +12,8 @@ from kappa.objects.credentials import IN_ENVIRONMENT, WAYS
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 # As obstore quotes an error of `keys_for_requests`.
 _NO_KEYS = re.compile(r"credential provider: KappaError: (.*?)(?: \(|\n)")
+# As reqwest calls an answer whose connection ends too early.
+_CUT = "request or response body error"
 _NO_BUCKET, _NO_OBJECT = "NoSuchBucket", "NoSuchKey"
 # The last one is versitygw's own.
 _REFUSED = {
@@ -23,6 +25,11 @@ _NOT_LET_IN = (
     f"see whether the credentials ({' and '.join(IN_ENVIRONMENT)}, or this machine's) are those of "
     "a user who may read, write, list and delete there, and whether the clocks agree"
 )
+
+
+def is_cut(error: Exception) -> bool:
+    """Returns True if an answer has ended before its end."""
+    return _CUT in str(error)
 
 
 def is_no_object(error: Exception) -> bool:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kappa.base.errors import KappaError, Unreachable
@@ -69,7 +70,7 @@ class Desk:
         address is known.
         """
         self.here = here
-        self._connect = connect or here.log
+        self._connect = connect or partial(here.log, looks=True)
         self._clock = clock
         self._log: tuple[str, Log] | None = None
         self._lock = threading.Lock()
@@ -113,7 +114,9 @@ class Desk:
                     known.trouble = error
                 ended = self._clock()
                 longest = (
-                    _LONGEST_REST_SECONDS if known.trouble is None else _LONGEST_TROUBLE_SECONDS
+                    _LONGEST_TROUBLE_SECONDS
+                    if known.trouble or (isinstance(known.seen, Status) and known.seen.broker_error)
+                    else _LONGEST_REST_SECONDS
                 )
                 known.until = ended + min(longest, max(_LOOK_SECONDS, rest * (ended - begun)))
             if known.trouble is not None:

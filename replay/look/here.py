@@ -113,8 +113,12 @@ class Here:
 
         return current_state(self.store)
 
-    def log(self) -> Log:
-        """Returns the broker's client. Raises Unreachable if no broker is known."""
+    def log(self, *, looks: bool = False) -> Log:
+        """Returns the broker's client. Raises Unreachable if no broker is known.
+
+        A client that only `looks` is told within seconds that no broker answers.
+        """
+        from kappa.log.access.answers import LOOKING_SECONDS
         from kappa.log.access.client_options import client_options
         from kappa.log.client import Log
         from kappa.registry.stored_schemas import open_registry
@@ -126,7 +130,11 @@ class Here:
             )
         # A command decodes samples of the log, and a person waits for it.
         open_registry(self.settings, self.store, patience_seconds=_PATIENCE_SECONDS)
-        return Log(servers, client_options(self.settings))
+        return Log(
+            servers,
+            client_options(self.settings),
+            patience_seconds=LOOKING_SECONDS if looks else None,
+        )
 
     def must_run(self) -> None:
         """Raises Unreachable if no supervisor is up, and Copied if the root is a copy."""

@@ -335,14 +335,13 @@ def test_a_topic_that_is_not_there_is_named(log, topic_name):
         log.end([topic_name])
 
 
-def test_a_broker_that_is_not_there_is_unreachable_and_the_hint_starts_it(monkeypatch):
-    monkeypatch.setattr("kappa.log.cluster.PATIENCE_SECONDS", 1.0)
+def test_a_broker_that_is_not_there_is_unreachable_and_the_hint_starts_it():
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         nowhere = f"127.0.0.1:{nobody.getsockname()[1]}"
 
         with pytest.raises(Unreachable, match="kappa up -d"):
-            Log(nowhere).topics()
+            Log(nowhere, patience_seconds=1.0).topics()
 
 
 def test_an_option_that_kafka_does_not_know_is_a_usage_error():

@@ -6,15 +6,20 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from between import Answer, Between, unchanged
 from object_store import CREDENTIALS, ObjectStore
 
 from cli import run_command
 from kappa.base.errors import KappaError, SettingsError
 from kappa.base.section.storage import StorageSettings
 from kappa.objects import bucket
+from kappa.objects.address import files_in, readable
+from kappa.objects.transfer import fetch_file
 from kappa.state.store import Store
 from kappa.tables.delta import open_version
 
@@ -69,6 +74,65 @@ def test_whatever_answer_is_lost_the_act_is_done(store, between):
         assert store.set_aside("a") is not None
     assert [store.get(name) for name in store.names("damaged")] == [b"two"]
     assert store.get("a") is None
+
+
+@contextmanager
+def cut(between: Between, request: str, *, noticeably: bool = True) -> Iterator[None]:
+    """Has an answer within the block, which is to come, end in its middle.
+
+    Its client notices that by the length that is told, or the length is that of the half.
+    """
+    left = [request]
+
+    def cutting(line: str, answer: Answer) -> Answer:
+        if not left or not line.startswith(request) or not answer.content:
+            return answer
+        left.clear()
+        half = answer.content[: len(answer.content) // 2]
+        return replace(answer, content=half, length=len(answer.content) if noticeably else None)
+
+    between.changing = cutting
+    yield
+    between.changing = unchanged
+    assert not left, f"no {request} came: {between.requests}"
+
+
+def test_an_answer_that_ends_early_is_asked_for_again(store, between, open_at, object_store):
+    store.put("a", b"one")
+    with cut(between, "GET /kappa-tests/"):
+        assert store.get("a") == b"one"
+    # An answer that says no is one, too.
+    with cut(between, "GET /kappa-tests/"):
+        assert store.get("b") is None
+    with cut(between, "GET /kappa-tests?list-type"):
+        assert store.names("") == ("a",)
+    with cut(between, "GET /kappa-tests?delimiter"):
+        assert files_in(store.address("")) == ["a"]
+    with cut(between, "PUT "):
+        assert not store.put_new("a", b"two")
+    with cut(between, "PUT "):
+        assert store.set_aside("a") is not None
+    store.put("c", b"three")
+    with cut(between, "POST "):
+        store.delete("c")
+    assert [name.rpartition("/")[2] for name in store.names("")] == ["a"]
+
+
+def test_fewer_bytes_than_were_asked_for_are_no_content_of_a_file(store, between, tmp_path):
+    """A server, or a proxy before it, may take what it has of an object for all of it."""
+    address = store.address("a")
+    store.put("a", bytes(1_000))
+    for read in (
+        lambda: fetch_file(address, tmp_path / "a"),
+        lambda: readable(address).read(1_000),
+    ):
+        with (
+            cut(between, "GET /kappa-tests/", noticeably=False),
+            pytest.raises(KappaError, match=r"/a: http\S+ gave 500 bytes, and not the 1000"),
+        ):
+            read()
+    fetch_file(address, tmp_path / "a")
+    assert (tmp_path / "a").read_bytes() == bytes(1_000)
 
 
 def test_a_server_that_is_overloaded_is_asked_again(store, between):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,9 +18,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from between import Between
+from botocore.session import get_session
 from house import HOUSE
 from msgspec.structs import replace
-from object_store import ObjectStore
+from object_store import BUCKET, ObjectStore, running_object_store
 
 from commands.app import run_command
 from kappa.base.errors import (
@@ -169,6 +171,13 @@ class Heedless(BaseHTTPRequestHandler):
         there = self.objects.get(self.path)
         self._answer(404 if there is None else 200, there or b"", body=there or b"")
 
+    def do_POST(self) -> None:
+        asked = self.rfile.read(int(self.headers["Content-Length"]))
+        (name,) = re.findall("<Key>(.*?)</Key>", asked.decode())
+        self.objects.pop(f"/bucket/{name}", None)
+        told = f"<DeleteResult><Deleted><Key>{name}</Key></Deleted></DeleteResult>"
+        self._answer(200, b"", body=told.encode())
+
     def _tag(self, content: bytes) -> str:
         return f'"{zlib.crc32(content)}"'
 
@@ -204,6 +213,27 @@ def test_a_server_that_puts_whatever_the_condition_has_no_root(tmp_path, ignored
     # Whoever refuses it does not keep it.
     (content,) = handler.objects.values()
     assert json.loads(content)["released"] == bool(ignored)
+
+
+def test_a_bucket_that_puts_no_deleted_name_again_has_no_root(tmp_path, monkeypatch, object_store):
+    """A job puts the commit again that it has taken back of a dead one.
+
+    That is so of versitygw 1.8.0, once a bucket has had versions.
+    """
+    (tmp_path / "versions").mkdir()
+    monkeypatch.setenv("VGW_VERSIONING_DIR", f"{tmp_path}/versions")
+    # Each root of a process has a URL of its own.
+    url = object_store.new_root()
+    with running_object_store(tmp_path / "objects") as server:
+        client = get_session().create_client(
+            "s3", endpoint_url=server.storage.endpoint, region_name="us-east-1"
+        )
+        client.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
+        store = Store(url, storage=server.storage, local=tmp_path / "local")
+
+        with pytest.raises(SettingsError, match="puts no name again that was deleted"):
+            store.control.take(over=False)
+        assert json.loads(store.get(NAME))["released"]
 
 
 def test_the_same_host_goes_on_and_a_released_root_is_anybodys(hosts):

@@ -1,4 +1,4 @@
-"""A proxy before an S3 server: it counts requests, and loses or delays their answers."""
+"""A proxy before an S3 server: it counts requests, and loses, delays or changes their answers."""
 
 from __future__ import annotations
 
@@ -21,6 +21,21 @@ _SLOW_DOWN, _BUSY, _FORBIDDEN = "SlowDown", 503, 403
 _HOP = {"connection", "keep-alive", "transfer-encoding", "content-length"}
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer of the server; `length` is how long it is said to be, if not as long as it is."""
+
+    status: int
+    headers: dict[str, str]
+    content: bytes
+    length: int | None = None
+
+
+def unchanged(_request: str, answer: Answer) -> Answer:
+    """Returns an answer as it is."""
+    return answer
+
+
 @dataclass
 class Between:
     """A proxy on this machine; `storage` has it as the server."""
@@ -37,6 +52,8 @@ class Between:
     denied: str = ""
     # The answer of each so-many-th request is swallowed; 0: of none.
     losing_each: int = 0
+    # Takes a request as `requests` have it and its answer, and returns what the client gets.
+    changing: Callable[[str, Answer], Answer] = unchanged
     # Beginnings and ends of requests whose next answer is swallowed.
     _losing: list[tuple[str, str]] = field(default_factory=list)
     # Beginnings and ends of requests, and what is done before the next such one is sent on.
@@ -104,10 +121,10 @@ def proxy_before(storage: StorageSettings) -> Iterator[Between]:
             if refused:
                 status = _BUSY if refused == _SLOW_DOWN else _FORBIDDEN
                 told = _ERROR.format(refused).encode()
-                self._answer(status, {"Content-Type": "application/xml"}, told)
+                self._answer(Answer(status, {"Content-Type": "application/xml"}, told))
                 return
             try:
-                status, headers, content = self._asked(body)
+                answer = between.changing(f"{self.command} {self.path}", self._asked(body))
             except OSError:
                 lost = True
             if lost:
@@ -115,9 +132,9 @@ def proxy_before(storage: StorageSettings) -> Iterator[Between]:
                     self.connection.shutdown(socket.SHUT_RDWR)
                 self.close_connection = True
                 return
-            self._answer(status, headers, content)
+            self._answer(answer)
 
-        def _asked(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        def _asked(self, body: bytes) -> Answer:
             """Asks the server the same, byte for byte: a request is signed with its headers."""
             connection = http.client.HTTPConnection(between.server, timeout=60)
             try:
@@ -131,21 +148,23 @@ def proxy_before(storage: StorageSettings) -> Iterator[Between]:
                 headers = {k: v for k, v in answer.getheaders() if k.lower() not in _HOP}
                 if self.command == "HEAD":
                     headers["Content-Length"] = answer.headers.get("Content-Length", "0")
-                return answer.status, headers, answer.read()
+                return Answer(answer.status, headers, answer.read())
             finally:
                 connection.close()
 
-        def _answer(self, status: int, headers: dict[str, str], content: bytes) -> None:
-            self.send_response_only(status)
-            for name, value in headers.items():
+        def _answer(self, answer: Answer) -> None:
+            self.send_response_only(answer.status)
+            for name, value in answer.headers.items():
                 self.send_header(name, value)
             if self.command == "HEAD":
                 # A body here would be taken for the next answer.
                 self.end_headers()
                 return
-            self.send_header("Content-Length", str(len(content)))
+            whole = len(answer.content) if answer.length is None else answer.length
+            self.send_header("Content-Length", str(whole))
             self.end_headers()
-            self.wfile.write(content)
+            self.wfile.write(answer.content)
+            self.close_connection |= whole != len(answer.content)
 
         do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = forward  # noqa: N815  # as it is called
 

@@ -23,6 +23,8 @@ Options = Mapping[str, str | int | float | bool]
 
 # How long a running broker can take to answer, with room for a busy machine.
 PATIENCE_SECONDS = 20.0
+# People who only look want to know within five seconds that no broker answers.
+LOOKING_SECONDS = 3.0
 # How often it is looked meanwhile whether the client is let in at all; librdkafka tries again, and
 # is heard again, within the second of these.
 _LOOK_SECONDS, _RECENT_SECONDS = 1.0, 12.0
@@ -71,14 +73,22 @@ class Answers:
     librdkafka tries again for ever, whatever the reason: it is only heard by `ears`.
     """
 
-    def __init__(self, bootstrap_servers: str, options: Options) -> None:
-        """Takes the address that errors name, and the options of the clients."""
+    def __init__(
+        self, bootstrap_servers: str, options: Options, patience_seconds: float | None = None
+    ) -> None:
+        """Takes the address that errors name, and the options of the clients.
+
+        An answer is waited for `patience_seconds`, or as long as a busy machine may need.
+        """
         self._bootstrap_servers = bootstrap_servers
         self._options = options
+        self.patience_seconds = PATIENCE_SECONDS if patience_seconds is None else patience_seconds
         self._admin: AdminClient | None = None
         # What was heard last of a client that is not let in, and when.
         self._heard = ""
         self._heard_at = -_RECENT_SECONDS
+        # What a look at the listener has shown last, and when.
+        self._why = ""
         self._probed_at = -_RECENT_SECONDS
 
     def admin(self, options: Options) -> AdminClient:
@@ -110,7 +120,7 @@ class Answers:
                 return future.result(_LOOK_SECONDS)
             except TimeoutError:
                 self._look_closely(began)
-                if time.monotonic() > began + PATIENCE_SECONDS + 1:
+                if time.monotonic() > began + self.patience_seconds + 1:
                     raise self.unreachable() from None
 
     def of(self, future: Future[_Answer], otherwise: str, *needed: Acl) -> _Answer:
@@ -212,7 +222,7 @@ class Answers:
 
     def unreachable(self) -> Unreachable:
         """Returns the error that no broker answers, with the reason if it can be seen."""
-        why = why_not_in(self._bootstrap_servers, self._texts())
+        why = self._probed(self.patience_seconds)
         if why:
             return self._not_let_in(why)
         secured = self._options.get("security.protocol")
@@ -224,16 +234,21 @@ class Answers:
     def _look_closely(self, since: float) -> None:
         """Raises AccessRefused also for what librdkafka does not hear, after a while."""
         self.look()
+        waited = time.monotonic() - since
+        if waited >= _SLOW_SECONDS and (why := self._probed(self.patience_seconds - waited)):
+            raise self._not_let_in(why)
+
+    def _probed(self, within_seconds: float) -> str:
+        """Returns why this client does not get in, as a look shows now or did a moment ago."""
         at = time.monotonic()
-        if at - since >= _SLOW_SECONDS and at - self._probed_at >= _RECENT_SECONDS:
+        if at - self._probed_at >= _RECENT_SECONDS:
+            self._why = why_not_in(self._bootstrap_servers, self._texts(), within_seconds)
             self._probed_at = at
-            why = why_not_in(self._bootstrap_servers, self._texts())
-            if why:
-                raise self._not_let_in(why)
+        return self._why
 
     def _refused(self) -> AccessRefused:
         said = _SAID.sub("", self._heard)
-        why = why_not_in(self._bootstrap_servers, self._texts())
+        why = why_not_in(self._bootstrap_servers, self._texts(), self.patience_seconds)
         if "SASL" in said or not why:
             user = principal_of(self._options).removeprefix("User:")
             why = f"{f'user {user}' if user else 'the client'} is not let in: {said}"
@@ -248,16 +263,19 @@ class Answers:
         return {name: str(value) for name, value in self._options.items()}
 
 
-def wait_until(reached: Callable[[], bool], what: str) -> None:
+def wait_until(
+    reached: Callable[[], bool], what: str, patience_seconds: float | None = None
+) -> None:
     """Waits for a state of the broker.
 
     Raises Unreachable, naming the state as `what`, if it takes too long.
     """
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    patience = PATIENCE_SECONDS if patience_seconds is None else patience_seconds
+    deadline = time.monotonic() + patience
     while not reached():
         if time.monotonic() > deadline:
             raise Unreachable(
-                f"waited {PATIENCE_SECONDS:.0f} seconds for {what}",
+                f"waited {patience:.0f} seconds for {what}",
                 hint="see the broker's log: kappa logs broker",
             )
         time.sleep(0.05)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import time
 from contextlib import suppress
 
 _SECONDS = 3.0
@@ -14,41 +15,47 @@ _SECONDS = 3.0
 _NOT_YET_VALID, _EXPIRED, _OTHER_HOST, _OTHER_IP = 9, 10, 62, 64
 
 
-def why_not_in(servers: str, options: dict[str, str]) -> str:
-    """Explains why clients of these options do not get in; empty if it cannot be seen.
+def why_not_in(servers: str, options: dict[str, str], within_seconds: float) -> str:
+    """Explains why clients of these options do not get in; empty if it cannot be seen so soon.
 
     Only the first server that takes a connection is asked.
     """
+    until = time.monotonic() + within_seconds
     wants_tls = "SSL" in options.get("security.protocol", "PLAINTEXT").upper()
     for server in servers.split(","):
         host, _, port = server.strip().rpartition(":")
         host = host.rpartition("://")[2].strip("[]")
-        if not port.isdigit() or not _accepts(host, int(port)):
+        if not port.isdigit() or not _accepts(host, int(port), until):
             continue
-        has_tls = _has_tls(host, int(port))
+        has_tls = _has_tls(host, int(port), until)
         if has_tls is not True:
             wrong = wants_tls and has_tls is False
             return f"{server} speaks no TLS, and kafka.auth wants it" if wrong else ""
         if not wants_tls:
             return f"{server} speaks TLS alone, and this client is to talk without"
-        return _distrusted(host, int(port), options, server)
+        return _distrusted(host, int(port), options, server, until)
     return ""
 
 
-def _accepts(host: str, port: int) -> bool:
-    with suppress(OSError), socket.create_connection((host, port), _SECONDS):
+def _left(until: float) -> float:
+    """Returns how long a step may take."""
+    return max(0.1, min(_SECONDS, until - time.monotonic()))
+
+
+def _accepts(host: str, port: int, until: float) -> bool:
+    with suppress(OSError), socket.create_connection((host, port), _left(until)):
         return True
     return False
 
 
-def _has_tls(host: str, port: int) -> bool | None:
+def _has_tls(host: str, port: int, until: float) -> bool | None:
     """Returns whether a listener speaks TLS, and None if it speaks not at all."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     try:
         with (
-            socket.create_connection((host, port), _SECONDS) as plain,
+            socket.create_connection((host, port), _left(until)) as plain,
             context.wrap_socket(plain, server_hostname=host),
         ):
             return True
@@ -61,7 +68,7 @@ def _has_tls(host: str, port: int) -> bool | None:
         return False
 
 
-def _distrusted(host: str, port: int, options: dict[str, str], server: str) -> str:
+def _distrusted(host: str, port: int, options: dict[str, str], server: str, until: float) -> str:
     """Explains why a listener's certificate, or ours, is not taken; empty if both are."""
     ca, own = options.get("ssl.ca.location"), options.get("ssl.certificate.location")
     try:
@@ -78,7 +85,7 @@ def _distrusted(host: str, port: int, options: dict[str, str], server: str) -> s
         return f"the certificate {own} and its key do not belong together" if own else ""
     try:
         with (
-            socket.create_connection((host, port), _SECONDS) as plain,
+            socket.create_connection((host, port), _left(until)) as plain,
             context.wrap_socket(plain, server_hostname=host) as wrapped,
         ):
             # A server of TLS 1.3 refuses a client's certificate after the handshake.

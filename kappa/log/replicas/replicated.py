@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # exported, but not by name
 
 from kappa.log.access.acl import topic as acl
-from kappa.log.access.answers import PATIENCE_SECONDS, Answers, code_of
+from kappa.log.access.answers import Answers, code_of
 
 # With three replicas, of which two have what is acknowledged, one broker may be away or lost. A
 # broker that is away counts as one of the cluster, so only it knows how many there may be.
@@ -44,7 +44,8 @@ def ensure_topic(
             config={**(_IN_SYNC if factor > 1 else {}), **config},
         )
         try:
-            answers.waited(admin.create_topics([new], request_timeout=PATIENCE_SECONDS)[name])
+            asked = admin.create_topics([new], request_timeout=answers.patience_seconds)
+            answers.waited(asked[name])
         except KafkaException as error:
             code = code_of(error)
             if code == KafkaError.TOPIC_ALREADY_EXISTS:

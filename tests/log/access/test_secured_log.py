@@ -13,7 +13,6 @@ from secured import SecuredBroker
 
 from kappa.base.errors import AccessRefused, AclMissing, KappaError
 from kappa.declare.topic import Topic
-from kappa.log import cluster
 from kappa.log.access import answers
 from kappa.log.client import Log
 from kappa.log.producer import ProducedRecord
@@ -45,8 +44,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     They give the same reasons when their usual patience of 20 seconds ends. No duration is
     measured: a machine without time to spare notices later, and that is no failure.
     """
-    for module in (answers, cluster):
-        monkeypatch.setattr(module, "PATIENCE_SECONDS", WITHOUT_END_SECONDS)
+    monkeypatch.setattr(answers, "PATIENCE_SECONDS", WITHOUT_END_SECONDS)
 
 
 @pytest.fixture

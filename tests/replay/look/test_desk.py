@@ -19,7 +19,7 @@ from kappa.state.offsets import Offsets
 from replay.look.desk import Desk, beat_of
 from replay.look.here import Here
 from replay.status.held_back import HeldBack
-from replay.status.status import BuildStatus
+from replay.status.status import BuildStatus, Status
 from serving.reader.client import Client, ClientLeft
 
 
@@ -103,6 +103,16 @@ def test_what_fails_is_told_to_all_who_ask_and_tried_again_soon(desk: Desk, cloc
     assert len(told.traceback) < 4
     clock.now += 5.1
     assert desk.look("a", lambda: 7) == 7
+
+
+def test_a_status_without_its_broker_is_looked_at_again_soon(desk: Desk, clock: Clock) -> None:
+    def without_its_broker() -> Status:
+        clock.now += 4.0
+        return Status(1, (), broker_error="no Kafka broker answers")
+
+    assert desk.look("status", without_its_broker).broker_error
+    clock.now += 5.1
+    assert not desk.look("status", lambda: Status(1, ())).broker_error
 
 
 def test_what_is_of_a_generation_is_not_told_as_that_of_the_next(desk: Desk) -> None:

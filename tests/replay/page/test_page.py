@@ -783,6 +783,7 @@ def test_what_a_promote_sends_is_shown_before_the_button_and_in_the_receipt(
         world.build(f"web-{number}", sinks=(sink,))
     world.goes_live("web-1", 1)
     candidate = world.waits("web-2", "web-1")
+    status, is_damaged = _status_text(world.here, Form.TABLE)
     world.be_up()
     sent = (
         "2 inserts, 40 updates to page-hits",
@@ -793,7 +794,6 @@ def test_what_a_promote_sends_is_shown_before_the_button_and_in_the_receipt(
         before = got(server, f"/rollouts/{candidate}")
         wanted = {"intent": "promote", "pipelines": ["web"], "dry_run": True}
         would = server.ask("POST", "/api/v1/rollouts", wanted, If_Match="*").document["would"]
-        status, is_damaged = _status_text(world.here, Form.TABLE)
         (rollout,) = current_state(world.store).active_rollouts
         world.append(PromoteAsked(rollout.id))
         world.switches(rollout.id, "web-2", 2, "web-1")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,6 +17,7 @@ from msgspec import structs
 from near_ends import born
 from served import Platform
 
+from commands.app import run_command
 from kappa.code.semantics import SEMANTICS
 from kappa.journal.journal import Journal
 from kappa.state.build import Base, Birth, TopicBirth, put_birth
@@ -112,6 +116,56 @@ def test_a_log_without_open_transactions_is_said_to_have_none_also_while_it_grow
     assert told(
         store, Ended(Offsets({"flights": {0: 44, 1: 7}}), Offsets({"flights": {0: 42, 1: 7}}))
     ) == (4, "")
+
+
+@contextmanager
+def refusing() -> Iterator[int]:
+    """Gives a port at which nobody listens."""
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        yield nobody.getsockname()[1]
+
+
+@contextmanager
+def silent() -> Iterator[int]:
+    """Gives a port that takes connections, of a process that stands still."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening.getsockname()[1]
+
+
+@contextmanager
+def unreached() -> Iterator[int]:
+    """Gives a port that takes no connection and refuses none, as behind a broken network."""
+    with socket.socket() as full, ExitStack() as connections:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for _ in range(2):
+            waiting = connections.enter_context(socket.socket())
+            waiting.settimeout(0)
+            waiting.connect_ex(full.getsockname())
+        yield full.getsockname()[1]
+
+
+@pytest.mark.parametrize("away", [refusing, silent, unreached])
+def test_a_status_is_told_within_seconds_that_no_broker_answers_and_shows_all_else(
+    store: Store,
+    away: Callable[[], AbstractContextManager[int]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    project = store.local.folder
+    with away() as port:
+        (project / "kappa.toml").write_text(
+            f'root = "."\n[kafka]\nbootstrap_servers = "127.0.0.1:{port}"\n', encoding="utf-8"
+        )
+        began = time.monotonic()
+        assert run_command(["--project", str(project), "status"]) == 0
+        took = time.monotonic() - began
+
+    # It asks for three seconds; the rest is for a busy machine.
+    assert took < 15
+    told = capsys.readouterr().out
+    assert f"no Kafka broker answers at 127.0.0.1:{port}" in told
+    assert "candidate" in told
 
 
 def test_what_is_read_of_a_long_slice_is_in_state_note_and_answer(store: Store) -> None:
