@@ -227,6 +227,15 @@ class NumberedRecords(Generic[_Record]):
         """Returns the number of a record that was there once, as were all before it; 0: none."""
         return noted_last(self._store, self._folder)
 
+    def note_last(self, number: int) -> None:
+        """Notes the number of a record that was there once, and may be lost."""
+        note_last(self._store, self._folder, number)
+
+    def begins_anew(self, number: int) -> bool:
+        """Returns whether record `number` was put behind numbers that were given up."""
+        document, seal = _document(self._store, self.name(number), self._what.format(number))
+        return bool(seal) and not document.get(_BEFORE)
+
     def ensure_newest(self, number: int, noted: int) -> None:
         """Raises Damaged, naming it, if a record after the newest one is `noted`.
 

@@ -151,7 +151,7 @@ class Processes:
         if rollout in self._verifications:
             return None
         if self._verification_deaths.get(rollout, 0) >= _VERIFICATION_DEATHS:
-            return f"the verification died {_VERIFICATION_DEATHS} times"
+            return f"the verification died {_VERIFICATION_DEATHS} times in a row"
         child = self._child(
             "verification",
             f"the verification of the rollout of record {rollout}",
@@ -225,9 +225,9 @@ class Processes:
             if code is not None:
                 del self._verifications[rollout]
                 self._say(f"{child.what} {ended_text(code)}")
-                self._verification_deaths[rollout] = self._verification_deaths.get(rollout, 0) + (
-                    code != 0
-                )
+                deaths = self._verification_deaths.pop(rollout, 0)
+                if code != 0:
+                    self._verification_deaths[rollout] = deaths + 1
 
     def _reap_job(self, build: str, job: _Job, code: int) -> None:
         del self._jobs[build]

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
 from kappa.base.errors import Broken, Damaged, KappaError
@@ -308,14 +309,25 @@ def _numbered(records: NumberedRecords[Any], follows: str, then: str) -> Iterato
         except Damaged as error:
             yield Damage(error.message, follows, (records.name(number),), then)
     noted, numbers = records.noted(), records.numbers()
-    for number in sorted({*range(min(numbers, default=0), max(numbers, default=0))} - {*numbers}):
-        yield Damage(
-            f"{records.address(number)} is gone, and record {numbers[-1]} is there",
-            "what it told is not known any more",
-            hint="put it back from a copy of the root, if there is one; the newest record counts",
-        )
+    for before, following in pairwise(numbers):
+        if following == before + 1 or _begins_anew(records, following):
+            continue
+        for number in range(before + 1, following):
+            yield Damage(
+                f"{records.address(number)} is gone, and record {numbers[-1]} is there",
+                "what it told is not known any more",
+                hint="put it back from a copy of the root, if there is one; the newest record "
+                "counts",
+            )
     if noted > max(numbers, default=0) and (numbers or not records.made_anew):
         yield Damage(records.lost(noted).message, follows, (records.note,), then)
+
+
+def _begins_anew(records: NumberedRecords[Any], number: int) -> bool:
+    """Returns whether a repair has given up the numbers before a record."""
+    with suppress(Damaged):
+        return records.begins_anew(number)
+    return False
 
 
 def _tables(

@@ -25,7 +25,7 @@ from twins import align, folded, make_build
 from kappa.base.process import ensure_session_gone, process_id, start_tied
 from kappa.base.settings import load_settings
 from kappa.engine.legs.legs import LegKind
-from kappa.journal.events import CaughtUp, Verified
+from kappa.journal.events import CaughtUp, Verified, VerifyAsked
 from kappa.journal.journal import Journal
 from kappa.state.build import Base, Birth, put_birth
 from kappa.state.job.beat import last_beat
@@ -38,6 +38,7 @@ from replay.children.course import Course, JobEnd, after_end, deaths_of
 from replay.children.processes import Processes
 from replay.children.pulse import Pulse
 from replay.rollout.fold import fold
+from replay.rollout.rollout import Phase
 from replay.status.underway import Deaths
 
 # test_spares.py has the processes that wait.
@@ -119,8 +120,8 @@ def test_the_end_of_a_job_decides_when_it_starts_again(end: JobEnd, after: Cours
     assert after_end(BEFORE, end, now=10.0) == after
 
 
-def verified_by_a_process(folder: Path, settings: str) -> tuple[list[str], Verified | None]:
-    """Returns the supervisor's messages for a verification with these settings, and the verdict."""
+def to_verify(folder: Path, settings: str = "") -> tuple[Store, Processes, list[str]]:
+    """Returns a store whose rollout 5 is to be verified, its processes, and what they say."""
     (folder / "kappa.toml").write_text(WITHOUT_SPARES + settings)
     loaded = load_settings(folder)
     store = Store(loaded.root_url)
@@ -143,11 +144,50 @@ def verified_by_a_process(folder: Path, settings: str) -> tuple[list[str], Verif
     said: list[str] = []
     processes = Processes(store, loaded, say=said.append)
     processes.ensure_jobs(frozenset(), "127.0.0.1:1")
-    assert processes.ensure_verifying(5) is None
-    while len(said) < 2:
+    return store, processes, said
+
+
+def verified_once(processes: Processes, said: list[str]) -> str | None:
+    """Runs a verification to its end. Returns why it is not started, if it is not."""
+    before = len(said)
+    why_not = processes.ensure_verifying(5)
+    while why_not is None and len(said) < before + 2:
         time.sleep(0.02)
         processes.ensure_jobs(frozenset(), "127.0.0.1:1")
-    return said, fold(journal.after(0)).rollout(5).verified
+    return why_not
+
+
+def verified_by_a_process(folder: Path, settings: str) -> tuple[list[str], Verified | None]:
+    """Returns the supervisor's messages for a verification with these settings, and the verdict."""
+    store, processes, said = to_verify(folder, settings)
+    assert verified_once(processes, said) is None
+    return said, fold(Journal(store).after(0)).rollout(5).verified
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+def test_a_verification_that_dies_three_times_in_a_row_is_given_up_and_no_sooner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, processes, said = to_verify(tmp_path)
+    journal = Journal(store)
+
+    def verify(point: str = "") -> str | None:
+        monkeypatch.setenv("KAPPA_FAIL", f"{point}:kill" if point else "")
+        return verified_once(processes, said)
+
+    assert verify("lease.before_put") is None
+    assert verify("journal.before_verified") is None
+    assert verify() is None
+    state = fold(journal.after(0))
+    assert state.rollout(5).phase is Phase.READY
+    assert journal.append(state.last + 1, VerifyAsked(5, 0))
+    assert verify("lease.after_put") is None
+    assert verify("lease.before_release") is None
+    assert verify("journal.before_verified") is None
+
+    assert verify() == "the verification died 3 times in a row"
+    assert sum("SIGKILL" in each for each in said) == 5
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from served import PLANES, ROWS_OF_PLANES, Platform
 from kappa.base.errors import Conflict, Damaged, KappaError
 from kappa.base.sealed import encoded
 from kappa.objects.address import delete_file
-from kappa.state.build import table_path
+from kappa.state.build import read_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import Kept, kept_name, kept_of, lost_kept, moment, put_kept
 from kappa.state.lock import Lock
@@ -24,6 +24,8 @@ from replay.doctor.examine import examine, set_aside
 from replay.doctor.repair import repair
 from replay.status.status import observe_status
 from replay.status.status_text import status_heading
+from serving.changes.point import Point, point_at
+from serving.pin.remembered import last_frontier
 from serving.query.query import answer
 
 
@@ -228,9 +230,40 @@ def test_a_newest_frontier_that_is_lost_is_not_answered_from_the_one_before(
     assert "kappa doctor" in told.value.hint
     # The journal of this platform has no stages.
     (found,) = (each for each in examine(any_store, now=0.0) if name in each.what)
-    assert repair(any_store, [found])
+    repair(any_store, [found])
     # Only what was given up by hand.
     assert platform.ask("select count(*) from planes").rows == ((1,),)
+
+
+@pytest.mark.parametrize("damage", ["lost", "torn"])
+def test_the_number_of_a_frontier_that_was_given_up_is_never_another_ones(
+    any_store: Store, damage: str, tmp_path: Path
+) -> None:
+    """A reader elsewhere, and a cursor, know what they saw by its number."""
+    platform = Platform(any_store)
+    platform.serve("flights", {PLANES: ROWS_OF_PLANES})
+    platform.advance("flights-1", PLANES, ROWS_OF_PLANES.slice(0, 1))
+    elsewhere = Store(any_store.url, storage=any_store.storage, local=tmp_path / "elsewhere")
+    seen = last_frontier(elsewhere, "flights-1")
+    assert seen is not None
+    (table,) = (each for each in read_birth(any_store, "flights-1").tables if each == PLANES)
+    cursor = Point(1, read_birth(any_store, "flights-1"), seen, table).cursor
+    name = newest_name(any_store, "builds/flights-1/frontier")
+    if damage == "lost":
+        any_store.delete(name)
+    else:
+        any_store.put(name, b"{")
+
+    repair(any_store, [each for each in examine(any_store, now=0.0) if name in each.what])
+    # The next job begins so, and its first slice is what the last one's was not.
+    platform.advance("flights-1", PLANES, ROWS_OF_PLANES.slice(1, 1))
+
+    following = last_frontier(elsewhere, "flights-1")
+    assert following is not None
+    assert following.number > seen.number
+    assert following == Frontiers(any_store, "flights-1").newest()
+    assert point_at(any_store, cursor, "planes", 0.0) is None
+    assert [each for each in examine(any_store, now=0.0) if "frontier" in each.what] == []
 
 
 @pytest.mark.parametrize("folder", ["journal", "frontier", "birth"])
