@@ -27,6 +27,8 @@ _VERSION_DIGITS = 10
 _PART_DIGITS = 16
 _SEMANTICS = "semantics"
 _ON_ERROR = "on_error"
+# Kappa's rules since when a pipeline that says nothing of `on_error` rejects.
+_REJECTING = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +58,19 @@ def fingerprint(pipeline: Pipeline, module: str, attribute: str, find: Find) -> 
     }
     views = {view.part: _hash(_view(view), _PART_DIGITS) for view in pipeline.views}
     outlets = {each.part: _hash(_outlet(each), _PART_DIGITS) for each in pipeline.outlets}
-    # Only if declared, so that pipelines older than this choice keep their version.
-    policy = {} if pipeline.on_error is OnError.STOP else {_ON_ERROR: str(pipeline.on_error)}
+    policy = {} if pipeline.on_error is OnError.REJECT else {_ON_ERROR: str(pipeline.on_error)}
     declared = {**topics, **tables, **views, **outlets, **policy}
     parts = {**code, **declared, _SEMANTICS: str(SEMANTICS)}
     return Fingerprint(version_of(parts), parts)
+
+
+def policy_of(parts: Mapping[str, str], semantics: int) -> OnError:
+    """Returns what a version does with a record that its function fails on, as it was born.
+
+    Before Kappa's rules made it a reject, a pipeline that said nothing stopped there.
+    """
+    default = OnError.REJECT if semantics >= _REJECTING else OnError.STOP
+    return OnError(parts.get(_ON_ERROR, default))
 
 
 def version_of(parts: Mapping[str, str]) -> str:
