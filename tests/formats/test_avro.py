@@ -247,6 +247,18 @@ def test_damage_of_a_record_is_named_without_the_words_of_its_library(
     assert rejected.value.detail == f"the value is no record of its schema: {why}"
 
 
+@pytest.mark.parametrize("size", [17, 2_000, 100_000])
+def test_a_decimal_of_any_bytes_is_a_reject(project: Path, size: int) -> None:
+    decimal = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2}
+    fields = [{"name": "price", "type": decimal}]
+    schema = {"type": "record", "name": "Paid", "fields": fields}
+    plain = {"type": "record", "name": "Paid", "fields": [{"name": "price", "type": "bytes"}]}
+    topic = of_file(project, schema)
+
+    assert read(topic, written(plain, {"price": b"\x7f" * size})) == "out_of_range"
+    assert read(topic, written(plain, {"price": b"\0" * size})) == (Decimal(0),)
+
+
 @given(EVENTS, st.data())
 def test_any_damage_is_a_reject_or_a_row(
     project: Path, event: dict[str, Any], data: st.DataObject
