@@ -138,8 +138,7 @@ def plain_text(text: str) -> str:
 def why_unreadable(schema: AvroSchema) -> str | None:
     """Explains why no record may be read by a schema, since a damaged one would never end.
 
-    Returns None if nothing is wrong: nothing in it is of any length without having bytes, and it has
-    an end.
+    Returns None if nothing is wrong: nothing in it is of any length without having bytes.
     """
     try:
         if _size(schema.whole, schema.named, (), {}) > _MOST_PARTS:

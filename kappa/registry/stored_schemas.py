@@ -28,8 +28,8 @@ from kappa.state.store import Store
 
 # The root's folder of them.
 FOLDER = "schemas"
-# A registry of several servers may not know on one what it has just accepted on another. Records may
-# have any id, each another one: after a wait in vain none is waited for within this time.
+# A registry of several servers may not know on one what it has just accepted on another. Records
+# may each have another id: after a wait in vain none is waited for within this time.
 _DOUBT_SECONDS, _SURE_SECONDS = 3.0, 30.0
 _PAUSE_SECONDS = 0.5
 # So long a job waits in place for a registry that is away. Then it ends, with this as its error,

@@ -22,8 +22,11 @@ from kappa.declare.options import REJECTS
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.topic import Topic
 from kappa.engine.decode.to_files import Remembering
+from kappa.engine.fold.ordered import StepFails
+from kappa.engine.function.culprits import Culprit, refused_culprits
 from kappa.engine.function.decoded_at_spark import DecodedAtSpark
 from kappa.engine.function.decoded_here import DecodedHere
+from kappa.engine.function.failure import REPLAY, Failure
 from kappa.engine.function.redriven import settle_redriven
 from kappa.engine.function.trouble import SPARK_ERRORS, translated
 from kappa.engine.job.function_rows import FunctionRows
@@ -55,9 +58,37 @@ from kappa.state.store import Store
 from kappa.tables.lasting import take_back_to_frontier
 from kappa.tables.versions import files
 
+# Each of them costs a slice's folding. If so many fail, the step of a new build is wrong.
+_MOST_OF_STEPS = 100
+
 
 class _ToJudge(Exception):
     """Records of a slice fail, and some of it may be committed as if none did."""
+
+
+class _Failed:
+    """The records of a slice on which steps have failed, so that it is folded without them."""
+
+    def __init__(self) -> None:
+        self.culprits: list[Culprit] = []
+        # Whether steps over batches are given one row each, to know the record.
+        self.one_by_one = False
+
+    def add(self, fails: StepFails, pipeline: Pipeline, *, is_new: bool) -> None:
+        """Adds what has failed. Raises Broken if that is too much for a build that `is_new`."""
+        self.one_by_one |= not fails.failed
+        self.culprits += (
+            Culprit(topic, partition, offset, Failure(line, error, REPLAY))
+            for topic, partition, offset, line, error in fails.failed
+        )
+        if is_new and len(self.culprits) > _MOST_OF_STEPS:
+            last = self.culprits[-1]
+            raise Broken(
+                f"{pipeline.source}: pipeline {pipeline.name} {last.failure.error}, at"
+                f" {last.failure.line}, and fails so on more than {_MOST_OF_STEPS} records of one"
+                " slice: too many to be set aside one by one",
+                hint=REPLAY,
+            )
 
 
 class SliceFolder:
@@ -174,14 +205,19 @@ class SliceFolder:
             self.splits.begin(part)
             with self._limit.over(part):
                 are_due = views_at is None or part.end.covers(views_at)
+                failed = _Failed()
                 fold = partial(
                     self._fold, part, noted_session, source, last, watch, views_are_due=are_due
                 )
-                try:
-                    mark, failing = fold()
-                except _ToJudge:
+                while True:
+                    try:
+                        mark, failing = fold(failed)
+                        break
+                    except _ToJudge:
+                        pass
+                    except StepFails as fails:
+                        failed.add(fails, self._pipeline, is_new=self._is_new())
                     self._reopen(views_are_current=views_at is None)
-                    mark, failing = fold()
             failpoint("job.before_frontier")
             with watch.step("frontier"):
                 publisher.publish(
@@ -243,12 +279,14 @@ class SliceFolder:
         source: LogSource,
         last: Frontier,
         watch: Stopwatch,
+        failed: _Failed,
         *,
         views_are_due: bool,
     ) -> tuple[Mark, Mapping[str, str]]:
         """Folds a slice or a part of it into the tables, which are at `last`.
 
-        Returns its mark, and the views that fail at its end, with the reasons.
+        Returns its mark, and the views that fail at its end, with the reasons. Records that have
+        `failed` are rejects.
         """
         function = self._function
         try:
@@ -265,6 +303,8 @@ class SliceFolder:
             # (law 2).
             same_topics: Future[None] = self._topic_watch.submit(self.guard.check_topics)
             try:
+                if failed.culprits:
+                    decoded.reject(refused_culprits(failed.culprits, self._pipeline, source))
                 # Marks and rejects count the records that the function judges: it runs before any
                 # table has them. Which redriven records are folded depends on what is a reject,
                 # too.
@@ -282,7 +322,9 @@ class SliceFolder:
                 with watch.step("topics"):
                     same_topics.result()
                 failpoint("job.before_first_commit")
-                self._commit_tables(decoded, tried, mark, spark, watch)
+                self._commit_tables(
+                    decoded, tried, mark, spark, watch, one_by_one=failed.one_by_one
+                )
                 failing = self._views.commit(
                     mark, spark, watch, are_due=views_are_due, failing=last.failing
                 )
@@ -307,6 +349,8 @@ class SliceFolder:
         mark: Mark,
         spark: SparkSession,
         watch: Stopwatch,
+        *,
+        one_by_one: bool,
     ) -> None:
         """Commits a slice to all tables but views; the function's rows are `tried`, if they are."""
         of_topics, of_function = self._parted()
@@ -317,7 +361,9 @@ class SliceFolder:
             with watch.step("function"):
                 if tried is None:
                     tried = self._function.of(decoded, spark) if of_function else {}
-                rows = self._steps.applied(tried, of_function, mark.log_time, spark)
+                rows = self._steps.applied(
+                    tried, of_function, mark.log_time, spark, one_by_one=one_by_one
+                )
             failpoint("job.between_tables")
             with watch.step("commit"), self._commits.beside(of_function, rows, mark):
                 pass
