@@ -153,8 +153,8 @@ def pipeline(
     for that table must keep `_log_time`, `_topic`, `_partition` and `_offset`. Those of another
     ordered fold must keep the last three.
 
-    `on_error` decides about a record that the function fails on. "reject" leaves it out of all
-    tables and puts it into the rejects. "stop" ends the job there, and names the record.
+    `on_error` decides about a record that the function or a step fails on. "reject" leaves it out
+    of all tables and puts it into the rejects. "stop" ends the job there, and names the record.
     `max_rejects` stops a candidate that rejects more: a whole number of records (`100`), or a share
     of those it reads (`0.01`). Raises DeclarationError, with the user's file and line.
 
