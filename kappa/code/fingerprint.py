@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kappa.code.semantics import SEMANTICS
 from kappa.code.static.reach import reach
@@ -64,13 +64,14 @@ def fingerprint(pipeline: Pipeline, module: str, attribute: str, find: Find) -> 
     return Fingerprint(version_of(parts), parts)
 
 
-def policy_of(parts: Mapping[str, str], semantics: int) -> OnError:
-    """Returns what a version does with a record that its function fails on, as it was born.
+def as_born(pipeline: Pipeline, parts: Mapping[str, str], semantics: int) -> Pipeline:
+    """Returns a pipeline with what its version does with a record that its function fails on.
 
     Before Kappa's rules made it a reject, a pipeline that said nothing stopped there.
     """
-    default = OnError.REJECT if semantics >= _REJECTING else OnError.STOP
-    return OnError(parts.get(_ON_ERROR, default))
+    if semantics >= _REJECTING or _ON_ERROR in parts:
+        return pipeline
+    return replace(pipeline, on_error=OnError.STOP)
 
 
 def version_of(parts: Mapping[str, str]) -> str:
