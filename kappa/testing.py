@@ -71,7 +71,8 @@ def tables_of(pipeline: Pipeline, events: Events) -> dict[str, list[dict[str, An
     of its columns, and rows are ordered by these from left to right, nulls last. A date or
     timestamp that Python lacks is its text, such as "10000-01-01". Views are computed, and
     `rejects` are among the tables. Raises DeclarationError if the function is none
-    of a pipeline, or a view cannot be read. Raises Broken if the function fails on an event.
+    of a pipeline, or a view cannot be read. Raises Broken if a maintained view cannot be
+    computed, or if the function fails on an event and `on_error="stop"` is declared.
 
     Example:
         visit = {"visitor": "ann", "page": "/", "at": "2024-01-31T12:00:00Z"}

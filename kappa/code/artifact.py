@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from kappa.base.errors import Broken, DeclarationError
 from kappa.base.failpoint import failpoint
+from kappa.code.fingerprint import as_born
 from kappa.code.importer import open_sources
 from kappa.code.project import Place, load_module, pipelines_in
 from kappa.code.static.reach import files
@@ -79,7 +80,7 @@ def load_with_place(store: Store, birth: Birth) -> tuple[Place, Pipeline]:
     open_sources(sources)
     try:
         found = [
-            (place, pipeline)
+            (place, as_born(pipeline, birth.parts, birth.semantics))
             for place, pipeline in pipelines_in(load_module(birth.module, sources))
             if pipeline.name == birth.pipeline
         ]

@@ -32,7 +32,7 @@ def declarations(pipeline: Pipeline) -> Mapping[str, str]:
     outlets = {each.part: "\n".join(_outlet(each)) for each in pipeline.outlets}
     policy = (
         {}
-        if pipeline.on_error is OnError.STOP
+        if pipeline.on_error is OnError.REJECT
         else {"on_error": f"what the function fails on: {pipeline.on_error}"}
     )
     return {**topics, **tables, **views, **outlets, **policy}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kappa.code.semantics import SEMANTICS
 from kappa.code.static.reach import reach
@@ -27,6 +27,8 @@ _VERSION_DIGITS = 10
 _PART_DIGITS = 16
 _SEMANTICS = "semantics"
 _ON_ERROR = "on_error"
+# Kappa's rules since when a pipeline that says nothing of `on_error` rejects.
+_REJECTING = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +58,20 @@ def fingerprint(pipeline: Pipeline, module: str, attribute: str, find: Find) -> 
     }
     views = {view.part: _hash(_view(view), _PART_DIGITS) for view in pipeline.views}
     outlets = {each.part: _hash(_outlet(each), _PART_DIGITS) for each in pipeline.outlets}
-    # Only if declared, so that pipelines older than this choice keep their version.
-    policy = {} if pipeline.on_error is OnError.STOP else {_ON_ERROR: str(pipeline.on_error)}
+    policy = {} if pipeline.on_error is OnError.REJECT else {_ON_ERROR: str(pipeline.on_error)}
     declared = {**topics, **tables, **views, **outlets, **policy}
     parts = {**code, **declared, _SEMANTICS: str(SEMANTICS)}
     return Fingerprint(version_of(parts), parts)
+
+
+def as_born(pipeline: Pipeline, parts: Mapping[str, str], semantics: int) -> Pipeline:
+    """Returns a pipeline with what its version does with a record that its function fails on.
+
+    Before Kappa's rules made it a reject, a pipeline that said nothing stopped there.
+    """
+    if semantics >= _REJECTING or _ON_ERROR in parts:
+        return pipeline
+    return replace(pipeline, on_error=OnError.STOP)
 
 
 def version_of(parts: Mapping[str, str]) -> str:

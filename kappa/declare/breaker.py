@@ -4,7 +4,8 @@
 birth certificate and not in the version: another limit replays nothing, and counts from the next
 build on. A candidate beyond it is stopped as soon as that is certain, and is not verified. A build
 that serves goes on, since stale tables help nobody, and `kappa status` warns. The limit is applied
-in engine/job/catch_up.py and replay/verify/verify.py.
+in engine/job/catch_up.py and replay/verify/verify.py. Where none is declared, a function that fails
+on much more than before is not verified.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from kappa.declare.parts.described import shown
 from kappa.values.tally import Tally
 
 MaxRejects: TypeAlias = int | float | None
+_FAILING_SHARE = 0.01
 
 
 def check_max_rejects(source: Source, pipeline: str, limit: object) -> None:
@@ -54,6 +56,20 @@ def beyond_text(limit: MaxRejects, rejected: int, records: int) -> str:
     share = f" ({100 * rejected / records:.4g} %)" if records else ""
     allowed = f"{100 * limit:.4g} %" if isinstance(limit, float) else f"{limit:,}"
     return f"rejected {rejected:,} of {records:,} records{share}, and max_rejects is {allowed}"
+
+
+def fails_on_more(limit: MaxRejects, failing: int, before: int, records: int) -> str:
+    """Returns why a candidate is beyond the limit that holds where none is declared; "" if not.
+
+    So it is if its function fails on more than 1 % of the records, and on more than the function of
+    what serves does.
+    """
+    if limit is not None or failing <= max(before, _FAILING_SHARE * records):
+        return ""
+    return (
+        f"its function fails on {failing:,} of {records:,} records ({100 * failing / records:.4g} "
+        f"%), where that of what serves fails on {before:,}; if that is meant, declare max_rejects"
+    )
 
 
 def remedy(pipeline: str) -> str:

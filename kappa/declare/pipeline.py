@@ -39,10 +39,10 @@ ORIGIN_COLUMNS = (
 
 
 class OnError(StrEnum):
-    """The policy for a record on which the function fails: stop the job, or make a reject."""
+    """The policy for a record on which the function fails: make a reject, or stop the job."""
 
-    STOP = "stop"
     REJECT = "reject"
+    STOP = "stop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Pipeline:
     views: tuple[View, ...]
     source: Source = field(compare=False)
     description: str = field(default="", compare=False)
-    on_error: OnError = OnError.STOP
+    on_error: OnError = OnError.REJECT
     max_rejects: MaxRejects = field(default=None, compare=False)
     sinks: tuple[Sink, ...] = ()
     alerts: tuple[Alert, ...] = ()
@@ -138,7 +138,7 @@ def pipeline(
     reads: Mapping[str, Topic],
     writes: Sequence[Table | View | Sink | Alert],
     name: str | None = None,
-    on_error: str = OnError.STOP,
+    on_error: str = OnError.REJECT,
     max_rejects: MaxRejects = None,
 ) -> Callable[[Callable[..., Mapping[str, Any]]], Pipeline]:
     """Declares the function below it as a pipeline; its `name` is the function's, or another.
@@ -153,8 +153,8 @@ def pipeline(
     for that table must keep `_log_time`, `_topic`, `_partition` and `_offset`. Those of another
     ordered fold must keep the last three.
 
-    `on_error` decides about a record that the function fails on. "stop" ends the job there, and
-    names the record. "reject" leaves it out of all tables and puts it into the rejects.
+    `on_error` decides about a record that the function or a step fails on. "reject" leaves it out
+    of all tables and puts it into the rejects. "stop" ends the job there, and names the record.
     `max_rejects` stops a candidate that rejects more: a whole number of records (`100`), or a share
     of those it reads (`0.01`). Raises DeclarationError, with the user's file and line.
 
@@ -166,7 +166,6 @@ def pipeline(
                 Table("slow_visits"),
                 View("busy_pages", "select page from page_visits where visits > 100"),
             ],
-            on_error="reject",
             max_rejects=0.01,
         )
         def web(visits):
@@ -204,7 +203,7 @@ def _declared(
     if on_error not in tuple(OnError):
         raise DeclarationError(
             f"{source}: pipeline {name} has on_error={shown(on_error)}",
-            hint='on_error is "stop" or "reject"',
+            hint='on_error is "reject" or "stop"',
         )
     for bound, topic in reads.items():
         if not isinstance(topic, Topic):

@@ -32,6 +32,8 @@ _MICROS = {"timestamp-millis": 1000, "timestamp-micros": 1}
 _DAY_MICROS = 86_400_000_000
 _FIRST_DAY, _LAST_DAY = FIRST_MICROS // _DAY_MICROS, LAST_MICROS // _DAY_MICROS
 _MOST_DIGITS = 38
+# Python gives no text of a number without end.
+_MOST_BITS = 1_024
 _KEY, _VALUE = "key", "value"
 
 
@@ -174,6 +176,10 @@ def _decimal(kind: Decimal) -> Check:
     def land(found: bytes, name: str) -> Any:
         # By its digits: arithmetic of decimals would round to the context's precision.
         whole = int.from_bytes(found, signed=True)
+        if whole.bit_length() > _MOST_BITS:
+            raise Rejected(
+                Reason.OUT_OF_RANGE, f"{name} has {len(found)} bytes, beyond what {kind} holds"
+            )
         digits = tuple(map(int, str(abs(whole))))
         return check(Number((int(whole < 0), digits, -kind.scale)), name)
 

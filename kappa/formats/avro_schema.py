@@ -19,6 +19,8 @@ _PROSE = {"doc"}
 BARE_FIELD = "value"
 # Schemas that are parsed once: each event that is written needs its own.
 _MOST_SCHEMAS = 64
+# A record without bytes may have all parts of its schema.
+_MOST_PARTS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +140,14 @@ def why_unreadable(schema: AvroSchema) -> str | None:
 
     Returns None if nothing is wrong: nothing in it is of any length without having bytes.
     """
-    for problem in _endless(schema.whole, schema.named, ()):
-        return problem
-    return None
+    try:
+        if _size(schema.whole, schema.named, (), {}) > _MOST_PARTS:
+            return f"it has more than {_MOST_PARTS:,} parts"
+        return next(_endless(schema.whole, schema.named), None)
+    except _WithinItself as error:
+        return f"{error} contains itself"
+    except RecursionError:
+        return "its parts are nested too deep"
 
 
 def differing_times(writer: AvroSchema, reader: AvroSchema) -> str | None:
@@ -206,18 +213,33 @@ def _logical_types(
         )
 
 
-def _endless(schema: Any, named: Mapping[str, Any], within: tuple[str, ...]) -> Iterator[str]:
-    name = str(schema.get("name")) if isinstance(schema, dict) else ""
-    if name in named:
-        if name in within:
-            yield f"{name} contains itself"
-            return
-        within = (*within, name)
+class _WithinItself(Exception):
+    """A type contains itself; its name."""
+
+
+def _size(
+    schema: Any, named: Mapping[str, Any], within: tuple[str, ...], known: dict[str, int]
+) -> int:
+    """Counts the parts of a schema, a type as often as it is named. Raises _WithinItself."""
+    name = str(schema.get("name")) if isinstance(schema, dict) else str(schema)
+    if name not in named:
+        return 1 + sum(_size(part, named, within, known) for _, part in _parts(schema, named))
+    if name in within:
+        raise _WithinItself(name)
+    if name not in known:
+        of = named[name]
+        known[name] = 1 + sum(
+            _size(part, named, (*within, name), known) for _, part in _parts(of, named)
+        )
+    return known[name]
+
+
+def _endless(schema: Any, named: Mapping[str, Any]) -> Iterator[str]:
     is_array = isinstance(schema, dict) and schema.get("type") == "array"
     if is_array and _has_no_bytes(schema["items"], named):
         yield "it has an array of elements without bytes"
     for _, part in _parts(schema, named):
-        yield from _endless(part, named, within)
+        yield from _endless(part, named)
 
 
 def _has_no_bytes(schema: Any, named: Mapping[str, Any]) -> bool:

@@ -7,6 +7,7 @@ such an id, and it is asked for anew; then its records are read by the next buil
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Mapping
@@ -27,8 +28,9 @@ from kappa.state.store import Store
 
 # The root's folder of them.
 FOLDER = "schemas"
-# A registry of several servers may not know on one what it has just accepted on another.
-_DOUBT_SECONDS = 3.0
+# A registry of several servers may not know on one what it has just accepted on another. Records
+# may each have another id: after a wait in vain none is waited for within this time.
+_DOUBT_SECONDS, _SURE_SECONDS = 3.0, 30.0
 _PAUSE_SECONDS = 0.5
 # So long a job waits in place for a registry that is away. Then it ends, with this as its error,
 # and is started again, as after any other trouble.
@@ -74,11 +76,24 @@ class StoredSchemas:
                 if unknown_since is None:
                     print(f"waits: {error.message}", file=sys.stderr, flush=True)
             else:
+                if found.text is not None:
+                    return found
                 now = time.monotonic()
                 unknown_since = now if unknown_since is None else unknown_since
-                if found.text is not None or now - unknown_since >= _DOUBT_SECONDS:
+                if now - unknown_since >= _DOUBT_SECONDS:
+                    _waited.at = now
+                if now - _waited.at < _SURE_SECONDS:
                     return found
             time.sleep(_PAUSE_SECONDS)
+
+
+class _Waited:
+    """The end of this process's last wait for an id that nobody knows."""
+
+    at = -math.inf
+
+
+_waited = _Waited()
 
 
 class RootSchemas:

@@ -148,8 +148,6 @@ def _integer_check(type_name: str) -> Check:
 
 
 def _decimal_check(kind: Decimal) -> Check:
-    limit = 10**kind.precision
-
     def check(found: Any, name: str) -> Number:
         if type(found) is not int and type(found) is not Number:
             raise _wrong(name, "a number", found)
@@ -158,19 +156,20 @@ def _decimal_check(kind: Decimal) -> Check:
             raise Rejected(Reason.OUT_OF_RANGE, f"{name} is {shown(found)}, which is no number")
         sign, digits, exponent = number.as_tuple()
         # By value, not by spelling: 1.10 fits one digit behind the point less than 1.11 does.
-        whole = int("".join(map(str, digits)))
-        while whole and whole % 10 == 0:
-            whole, exponent = whole // 10, int(exponent) + 1
-        if whole == 0:
+        count = len(digits)
+        while count and digits[count - 1] == 0:
+            count -= 1
+        if count == 0:
             return Number(0)
-        if int(exponent) < -kind.scale:
+        exponent = int(exponent) + len(digits) - count
+        if exponent < -kind.scale:
             raise Rejected(
                 Reason.OUT_OF_RANGE,
                 f"{name} is {shown(found)}, more digits behind the point than {kind} has",
             )
-        if int(exponent) > kind.precision or whole * 10 ** (int(exponent) + kind.scale) >= limit:
+        if count + exponent + kind.scale > kind.precision:
             raise _beyond(name, found, str(kind))
-        return Number((sign, tuple(map(int, str(whole))), int(exponent)))
+        return Number((sign, digits[:count], exponent))
 
     return check
 

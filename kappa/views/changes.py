@@ -103,12 +103,23 @@ def _shown(key: str, kind: str) -> str:
 SEVERAL_ROWS = "several rows have the keys "
 
 
-# DuckDB's errors about values, whichever rows have them.
-_OF_VALUES = ("Conversion Error: ", "Out of Range Error: ", "Invalid Input Error: ")
+# DuckDB's errors about queries, files, servers and an end from outside. All others are about rows.
+_NOT_OF_ROWS = (
+    "Parser Error: ",
+    "Binder Error: ",
+    "Catalog Error: ",
+    "Not implemented Error: ",
+    "IO Error: ",
+    "HTTP Error: ",
+    "Permission Error: ",
+    "INTERRUPT Error: ",
+)
+# What a view spills, or has, is of its rows too.
+_TOO_MUCH = "No space left on device"
 
 
 class Unfit(Broken):
-    """A view cannot be computed over the rows that there are now, by what DuckDB said of a value.
+    """A view cannot be computed over the rows that there are now, by what DuckDB said.
 
     Other rows may be fit for the view.
     """
@@ -118,11 +129,12 @@ def view_error(name: str, told: str) -> Broken:
     """Returns the error for a view of which DuckDB told this."""
     _, found, rows = told.partition(SEVERAL_ROWS)
     if found:
-        return Broken(
+        return Unfit(
             f"view {name}: {SEVERAL_ROWS}{rows}",
             hint="its keys identify a row: give it other keys, or by=(...) in their place",
         )
-    return (Unfit if told.startswith(_OF_VALUES) else Broken)(
+    is_of_rows = _TOO_MUCH in told or not told.startswith(_NOT_OF_ROWS)
+    return (Unfit if is_of_rows else Broken)(
         f"view {name} cannot be computed: {told}",
         hint="mend its query, and kappa deploy makes a new build of it",
     )

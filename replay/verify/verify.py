@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from kappa.base.errors import Conflict, ExitCode, KappaError, Unreachable, UsageError
 from kappa.base.program import run_program
 from kappa.base.settings import load_settings
-from kappa.declare.breaker import beyond_text, is_beyond, rejected_of
+from kappa.declare.breaker import beyond_text, fails_on_more, is_beyond, rejected_of
 from kappa.engine.job.rejected import RejectCounts
 from kappa.journal.events import Failed, Verified
 from kappa.journal.journal import Journal
@@ -35,6 +35,7 @@ from kappa.state.frontier import Frontiers
 from kappa.state.job.stopped import comparable_now
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store, open_store
+from kappa.values.reason import Reason
 from replay.rollout.current import current_state
 from replay.rollout.rollout import Phase, Rollout
 from replay.verify.pairs import aligned_pair, compare_pair
@@ -78,7 +79,7 @@ def verify(store: Store, rollout: Rollout, live: str | None, means: Means) -> Ve
     if live is None or before is None or shared or not comparable_now(store, birth, before):
         with pin_build(store, rollout.build, lease_seconds=means.lease_seconds) as pinned:
             checked = _checked(store, pinned, rollout, means)
-            beyond = _beyond(store, pinned.snapshot, rollout.build)
+            beyond = _beyond(store, pinned.snapshot, rollout.build, None, is_shared=shared)
             pinned.confirm()
         incomparable = () if live is None or shared else tuple(sorted(birth.topic_ids))
         # An overlay has no tables of its own.
@@ -107,7 +108,7 @@ def verify(store: Store, rollout: Rollout, live: str | None, means: Means) -> Ve
         except Conflict as error:
             return _never_compared(store, rollout, live, error.message)
         checked = _checked(store, pinned, rollout, means)
-        beyond = _beyond(store, pinned.snapshot, rollout.build)
+        beyond = _beyond(store, pinned.snapshot, rollout.build, live)
         try:
             found = compare_pair(
                 store,
@@ -178,16 +179,32 @@ def _refuse_views(birth: Birth) -> None:
         raise UsageError(f"view {view} cannot be served: {refusal.message}", hint=refusal.hint)
 
 
-def _beyond(store: Store, snapshot: Snapshot, build: str) -> str:
-    """Returns what the build has rejected, if that is more than its pipeline allows; else ""."""
+def _beyond(
+    store: Store, snapshot: Snapshot, build: str, live: str | None, *, is_shared: bool = False
+) -> str:
+    """Returns what the build has rejected, if that is more than its pipeline allows; else "".
+
+    Its function may fail on no more records than that of the `live` build. If the tables are shared
+    with it, they have been judged.
+    """
     birth, frontier = snapshot.births[build], snapshot.frontiers[build]
     counted = rejected_of(frontier.tally)
-    return (
-        f"it {beyond_text(birth.max_rejects, *counted)}: "
-        f"{RejectCounts.of(store, birth, frontier).text}"
-        if is_beyond(birth.max_rejects, *counted)
-        else ""
+    if is_beyond(birth.max_rejects, *counted):
+        return (
+            f"it {beyond_text(birth.max_rejects, *counted)}: "
+            f"{RejectCounts.of(store, birth, frontier).text}"
+        )
+    if is_shared or not counted[0]:
+        return ""
+    found, before = (
+        RejectCounts({}, "")
+        if each is None
+        else RejectCounts.of(store, snapshot.births[each], snapshot.frontiers[each])
+        for each in (build, live)
     )
+    now, then = (each.reasons.get(Reason.FUNCTION_FAILED, 0) for each in (found, before))
+    why = fails_on_more(birth.max_rejects, now, then, counted[1])
+    return f"{why}: {found.text}" if why else ""
 
 
 def _never_compared(store: Store, rollout: Rollout, live: str | None, reason: str) -> Verified:

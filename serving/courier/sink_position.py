@@ -40,7 +40,7 @@ class SinkPosition:
                 *(Cursor.parse(found["cursor"]), str(found["part"]), str(found["topic"])),
                 str(found.get("writer", "")),
             )
-        except (ValueError, KeyError, TypeError, UsageError):
+        except (ValueError, KeyError, TypeError, RecursionError, UsageError):
             return None
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from kappa.base.errors import Broken
 from kappa.code.artifact import digests, ensure_snapshot, load_snapshot, snapshot_files
@@ -91,6 +92,18 @@ def test_a_build_runs_as_it_was_born_after_the_tree_has_changed(
     write(tree, dict.fromkeys(FILES, "raise RuntimeError"))
 
     assert load_snapshot(any_store, birth).function(None) == RETURNED
+
+
+@pytest.mark.parametrize(
+    ("semantics", "parts", "policy"),
+    [(2, {}, "stop"), (2, {"on_error": "reject"}, "reject"), (3, {}, "reject")],
+)
+def test_a_build_does_with_failing_records_as_it_was_born(
+    store: Store, tree: Path, semantics: int, parts: dict[str, str], policy: str
+) -> None:
+    birth = replace(born(store, tree), semantics=semantics, parts=parts)
+
+    assert load_snapshot(store, birth).on_error == policy
 
 
 def test_a_copy_on_this_host_that_has_something_else_stops_the_build(

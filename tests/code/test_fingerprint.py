@@ -460,7 +460,7 @@ def declared(**changed: object) -> Mapping[str, str]:
         "topic": HITS,
         "tables": [Table("t", keys=("id",), fold={"n": count()})],
         "views": [View("v", "select 1")],
-        "on_error": "stop",
+        "on_error": "reject",
         **changed,
     }
 
@@ -494,7 +494,7 @@ def declared(**changed: object) -> Mapping[str, str]:
         ({"tables": [Table("t", keys=("id",), fold={"n": count()}), Table("u")]}, "table u is new"),
         ({"views": []}, "view v is gone"),
         ({"views": [View("v", "select 2")]}, "view v changed"),
-        ({"on_error": "reject"}, "the policy on_error is new"),
+        ({"on_error": "stop"}, "the policy on_error is new"),
     ],
 )
 def test_declarations_are_a_part_of_the_version(changed: dict[str, object], reason: str) -> None:

@@ -521,8 +521,8 @@ NEAR_MISSES: list[tuple[Callable[[], Any], str, str]] = [
     (lambda: declared(writes="t"), "writes 't', which is not in a list", "writes=[TABLE]"),
     (lambda: declared(reads={"hits": 3}), "hits, which is an int and no Topic", '"hits": TOPIC'),
     (lambda: declared(reads={3: HITS}), "reads a dict, which has no", 'reads={"events"'),
-    (lambda: declared(on_error=HITS), "has on_error=topic web.hits", '"stop" or "reject"'),
-    (lambda: declared(on_error=["stop"]), "has on_error=a list", '"stop" or "reject"'),
+    (lambda: declared(on_error=HITS), "has on_error=topic web.hits", '"reject" or "stop"'),
+    (lambda: declared(on_error=["stop"]), "has on_error=a list", '"reject" or "stop"'),
     (lambda: declared(max_rejects=HITS), "has max_rejects=topic web.hits, which", "0.01"),
     (lambda: Table("t", max_added=HITS), "has max_added=topic web.hits, which", "0.05"),  # type: ignore[arg-type]
     (lambda: Topic("a", event=HITS), "event is topic web.hits, which declares nothing", "DDL"),  # type: ignore[arg-type]

@@ -247,6 +247,55 @@ def test_damage_of_a_record_is_named_without_the_words_of_its_library(
     assert rejected.value.detail == f"the value is no record of its schema: {why}"
 
 
+def field_of(kind: Any) -> Any:
+    fields = [{"name": "id", "type": "string"}, {"name": "odd", "type": kind}]
+    return {"type": "record", "name": "A", "fields": fields}
+
+
+def doubled(levels: int, leaf: list[Any]) -> Any:
+    """Returns a record that has two of a record that has two, and so on."""
+    kind: Any = {"type": "record", "name": "D0", "fields": leaf}
+    for level in range(1, levels):
+        fields = [{"name": "a", "type": kind}, {"name": "b", "type": f"D{level - 1}"}]
+        kind = {"type": "record", "name": f"D{level}", "fields": fields}
+    return kind
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        doubled(40, []),
+        doubled(40, [{"name": "n", "type": "int"}]),
+        field_of({"type": "array", "items": doubled(12, [])}),
+        field_of(
+            {
+                "type": "array",
+                "items": {
+                    "type": "record",
+                    "name": "R",
+                    "fields": [{"name": "more", "type": "R"}],
+                },
+            }
+        ),
+    ],
+)
+def test_a_writers_schema_that_takes_for_ever_is_a_reject(project: Path, schema: Any) -> None:
+    open_schemas(Registry({8: schema}))
+    assert read(of_subject(project, ORDER), framed(8, b"\0" * 8)) == "schema_mismatch"
+
+
+@pytest.mark.parametrize("size", [17, 2_000, 100_000])
+def test_a_decimal_of_any_bytes_is_a_reject(project: Path, size: int) -> None:
+    decimal = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2}
+    fields = [{"name": "price", "type": decimal}]
+    schema = {"type": "record", "name": "Paid", "fields": fields}
+    plain = {"type": "record", "name": "Paid", "fields": [{"name": "price", "type": "bytes"}]}
+    topic = of_file(project, schema)
+
+    assert read(topic, written(plain, {"price": b"\x7f" * size})) == "out_of_range"
+    assert read(topic, written(plain, {"price": b"\0" * size})) == (Decimal(0),)
+
+
 @given(EVENTS, st.data())
 def test_any_damage_is_a_reject_or_a_row(
     project: Path, event: dict[str, Any], data: st.DataObject
@@ -364,11 +413,6 @@ def test_an_event_that_fits_no_schema_is_refused(project: Path) -> None:
         of_file(project, ORDER).format.encode({"id": 1}, ())
     with pytest.raises(UsageError, match="has no id"):
         of_file(project, ORDER, ", framed=True").format.encode({"id": 1}, ())
-
-
-def field_of(kind: Any) -> Any:
-    fields = [{"name": "id", "type": "string"}, {"name": "odd", "type": kind}]
-    return {"type": "record", "name": "A", "fields": fields}
 
 
 @pytest.mark.parametrize(

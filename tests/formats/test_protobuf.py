@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import suppress
 from decimal import Decimal
@@ -272,6 +273,22 @@ def test_bad_bytes_are_rejected_with_their_reason(project: Path, value: bytes, r
 
     # One that has asked another registry before remembers which ids that did not know.
     assert read(RecordReader(of_subject(project)), value) == reason
+
+
+def test_frames_that_name_messages_at_length_are_not_kept(project: Path) -> None:
+    open_schemas(Registry({7: RegisteredSchema("PROTOBUF", ORDER)}))
+    reader = RecordReader(of_subject(project))
+    tracemalloc.start()
+    try:
+        for number in range(50):
+            indexes = b"\xa0\x9c\x01" + bytes([2 * number]) * 10_000
+            assert read(reader, framed(7, indexes)) == "malformed_protobuf"
+        for number in range(10, 5_000):
+            index = bytes([2, 0x80 | number & 0x7F, number >> 7])
+            assert read(reader, framed(7, index)) == "schema_mismatch"
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_numbers_and_times_that_columns_cannot_hold_are_rejected(plain: RecordReader) -> None:

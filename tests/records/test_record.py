@@ -509,6 +509,29 @@ def test_a_time_is_its_instant_whatever_its_zone(
     ) // timedelta(microseconds=1)
 
 
+@pytest.mark.parametrize(
+    ("price", "found"),
+    [
+        (f"0.{'9' * 5_000}", Reason.OUT_OF_RANGE),
+        (f"1{'0' * 4_000}.5", Reason.OUT_OF_RANGE),
+        (f"1.5{'0' * 100_000}", Decimal("1.5")),
+        (f"0.{'0' * 100_000}", Decimal(0)),
+        ("99999999.99", Decimal("99999999.99")),
+        ("1e8", Reason.OUT_OF_RANGE),
+        ("-99999999.990", Decimal("-99999999.99")),
+    ],
+)
+def test_a_decimal_may_have_any_number_of_digits(price: str, found: Any) -> None:
+    """Python makes no whole number of a text of more than 4,300."""
+    try:
+        got = RecordReader(Topic("t", event="price decimal(10,2)")).read(
+            None, f'{{"price": {price}}}'.encode()
+        )
+    except Rejected as rejected:
+        got = (rejected.reason,)
+    assert got == (found,)
+
+
 @given(st.decimals(allow_nan=False, allow_infinity=False), st.sampled_from(["{}", "{:f}", "{:e}"]))
 def test_a_decimal_is_exact_or_rejected(number: Decimal, spelling: str) -> None:
     text = spelling.format(number).lower().replace("e+", "e")

@@ -342,7 +342,7 @@ class _Odd(BaseHTTPRequestHandler):
         kind = self.path.split("/")[1]
         if kind == "slow":
             time.sleep(1.0)
-        status = {"500": 500, "401": 401, "302": 302}.get(kind, 200)
+        status = {"500": 500, "401": 401, "302": 302, "404": 404}.get(kind, 200)
         self.send_response(status)
         if kind == "302":
             self.send_header("location", "http://127.0.0.1:9/")
@@ -379,6 +379,15 @@ def test_a_registry_that_answers_oddly_is_waited_for_and_rejects_nothing(
 
     assert "s3cret" not in f"{away.value} {settings!r} {asked!r}"
     assert not [*tmp_path.rglob("*.json")]
+
+
+def test_ids_that_nobody_knows_are_waited_for_together(odd: str, tmp_path: Path) -> None:
+    """Any producer can send them, in each record another one."""
+    schemas = StoredSchemas(tmp_path / "schemas", RegistrySettings(url=f"{odd}/404"), 0.0)
+    assert schemas.schema(1).text is None
+    began = time.monotonic()
+    assert [schemas.schema(number).text for number in range(2, 12)] == [None] * 10
+    assert time.monotonic() - began < 3.0
 
 
 @pytest.mark.parametrize(

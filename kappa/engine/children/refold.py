@@ -74,7 +74,13 @@ def refold(
     publisher = Publisher(folder, birth, hold_seconds=settings.rollout.hold_seconds)
     publisher.take_over()
     slices = SliceFolder(
-        folder, birth, pipeline, log, driver_rows=cuts.driver_rows, archives=archives
+        folder,
+        birth,
+        pipeline,
+        log,
+        driver_rows=cuts.driver_rows,
+        archives=archives,
+        is_new=lambda: False,
     )
     try:
         slices.guard.check_topics()

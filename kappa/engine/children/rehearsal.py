@@ -44,6 +44,7 @@ from kappa.tables.versions import files
 from kappa.values.arrow import arrow_schema
 from kappa.values.columns import Type, parse_type
 from kappa.views.births import build_tables
+from kappa.views.changes import Unfit
 
 
 @dataclass
@@ -139,7 +140,10 @@ class LocalPipeline:
 
 
 class Rehearsal:
-    """A build of a pipeline in a folder, or a root, of its own."""
+    """A build of a pipeline in a folder, or a root, of its own.
+
+    Folding raises Unfit if a maintained view cannot be computed.
+    """
 
     def __init__(
         self,
@@ -226,6 +230,9 @@ class Rehearsal:
     def _fold(self, piece: Slice, publisher: Publisher, watch: Stopwatch | None = None) -> None:
         watch = watch or Stopwatch()
         self.slices.fold(piece, lambda: self._spark, self._log, publisher, watch)  # type: ignore[arg-type]  # what a source gives, from memory
+        # A build goes on without such a view; what tries its pipeline is to say so.
+        for why in publisher.newest.failing.values():
+            raise Unfit(why, hint="mend the view's query, or its keys")
 
     def table(self, name: str) -> pa.Table:
         """Reads the rows of a table at the frontier, with the platform's own columns."""

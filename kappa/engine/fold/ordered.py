@@ -9,6 +9,7 @@ time the slice has reached.
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -24,14 +25,47 @@ from pyspark.sql import functions as F
 from kappa.base.section.storage import StorageSettings
 from kappa.base.sql import spark_quote
 from kappa.declare.ordered import Over, Step
-from kappa.declare.pipeline import Pipeline
+from kappa.declare.pipeline import OnError, Pipeline
 from kappa.engine.fold.fold import spark_ddl
-from kappa.engine.fold.step_loop import PLACE, Clocks, Key, Row, StepLoop, place_of
+from kappa.engine.fold.step_loop import (
+    PLACE,
+    Clocks,
+    FailedStep,
+    Key,
+    Row,
+    StepLoop,
+    place_of,
+)
 from kappa.engine.spark.bucket.s3a import spark_address
 from kappa.objects.address import open_buckets, ways_to_buckets
 from kappa.objects.transfer import writing
 from kappa.state.table import TableBirth
 from kappa.values.arrow import arrow_schema
+
+# What a task tells: the name of its files, and of failures FailedStep's.
+_TASK = (("file", "string"), ("failed", "string"), ("is_unsure", "boolean"))
+
+
+class StepFails(Exception):
+    """Steps fail on these records of a slice; none: on one of a batch."""
+
+    def __init__(self, failed: Sequence[FailedStep]) -> None:
+        super().__init__(failed)
+        self.failed = failed
+
+
+def ensure_none_failed(failed: Sequence[FailedStep], *, is_unsure: bool) -> None:
+    """Raises StepFails if a step has failed; with the first record of each partition, if known.
+
+    A later one may have failed by what the first has left.
+    """
+    if is_unsure:
+        raise StepFails(())
+    first: dict[tuple[str, int], FailedStep] = {}
+    for each in sorted(failed):
+        first.setdefault((each.topic, each.partition), each)
+    if first:
+        raise StepFails((*first.values(),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +77,8 @@ class OrderedFold:
     step: Step
     over: Over = Over.ROW
     on_time: str | None = None
+    # Whether records on which it fails are noted, and not raised.
+    notes: bool = False
 
     @classmethod
     def of_pipeline(
@@ -59,6 +95,7 @@ class OrderedFold:
                 fold.step,
                 fold.over,
                 fold.on_time,
+                pipeline.on_error is OnError.REJECT,
             )
             for name, fold in steps
         )
@@ -68,9 +105,18 @@ class OrderedFold:
         """Lists the tables whose rows it makes, in the order in which they are committed."""
         return (self.table,) if self.emitted is None else (self.emitted, self.table)
 
-    def loop(self, clocks: Clocks) -> StepLoop:
+    def loop(self, clocks: Clocks, *, one_by_one: bool = False) -> StepLoop:
         """Returns a loop that has folded no key yet."""
-        return StepLoop(self.table, self.emitted, self.step, self.over, self.on_time, clocks)
+        return StepLoop(
+            self.table,
+            self.emitted,
+            self.step,
+            self.over,
+            self.on_time,
+            clocks,
+            notes=self.notes,
+            one_by_one=one_by_one,
+        )
 
     def here(
         self,
@@ -79,11 +125,13 @@ class OrderedFold:
         clocks: Clocks,
         *,
         moved: Callable[[], None] = lambda: None,
+        one_by_one: bool = False,
     ) -> dict[str, pa.Table]:
         """Folds a small slice. Returns emitted rows and whole rows of states, by table.
 
         `held` are the table's rows of (at least) the keys of `rows`, and of those that are due at
         the slice's end. `clocks` are the log times there. `moved` is called at each key and row.
+        Raises StepFails. `one_by_one`: a batch has one row.
         """
         grouped: dict[Key, list[Row]] = {}
         for row in rows.to_pylist():
@@ -91,14 +139,23 @@ class OrderedFold:
         states = {self._key(state): state for state in held.to_pylist()}
         if self.on_time is not None:
             grouped = {**{key: [] for key in states}, **grouped}
-        folding = self.loop(clocks)
+        folding = self.loop(clocks, one_by_one=one_by_one)
         for key, found in grouped.items():
             moved()
             folding.fold(key, states.get(key), _telling(sorted(found, key=place_of), moved))
-        return {table.name: folding.take(table) for table in self.made}
+        made = {table.name: folding.take(table) for table in self.made}
+        ensure_none_failed(folding.failed, is_unsure=folding.is_unsure)
+        return made
 
     def at_spark(
-        self, spark: SparkSession, rows: DataFrame, held: DataFrame, clocks: Clocks, folder: str
+        self,
+        spark: SparkSession,
+        rows: DataFrame,
+        held: DataFrame,
+        clocks: Clocks,
+        folder: str,
+        *,
+        one_by_one: bool = False,
     ) -> dict[str, DataFrame]:
         """Folds a large slice as `here` does, by Spark's workers into files of `folder`.
 
@@ -118,9 +175,19 @@ class OrderedFold:
             *keys, F.col("row").isNotNull(), *(f"row.{name}" for name in PLACE)
         )
         fold = partial(
-            _fold_into, fold=self, clocks=clocks, folder=folder, buckets=ways_to_buckets()
+            _fold_into,
+            fold=self,
+            clocks=clocks,
+            folder=folder,
+            buckets=ways_to_buckets(),
+            one_by_one=one_by_one,
         )
-        names = sorted(row.file for row in in_order.mapInArrow(fold, "file string").collect())
+        tasks = in_order.mapInArrow(fold, spark_ddl(_TASK)).collect()
+        ensure_none_failed(
+            [FailedStep(*each) for task in tasks for each in json.loads(task.failed)],
+            is_unsure=any(task.is_unsure for task in tasks),
+        )
+        names = sorted(task.file for task in tasks)
         return {table.name: self._read(spark, table, folder, names) for table in self.made}
 
     def _key(self, row: Row) -> Key:
@@ -145,13 +212,17 @@ def _fold_into(
     clocks: Clocks,
     folder: str,
     buckets: Sequence[tuple[str, StorageSettings]],
+    *,
+    one_by_one: bool,
 ) -> Iterator[pa.RecordBatch]:
     """Folds one task's keys, each state before its rows, into a file per table.
 
-    Yields the name that the files have. A task that is taken for lost writes files of other names.
+    Yields the name that the files have, and what failed. A task that is taken for lost writes files
+    of other names.
     """
     open_buckets(buckets)
-    folding, name = fold.loop(clocks), f"{secrets.token_hex(8)}.parquet"
+    folding = fold.loop(clocks, one_by_one=one_by_one)
+    name = f"{secrets.token_hex(8)}.parquet"
     with ExitStack() as ending:
         places = [ending.enter_context(writing(_place(folder, table, name))) for table in fold.made]
         writers = [
@@ -166,7 +237,14 @@ def _fold_into(
                     file.write_table(folding.take(table))
         for table, file in files:
             file.write_table(folding.take(table))
-    yield pa.RecordBatch.from_pydict({"file": [name]}, schema=arrow_schema((("file", "string"),)))
+    yield pa.RecordBatch.from_pydict(
+        {
+            "file": [name],
+            "failed": [json.dumps(folding.failed)],
+            "is_unsure": [folding.is_unsure],
+        },
+        schema=arrow_schema(_TASK),
+    )
 
 
 def _telling(rows: Iterable[Row], moved: Callable[[], None]) -> Iterator[Row]:

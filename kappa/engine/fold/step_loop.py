@@ -8,12 +8,14 @@ the slice, which gives the state that this record would have met.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from datetime import UTC, date, datetime, timedelta
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -25,6 +27,9 @@ from kappa.values.arrow import arrow_schema
 PLACE = tuple(name for name, _ in PLACE_COLUMNS)
 place_of = itemgetter(*PLACE)
 _BATCH_ROWS = 10_000
+# A value in an error may be long, and the error is kept.
+_LONGEST = 400
+_KAPPA = Path(__file__).parents[2]
 # Per column type: the class and the condition of Python values that Arrow returns unchanged.
 # All other values are converted by Arrow.
 _EXACT: Mapping[pa.DataType, tuple[type, Callable[[Any], bool]]] = {
@@ -42,14 +47,30 @@ _NONE_EXACT: tuple[type, Callable[[Any], bool]] = (type(None), lambda _: False)
 _MEND = "mend the step and deploy it, as a new version: kappa deploy"
 Key = tuple[Any, ...]
 Row = Mapping[str, Any]
+# The record that a step is called with: () for several, None where it is woken.
+Place = tuple[Any, ...] | None
 # The log time of each partition, in milliseconds, as a mark has it.
 Clocks = Mapping[str, Mapping[int, int]]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
+class FailedStep(NamedTuple):
+    """A record that a step fails on, the line of the user's code, and the error."""
+
+    topic: str
+    partition: int
+    offset: int
+    line: str
+    error: str
+
+
 class StepLoop:
-    """Keys that are folded one after the other, and the resulting rows until they are taken."""
+    """Keys that are folded one after the other, and the resulting rows until they are taken.
+
+    If it `notes` failures, a key ends at the first record that the step fails on: the slice is to
+    be folded again without it. Of a batch no record is known: `is_unsure` is set.
+    """
 
     def __init__(
         self,
@@ -59,12 +80,20 @@ class StepLoop:
         over: Over,
         on_time: str | None,
         clocks: Clocks,
+        *,
+        notes: bool = False,
+        one_by_one: bool = False,
     ) -> None:
         """Takes a table, the table (or none) of emitted rows, the step, and what it takes.
 
         `on_time` is the column by which the step asks to be woken, and `clocks` are the log times
-        at the end of the slice.
+        at the end of the slice. `one_by_one`: a batch has one row.
         """
+        self.failed: list[FailedStep] = []
+        self.is_unsure = False
+        self._notes = notes
+        self._batch_rows = 1 if one_by_one or over is Over.ROW else _BATCH_ROWS
+        self._emitted_at: list[Place] = []
         self._table = table
         self._on_time = on_time
         self._clocks = clocks
@@ -104,12 +133,17 @@ class StepLoop:
         at = None if held is None else place_of(held)
         is_changed = False
         in_order = self._in_order(key, at, rows)
-        batch_rows = 1 if self._over is Over.ROW else _BATCH_ROWS
-        while batch := list(islice(in_order, batch_rows)):
+        while batch := list(islice(in_order, self._batch_rows)):
             # Not between rows of one record: no slice ends there.
             if self._on_time is not None and place_of(batch[0]) != at:
                 self._wake(state, key, batch[0]["_log_time"])
-            self._step(state, batch, key)
+            try:
+                self._step(state, batch, key)
+            except Exception as error:
+                if not self._notes:
+                    raise
+                self._note(_place_in(batch), error)
+                return
             at, is_changed = place_of(batch[-1]), True
         if self._on_time is not None and at is not None:
             topic, partition, _ = at
@@ -123,6 +157,38 @@ class StepLoop:
                     **dict(zip(PLACE, at, strict=True)),
                 }
             )
+
+    def _note(self, place: Place, error: Exception) -> None:
+        if not place:
+            self.is_unsure = True
+            return
+        code = self._call.__code__
+        file = Path(code.co_filename)
+        # As in a project: its modules are beside or below the folder of its pipelines.
+        project = file.parent.parent
+        passed = [
+            (Path(each.filename), each.lineno)
+            for each in traceback.extract_tb(error.__traceback__)
+            if Path(each.filename).is_relative_to(project) and "site-packages" not in each.filename
+        ]
+        own = [each for each in passed if not each[0].is_relative_to(_KAPPA)]
+        where, line = own[-1] if own else (file, code.co_firstlineno)
+        said = (
+            error.message
+            if isinstance(error, Broken)
+            else f"raised {type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+            f" (in the step of table {self._table.name})"
+        )
+        topic, partition, offset = place
+        self.failed.append(
+            FailedStep(
+                topic,
+                partition,
+                offset,
+                f"{where.relative_to(project)}:{line}",
+                said[:_LONGEST],
+            )
+        )
 
     def _wake(self, state: dict[str, Any], key: Key, log_time: int) -> bool:
         """Calls the step for each time it asked for up to this log time. Returns whether it did.
@@ -174,11 +240,35 @@ class StepLoop:
         Raises Broken if a value does not fit its column.
         """
         rows, self._rows[table.name] = self._rows[table.name], []
-        schema = arrow_schema(table.columns)
+        schema, places = arrow_schema(table.columns), []
+        if table.name == self._into:
+            places, self._emitted_at = self._emitted_at, []
+        try:
+            return self._as_table(table, schema, rows)
+        except Broken:
+            if not places:
+                raise
+            return self._as_table(table, schema, self._fitting(table, rows, places))
+
+    def _as_table(self, table: TableBirth, schema: pa.Schema, rows: list[Row]) -> pa.Table:
         return pa.Table.from_arrays(
             [self._array(table, field, [row.get(field.name) for row in rows]) for field in schema],
             schema=schema,
         )
+
+    def _fitting(self, table: TableBirth, rows: list[Row], places: list[Place]) -> list[Row]:
+        """Returns the emitted rows that fit their table, and notes the records of the others."""
+        schema, fitting = arrow_schema(table.columns), []
+        for row, place in zip(rows, places, strict=True):
+            try:
+                self._as_table(table, schema, [row])
+            except Broken as error:
+                if place is None:
+                    raise
+                self._note(place, error)
+            else:
+                fitting.append(row)
+        return fitting
 
     def _array(self, table: TableBirth, field: pa.Field, values: list[Any]) -> pa.Array:
         try:
@@ -229,6 +319,8 @@ class StepLoop:
                     else "say into which table: ordered(..., emits=...)",
                 )
         self._rows.get(self._into, []).extend(emitted)
+        if self._notes:
+            self._emitted_at.extend([_place_in(batch) if batch else None] * len(emitted))
         for name in known:
             state.pop(name, None)
         if len(state) != len(self._state) or not all(name in state for name in self._state):
@@ -280,6 +372,11 @@ class StepLoop:
 def _micros(time: datetime) -> int:
     """Returns microseconds since 1970. Log times may be beyond what a datetime can be."""
     return (time - _EPOCH) // _MICROSECOND
+
+
+def _place_in(batch: Sequence[Row]) -> Place:
+    place: Place = place_of(batch[0]) if len(batch) == 1 else ()
+    return place
 
 
 def _place_text(batch: Sequence[Row]) -> str:

@@ -7,6 +7,7 @@ of its own. If it fails on many records, and on none of them alone, no record is
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ import pyarrow as pa
 from kappa.base.errors import Broken, KappaError
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.topic import Topic
+from kappa.engine.decode.raw import raw_table
 from kappa.engine.function.failure import Failure, failure_of
 from kappa.engine.function.narrowing import Together, failing
 from kappa.engine.function.prepared import Prepared
@@ -36,7 +38,8 @@ from kappa.values.reason import Reason
 # core: it costs one run of the function, as halving it at Spark would, and finds all records.
 _AT_ONCE = 10_000
 # Each failing record costs some seconds, since its worker is gone each time. If most fail, or very
-# many, the function is wrong. A few records are too few to decide that.
+# many, the function of a new build is wrong. A few records are too few to decide that. What has
+# been read goes on, whatever is sent to it.
 _TELLING = 100
 _SAMPLED = 8
 _MOST, _MOST_SHARE = 1_000, 0.01
@@ -96,10 +99,11 @@ class Culprits:
             return translated(trouble, self._pipeline)
         return self._blamed(culprit, read)
 
-    def all(self, error: Exception) -> list[Culprit]:
+    def all(self, error: Exception, *, is_new: bool) -> list[Culprit]:
         """Returns all records of the slice that the function fails on.
 
-        Raises the error with which a job stops if no record is to blame, or the function is.
+        Raises the error with which a job stops if no record is to blame. So it does if the function
+        fails on most records and the build `is_new`: nobody reads it yet.
         """
         if failure_of(error, self._pipeline) is None:
             raise translated(error, self._pipeline) from error
@@ -107,7 +111,7 @@ class Culprits:
         try:
             if self._failure({}) is not None:
                 raise translated(error, self._pipeline) from error
-            most = self._refuse_most()
+            most = self._refuse_most() if is_new else math.inf
             for culprit in self._search():
                 found.append(culprit)
                 self._report(found, most)
@@ -174,7 +178,7 @@ class Culprits:
             )
         return most
 
-    def _report(self, found: list[Culprit], most: int) -> None:
+    def _report(self, found: list[Culprit], most: float) -> None:
         if len(found) > most:
             raise self._wrong(found[0].failure, f"on more than {most} records of one slice")
         if len(found) % 10 == 1:
@@ -199,8 +203,7 @@ class Culprits:
         return Broken(
             f"{failure.line}: pipeline {self._pipeline.name} {failure.error}, on {culprit.topic}"
             f" partition {culprit.partition} offset {culprit.offset}{shown}",
-            hint=f"{failure.hint}; or have such records set aside as rejects:"
-            ' @pipeline(..., on_error="reject")',
+            hint=f'{failure.hint}; without on_error="stop" such records are set aside as rejects',
         )
 
     def _together(self, error: Exception) -> KappaError:
@@ -241,8 +244,16 @@ def refused_culprits(culprits: Sequence[Culprit], pipeline: Pipeline, source: Lo
     return refused_of(
         pa.Table.from_pylist(places, schema=arrow_schema(REFUSED_COLUMNS)),
         Reason.FUNCTION_FAILED,
-        pa.concat_tables([source.here(only(culprit)) for culprit in culprits]),
+        pa.concat_tables([raw_table(()), *(_raw(culprit, source) for culprit in culprits)]),
     )
+
+
+def _raw(culprit: Culprit, source: LogSource) -> pa.Table:
+    """Returns a record as it is in the log, or nothing if an archive alone has it."""
+    try:
+        return source.here(only(culprit))
+    except Broken:
+        return raw_table(())
 
 
 def reject_detail(culprit: Culprit, pipeline: Pipeline) -> str:

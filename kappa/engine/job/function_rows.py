@@ -1,8 +1,9 @@
 """The rows that a pipeline's function makes of a decoded slice, for each of its tables.
 
-A small slice runs through one plan that is made once; a large one through a plan of its own. With
-`on_error="reject"` the function runs before anything is committed, since marks and rejects count
-the records that it fails on.
+A small slice runs through one plan that is made once; a large one through a plan of its own. Unless
+`on_error="stop"` is declared, marks and rejects count the records that the function fails on. So it
+runs over a small slice before anything is committed. Over a large one it does so once it has failed
+on a slice, which is folded again (slice_folder.py): what it gives is kept in files meanwhile.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from kappa.engine.function.culprits import Culprits, refused_culprits
 from kappa.engine.function.decoded_at_spark import DecodedAtSpark
 from kappa.engine.function.decoded_here import DecodedHere
 from kappa.engine.function.expired import EXPIRED, refused_for
+from kappa.engine.function.failure import failure_of
 from kappa.engine.function.prepared import Prepared
 from kappa.engine.function.trouble import SPARK_ERRORS
 from kappa.engine.read.rows import Rows
@@ -52,10 +54,9 @@ class FunctionRows:
         self._planning = threading.RLock()
         self._scratch = scratch
         self._computed_folder = f"{scratch}/contributed"
-        # Whether records are rejects by what the function makes of them.
-        self.judges = pipeline.on_error is OnError.REJECT or any(
-            table.refuses_expired for table in pipeline.tables
-        )
+        self._refuses_expired = any(table.refuses_expired for table in pipeline.tables)
+        # Whether the function has failed on a record.
+        self._has_failed = False
 
     def prepare(self, spark: SparkSession) -> None:
         """Plans the function in a thread, and runs the plan once over no rows.
@@ -74,22 +75,42 @@ class FunctionRows:
         rows.pop(EXPIRED, None)
         return rows
 
+    def judges(self, decoded: DecodedHere | DecodedAtSpark) -> bool:
+        """Returns True if a slice's records are judged before anything of it is committed."""
+        return self._refuses_expired or (
+            self._rejects and (self._has_failed or isinstance(decoded, DecodedHere))
+        )
+
+    def is_to_judge(self, error: Exception) -> bool:
+        """Returns True if records of a slice were not judged, and this error shows that some fail.
+
+        From now on they are.
+        """
+        if not self._rejects or self._has_failed or failure_of(error, self._pipeline) is None:
+            return False
+        self._has_failed = True
+        return True
+
     def judged(
-        self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession, source: LogSource
+        self,
+        decoded: DecodedHere | DecodedAtSpark,
+        spark: SparkSession,
+        source: LogSource,
+        *,
+        is_new: bool,
     ) -> Mapping[str, Rows]:
         """Returns the rows, after making rejects of the records that the function judges.
 
-        Those are the records that it fails on, with `on_error="reject"`, and those that contribute
-        to rows that are gone.
+        Those are the records that it fails on, unless `on_error="stop"` is declared, and those that
+        contribute to rows that are gone. `is_new`: see `Culprits.all`.
         """
-        rejects = self._pipeline.on_error is OnError.REJECT
-        computed = self._computed if rejects else self._whole
+        computed = self._computed if self._has_failed else self._whole
         try:
             rows = dict(computed(decoded, spark))
         except SPARK_ERRORS as error:
-            if not rejects:
+            if not self._rejects:
                 raise
-            culprits = self.culprits(decoded, spark).all(error)
+            culprits = self.culprits(decoded, spark).all(error, is_new=is_new)
             decoded.reject(refused_culprits(culprits, self._pipeline, source))
             rows = dict(computed(decoded, spark))
         expired: Any = rows.pop(EXPIRED, None)
@@ -101,6 +122,10 @@ class FunctionRows:
             rows = dict(computed(decoded, spark))
             rows.pop(EXPIRED, None)
         return rows
+
+    @property
+    def _rejects(self) -> bool:
+        return self._pipeline.on_error is OnError.REJECT
 
     def _whole(
         self, decoded: DecodedHere | DecodedAtSpark, spark: SparkSession

@@ -91,7 +91,8 @@ class Legwork:
         )
         publisher.take_over()
         newest = Frontiers(self._store, self._build).newest()
-        within = newest is not None and Legs(self._store, self._build).is_within(newest.offsets)
+        legs = Legs(self._store, self._build)
+        within = newest is not None and legs.is_within(newest.offsets)
         slices = SliceFolder(
             self._store,
             birth,
@@ -105,6 +106,8 @@ class Legwork:
                 secrets.token_hex(8) if self._leg_session.is_elsewhere else "",
             ),
             slice_seconds=engine.slice_seconds,
+            # A base is folded by code that others have read.
+            is_new=lambda: kind is not LegKind.BASE and not legs.has_tailed(),
         )
         try:
             slices.guard.check_topics()

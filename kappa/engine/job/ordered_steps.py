@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kappa.base.errors import KappaError
 from kappa.declare.pipeline import Pipeline
-from kappa.engine.fold.ordered import OrderedFold
-from kappa.engine.fold.step_loop import Clocks
+from kappa.engine.fold.ordered import OrderedFold, StepFails, ensure_none_failed
+from kappa.engine.fold.step_loop import Clocks, FailedStep
 from kappa.engine.fold.touched import due_rows, stored_frame, touched_rows
 from kappa.engine.function.failure import raised_here
 from kappa.engine.read.rows import Rows
@@ -48,11 +48,17 @@ class OrderedSteps:
         writers: list[TableWriter],
         clocks: Clocks,
         spark: SparkSession,
+        *,
+        one_by_one: bool = False,
     ) -> Mapping[str, Rows]:
         """Returns the rows of all tables, with the results of the steps in place of their input.
 
-        States are read as they were before the slice. `clocks` are the log times at its end.
+        States are read as they were before the slice. `clocks` are the log times at its end. Raises
+        StepFails, of all steps, if records on which they fail are to be rejects. `one_by_one`: a
+        batch has one row.
         """
+        failed: list[FailedStep] = []
+        is_unsure = False
         made, due = dict(rows), {writer.birth.name: writer for writer in writers}
         for fold in self._folds:
             found = made.pop(fold.table.name, None)
@@ -60,7 +66,14 @@ class OrderedSteps:
                 # A slice without a row of the function may have moved the log time.
                 found = arrow_schema(fold.table.steps_over).empty_table()
             if found is not None:
-                made |= self._folded(fold, found, due[fold.table.name], clocks, spark)
+                try:
+                    made |= self._folded(
+                        fold, found, due[fold.table.name], clocks, spark, one_by_one=one_by_one
+                    )
+                except StepFails as fails:
+                    failed += fails.failed
+                    is_unsure |= not fails.failed
+        ensure_none_failed(failed, is_unsure=is_unsure)
         return made
 
     def clear(self) -> None:
@@ -74,6 +87,8 @@ class OrderedSteps:
         writer: TableWriter,
         clocks: Clocks,
         spark: SparkSession,
+        *,
+        one_by_one: bool,
     ) -> Mapping[str, Rows]:
         columns, path, version = fold.table.columns, writer.path, writer.version
         due: pa.Table | None = None
@@ -84,13 +99,18 @@ class OrderedSteps:
         if isinstance(rows, DataFrame):
             folder = f"{self._scratch}/{fold.table.name}"
             held = stored_frame(spark, path, version, columns)
-            return fold.at_spark(spark, rows, held, clocks, folder)
+            return fold.at_spark(spark, rows, held, clocks, folder, one_by_one=one_by_one)
         assert isinstance(rows, pa.Table), "the function gives rows here or at Spark"
         held = touched_rows(path, version, columns, rows.select(fold.table.keys))
         try:
-            states = held if due is None else pa.concat_tables([held, due])
-            return fold.here(rows, states, clocks, moved=self._note_given)
-        except KappaError:
+            return fold.here(
+                rows,
+                held if due is None else pa.concat_tables([held, due]),
+                clocks,
+                moved=self._note_given,
+                one_by_one=one_by_one,
+            )
+        except (KappaError, StepFails):
             raise
         except Exception as error:
             raise raised_here(error, self._pipeline) from error

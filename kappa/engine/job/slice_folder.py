@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 from pyspark.sql import SparkSession
 
@@ -21,8 +22,11 @@ from kappa.declare.options import REJECTS
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.topic import Topic
 from kappa.engine.decode.to_files import Remembering
+from kappa.engine.fold.ordered import StepFails
+from kappa.engine.function.culprits import Culprit, refused_culprits
 from kappa.engine.function.decoded_at_spark import DecodedAtSpark
 from kappa.engine.function.decoded_here import DecodedHere
+from kappa.engine.function.failure import REPLAY, Failure
 from kappa.engine.function.redriven import settle_redriven
 from kappa.engine.function.trouble import SPARK_ERRORS, translated
 from kappa.engine.job.function_rows import FunctionRows
@@ -33,6 +37,7 @@ from kappa.engine.job.topic_guard import TopicGuard
 from kappa.engine.legs.splits import Splits
 from kappa.engine.read.archived import Archives
 from kappa.engine.read.identities import Identities
+from kappa.engine.read.rows import Rows
 from kappa.engine.read.source import LogSource
 from kappa.engine.spark.running import progress_of_tasks
 from kappa.engine.views.maintained import MaintainedViews
@@ -54,6 +59,38 @@ from kappa.tables.delta import progress_of_acts
 from kappa.tables.lasting import take_back_to_frontier
 from kappa.tables.versions import files
 
+# Each of them costs a slice's folding. If so many fail, the step of a new build is wrong.
+_MOST_OF_STEPS = 100
+
+
+class _ToJudge(Exception):
+    """Records of a slice fail, and some of it may be committed as if none did."""
+
+
+class _Failed:
+    """The records of a slice on which steps have failed, so that it is folded without them."""
+
+    def __init__(self) -> None:
+        self.culprits: list[Culprit] = []
+        # Whether steps over batches are given one row each, to know the record.
+        self.one_by_one = False
+
+    def add(self, fails: StepFails, pipeline: Pipeline, *, is_new: bool) -> None:
+        """Adds what has failed. Raises Broken if that is too much for a build that `is_new`."""
+        self.one_by_one |= not fails.failed
+        self.culprits += (
+            Culprit(topic, partition, offset, Failure(line, error, REPLAY))
+            for topic, partition, offset, line, error in fails.failed
+        )
+        if is_new and len(self.culprits) > _MOST_OF_STEPS:
+            last = self.culprits[-1]
+            raise Broken(
+                f"{pipeline.source}: pipeline {pipeline.name} {last.failure.error}, at"
+                f" {last.failure.line}, and fails so on more than {_MOST_OF_STEPS} records of one"
+                " slice: too many to be set aside one by one",
+                hint=REPLAY,
+            )
+
 
 class SliceFolder:
     """A folder of slices into the tables of one build, one slice after the other."""
@@ -70,24 +107,28 @@ class SliceFolder:
         merging: Merging = AT_ONCE,
         slice_seconds: float = math.inf,
         archives: Archives | None = None,
+        is_new: Callable[[], bool] = lambda: True,
     ) -> None:
         """Takes all tables back to the build's frontier, opens them, and makes the missing ones.
 
         A slice of at most `driver_rows` offsets is decoded in this process. `TableWriter` decides
         what of a larger one is committed here; `slice_seconds`: see `SliceLimit`. Archives are
         those of the store, unless others are given. `views_are_current`: see `MaintainedViews`.
+        `is_new` tells whether nobody reads the build yet.
         """
         births = {table.name: table for table in birth.tables}
         scratch = slice_scratch(store, birth.build, merging.elsewhere)
         self._birth = birth
         self._pipeline = pipeline
         self._driver_rows = driver_rows
+        self._merging = merging
+        self._is_new = is_new
+        self._store = store
         own = folder(birth.build)
         self._decoded_folder = store.local.path(f"{own}/{DECODED}")
-        take_back_to_frontier(store, birth)
         self._decoded_elsewhere = f"{scratch}/decoded" if merging.elsewhere else None
-        self.writers = open_tables(store, birth, pipeline, driver_rows=driver_rows, merging=merging)
-        self._views = MaintainedViews(self.writers, birth, are_current=views_are_current)
+        self.writers: list[TableWriter] = []
+        self._open(views_are_current=views_are_current)
         self.splits = Splits(store, birth.build)
         self._origin = birth.origin_offsets
         memories = store.address(f"{own}/identities")
@@ -99,7 +140,6 @@ class SliceFolder:
         self._topic_watch = ThreadPoolExecutor(1, thread_name_prefix="topics")
         self._commits = Commits(len(self.writers))
         # For the signs of a slice's progress.
-        self._store = store
         self._spark: SparkSession | None = None
         self._watch = Stopwatch()
         self._limit = SliceLimit(
@@ -166,9 +206,19 @@ class SliceFolder:
             self.splits.begin(part)
             with self._limit.over(part):
                 are_due = views_at is None or part.end.covers(views_at)
-                mark, failing = self._fold(
-                    part, noted_session, source, last, watch, views_are_due=are_due
+                failed = _Failed()
+                fold = partial(
+                    self._fold, part, noted_session, source, last, watch, views_are_due=are_due
                 )
+                while True:
+                    try:
+                        mark, failing = fold(failed)
+                        break
+                    except _ToJudge:
+                        pass
+                    except StepFails as fails:
+                        failed.add(fails, self._pipeline, is_new=self._is_new())
+                    self._reopen(views_are_current=views_at is None)
             failpoint("job.before_frontier")
             with watch.step("frontier"):
                 publisher.publish(
@@ -182,8 +232,28 @@ class SliceFolder:
     def close(self) -> None:
         """Ends the threads that watch topics and commit, and waits for those that drain."""
         self._topic_watch.shutdown(wait=False, cancel_futures=True)
-        self._views.close()
         self._commits.close()
+        self._close_tables()
+
+    def _open(self, *, views_are_current: bool) -> None:
+        """Takes all tables back to the frontier and opens them, in the list that others have."""
+        take_back_to_frontier(self._store, self._birth)
+        self.writers[:] = open_tables(
+            self._store,
+            self._birth,
+            self._pipeline,
+            driver_rows=self._driver_rows,
+            merging=self._merging,
+        )
+        self._views = MaintainedViews(self.writers, self._birth, are_current=views_are_current)
+
+    def _reopen(self, *, views_are_current: bool) -> None:
+        """Opens all tables anew, as a job does that is started again."""
+        self._close_tables()
+        self._open(views_are_current=views_are_current)
+
+    def _close_tables(self) -> None:
+        self._views.close()
         for writer in self.writers:
             writer.close()
 
@@ -212,12 +282,14 @@ class SliceFolder:
         source: LogSource,
         last: Frontier,
         watch: Stopwatch,
+        failed: _Failed,
         *,
         views_are_due: bool,
     ) -> tuple[Mark, Mapping[str, str]]:
         """Folds a slice or a part of it into the tables, which are at `last`.
 
-        Returns its mark, and the views that fail at its end, with the reasons.
+        Returns its mark, and the views that fail at its end, with the reasons. Records that have
+        `failed` are rejects.
         """
         function = self._function
         try:
@@ -234,13 +306,15 @@ class SliceFolder:
             # (law 2).
             same_topics: Future[None] = self._topic_watch.submit(self.guard.check_topics)
             try:
+                if failed.culprits:
+                    decoded.reject(refused_culprits(failed.culprits, self._pipeline, source))
                 # Marks and rejects count the records that the function judges: it runs before any
                 # table has them. Which redriven records are folded depends on what is a reject,
                 # too.
                 tried = None
-                if self._function.judges:
+                if function.judges(decoded):
                     with watch.step("function"):
-                        tried = function.judged(decoded, spark, source)
+                        tried = function.judged(decoded, spark, source, is_new=self._is_new())
                 before = decoded.counts()
                 self._settle_redriven(decoded, piece)
                 if tried is not None and decoded.counts() != before:
@@ -251,21 +325,15 @@ class SliceFolder:
                 with watch.step("topics"):
                     same_topics.result()
                 failpoint("job.before_first_commit")
-                of_topics, of_function = self._parted()
-                tables = {writer.birth.name: writer for writer in of_topics}
-                with watch.step("function"):
-                    latest = rows_of_topics(decoded, self._pipeline, tables, mark, spark)
-                    with self._commits.beside(of_topics, latest, mark):
-                        if tried is None:
-                            tried = function.of(decoded, spark) if of_function else {}
-                        rows = self._steps.applied(tried, of_function, mark.log_time, spark)
-                failpoint("job.between_tables")
-                with watch.step("commit"), self._commits.beside(of_function, rows, mark):
-                    pass
+                self._commit_tables(
+                    decoded, tried, mark, spark, watch, one_by_one=failed.one_by_one
+                )
                 failing = self._views.commit(
                     mark, spark, watch, are_due=views_are_due, failing=last.failing
                 )
             except SPARK_ERRORS as error:
+                if function.is_to_judge(error):
+                    raise _ToJudge from error
                 raise function.culprits(decoded, spark).first(error, source.here) from error
             else:
                 return mark, failing
@@ -276,6 +344,32 @@ class SliceFolder:
                 function.clear()
         except SPARK_ERRORS as error:
             raise translated(error, self._pipeline) from error
+
+    def _commit_tables(
+        self,
+        decoded: DecodedHere | DecodedAtSpark,
+        tried: Mapping[str, Rows] | None,
+        mark: Mark,
+        spark: SparkSession,
+        watch: Stopwatch,
+        *,
+        one_by_one: bool,
+    ) -> None:
+        """Commits a slice to all tables but views; the function's rows are `tried`, if they are."""
+        of_topics, of_function = self._parted()
+        tables = {writer.birth.name: writer for writer in of_topics}
+        with watch.step("topics"):
+            latest = rows_of_topics(decoded, self._pipeline, tables, mark, spark)
+        with self._commits.beside(of_topics, latest, mark):
+            with watch.step("function"):
+                if tried is None:
+                    tried = self._function.of(decoded, spark) if of_function else {}
+                rows = self._steps.applied(
+                    tried, of_function, mark.log_time, spark, one_by_one=one_by_one
+                )
+            failpoint("job.between_tables")
+            with watch.step("commit"), self._commits.beside(of_function, rows, mark):
+                pass
 
     def _decoded(
         self,

@@ -25,7 +25,7 @@ from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.table import TableBirth
 from kappa.tables.versions import FileLists
-from kappa.views.changes import SEVERAL_ROWS, Unfit, changes_sql, stored_columns, view_error
+from kappa.views.changes import Unfit, changes_sql, stored_columns
 from kappa.views.ways import ways_of
 
 
@@ -65,8 +65,7 @@ class MaintainedViews:
         Views that are not `are_due` yet keep their rows, and are computed later. Returns the views
         that fail at the slice's end by the rows that are there, with the reasons; `failing` are
         those at its start. Each keeps its rows and is tried again with every slice. Raises Broken
-        if a view cannot be computed for another reason, or could never be computed, or has several
-        rows of one key.
+        if a view cannot be computed for another reason, or could never be computed.
         """
         if not self._views:
             return {}
@@ -125,9 +124,7 @@ class MaintainedViews:
         if birth.name not in self._stale:
             try:
                 found = self._of_slice(writer, mark, changed)
-            except DuckError as error:
-                if SEVERAL_ROWS in str(error):
-                    raise view_error(birth.name, str(error)) from error
+            except DuckError:
                 # A query that DuckDB cannot compute so may be one that it can compute whole, which
                 # says why if not. After some errors a connection takes no query more.
                 self.close()

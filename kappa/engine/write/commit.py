@@ -251,8 +251,8 @@ class TableWriter:
     def _commit_found(self, rows: RowsInFiles, mark: Mark, guard: Guard) -> str:
         rewriting = self.rewriting
         assert rewriting is not None, "only a mergeable table is filled from files"
-        count, size = rewriting.find(rows)
         try:
+            count, size = rewriting.find(rows)
             if count <= self._driver_rows or size <= self._merge_bytes:
                 return self._commit(rewriting.found() if count else None, mark)
             if self._elsewhere or (self._merge_bytes and rewriting.takes(count)):

@@ -27,6 +27,10 @@ from kappa.values.columns import Column
 from kappa.values.reason import Reason, Rejected
 from kappa.values.value import Check
 
+# Messages are in messages, no deeper than compilers of Protobuf allow.
+_MOST_INDEXES = 32
+# A frame is what a producer makes of it.
+_MOST_KNOWN = 1_000
 _HINT = (
     "give the path of a .proto file in the project, or a subject: "
     'Protobuf(Subject("orders-value"), message="shop.Order")'
@@ -213,9 +217,12 @@ class ProtobufReader:
 
     def _other(self, schema_id: int, indexes: tuple[int, ...]) -> Rejected | None:
         asked = schema_id, indexes
-        if asked not in self._others:
-            self._others[asked] = self._why_other(schema_id, indexes)
-        return self._others[asked]
+        if asked in self._others:
+            return self._others[asked]
+        other = self._why_other(schema_id, indexes)
+        if len(self._others) < _MOST_KNOWN:
+            self._others[asked] = other
+        return other
 
     def _why_other(self, schema_id: int, indexes: tuple[int, ...]) -> Rejected | None:
         try:
@@ -264,7 +271,7 @@ def _indexes(value: bytes) -> tuple[tuple[int, ...], bytes]:
     count, place = _zigzag(value, 0)
     if count == 0:
         return (0,), value[place:]
-    if not 0 < count <= len(value):
+    if not 0 < count <= _MOST_INDEXES:
         raise Rejected(Reason.MALFORMED_PROTOBUF, f"the frame names a message by {count} indexes")
     indexes = []
     for _ in range(count):

@@ -133,7 +133,7 @@ def odd(sales: DataFrame) -> dict[str, DataFrame]:
     return {"totals": sales}
 
 
-@pipeline(reads={"sales": SALES}, writes=[Table("t")])
+@pipeline(reads={"sales": SALES}, writes=[Table("t")], on_error="stop")
 def failing(sales: DataFrame) -> dict[str, DataFrame]:
     return {"t": sales.selectExpr("100 div (shop - 7) as n")}
 

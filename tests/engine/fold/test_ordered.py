@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -23,7 +24,7 @@ from hypothesis import strategies as st
 from kappa import Table, Topic, ordered, pipeline
 from kappa.base.errors import Broken
 from kappa.declare.ordered import Over
-from kappa.engine.fold.ordered import OrderedFold
+from kappa.engine.fold.ordered import OrderedFold, StepFails
 from kappa.state.offsets import Offsets
 from kappa.tables.shape import table_births
 from kappa.values.arrow import arrow_schema
@@ -127,9 +128,45 @@ def visited(logins: DataFrame) -> dict[str, DataFrame]:
 @pipeline(
     reads={"logins": LOGINS},
     writes=[Table("inverses", keys=("who",), fold=ordered(invert, state="inverse int"))],
+    on_error="stop",
 )
 def inverting(logins: DataFrame) -> dict[str, DataFrame]:
     return {"inverses": logins}
+
+
+def total(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Fails on ten, and where the total leaves 0 to 100; what it emits for eleven fits no table."""
+    if row["n"] == 10:
+        raise ValueError("ten")
+    state["total"] = (state["total"] or 0) + row["n"]
+    if not 0 <= state["total"] <= 100:
+        raise OverflowError(state["total"])
+    yield {"who": row["who"], "n": "eleven" if row["n"] == 11 else row["n"]}
+
+
+def total_tables(state: dict[str, Any], rows: pa.Table) -> list[dict[str, Any]]:
+    """Does as `total`, over batches."""
+    return [emitted for row in rows.to_pylist() for emitted in total(state, row)]
+
+
+def total_pipeline(step: Any, over: str) -> Any:
+    @pipeline(
+        reads={"logins": LOGINS},
+        writes=[
+            Table(
+                "totals",
+                keys=("who",),
+                fold=ordered(step, state="total int", emits="added", over=over),
+            ),
+            Table("added", emitted="who string, n int"),
+            Table("all"),
+            Table("newest", latest=LOGINS),
+        ],
+    )
+    def totals(logins: DataFrame) -> dict[str, DataFrame]:
+        return {"totals": logins, "all": logins.select("who", "n")}
+
+    return totals
 
 
 def fold_of(declared: Any = safe) -> OrderedFold:
@@ -410,7 +447,7 @@ def test_what_does_not_fit_after_a_row_stops_it_though_a_later_row_would_mend_it
 
     in_slices(fold_of(telling), rows[:1], set())
     for cuts in (set(), {1, 2}):
-        with pytest.raises(Broken, match="the step of table watched gives .* what does not fit"):
+        with pytest.raises(StepFails, match="the step of table watched gives .* what does not fit"):
             in_slices(fold_of(telling), rows, cuts)
 
 
@@ -613,6 +650,56 @@ def served(build: Rehearsal) -> dict[str, list[dict[str, Any]]]:
         ]
         for name in ("watched", "breakins")
     }
+
+
+@pytest.mark.jvm
+@pytest.mark.usefixtures("spark_here")
+@pytest.mark.parametrize(
+    ("over", "driver_rows"),
+    [
+        ("row", 100),
+        *(
+            pytest.param(*each, marks=pytest.mark.long)
+            for each in (("arrow", 100), ("row", 0), ("arrow", 0))
+        ),
+    ],
+)
+def test_records_that_a_step_fails_on_are_rejects_whatever_the_slices(
+    tmp_path: Path, over: str, driver_rows: int
+) -> None:
+    from kappa.engine.children.rehearsal import Rehearsal, local_pipeline
+
+    # One of `eve` fails by what those before it have left, and not by one that is a reject.
+    numbers = {"ann": [1, 10, 2, 11, 3], "eve": [90, 10, 20, 5, -96, 1]}
+    log = log_of([(who, True, n) for who, each in numbers.items() for n in each])
+    step = total if over == "row" else total_tables
+    with local_pipeline(total_pipeline(step, over)) as local:
+        for ends in ([[5, 6]], [[2, 1], [4, 3], [5, 6]]):
+            build = Rehearsal(tmp_path / str(len(ends)), local, log, driver_rows=driver_rows)
+            for eve, ann in ends:
+                build.fold(Offsets({"logins": {0: 0, 1: eve + ann}}))
+            rows = build.table("all").to_pylist()
+            assert sorted((row["who"], row["n"]) for row in rows) == [
+                *(("ann", n) for n in (1, 2, 3)),
+                *(("eve", n) for n in (1, 5, 90)),
+            ]
+            assert sorted(map(str, build.table("added").to_pylist())) == sorted(map(str, rows))
+            assert {row["who"]: row["total"] for row in build.table("totals").to_pylist()} == {
+                "ann": 6,
+                "eve": 96,
+            }
+            rejects = build.table("rejects").to_pylist()
+            assert {row["reason"] for row in rejects} == {"function_failed"}
+            assert sorted(json.loads(row["value"])["n"] for row in rejects) == [-96, 10, 10, 11, 20]
+            details = {json.loads(row["value"])["n"]: row["detail"] for row in rejects}
+            assert re.fullmatch(
+                r"fold/test_ordered\.py:\d+: raised ValueError: ten \(in the step of .* totals\)",
+                details[10],
+            )
+            assert "the step of table totals gives n of table added, which is int32" in details[11]
+            tally = build.publisher.newest.tally["logins"][1]
+            assert (tally.decoded, tally.rejected) == (6, 5)
+            build.close()
 
 
 @pytest.mark.jvm

@@ -416,9 +416,9 @@ def test_a_small_slice_that_wakes_very_many_keys_is_folded_by_spark(
 
     at_spark, folded_there = OrderedFold.at_spark, []
 
-    def noted(fold: OrderedFold, *arguments: Any) -> Any:
+    def noted(fold: OrderedFold, *arguments: Any, **named: Any) -> Any:
         folded_there.append(fold.table.name)
-        return at_spark(fold, *arguments)
+        return at_spark(fold, *arguments, **named)
 
     monkeypatch.setattr(OrderedFold, "at_spark", noted)
     pings = [

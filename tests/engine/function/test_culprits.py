@@ -26,7 +26,7 @@ EVENTS = Topic("events", event="k string, n int, text string", partitions=2, key
 Change = Callable[["DataFrame"], "DataFrame"]
 
 
-def of(change: Change, on_error: str = "stop") -> Pipeline:
+def of(change: Change, on_error: str = "reject") -> Pipeline:
     """Makes a pipeline with a table of each kind, one of which takes the rows that `made` makes."""
 
     @pipeline(
@@ -113,7 +113,7 @@ def test_the_job_stops_with_the_first_record_that_the_function_fails_on(
     build: Callable[..., Rehearsal], driver_rows: int
 ) -> None:
     log = filled(*events(6, _3={"n": 0, "text": "\u00e4" * 1000}, _5={"n": 0}))
-    built = build(of(inverted), log, driver_rows)
+    built = build(of(inverted, "stop"), log, driver_rows)
 
     with pytest.raises(Broken) as stopped:
         built.fold(log.end)
@@ -130,7 +130,7 @@ def test_the_job_stops_with_the_first_record_that_the_function_fails_on(
     )
     assert '{"k": "k0", "n": 0, "text": "\u00e4\u00e4' in said
     assert len(said) < 800
-    assert 'on_error="reject"' in stopped.value.hint
+    assert 'without on_error="stop"' in stopped.value.hint
     assert built.publisher.newest.offsets.distance(built.birth.origin_offsets) == 0
 
 
@@ -147,14 +147,16 @@ def test_a_function_that_takes_all_memory_is_named_and_its_slice_tried_again(
     assert "engine.worker_memory" in ended.value.hint
 
 
+# A large slice is folded as if no record failed, and once more if one does.
+@pytest.mark.parametrize("driver_rows", [10_000, 3])
 def test_records_that_fail_are_rejects_of_all_tables_and_all_others_are_folded(
-    build: Callable[..., Rehearsal],
+    build: Callable[..., Rehearsal], driver_rows: int
 ) -> None:
     log = filled(
         *events(12, _4={"text": "four"}, _5={"text": ""}, _11={"text": "\U0001f600"}),
         {"k": "k0", "n": "1"},
     )
-    built = build(of(cast, on_error="reject"), log)
+    built = build(of(cast), log, driver_rows)
 
     built.fold(log.end)
 
@@ -223,7 +225,6 @@ def test_the_law_of_slices_holds_where_records_are_rejected(
     @pipeline(
         reads={"events": EVENTS},
         writes=[Table("all"), Table("changed", keys=("k",), fold={"rows": count()})],
-        on_error="reject",
     )
     def p(events: DataFrame) -> dict[str, DataFrame]:
         return {
@@ -238,7 +239,7 @@ def test_a_crash_between_the_rejects_and_the_tables_is_made_good(
     build: Callable[..., Rehearsal], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = filled(*events(6, _3={"text": "three"}))
-    built = build(of(cast, on_error="reject"), log)
+    built = build(of(cast), log)
     built.slices.writers = tuple(
         writer for writer in built.slices.writers if writer.birth.name == "rejects"
     )
@@ -289,7 +290,7 @@ def test_where_most_records_fail_the_function_is_wrong_and_nothing_is_rejected(
     build: Callable[..., Rehearsal],
 ) -> None:
     log = filled(*({"k": "k", "n": 1, "text": "?"} for _ in range(120)))
-    built = build(of(cast, "reject"), log)
+    built = build(of(cast), log)
 
     with pytest.raises(
         Broken,
@@ -298,6 +299,20 @@ def test_where_most_records_fail_the_function_is_wrong_and_nothing_is_rejected(
     ):
         built.fold(log.end)
     assert built.table("rejects").num_rows == 0
+
+
+def test_a_build_that_is_read_rejects_however_many_records_fail(
+    build: Callable[..., Rehearsal], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kappa.engine.function.culprits._TELLING", 4)
+    log = filled(*({"k": "k", "n": 1, "text": "?"} for _ in range(6)))
+    built = build(of(cast), log)
+    monkeypatch.setattr(built.slices, "_is_new", lambda: False)
+
+    built.fold(log.end)
+
+    assert built.table("rejects").num_rows == 6
+    assert built.table("all").num_rows == 0
 
 
 def test_a_worker_that_dies_is_no_failure_of_a_record(build: Callable[..., Rehearsal]) -> None:

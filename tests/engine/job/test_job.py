@@ -241,7 +241,7 @@ def test_a_log_that_has_lost_what_was_to_be_read_next_stops_the_job_which_names_
     assert "kappa replay counted --accept-gap" in stopped.hint
 
 
-def test_a_function_that_raises_stops_the_job_with_the_users_line_and_the_record(
+def test_a_function_that_raises_stops_the_job_with_line_and_record_if_that_is_declared(
     project: Project, log: Log, topic_name: str, jobs: list[JobProcess]
 ) -> None:
     by_udf = """
@@ -251,7 +251,7 @@ def test_a_function_that_raises_stops_the_job_with_the_users_line_and_the_record
         def inverse(n):
             return n and 2**40 // (n - 7)
 
-        @pipeline("""
+        @pipeline(on_error="stop", """
     text = (
         source(topic_name)
         .replace("\n        @pipeline(", by_udf)
@@ -283,7 +283,7 @@ def test_a_function_that_raises_stops_the_job_with_the_users_line_and_the_record
     assert stopped.message.endswith(
         f"on {events} partition 1 offset {offset}: key null, value {bad}"
     )
-    assert 'on_error="reject"' in stopped.hint
+    assert 'without on_error="stop"' in stopped.hint
     # The log has our sentence, and not Spark's account of it after the task's own.
     assert stopped.message in job.said()
     assert "terminated with error" not in job.log.read_text(encoding="utf-8")

@@ -33,6 +33,7 @@ from kappa.tables.shape import LATEST_COLUMNS
 from kappa.tables.versions import FileLists
 from kappa.values.arrow import arrow_schema
 from kappa.views.births import view_births
+from kappa.views.changes import Unfit, view_error
 from serving.reader.relations import tables_of
 
 if TYPE_CHECKING:
@@ -179,6 +180,8 @@ def ensure_law_holds(store: Store, seed: int) -> str | None:
             built.fold(some(draw, number), are_due=are_due)
             if not are_due:
                 continue
+            if built.failing:
+                raise Broken(str(built.failing))
             built.ensure_views_hold(views)
             if draw.random() < 0.2:
                 built.end()
@@ -259,6 +262,50 @@ def test_a_view_that_its_rows_do_not_fit_fails_alone_and_comes_back(tmp_path: Pa
             assert built.seen("odd") == [(1, 2)]
     finally:
         built.end()
+
+
+def test_a_view_with_several_rows_of_a_key_fails_alone_and_comes_back(tmp_path: Path) -> None:
+    views = (
+        View("counts", "select k, count(*) as n from events group by k", keys=("k",)),
+        View("by_count", "select n, k from counts", keys=("n",)),
+    )
+    built = Built(Store(tmp_path), (EVENTS, *view_births(views, (EVENTS,))), None)
+    try:
+        built.fold(of_events(("a", 1)), are_due=True)
+        built.fold(of_events(("b", 1)), are_due=True)
+        assert built.failing == {
+            "by_count": "view by_count: several rows have the keys n=1: {'n': 1, 'k': a},"
+            " {'n': 1, 'k': b}"
+        }
+        with pytest.raises(DuckError, match="several rows have the keys n=1"):
+            built.seen("by_count")
+        assert built.seen("counts") == [("a", 1), ("b", 1)]
+        built.fold(of_events(("b", 1)), are_due=True)
+        assert not built.failing
+        assert built.seen("by_count") == [(1, "a"), (2, "b")]
+    finally:
+        built.end()
+
+
+@pytest.mark.parametrize(
+    ("sql", "is_of_rows"),
+    [
+        ("select 'x'::int", True),
+        ("select 9223372036854775807 + 1", True),
+        ("select repeat('b', 1::bigint << 40)", True),
+        ("select list(r) from range(100000000) t(r)", True),
+        ("select regexp_matches('a', a) from (values ('(')) t(a)", True),
+        ("select error('several')", True),
+        ("from read_parquet('/nowhere/1.parquet')", False),
+    ],
+)
+def test_a_view_fails_by_its_rows_unless_files_or_servers_fail(sql: str, is_of_rows: bool) -> None:
+    with open_for_few_rows() as duck:
+        duck.execute("set memory_limit = '100MB'; set max_temp_directory_size = '10MB'")
+        with pytest.raises(DuckError) as told:
+            duck.execute(sql).fetchall()
+
+    assert isinstance(view_error("v", str(told.value)), Unfit) == is_of_rows
 
 
 def test_a_view_that_never_suited_the_log_stops_its_build(tmp_path: Path) -> None:

@@ -234,7 +234,7 @@ def several(bids: DataFrame) -> dict[str, Any]:
     return {"bids": bids.select("auction", "price")}
 
 
-def test_rows_of_one_key_stop_the_build_with_the_key(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_of_one_key_end_a_rehearsal_with_the_key(spark: SparkSession, tmp_path: Path) -> None:
     from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
 
     log = MemoryLog()

@@ -714,3 +714,43 @@ def test_a_candidate_that_has_rejected_too_much_does_not_pass(
             == f"it rejected 2 of 10 records (20 %), and max_rejects is {told}: wrong_type 2; "
             "for example flights:0:3: delay is a text"
         )
+
+
+@pytest.mark.parametrize(
+    ("live", "before", "records", "limit", "verdict"),
+    [
+        (None, 0, 10, None, "failed"),
+        ("a", 1, 10, None, "failed"),
+        ("a", 2, 10, None, "passed"),
+        ("a", 0, 200, None, "passed"),
+        ("a", 0, 10, 0.2, "passed"),
+    ],
+)
+def test_a_candidate_whose_function_fails_on_many_more_records_does_not_pass(
+    store: Store,
+    live: str | None,
+    before: int,
+    records: int,
+    limit: float | None,
+    verdict: str,
+) -> None:
+    failed = [{**each, "reason": "function_failed"} for each in REJECTED]
+    for build, rejects in (("a", failed[:before]), ("b", failed)):
+        make_build(
+            store,
+            build,
+            {folded(): rows(UA=1)},
+            tally=Tally(decoded=records - len(rejects), rejected=len(rejects)),
+            rejects=rejects,
+            max_rejects=limit,
+        )
+    align(store, "b", "a")
+
+    seen = verify(store, rollout_of(), live, Means(60))
+
+    assert seen.verdict == verdict
+    if verdict == "failed":
+        assert seen.reason.startswith(
+            f"its function fails on 2 of 10 records (20 %), where that of what serves fails on"
+            f" {before}; if that is meant, declare max_rejects: function_failed 2; for example"
+        )

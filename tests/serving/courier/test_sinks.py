@@ -28,6 +28,8 @@ from kappa.log.client import Log
 from kappa.log.producer import ProducedRecord
 from kappa.state.store import Store
 from serving.changes.filter import Filter
+from serving.courier.resync import CURSOR
+from serving.courier.sink_position import SinkPosition
 from serving.courier.sink_state import read_state
 
 pytestmark = pytest.mark.jvm
@@ -229,6 +231,48 @@ def test_a_position_that_is_lost_or_too_old_is_made_good_by_what_differs_alone(
     after = records_of(log, sink.topic)[len(before) :]
     assert {(record.key or b"").decode() for record in after} == differing
     assert len({cursor_of(record) for record in after}) == 1
+
+
+def test_forged_records_are_made_good_with_the_next_comparison_and_told(
+    log: Log,
+    broker: Broker,
+    world: ChangingWorld,
+    sink: SinkBirth,
+    tmp_path: Path,
+    root: Path,
+) -> None:
+    with courier(tmp_path, root, broker.bootstrap_servers):
+        world.fold()
+        ensure_has_all(log, world, sink)
+    first, second, *_ = (key.encode() for key in sorted(rows_of_topic(log, sink.topic)))
+    forged = [
+        ProducedRecord(b"forged", key=first),
+        ProducedRecord(None, key=second),
+        ProducedRecord(b"more", key=b"nobody's"),
+        ProducedRecord(b"as ours", key=b"other's", headers=((CURSOR, b"9.other-1.7"),)),
+    ]
+    log.produce(forged, sink.topic)
+    before = len(records_of(log, sink.topic))
+    # The position is gone, so that the topic is compared.
+    for name in world.store.names("leases"):
+        world.store.delete(name)
+    for _ in range(6):
+        world.fold()
+        for build in world.builds:
+            build.keep_up()
+    with courier(tmp_path, root, broker.bootstrap_servers):
+        ensure_has_all(log, world, sink)
+
+    after = records_of(log, sink.topic)[before:]
+    assert {first, second, b"nobody's", b"other's"} <= {record.key for record in after}
+    assert len({record.key for record in after}) == len(after)
+    said = (root / "courier.log").read_text()
+    assert f"sink {sink.topic}: 2 rows that no sink has written are made good" in said
+
+
+@pytest.mark.parametrize("text", ["[" * 4_000, '{"cursor": {}}', "[]", "5", '{"cursor": "1"}', ""])
+def test_a_forged_position_is_none(text: str) -> None:
+    assert SinkPosition.parse(text) is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,153 @@
+"""The ends of each type in each kind of fold: nothing stops, and I1 and I6 hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kappa import Table, Topic, pipeline
+from kappa.base.errors import DeclarationError
+from kappa.folds.exactness import Exactness
+from kappa.folds.kinds.registry import KINDS, fold_of
+from kappa.folds.order import FOLD_ORDER_COLUMNS
+from kappa.values.columns import INTEGERS, SCALARS, Scalar
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kappa import Pipeline
+
+pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("interpreted")]
+
+LONG = "x" * 70_000
+# Values as JSON has them, by type; those that are no value of it are rejects.
+ENDS: dict[str, list[str]] = {
+    "string": ['""', '"\\u0000"', json.dumps(LONG), '"\\ud83d\\ude00"', '"\\ud800"', '"NaN"'],
+    "boolean": ["true", "false", "0"],
+    **{
+        name: [str(-(1 << bits - 1)), str((1 << bits - 1) - 1), str(1 << bits - 1), "0", "-0"]
+        for name, bits in INTEGERS.items()
+    },
+    "float": ["3.4028234e38", "-3.4028234e38", "1e-45", "1e39", "-0.0", "0.0", "NaN", "1e400"],
+    "double": [
+        *("1.7976931348623157e308", "-1.7976931348623157e308", "5e-324", "1e400", "-0.0", "0.0"),
+        *("NaN", "Infinity"),
+    ],
+    "date": ['"0001-01-01"', '"9999-12-31"', '"10000-01-01"', '"1582-10-10"'],
+    "timestamp": [
+        *('"0001-01-01T00:00:00Z"', '"9999-12-31T23:59:59.999999Z"', "-62135596800001"),
+        *('"0001-01-01T00:00:00+01:00"', "253402300799999", "0"),
+    ],
+    "decimal(38,0)": ["9" * 38, "-" + "9" * 38, "9" * 39, "1e37", "-0", f"0.{'0' * 5000}"],
+    "decimal(38,38)": ["0." + "9" * 38, "-0." + "9" * 38, "1", "1e-38", "1e-39"],
+    "array<string>": ["[]", "[null]", '["","\\u0000"]', json.dumps(["a"] * 10_000), "[1]"],
+    "struct<a:struct<b:array<double>>,c:bigint>": [
+        *("{}", '{"a":null}', '{"a":{"b":[-0.0,null,5e-324]},"c":9223372036854775807}'),
+        *('{"a":{"b":[NaN]}}', '{"c":9223372036854775808}'),
+    ],
+}
+TYPES = {f"c{number}": kind for number, kind in enumerate(ENDS)}
+EVENTS = Topic(
+    "events",
+    event=f"k string, {', '.join(f'{name} {kind}' for name, kind in TYPES.items())}",
+    partitions=1,
+)
+
+
+def values() -> Iterator[bytes]:
+    """Yields an event for each end of each type, all of two keys."""
+    for column, kind in TYPES.items():
+        for number, value in enumerate(["null", *ENDS[kind], *reversed(ENDS[kind])]):
+            yield f'{{"k": "{"ab"[number % 2]}", "{column}": {value}}}'.encode()
+
+
+def test_each_scalar_type_has_its_ends() -> None:
+    assert ENDS.keys() >= SCALARS
+
+
+def ensure_held(made: Pipeline, folder: Any, spark: SparkSession) -> None:
+    """Folds the ends in one slice, at Spark, and in many: tables are equal, and tallies add up."""
+    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
+    from kappa.state.offsets import Offsets
+
+    log = MemoryLog()
+    for value in values():
+        log.add("events", 0, value)
+    count = len(log.records)
+    with local_pipeline(made) as local:
+        found = []
+        for driver_rows, ends in (
+            (10_000, [count]),
+            (0, [count]),
+            (10_000, [*range(9, count, 9), count]),
+        ):
+            built = Rehearsal(folder / str(len(found)), local, log, driver_rows=driver_rows)
+            for end in ends:
+                built.fold(Offsets({"events": {0: end}}))
+            tally = built.publisher.newest.tally["events"][0]
+            assert tally.decoded + tally.rejected == count
+            assert built.table("rejects").num_rows == tally.rejected > 0
+            names = [t.name for t in built.birth.tables]
+            # Of doubles that cancel, a sum keeps what the order of its parts leaves.
+            served = {
+                t.name: [name for name, _ in t.served if t.exactness(name) is not Exactness.ROUNDED]
+                for t in built.birth.tables
+            }
+            found.append(
+                {
+                    name: sorted(map(repr, built.table(name).select(served[name]).to_pylist()))
+                    for name in names
+                }
+            )
+            built.close()
+        assert found[0] == found[1] == found[2]
+
+
+def folded(kind: str) -> dict[str, Any]:
+    """Returns the folds of a kind over the columns that it takes."""
+    from kappa.tables.shape import table_births
+
+    returned = {column.name: column.type for column in EVENTS.columns}
+    returned |= {name: Scalar(kind) for name, kind in FOLD_ORDER_COLUMNS}
+    options: dict[str, dict[str, Any]] = {
+        "set": {"limit": 3},
+        "count_distinct": {"limit": 3},
+        "top_k": {"k": 3},
+        "hll": {"lg_k": 4},
+        "theta": {"lg_k": 4},
+        "kll": {"rank": 0.5, "k": 200},
+    }
+    found = {}
+    for column in [None] if kind == "count" else TYPES:
+        fold = fold_of(kind, column, options.get(kind, {}))
+
+        def takes(fold: Any = fold) -> bool:
+            @pipeline(reads={"e": EVENTS}, writes=[Table("t", keys=("k",), fold={"f": fold})])
+            def p(e: Any) -> dict[str, Any]:
+                return {"t": e}
+
+            try:
+                table_births(p, {"t": returned})
+            except DeclarationError:
+                return False
+            return True
+
+        if takes():
+            found[f"f{column}"] = fold
+    return found
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_end_of_a_type_stops_a_fold(spark: SparkSession, tmp_path: Any, kind: str) -> None:
+    folds = folded(kind)
+    assert folds
+
+    @pipeline(reads={"e": EVENTS}, writes=[Table("t", keys=("k",), fold=folds)])
+    def p(e: DataFrame) -> dict[str, DataFrame]:
+        return {"t": e}
+
+    ensure_held(p, tmp_path, spark)
