@@ -54,7 +54,7 @@ def validate(
     )
     from replay.plan.validate import validate as validate_files
     from replay.preflight.finding import accepting
-    from serving.collector.events.declared import ensure_collectable
+    from serving.collector.events.declared import ensure_collectable, ensure_no_sink
 
     here = here_of(context)
     accepted = accepting(gap=False, breaking=False, allow=allow or ())
@@ -68,6 +68,7 @@ def validate(
     ensure_valid(found)
     if not pipelines and here.settings.collect.topics:
         ensure_collectable(here.settings.collect.topics, here.topics)
+        ensure_no_sink(here.settings.collect.topics, here.topic_readers.values())
 
 
 def plan(

@@ -8,13 +8,17 @@ Source: getrlimit(2), prctl(2).
 from __future__ import annotations
 
 import ctypes
+import faulthandler
+import math
 import multiprocessing
 import os
 import resource
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,32 +40,82 @@ def call_within(act: Callable[[], _Found], *, seconds: float, memory: int) -> _F
     many that pass (a busy machine is slow, and one that sleeps takes no core), and so many bytes
     beside those that it begins with. It writes no file. Raises OverLimit if that is not enough.
     """
-    fork = multiprocessing.get_context("fork")
-    answer, theirs = fork.Pipe(duplex=False)
-    process = fork.Process(
-        target=_call, args=(act, theirs, seconds, memory, os.getpid()), daemon=True
-    )
-    process.start()
-    try:
-        theirs.close()
+    with _forked(_call, act, seconds, memory) as (process, answer):
         if not answer.poll(_TIMES_AS_LONG * seconds):
             raise OverLimit(_too_long(_TIMES_AS_LONG * seconds))
         try:
             is_found, found = answer.recv()
         except EOFError:
-            process.join()
-            if process.exitcode == -signal.SIGXCPU:
-                raise OverLimit(_too_long(seconds)) from None
-            raise OverLimit(_ending(process.exitcode or 0, memory)) from None
+            raise _over_limit(process, seconds, memory) from None
+    if is_found:
+        result: _Found = found
+        return result
+    raise found
+
+
+def try_each(
+    acts: Mapping[str, Callable[[], object]], *, seconds: float, memory: int
+) -> dict[str, tuple[OverLimit, str]]:
+    """Runs functions one after the other, and returns the errors of those that had to be ended.
+
+    Each error comes with the lines that the function was at, the innermost first, as `faulthandler`
+    writes them. What functions return or raise is lost. They run in a process of their own, and
+    each has the limits that `call_within` says; it may write files.
+    """
+    cut: dict[str, tuple[OverLimit, str]] = {}
+    pending = list(acts)
+    while pending:
+        reading, writing = os.pipe()
+        # A process that the function has started may keep the other end open.
+        os.set_blocking(reading, False)
+        with os.fdopen(reading, "rb", buffering=0) as lines:
+            tries = [(name, acts[name]) for name in pending]
+            try:
+                with _forked(_try, tries, seconds, memory, writing) as (process, answer):
+                    begun, error = _last_begun(process, answer, seconds, memory)
+            finally:
+                os.close(writing)
+            if error is None:
+                break
+            cut[begun] = error, (lines.read() or b"").decode(errors="replace")
+        pending = pending[pending.index(begun) + 1 :]
+    return cut
+
+
+def _last_begun(
+    process: ForkProcess, answer: Connection, seconds: float, memory: int
+) -> tuple[str, OverLimit | None]:
+    """Waits for functions that are tried. Returns the last one's name, and why it was ended."""
+    begun = ""
+    while answer.poll(_TIMES_AS_LONG * seconds):
+        try:
+            told = answer.recv()
+        except EOFError:
+            return begun, _over_limit(process, seconds, memory)
+        if told is None:
+            return begun, None
+        begun = told
+    # It writes where it is, and ends.
+    os.kill(process.pid or 0, signal.SIGXCPU)
+    process.join(1.0)
+    return begun, OverLimit(_too_long(_TIMES_AS_LONG * seconds))
+
+
+@contextmanager
+def _forked(work: Callable[..., None], *given: object) -> Iterator[tuple[ForkProcess, Connection]]:
+    """Forks a process that does some work, and ends it; the work sends answers to here."""
+    fork = multiprocessing.get_context("fork")
+    answer, theirs = fork.Pipe(duplex=False)
+    process = fork.Process(target=_within, args=(os.getpid(), work, theirs, *given), daemon=True)
+    process.start()
+    try:
+        theirs.close()
+        yield process, answer
     finally:
         process.kill()
         process.join()
         process.close()
         answer.close()
-    if is_found:
-        result: _Found = found
-        return result
-    raise found
 
 
 def limit_memory(more: int) -> None:
@@ -73,19 +127,20 @@ def limit_memory(more: int) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, most))
 
 
-def _call(
-    act: Callable[[], Any], theirs: Connection, seconds: float, memory: int, parent: int
-) -> None:
+def _within(parent: int, work: Callable[..., None], *given: object) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
             return
     # A Ctrl-C is the parent's matter, who ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    of_core = max(1, round(seconds))
-    resource.setrlimit(resource.RLIMIT_CPU, (of_core, of_core + 1))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    work(*given)
+
+
+def _call(theirs: Connection, act: Callable[[], Any], seconds: float, memory: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    _limit_core(seconds)
     limit_memory(memory)
     try:
         answer = True, act()
@@ -94,6 +149,40 @@ def _call(
     except Exception as error:  # noqa: BLE001  # the parent raises it
         answer = False, error
     theirs.send(answer)
+
+
+def _try(
+    theirs: Connection,
+    tries: Sequence[tuple[str, Callable[[], object]]],
+    seconds: float,
+    memory: int,
+    traces: int,
+) -> None:
+    # What is tried is done once more by the parent, who shows what it says.
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for standard in range(3):
+        os.dup2(nowhere, standard)
+    faulthandler.register(signal.SIGXCPU, traces, all_threads=False, chain=True)
+    for name, act in tries:
+        theirs.send(name)
+        _limit_core(seconds)
+        limit_memory(memory)
+        try:
+            act()
+        except MemoryError:
+            return
+        except (Exception, SystemExit):  # noqa: BLE001, S112  # the parent meets it, too
+            continue
+    theirs.send(None)
+
+
+def _limit_core(seconds: float) -> None:
+    """Lets this process take so many seconds of a core more than it has by now."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    soft = math.ceil(used.ru_utime + used.ru_stime + seconds)
+    _, most = resource.getrlimit(resource.RLIMIT_CPU)
+    soft = soft if most == resource.RLIM_INFINITY else min(soft, most)
+    resource.setrlimit(resource.RLIMIT_CPU, (soft, most))
 
 
 def _data_bytes() -> int | None:
@@ -106,6 +195,13 @@ def _data_bytes() -> int | None:
     return None if found is None else int(found.split()[1]) * 1024
 
 
+def _over_limit(process: ForkProcess, seconds: float, memory: int) -> OverLimit:
+    """Returns the error of a process that has ended before it was done."""
+    process.join()
+    code = process.exitcode or 0
+    return OverLimit(_too_long(seconds) if code == -signal.SIGXCPU else _ending(code, memory))
+
+
 def _too_long(seconds: float) -> str:
     return f"they took longer than {seconds:g} s, and were ended"
 
@@ -114,5 +210,5 @@ def _ending(code: int, memory: int) -> str:
     how = signal.Signals(-code).name if code < 0 else f"code {code}"
     return (
         f"their process ended before they were done ({how}): most likely they take more than "
-        f"{memory >> 20} MiB of memory"
+        f"{memory >> 20} MiB of memory, or end the process themselves"
     )

@@ -12,11 +12,13 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
 from kappa.base.errors import DeclarationError
+from kappa.base.forked import try_each
 from kappa.code.importer import open_sources
 from kappa.code.static.sources import PIPELINES, Sources
 from kappa.declare.alert import Alert
@@ -26,6 +28,10 @@ from kappa.declare.sink import Sink
 from kappa.declare.table import Table
 from kappa.declare.topic import Topic
 from kappa.declare.view import View
+
+# Libraries are imported with a file: those for data take a few seconds on a busy machine.
+_IMPORT_SECONDS = 30.0
+_IMPORT_MEMORY = 4 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +44,15 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A project's pipelines by name, and the place of each."""
+    """A project's pipelines by name, and the place of each.
+
+    `refused` are the errors of files that cannot be loaded, by their paths in the project.
+    """
 
     sources: Sources
     pipelines: Mapping[str, Pipeline]
     places: Mapping[str, Place]
+    refused: Mapping[str, DeclarationError] = field(default_factory=dict)
 
 
 def load_pipelines(project: Path) -> Mapping[str, Pipeline]:
@@ -54,23 +64,39 @@ def load_pipelines(project: Path) -> Mapping[str, Pipeline]:
 
 
 def load_project(project: Path) -> Project:
-    """Loads all files of `pipelines/` afresh, with their output on stderr.
+    """Loads all files of `pipelines/` afresh, as `load_files` does.
 
-    Raises DeclarationError, beginning with the user's file and line, if a file cannot be run. It
-    does so, too, if two declarations contradict one another: two pipelines of one name, a table or
-    a sink's topic written twice, a topic declared in two ways, or by its name and a pattern.
+    Raises DeclarationError, beginning with the user's file and line, for the first file that cannot
+    be loaded, too.
+    """
+    found = load_files(project)
+    for error in found.refused.values():
+        raise error
+    return found
+
+
+def load_files(project: Path) -> Project:
+    """Loads those files of `pipelines/` afresh that can be loaded, with their output on stderr.
+
+    A file may do anything as it is imported, and not end. So each is imported in another process
+    before. Raises DeclarationError, with the line, if two declarations contradict one another: two
+    pipelines of one name, a table or a sink's topic written twice, a topic declared in two ways, or
+    by its name and a pattern.
     """
     sources = Sources(project)
     open_sources(sources)
     found: dict[str, tuple[Pipeline, Place]] = {}
     files = sources.pipeline_files()
-    for file in files:
-        if not file.stem.isidentifier():
-            raise DeclarationError(
-                f"{file}: {file.stem} is no name of a module",
-                hint="name the file with letters, digits and underscores",
-            )
-        for place, pipeline in pipelines_in(load_module(f"{PIPELINES}.{file.stem}", sources)):
+    names = {file: f"{PIPELINES}.{file.stem}" for file in files if file.stem.isidentifier()}
+    refused = {file: _no_module(file) for file in files if file not in names}
+    refused |= _endless(names, sources)
+    for file in (each for each in files if each not in refused):
+        try:
+            module = load_module(names[file], sources)
+        except DeclarationError as error:
+            refused[file] = error
+            continue
+        for place, pipeline in pipelines_in(module):
             known = found.get(pipeline.name)
             if known is not None and not _is_same(known[0], pipeline, files):
                 raise DeclarationError(
@@ -85,7 +111,48 @@ def load_project(project: Path) -> Project:
     _refuse_shared_outlets(pipelines)
     _refuse_differing_topics(pipelines)
     _refuse_overlaps(pipelines)
-    return Project(sources, pipelines, {name: found[name][1] for name in pipelines})
+    return Project(
+        sources,
+        pipelines,
+        {name: found[name][1] for name in pipelines},
+        {
+            file.relative_to(sources.folder).as_posix(): error
+            for file, error in sorted(refused.items())
+        },
+    )
+
+
+def _no_module(file: Path) -> DeclarationError:
+    return DeclarationError(
+        f"{file}: {file.stem} is no name of a module",
+        hint="name the file with letters, digits and underscores",
+    )
+
+
+def _endless(names: Mapping[Path, str], sources: Sources) -> dict[Path, DeclarationError]:
+    """Returns the errors of files, by module names, whose import has to be ended."""
+    cut = try_each(
+        {str(file): partial(load_module, name, sources) for file, name in names.items()},
+        seconds=_IMPORT_SECONDS,
+        memory=_IMPORT_MEMORY,
+    )
+    return {
+        Path(file): DeclarationError(
+            f"{_traced(trace, sources.folder) or file}: the lines of {Path(file).name} are run as "
+            f"it is imported, and {error.message}",
+            hint="a pipeline's file declares, and computes nothing: put what takes long into its "
+            'function, or under: if __name__ == "__main__":',
+        )
+        for file, (error, trace) in cut.items()
+    }
+
+
+def _traced(trace: str, folder: Path) -> str | None:
+    """Returns `file:line` of the innermost frame in a folder, as `faulthandler` wrote frames."""
+    for file, line in re.findall(r'File "(.+)", line (\d+)', trace):
+        if Path(file).is_relative_to(folder):
+            return f"{file}:{line}"
+    return None
 
 
 def load_module(name: str, sources: Sources) -> ModuleType:
@@ -96,7 +163,7 @@ def load_module(name: str, sources: Sources) -> ModuleType:
     try:
         with contextlib.redirect_stdout(sys.stderr):
             return importlib.import_module(name)
-    except DeclarationError:
+    except (DeclarationError, MemoryError):
         raise
     except (Exception, SystemExit) as error:
         place = sources.locate(name)

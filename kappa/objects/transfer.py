@@ -84,10 +84,20 @@ def _any_room(_: int) -> None:
     """Takes all the room there is."""
 
 
-def fetch_file(url: str, to: Path, take_room: Callable[[int], None] = _any_room) -> None:
+def _is_wanted() -> None:
+    """Lets the rest of a file be fetched."""
+
+
+def fetch_file(
+    url: str,
+    to: Path,
+    take_room: Callable[[int], None] = _any_room,
+    go_on: Callable[[], None] = _is_wanted,
+) -> None:
     """Copies a file of a bucket to the disk, once `take_room` has returned for so many bytes.
 
-    Raises FileNotFoundError if it does not exist (any more), OSError if it cannot be written, and
+    `go_on` is called before each piece, and what it raises ends the transfer. Raises
+    FileNotFoundError if it does not exist (any more), OSError if it cannot be written, and
     KappaError if it cannot be read.
     """
     bucket, name = split(url)
@@ -98,4 +108,5 @@ def fetch_file(url: str, to: Path, take_room: Callable[[int], None] = _any_room)
     take_room(size)
     with to.open("wb") as file:
         for piece in pieces:
+            go_on()
             file.write(piece)

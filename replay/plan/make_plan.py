@@ -30,7 +30,7 @@ from replay.plan.notes import (
 )
 from replay.plan.outlet_notes import with_outlets
 from replay.plan.overlay import has_its_rows
-from replay.plan.plan import Change, Plan, PlanStep
+from replay.plan.plan import Change, Plan, PlanStep, Refusal
 from replay.preflight.cost import Cost, cost_of
 from replay.preflight.finding import GAP, Accepting
 from replay.preflight.observed import Declared, Observed
@@ -54,8 +54,16 @@ def make_plan(
     """
     refuse_unknown(only, observed.names)
     accepting = accepting or Accepting()
-    wanted = tuple(dict.fromkeys(only)) or sorted(observed.declared)
-    steps, refusals, named = [], [], set()
+    wanted = [
+        name
+        for name in tuple(dict.fromkeys(only)) or sorted(observed.declared)
+        if name not in observed.refused
+    ]
+    refusals = [
+        Refusal(name, error.message, error.hint, in_files=True)
+        for name, error in sorted(observed.refused.items())
+    ]
+    steps, named = [], set()
     for name in wanted:
         step = (
             _step(observed, observed.declared[name], again=again)
@@ -70,20 +78,24 @@ def make_plan(
             *circle_refusals(observed, step),
             *refusals_of(step, found, accepting, again=again),
         ]
-    if not only:
-        steps += [
-            _gone_step(observed, name)
-            for name in sorted(observed.state.serving.keys() - observed.names)
-        ]
+    gone = [] if only else sorted(observed.state.serving.keys() - observed.names)
+    # A file that cannot be loaded may declare it.
+    unknown = gone if observed.refused.keys() - observed.names else []
+    steps += [_gone_step(observed, name) for name in gone if name not in unknown]
     notes = (
         *subject_notes(observed),
         *joining_notes(observed),
+        *(
+            f"pipeline {name} continues to serve: whether it is declared is not known, since not "
+            "all files can be loaded"
+            for name in unknown
+        ),
         *(
             f"nothing named {name} blocks the plan: --allow lets nothing through"
             for name in sorted(accepting.allowed.keys() - named)
         ),
     )
-    if not observed.names:
+    if not observed.names and not observed.refused:
         notes = (*notes, "no pipeline is declared: each is a file in pipelines/, beside kappa.toml")
     return Plan(
         tuple(steps), tuple(refusals), observed.state.last, observed.state.generation, notes

@@ -11,7 +11,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from kappa.base.errors import KappaError, Unreachable
+from kappa.base.errors import DeclarationError, KappaError, Unreachable
 from kappa.base.process import cores_here
 from kappa.base.settings import Settings
 from kappa.base.sql import quoted
@@ -34,7 +34,7 @@ from kappa.state.store import Store
 from kappa.tables.archive import ArchiveMark, archived_topics, one_log
 from replay.plan.overlay import has_its_rows
 from replay.preflight.cost import last_replays
-from replay.preflight.declared import declared_pipelines
+from replay.preflight.declared import declare_each
 from replay.preflight.observed import Declared, DiskFacts, LogFacts, Observed
 from replay.preflight.readable import read_samples
 from replay.preflight.replication import least_brokers
@@ -54,13 +54,14 @@ _HOUR_MS = 3_600_000
 def observe(settings: Settings, store: Store, log: Log, *, only: Collection[str] = ()) -> Observed:
     """Looks at the project, the journal, the log and the disk.
 
-    `only` names the pipelines to describe; empty means all. Raises DeclarationError for what is
-    wrong in the user's files.
+    `only` names the pipelines to describe; empty means all. Raises DeclarationError as
+    `declare_each` does.
     """
     records = JournalView(store).records()
     state = fold(records)
     births = {build: read_birth(store, build) for build in state.wanted_builds()}
-    names, declared = declared_pipelines(settings, store, only)
+    names, found = declare_each(settings, store, only)
+    declared = {name: each for name, each in found.items() if isinstance(each, Declared)}
     serving = {name: build for name, build in state.serving.items() if name in declared}
     facts = _log_facts(
         settings,
@@ -81,6 +82,7 @@ def observe(settings: Settings, store: Store, log: Log, *, only: Collection[str]
         state=state,
         births=births,
         log=facts,
+        refused={name: each for name, each in found.items() if isinstance(each, DeclarationError)},
         snapshots={build: read_snapshot(store, births[build]) for build in serving.values()},
         replays=last_replays(records, functools.partial(_origin, store)),
         disk=_disk(store, state, births),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from kappa.base.errors import Conflict, KappaError
+from kappa.base.errors import Conflict, DeclarationError, KappaError
 from kappa.state.build import Birth, TopicBirth
 from kappa.state.offsets import Offsets
 from replay.changes.code_diff import PartDiff
@@ -39,7 +39,8 @@ _REPLAYED = frozenset({Change.NEW, Change.CHANGED, Change.AGAIN})
 class Refusal:
     """A reason why a step cannot be walked; `conflict`: another rollout is in the way, for now.
 
-    `name` is what lets it through (finding.py); it is empty if nothing does.
+    `name` is what lets it through (finding.py); it is empty if nothing does. If it is `in_files`,
+    the project's files refuse their own pipeline, or one of them, and there is no step.
     """
 
     pipeline: str
@@ -47,6 +48,7 @@ class Refusal:
     hint: str
     conflict: bool = False
     name: str = ""
+    in_files: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +163,16 @@ class Plan:
         """True if a deploy would do something."""
         return any(step.acts for step in self.steps)
 
+    @property
+    def is_error(self) -> bool:
+        """True if one refusal is all of it: commands tell that as they tell any error."""
+        return not self.steps and len(self.refusals) == 1
+
     def ensure_possible(self) -> None:
-        """Raises the first refusal: Conflict if another rollout is in the way, else KappaError."""
+        """Raises the first refusal.
+
+        It is Conflict if another rollout is in the way, DeclarationError if it is in files.
+        """
         for refusal in self.refusals:
             raise _error_of(refusal)(refusal.message, hint=refusal.hint)
 
@@ -173,11 +183,15 @@ class Plan:
         """
         if not self.refusals:
             return
+        if self.is_error:
+            self.ensure_possible()
         refused = dict.fromkeys(refusal.pipeline for refusal in self.refusals)
         others = [
             step.pipeline for step in self.steps if step.acts and step.pipeline not in refused
         ]
-        names = f"pipeline{'' if len(refused) == 1 else 's'} {', '.join(refused)}"
+        names = ", ".join(refused)
+        if not any(each.in_files for each in self.refusals):
+            names = f"pipeline{'' if len(refused) == 1 else 's'} {names}"
         raise _error_of(self.refusals[0])(
             f"the plan of {names} is refused, as it says",
             hint=f"without {'it' if len(refused) == 1 else 'them'}: kappa deploy {' '.join(others)}"
@@ -187,4 +201,6 @@ class Plan:
 
 
 def _error_of(refusal: Refusal) -> type[KappaError]:
+    if refusal.in_files:
+        return DeclarationError
     return Conflict if refusal.conflict else KappaError

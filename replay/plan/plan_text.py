@@ -26,8 +26,12 @@ def plan_text(plan: Plan) -> str:
         for refusal in (each for each in plan.refusals if each.pipeline == step.pipeline):
             lines.append(f"  refused: {refusal.message}")
             lines.append(f"    {refusal.hint}")
+    in_files = [each for each in plan.refusals if each.in_files]
+    for refusal in () if plan.is_error else in_files:
+        lines.append(f"{refusal.pipeline}: refused: {refusal.message}")
+        lines += [f"  {refusal.hint}"] if refusal.hint else []
     lines.extend(f"note: {note}" for note in plan.notes)
-    if not plan.has_changes:
+    if not plan.has_changes and not in_files:
         lines.append("nothing to deploy")
     return "".join(f"{line}\n" for line in lines)
 

@@ -50,8 +50,8 @@ def validate(
 ) -> tuple[Validated, ...]:
     """Validates all pipelines and boards, or `only` some pipelines, each on its own.
 
-    Raises UsageError if `only` names none of the project, and DeclarationError if a file cannot
-    be loaded at all.
+    Raises UsageError if `only` names none of the project, and DeclarationError as `declare_each`
+    does.
     """
     names, found = declare_each(settings, store, only)
     refuse_unknown(only, names)

@@ -16,7 +16,7 @@ from kappa.base.settings import Settings
 from kappa.code.artifact import snapshot_files
 from kappa.code.fingerprint import fingerprint
 from kappa.code.outputs import Described, Outputs, learn_outputs
-from kappa.code.project import Place, load_project
+from kappa.code.project import Place, load_files
 from kappa.code.rows_version import declared_rows_version
 from kappa.code.static.sources import Find
 from kappa.declare.alert import Alert
@@ -36,30 +36,19 @@ _SQL_SECONDS = 30.0
 _SQL_MEMORY = 2 << 30
 
 
-def declared_pipelines(
-    settings: Settings, store: Store, only: Collection[str] = ()
-) -> tuple[frozenset[str], Mapping[str, Declared]]:
-    """Returns the names of all pipelines, and each of `only` (empty: of all) as it is declared.
-
-    Raises DeclarationError for the first that its files refuse.
-    """
-    names, found = declare_each(settings, store, only)
-    declared = {}
-    for name, each in found.items():
-        if isinstance(each, DeclarationError):
-            raise each
-        declared[name] = each
-    return names, declared
-
-
 def declare_each(
     settings: Settings, store: Store, only: Collection[str] = ()
 ) -> tuple[frozenset[str], Mapping[str, Declared | DeclarationError]]:
-    """Returns what `declared_pipelines` does, with the error in place of a refused pipeline.
+    """Returns the names of all pipelines, and each of `only` (empty: of all) as it is declared.
 
-    Raises DeclarationError if a file cannot be loaded at all.
+    In place of a refused pipeline is its error. Files that cannot be loaded are refused, too, by
+    their paths. If `only` names a pipeline that none of the others declares, the error of the first
+    such file is raised.
     """
-    project = load_project(settings.project)
+    project = load_files(settings.project)
+    if not project.pipelines.keys() >= set(only):
+        for error in project.refused.values():
+            raise error
     find = functools.cache(project.sources.find)
     wanted = {
         name: pipeline for name, pipeline in project.pipelines.items() if not only or name in only
@@ -100,7 +89,7 @@ def declare_each(
             ways=ways,
         )
 
-    each: dict[str, Declared | DeclarationError] = {}
+    each: dict[str, Declared | DeclarationError] = {} if only else {**project.refused}
     for name, pipeline in wanted.items():
         output = outputs[name]
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kappa.base.errors import DeclarationError
 from kappa.code.rows_version import declared_rows_version
 from kappa.declare.pipeline import Pipeline
 from kappa.state.build import Birth
@@ -96,6 +97,7 @@ class DiskFacts:
 class Observed:
     """All facts of a plan. `names` are all declared pipelines, `declared` those looked at.
 
+    `refused` are the errors of those that the project's files refuse, and of files, by their paths.
     `snapshots` are the files of the builds that serve, `replays` the last replay of each pipeline,
     `libraries` the packages installed now. `samples` are of the topics that would be replayed; of
     one, at most the share `max_unreadable` may be rejected. `rejected` is how many records each
@@ -110,6 +112,7 @@ class Observed:
     state: State
     births: Mapping[str, Birth]
     log: LogFacts
+    refused: Mapping[str, DeclarationError] = field(default_factory=dict)
     snapshots: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict, repr=False)
     replays: Mapping[str, Replayed] = field(default_factory=dict)
     disk: DiskFacts | None = None

@@ -4,6 +4,10 @@ uvicorn times the pause between requests, and gate.py times bodies and answers. 
 head between its first byte and its end, so a client could send it drop by drop. This timer runs
 from the connection's beginning, or the end of the last request, until a head is complete.
 
+Of a client whose next request waits behind an answer, or whose body waits for whoever reads it,
+uvicorn reads nothing further. So nobody would see that the client leaves, and its query would keep
+a place: the kernel is asked whether it has.
+
 A connection is a stranger's until the gate lets one of its requests in by the token. Strangers
 have a part of all connections; if it is full, the oldest one makes room. So clients with the token
 are served however many others connect, since their heads arrive at once.
@@ -13,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import select
 import socket
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +25,7 @@ from typing import Any, ClassVar
 
 import httptools
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from serving.http.address import WAITING
 from serving.http.bounds import CONNECTION, Bounds, Connection
@@ -29,6 +34,10 @@ from serving.http.bounds import CONNECTION, Bounds, Connection
 _ACCEPTED_AT_ONCE = 32
 # Of a connection that a server has accepted before it ends.
 _FIRST_REQUEST_SECONDS, _NAP_SECONDS = 0.5, 0.02
+# How often the kernel is asked about a client of which nothing is read.
+_LEFT_SECONDS = 0.5
+# Linux alone tells it while there is something to read.
+_LEAVES = getattr(select, "POLLRDHUP", 0)
 # Files that the server has open beside connections, at most: queries, their processes, the store.
 _OTHER_FILES = 256
 
@@ -140,6 +149,9 @@ class PatientProtocol(HttpToolsProtocol):
     # The bytes of what is no body and not complete, but for those that came with what was before.
     _head_bytes = 0
     _is_in_body = False
+    # The request that is answered, while later ones wait behind it.
+    _answered: RequestResponseCycle | None = None
+    _left_due: asyncio.TimerHandle | None = None
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -163,6 +175,8 @@ class PatientProtocol(HttpToolsProtocol):
         if self._head_bytes > self.bounds.head_bytes:
             self._leave(b"431 Request Header Fields Too Large")
         self._look()
+        if self.flow.read_paused and self._left_due is None:
+            self._look_whether_left()
 
     def is_new(self) -> bool:
         """Returns True if it has had no request yet."""
@@ -225,10 +239,17 @@ class PatientProtocol(HttpToolsProtocol):
             self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stops the timer."""
+        """Stops the timers, and tells all requests that wait that nobody does."""
         self._stop()
+        if self._left_due is not None:
+            self._left_due.cancel()
         self.strangers.pop(self, None)
         super().connection_lost(exc)
+        # uvicorn tells the last one alone.
+        for cycle in (self._answered, *(each for each, _ in self.pipeline)):
+            if cycle is not None:
+                cycle.disconnected = True
+                cycle.message_event.set()
 
     def handle_websocket_upgrade(self) -> None:
         """Gives the connection to the protocol of websockets: the gate decides there."""
@@ -237,6 +258,21 @@ class PatientProtocol(HttpToolsProtocol):
         self._stop()
         self.strangers.pop(self, None)
         super().handle_websocket_upgrade()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answered = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def _look_whether_left(self) -> None:
+        self._left_due = None
+        if not self.flow.read_paused or self.transport.is_closing():
+            return
+        asking = select.poll()
+        asking.register(self.transport.get_extra_info("socket").fileno(), _LEAVES)
+        if asking.poll(0):
+            self.transport.abort()
+        else:
+            self._left_due = self.loop.call_later(_LEFT_SECONDS, self._look_whether_left)
 
     def _welcome(self) -> None:
         self.strangers.pop(self, None)

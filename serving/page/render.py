@@ -8,6 +8,7 @@ The values of the pages are in replay/page.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -28,6 +29,9 @@ HEADERS: Mapping[str, str] = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+
+# By them a text can look like another one (Unicode's bidirectional algorithm, UAX 9).
+_TURNS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def page_html(name: str, *, now: datetime | None = None, **values: object) -> str:
@@ -57,12 +61,20 @@ def _when(now: datetime, at: str | datetime | None) -> str:
     )
 
 
+def _straight(found: object) -> object:
+    """Shows the signs of a text that turn the direction of what follows, and turns nothing."""
+    if isinstance(found, str) and not isinstance(found, Markup):
+        return _TURNS.sub(lambda sign: f"\\u{ord(sign[0]):04x}", found)
+    return found
+
+
 def _environment() -> Environment:
     # Everything is escaped, whatever a template's file is called.
     pages = Environment(
         loader=PackageLoader("serving.page"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_straight,
         trim_blocks=True,
         lstrip_blocks=True,
     )

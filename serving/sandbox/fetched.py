@@ -79,8 +79,11 @@ class FetchedFiles:
             self._sizes[each.name] = each.stat().st_size
         self._bytes = sum(self._sizes.values())
 
-    def bring(self, url: str, place: Path) -> str:
-        """Puts a file at a place. Returns the name by which it is used until it is `released`."""
+    def bring(self, url: str, place: Path, client: Client) -> str:
+        """Puts a file at a place. Returns the name by which it is used until it is `released`.
+
+        Raises ClientLeft as soon as the client has left.
+        """
         name = hashlib.sha256(url.encode()).hexdigest()
         kept = self.folder / name
         with self._changes:
@@ -90,7 +93,7 @@ class FetchedFiles:
             self._coming.add(name)
             self._users[name] += 1
         try:
-            fetch_file(url, place, partial(self._take_room, name))
+            fetch_file(url, place, partial(self._take_room, name), client.ensure_here)
             link_file(place, kept)
         except BaseException:
             with self._changes:
@@ -180,7 +183,7 @@ class LentFiles(FilesInPlace):
         place = Path(self.path(address))
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
-            self._used.append(self._fetched.bring(address, place))
+            self._used.append(self._fetched.bring(address, place, client))
         except FileNotFoundError:
             return
         except OSError as error:

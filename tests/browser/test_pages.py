@@ -10,9 +10,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import page_world
 import pytest
 from asking import Server
-from browsing import Seen, ensure_accessible, ensure_good, opened, picture
+from browsing import (
+    NARROW,
+    WIDE,
+    Seen,
+    ensure_accessible,
+    ensure_fits,
+    ensure_good,
+    opened,
+    picture,
+)
 from msgspec.structs import replace
 from page_world import EVIL, World
 from playwright.sync_api import Browser, Locator, Page, Route, expect
@@ -46,6 +56,11 @@ PATHS = (
     "/boards/pages?kiosk=1",
     "/boards/wrong",
     "/nowhere",
+)
+HOSTILE = (
+    "<img src=x onerror=alert(1)>\"'`${1}\u202e\u05d0\u05d1\u05d2 \U0001f9e8"
+    + "W" * 10_000
+    + "</script>"
 )
 BOARD = """
 title = "Pages"
@@ -144,6 +159,47 @@ def test_every_page_is_accessible_in_light_and_dark_and_fits_a_narrow_screen(
         else:
             expect(page.locator("#line")).to_have_text("Live")
         ensure_good(page, path)
+
+
+@pytest.mark.long
+def test_no_name_or_text_of_a_stranger_runs_or_breaks_a_page(
+    chromium: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tags, quotes, a text from right to left, and ten thousand letters without a space.
+
+    Names of columns may be anything, as those of a view are; Kafka bounds names of topics.
+    """
+    monkeypatch.setattr(page_world, "EVIL", HOSTILE)
+    column = HOSTILE.replace('"', '""')
+    monkeypatch.setattr(
+        page_world, "BY_PAGE", f'select page as "{column}", hits as "{column}2" from page_hits'
+    )
+    world = lived(tmp_path)
+    world.log.others = ("x" * 249, "-" * 249, ".".join(["_"] * 120))
+    title = json.dumps(HOSTILE, ensure_ascii=False)
+    board = (
+        f"title = {title}\n\n[[chart]]\ntitle = {title}\nkind = 'table'\nsql = 'from by_page'\n"
+        f"\n[[chart]]\ntitle = {title}\nkind = 'bars'\nsql = 'from by_page limit 9'\n"
+    )
+    world.declares_board("pages", board)
+    world.declares_board("wrong", f"{board}kind = {title}\n")
+    with serving(world) as server, opened(chromium, at(server)) as (page, seen):
+        for path in (*PATHS, "/tables/web/by_page", f"/topics/{'x' * 249}"):
+            page.goto(path)
+            page.wait_for_load_state("load")
+            if path in {"/nowhere", f"/topics/{'x' * 249}"}:
+                seen.complaints.clear()
+            else:
+                expect(page.locator("#line")).to_have_text("Live")
+            for size in (WIDE, NARROW):
+                page.set_viewport_size(size)
+                ensure_fits(page)
+                picture(page, f"hostile {path[:30]} {size['width']}")
+            assert page.locator("img[src=x]").count() == 0
+            if path.startswith("/tables/web/"):
+                page.locator("#query").press("Control+Enter")
+                expect(page.locator("#answer .scroll tbody tr")).to_have_count(40)
+            assert "\u202e" not in page.content(), path
 
 
 @pytest.mark.long

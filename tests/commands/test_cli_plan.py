@@ -768,3 +768,38 @@ def test_boards_are_validated_beside_pipelines_each_on_its_own(web: Project) -> 
     ] == [("web", None), (None, "good"), (None, "pie"), (None, "writes")]
     # Of some pipelines alone, boards are not asked for.
     assert web.kappa("validate", "web").out.splitlines() == lines[:1]
+
+
+def test_a_pipeline_that_its_file_refuses_is_named_and_the_others_are_planned(
+    served: Project,
+) -> None:
+    add_pipeline(served, "bad")
+    add_pipeline(served, "good")
+    bad = served.folder / "pipelines" / "bad.py"
+    text = bad.read_text().replace('"hits": count()', '"hits": count()}, checks=["nope > 0"]') + "#"
+    bad.write_text(text.replace('0"]}', '0"]'))
+    # It may declare anything, and what serves.
+    (served.folder / "pipelines" / "web.py").write_text("import nowhere\n")
+
+    for command in (("plan",), ("plan", "--detailed-exitcode"), ("deploy", "--yes")):
+        refused = served.kappa(*command)
+        assert refused.code == 2, refused
+        assert "good: new" in refused.out
+        assert "\nbad: refused: " in refused.out
+        assert "bad.py:8: the check 'nope > 0' of table bad_hits cannot be read" in refused.out
+        assert "\npipelines/web.py: refused: " in refused.out
+        assert "web.py:1: there is no module nowhere" in refused.out
+        assert "no longer declared" not in refused.out
+        assert "pipeline web continues to serve: whether it is declared is not known" in refused.out
+        assert "error: the plan of bad, pipelines/web.py is refused, as it says" in refused.err
+        assert "hint: without them: kappa deploy good" in refused.err
+    assert served.kappa("plan", "--out", "plan.json").code == 2
+    assert not (served.folder / "plan.json").exists()
+    alone = served.kappa("plan", "bad")
+    assert (alone.code, "the check 'nope > 0'" in alone.err) == (2, True)
+    # It may be declared in the file that cannot be loaded.
+    unknown = served.kappa("plan", "web")
+    assert (unknown.code, "web.py:1: there is no module nowhere" in unknown.err) == (2, True)
+
+    assert served.kappa("deploy", "good", "--yes", *NEVER_ENDS).code == 5
+    assert [rollout.pipeline for rollout in served.state.rollouts] == ["web", "good"]

@@ -12,7 +12,7 @@ from between import Between
 from object_store import ObjectStore
 
 from kappa.state.store import Store
-from serving.reader.client import Client
+from serving.reader.client import Client, ClientLeft
 from serving.reader.explained import TooMuch
 from serving.sandbox.fetched import FetchedFiles, LentFiles
 
@@ -109,6 +109,36 @@ def test_one_that_cannot_be_fetched_takes_no_room_and_is_fetched_later(fetched, 
     store.put("tables/t/1", b"1" * SIZE)
     read(fetched, 0, 1, 2)
     assert kept(fetched) == {0, 1, 2}
+
+
+def test_what_a_client_that_has_left_asked_for_is_not_fetched_to_its_end(
+    fetched, store, monkeypatch
+):
+    store.put("tables/t/9", b"9" * (20 << 20))
+    fetched._most = 30 << 20
+    url, client, lent, take_room = (
+        f"{fetched.root}tables/t/9",
+        Client(),
+        LentFiles(fetched),
+        fetched._take_room,
+    )
+
+    def leave(name: str, wanted: int) -> None:
+        take_room(name, wanted)
+        client.leave()
+
+    monkeypatch.setattr(fetched, "_take_room", leave)
+    with pytest.raises(ClientLeft):
+        lent.fetch([url], client)
+    assert not Path(lent.path(url)).read_bytes()
+    lent.give_back()
+
+    monkeypatch.undo()
+    assert kept(fetched) == set()
+    other = LentFiles(fetched)
+    other.fetch([url], Client())
+    assert Path(other.path(url)).stat().st_size == 20 << 20
+    other.give_back()
 
 
 def test_an_answer_that_breaks_off_is_asked_for_again(fetched, between):

@@ -112,6 +112,7 @@ class FakeLog:
         of = {
             "visits": {number: offset // (number + 1) for number in range(self.partitions)},
             "salaries": {0: offset},
+            **{name: {0: offset} for name in self.others},
         }
         return Offsets({name: of[name] for name in topics})
 
@@ -146,12 +147,12 @@ class World:
         hits: int = 1,
         offset: int = 1000,
         evil: str = "",
-        by_page: str = BY_PAGE,
+        by_page: str | None = None,
         sinks: tuple[SinkBirth, ...] = (),
         pattern: str | None = None,
     ) -> str:
         """Makes a build with its tables, and an hour of frontiers."""
-        view = {"by_page": by_page}
+        view = {"by_page": by_page or BY_PAGE}
         tables = (HITS, REJECTS_BIRTH)
         topics = (TopicBirth("visits", "id", "retained", 2, pattern),)
         put_birth(

@@ -8,13 +8,15 @@ declarations as they were, so a mistake that is saved stops nobody's events.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from kappa.base.errors import KappaError, UsageError, did_you_mean
-from kappa.code.project import load_pipelines
+from kappa.code.project import load_files
 from kappa.code.static.sources import Sources
 from kappa.declare.formats.named import changes_of, is_framed
 from kappa.declare.parts.named_files import named_files_changed
+from kappa.declare.pipeline import Pipeline
 from kappa.declare.topic import Topic
 from kappa.formats.avro_events import Avro
 from kappa.formats.protobuf.protobuf_events import Protobuf
@@ -70,7 +72,7 @@ class DeclaredTopics:
         self._project = project
         self._names = names
         self._say = say
-        self._load = load or topics_of_project
+        self._load = load or partial(topics_to_collect, names)
         self._changed_at = Sources(project).changed_at()
         self.topics = self._loaded()
 
@@ -130,10 +132,30 @@ def ensure_collectable(names: Iterable[str], declared: Mapping[str, Topic]) -> N
             )
 
 
-def topics_of_project(project: Path) -> Mapping[str, Topic]:
-    """Returns the topics that a project's pipelines read, by name."""
-    return {
-        topic.name: topic
-        for pipeline in load_pipelines(project).values()
-        for topic in pipeline.topics
+def topics_to_collect(names: Iterable[str], project: Path) -> Mapping[str, Topic]:
+    """Returns the topics that a project's pipelines read, by name, `collect.topics` among them.
+
+    Raises UsageError if one of these `names` is a sink's, and the error of a file that cannot be
+    loaded if no other file declares it.
+    """
+    found = load_files(project)
+    topics = {
+        topic.name: topic for pipeline in found.pipelines.values() for topic in pipeline.topics
     }
+    if not topics.keys() >= set(names):
+        for error in found.refused.values():
+            raise error
+    ensure_no_sink(names, found.pipelines.values())
+    return topics
+
+
+def ensure_no_sink(names: Iterable[str], pipelines: Iterable[Pipeline]) -> None:
+    """Raises UsageError if one of `collect.topics` is a sink's, whose records are rows alone."""
+    sinks = {sink.name: sink for pipeline in pipelines for sink in pipeline.sinks}
+    for name in names:
+        if name in sinks:
+            raise UsageError(
+                f"collect.topics names {name}, which the sink at {sinks[name].source} writes: "
+                f"its records are the rows of {sinks[name].of}, and no others",
+                hint=f"collect into another topic, or give the sink another one than {name}",
+            )

@@ -10,6 +10,8 @@ const ROWS = 1000, SHOWN = 200, MOST_BARS = 60;
 const TIMES = /^(timestamp|date)/i, NUMBERS = /^(u?(tiny|small|big|huge)?int(eger)?|float|double|real|decimal)/i;
 let drawn = null;
 
+// As in serving/page/render.py: signs that turn the direction of a text are shown.
+const straight = (text) => text.replace(/[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, (sign) => `\\u${sign.charCodeAt(0).toString(16).padStart(4, "0")}`);
 const make = (name, attributes = {}, ...children) => {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
@@ -51,7 +53,7 @@ function show({ columns, rows, truncated, generation }, milliseconds) {
   const numeric = columns.map((each) => NUMBERS.test(each.type) && !each.type.endsWith("]"));
   asked.textContent = `${rows.length.toLocaleString("en")} ${rows.length === 1 ? "row" : "rows"}${truncated ? ", and there are more" : ""}, of generation ${generation}, in ${Math.round(milliseconds).toLocaleString("en")} ms`;
   const place = make("div", { class: "chart", id: "chart", role: "img", "aria-label": "The rows as a chart" });
-  const head = make("tr", {}, ...names.map((name, at) => make("th", { scope: "col", class: numeric[at] ? "num" : "" }, name)));
+  const head = make("tr", {}, ...names.map((name, at) => make("th", { scope: "col", class: numeric[at] ? "num" : "" }, straight(name))));
   const body = rows.slice(0, SHOWN).map((row) => make("tr", {}, ...names.map((name, at) => cell(row[name], numeric[at]))));
   const table = make("table", {}, make("thead", {}, head), make("tbody", {}, ...body));
   const charted = chart(columns, numeric, rows);
@@ -64,7 +66,7 @@ function show({ columns, rows, truncated, generation }, milliseconds) {
 // Short values stay on one line: a time that is broken at its hyphens is hard to read.
 const BRIEF = 24;
 const cell = (value, numeric) => make("td", { class: value === null ? "null" : numeric ? "num" : told(value).length <= BRIEF ? "brief" : "" }, told(value));
-const told = (value) => (value === null ? "null" : typeof value === "number" && Math.abs(value) > 9999 ? value.toLocaleString("en", { maximumFractionDigits: 6 }) : typeof value === "object" ? JSON.stringify(value) : String(value));
+const told = (value) => (value === null ? "null" : typeof value === "number" && Math.abs(value) > 9999 ? value.toLocaleString("en", { maximumFractionDigits: 6 }) : typeof value === "object" ? straight(JSON.stringify(value)) : straight(String(value)));
 
 // Chooses a chart. The first column is x, columns of numbers are y: a line over times or numbers,
 // bars over names. Returns null for other rows, which are shown as a table only.

@@ -21,7 +21,14 @@ import pytest
 
 from commands.app import run_command
 from kappa.base.errors import Conflict
-from kappa.base.process import ProcessId, boot, kill_and_see_gone, process_id, started
+from kappa.base.process import (
+    ProcessId,
+    boot,
+    kill_and_see_gone,
+    process_id,
+    start_tied,
+    started,
+)
 from kappa.base.settings import load_settings
 from kappa.state.lock import Lock, holder
 from kappa.state.store import Store
@@ -99,6 +106,8 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setenv("PYTHONPATH", str(TREE))
+    # A keeper outlives its supervisor, and not a test that is killed.
+    monkeypatch.setattr("replay.children.child.start_apart", start_tied)
     world = World(tmp_path)
     yield world
     world.ensure_gone()

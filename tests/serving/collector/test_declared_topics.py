@@ -56,6 +56,42 @@ def web(visits, logs):
 """
 
 
+SINK = """
+from kappa import Sink, Table, Topic, count, pipeline
+IN = Topic("{reads}", event="id string not null", key="id")
+
+@pipeline(reads={{"rows": IN}},
+    writes=[Table("{name}_hits", keys=("id",), fold={{"hits": count()}}),
+        Sink("{sends}", of="{name}_hits")])
+def {name}(rows):
+    return {{"{name}_hits": rows}}
+"""
+
+
+def test_a_topic_that_a_sink_writes_is_not_collected(tmp_path: Path) -> None:
+    (tmp_path / "pipelines").mkdir()
+    for name, reads, sends in (("one", "visits", "totals"), ("two", "totals", "more")):
+        text = SINK.format(name=name, reads=reads, sends=sends)
+        (tmp_path / "pipelines" / f"{name}.py").write_text(text, encoding="utf-8")
+
+    with pytest.raises(UsageError, match="names totals, which the sink at .*one.py:7 writes"):
+        DeclaredTopics(tmp_path, ["visits", "totals"], say=print)
+    assert DeclaredTopics(tmp_path, ["visits"], say=print).topics.keys() == {"visits"}
+
+
+def test_a_file_that_cannot_be_loaded_stops_the_collecting_of_its_topics_alone(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "pipelines" / "bad.py").write_text("import nowhere\n", encoding="utf-8")
+    text = SINK.format(name="one", reads="visits", sends="totals")
+    (tmp_path / "pipelines" / "one.py").write_text(text, encoding="utf-8")
+
+    assert DeclaredTopics(tmp_path, ["visits"], say=print).topics.keys() == {"visits"}
+    with pytest.raises(UsageError, match="bad.py:1: there is no module nowhere"):
+        DeclaredTopics(tmp_path, ["visits", "orders"], say=print)
+
+
 def put_schema(project: Path, kind: str) -> None:
     schema = {"type": "object", "properties": {"id": {"type": kind}}}
     (project / "schemas").mkdir(exist_ok=True)

@@ -242,8 +242,12 @@ def test_while_queries_run_what_is_quick_stays_quick(server: Server) -> None:
         thread.join()
 
 
-def test_queries_whose_clients_left_end(platform: Platform) -> None:
-    """They keep no place: neither those that run nor those that wait in line."""
+@pytest.mark.parametrize("behind", [0, 1, 40])
+def test_queries_whose_clients_left_end(platform: Platform, behind: int) -> None:
+    """They keep no place: neither those that run, nor those that wait in line or behind another.
+
+    While a request is answered, what a client sends behind it is not read.
+    """
     body = b"select sleep_ms(3600000)"
     asked = (
         b"POST /api/v1/query HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/sql\r\n"
@@ -256,7 +260,7 @@ def test_queries_whose_clients_left_end(platform: Platform) -> None:
                 client = clients.enter_context(
                     socket.create_connection(("127.0.0.1", server.port), timeout=20)
                 )
-                client.sendall(asked)
+                client.sendall(asked * (1 + behind))
             wait_until(lambda: not server.sandbox._slots._value, 20)
 
         begun = time.monotonic()
