@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from kappa.base.duck import Connection, open_connection
-from kappa.base.sql import text
+from kappa.base.sql import lowered, text
 
 Tree = dict[str, Any]
 # A join, the numbers of its first items on the left and the right, and the one after its last.
@@ -87,9 +87,9 @@ def expanded(tree: Any, named: Mapping[str, Tree] | None = None) -> Any:
         case list():
             return [expanded(each, named) for each in tree]
         case {"type": "BASE_TABLE", "schema_name": "", "table_name": str(name)} if (
-            name.lower() in named
+            lowered(name) in named
         ):
-            cte, own = named[name.lower()], tree.get("column_name_alias") or []
+            cte, own = named[lowered(name)], tree.get("column_name_alias") or []
             return {
                 "type": "SUBQUERY",
                 "alias": tree.get("alias") or name,
@@ -104,7 +104,7 @@ def expanded(tree: Any, named: Mapping[str, Tree] | None = None) -> Any:
             for each in ctes:
                 value = each["value"]
                 node = expanded(value["query"]["node"], inner)
-                inner[each["key"].lower()] = {"node": node, "aliases": value["aliases"]}
+                inner[lowered(each["key"])] = {"node": node, "aliases": value["aliases"]}
             rest = {key: expanded(each, inner) for key, each in tree.items() if key != "cte_map"}
             return {**rest, "cte_map": {"map": []}}
         case dict():
@@ -159,7 +159,7 @@ def meant(expression: Any, outputs: Sequence[tuple[str, Any]]) -> list[Any]:
         case {"class": "STAR", "expr": None}:
             return [each for _, each in outputs]
         case {"class": "COLUMN_REF", "column_names": [str(name)]}:
-            found = [each for each in outputs if each[0] == name.lower()]
+            found = [each for each in outputs if each[0] == lowered(name)]
             if found:
                 return [found[0][1] if len(found) == 1 else None]
     return [expression]

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
+from kappa.base.sql import lowered
 from kappa.parsed.scopes import Scope, Scopes, Visible
 from kappa.parsed.trees import Tree, conjuncts, trees
 from kappa.views.lineage import blocked, has_limit
@@ -58,7 +59,7 @@ def _of_select(
         listed.append({**_expression(expression), "alias": by})
     # A name of the select list, which is another now.
     if any(
-        each.get("class") == "COLUMN_REF" and not scope.may_have(each["column_names"][0].lower())
+        each.get("class") == "COLUMN_REF" and not scope.may_have(lowered(each["column_names"][0]))
         for each in trees(select["where_clause"], within=True)
     ):
         return None

@@ -13,7 +13,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 
 from kappa.base.duck import Connection, open_connection
-from kappa.base.sql import quoted
+from kappa.base.sql import lowered, quoted
 from kappa.parsed.nulls import without_nulls
 from kappa.parsed.trees import Tree, sql_of, tree_of, trees
 from kappa.state.table import TableBirth
@@ -89,7 +89,7 @@ def way_of(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth])
     """
     assert view.view is not None
     columns = {
-        name.lower(): {column.lower(): kind for column, kind in tables[name].served}
+        lowered(name): {lowered(column): kind for column, kind in tables[name].served}
         for name in view.reads
     }
     tree = tree_of(duck, view.view)
@@ -104,7 +104,7 @@ def way_of(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth])
     if found.why_not is not None:
         return Way(view.by, whole_sql, whole_sql, (), dict.fromkeys(view.reads, found.why_not))
     reads, whole = list[Read](), dict[str, str]()
-    wanted = {by.lower(): by for by in view.by}
+    wanted = {lowered(by): by for by in view.by}
     for number, reading in enumerate(found.readings):
         reading.tree[_NUMBER] = number
     for number, reading in enumerate(found.readings):

@@ -9,13 +9,13 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import pyarrow as pa
-from view_grammar import TYPED
+from text_grammar import TYPED
 
 from kappa.base.duck import DUCKDB_ERRORS
 from kappa.base.errors import DeclarationError
@@ -51,6 +51,10 @@ _VALUES: dict[str, tuple[Any, ...]] = {
         None,
         *(datetime(2020, 1, 1, tzinfo=UTC) + timedelta(hours=9 * n) for n in range(4)),
     ),
+    "date": (None, *(date(2020, 1, day) for day in (1, 2))),
+    "boolean": (None, True, False),
+    "array<string>": (None, [], ["a"], ["1", "a"], [None, "a"]),
+    "struct<w:int,kind:string>": (None, {"w": 1, "kind": "a"}, {"w": None, "kind": "1"}),
 }
 _CITIES = (None, "a", "A", "b", "B")
 # What DuckDB cannot plan, and mistakes of its own.
@@ -111,7 +115,9 @@ class World:
             return f"refused: {error.message}"
         finally:
             for view in views:
-                self._plans.execute(f"drop table if exists {view.name}")
+                self._plans.execute(
+                    f"drop {'table' if view.is_maintained else 'view'} if exists {view.name}"
+                )
         with nullcontext() if self.is_thorough else patch.object(changes, "_unique", _unique):
             return _Keeping(self, views, births, ways).keep()
 
@@ -147,7 +153,7 @@ class _Keeping:
                 source.step(number, rows[-1] if rows else None)
             before = number
             self._duck.execute(f"set schema = 's{number}'")
-            wanted = [self._meant(view) for view in self._views]
+            wanted = [self._meant(birth) for birth in self._births]
             if None in wanted:
                 return "raises"
             for birth, rows in zip(self._births, wanted, strict=True):
@@ -155,22 +161,20 @@ class _Keeping:
                 if isinstance(kept, str):
                     return kept
                 by_slice += kept
-        way = self._ways["v"]
+        way = self._ways[self._births[0].name]
         if not by_slice:
             return "whole"
         return "by change" if way.change is not None else "by touched keys"
 
-    def _meant(self, view: View) -> Counter[Any] | None:
+    def _meant(self, birth: TableBirth) -> Counter[Any] | None:
         """Returns the rows of a view's text, as plain DuckDB computes them; None if it cannot."""
-        birth = self.sources[view.name].birth
         casts = ", ".join(cast_sql(name, kind) for name, kind in birth.served)
-        is_asof = "asof" in self._views[0].sql
+        is_asof = any("asof" in view.sql for view in self._views)
         try:
             if is_asof:
                 self._duck.execute("set asof_loop_join_threshold = 1000000")
-            return Counter(
-                self._duck.execute(f"select {casts} from ({self._text(view.name)})").fetchall()
-            )
+            found = self._duck.execute(f"select {casts} from ({self._text(birth.name)})")
+            return Counter(map(_hashable, found.fetchall()))
         except DUCKDB_ERRORS:
             return None
         finally:
@@ -224,7 +228,7 @@ class _Keeping:
     def _text(self, name: str) -> str:
         first, *others = self._views
         return next(
-            (f"with v as ({first.sql}) {each.sql}" for each in others if each.name == name),
+            (f"with v as ({first.sql}) from ({each.sql})" for each in others if each.name == name),
             first.sql,
         )
 
@@ -301,7 +305,7 @@ class _RowsInDuck(ViewSource):
             ]
             stored = [dict(zip(names, row, strict=True)) for row in self._rows]
             duck.register(f"{self.birth.name}_{self._now}", pa.Table.from_pylist(stored, schema))
-        return Counter(row[:served] for row in self._rows)
+        return Counter(_hashable(row[:served]) for row in self._rows)
 
     @property
     def has_changed(self) -> bool:
@@ -348,6 +352,15 @@ def _unique(view: TableBirth) -> str:
     twice = f"case when count(*) > 1 then error({text(SEVERAL_ROWS)} || count(*)) end is not null"
     found = f"select {keys} from _new group by {keys} having {twice}"
     return f"\nunion all select {nothing} from ({found})"
+
+
+def _hashable(value: Any) -> Any:
+    match value:
+        case list() | tuple():
+            return tuple(map(_hashable, value))
+        case dict():
+            return tuple((name, _hashable(each)) for name, each in value.items())
+    return value
 
 
 def _some(draw: random.Random, birth: TableBirth) -> dict[str, Any]:
