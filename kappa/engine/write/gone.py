@@ -38,7 +38,7 @@ def ensure_gone_deleted(birth: Birth, writer: TableWriter, frontier: Frontier) -
     condition = _condition(birth, table, frontier)
     if condition is None:
         return
-    rows = parquet_sql(table.columns, files(stored.path, stored.version))
+    rows = parquet_sql(table.columns, files(stored.path, stored.version, None))
     with open_over_files() as duck:
         # Times are compared as DataFusion has them, in which the rows are deleted.
         duck.execute("create macro arrow_cast(micros, kind) as make_timestamptz(micros)")
