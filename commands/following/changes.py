@@ -118,11 +118,11 @@ def _write_text(change_set: ChangeSet, chosen: Filter | None) -> None:
         build = f"generation {head.cursor.generation}, build {head.cursor.build}"
         say(f"{head.kind} of {head.table}: {counts} ({build}, at {head.offsets})")
     for change in change_set.rows(chosen):
-        print(_text(change))
+        print(change_text(change))
     say(f"cursor {head.cursor}")
 
 
-def _text(change: RowChange) -> str:
+def change_text(change: RowChange) -> str:
     """Returns one change as a line for people: a sign, and the columns with their values."""
     from serving.query.render import cell
 
@@ -131,7 +131,9 @@ def _text(change: RowChange) -> str:
     parts = []
     for name, value in row.items():
         old = value if before is None or after is None else before.get(name)
-        changed = f"{cell(old)} → " if old != value else ""
+        # A NaN, or a list with one, is not equal to itself in Python.
+        is_other = old != value and repr(old) != repr(value)
+        changed = f"{cell(old)} → " if is_other else ""
         parts.append(f"{name}={changed}{cell(value)}")
     times = f" ({change.times} times)" if change.times > 1 else ""
     return f"{_SIGNS[change.op]} {' '.join(parts)}{times}"

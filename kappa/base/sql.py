@@ -16,6 +16,11 @@ def spark_quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def lowered(name: str) -> str:
+    """Returns a name as DuckDB compares it: only letters of ASCII have a case."""
+    return name.encode(errors="surrogatepass").lower().decode(errors="surrogatepass")
+
+
 def text(value: str) -> str:
     """Returns a text as a literal of standard SQL."""
     return "'" + value.replace("'", "''") + "'"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kappa.base.errors import DeclarationError
+from kappa.base.errors import DeclarationError, UsageError
 from kappa.base.source import Source
 from kappa.declare.parts.described import described, texts
 from kappa.formats.texts import check_plain, decoded_text, text_check, text_of
@@ -88,7 +88,10 @@ class Csv:
         return CsvReader(names, self.separator, max(needed, default=1))
 
     def encode(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
-        """Returns an event's line; a field that is missing is an empty value."""
+        """Returns an event's line; a field that is missing is an empty value.
+
+        Raises UsageError if no line has such values.
+        """
         names = self._names(columns)
         # An event of a test may have a field's old name.
         spelled = {
@@ -101,13 +104,21 @@ class Csv:
             next((fields[each] for each in spelled.get(name, (name,)) if each in fields), None)
             for name in names
         ]
-        return self.separator.join(map(self._written, found, names)).encode()
+        line = self.separator.join(map(self._written, found, names))
+        if not line:
+            raise UsageError(
+                f"{names[0]} is null, and a line of CSV with that value alone is no record",
+                hint="give the format a second field, or leave such rows out",
+            )
+        return line.encode()
 
     def _written(self, value: Any, name: str) -> str:
         if value is None:
             return ""
         text = text_of(value, name)
-        if text and not _TO_QUOTE & {*text} and self.separator not in text:
+        is_plain = not _TO_QUOTE & {*text} and self.separator not in text
+        # The first value of a line may not look like a byte order mark.
+        if text and is_plain and not text.startswith("\ufeff"):
             return text
         doubled = text.replace('"', '""')
         return f'"{doubled}"'

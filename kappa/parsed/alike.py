@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
+from kappa.base.sql import lowered
 from kappa.parsed.exact import is_by_order
 from kappa.parsed.scopes import Item, Place, Scopes, Visible
 from kappa.parsed.trees import Tree, conjuncts, functions_in, joins, meant, parts, sorts, trees
@@ -23,10 +24,10 @@ class TableKeys:
 
     def __init__(self, tables: Mapping[str, TableBirth], aggregates: Collection[str]) -> None:
         """Takes the tables that a query may read, and the names of DuckDB's aggregates."""
-        self._keys = {name.lower(): {*map(str.lower, tables[name].row_keys)} for name in tables}
-        served = {name.lower(): table.served for name, table in tables.items()}
+        self._keys = {lowered(name): {*map(lowered, tables[name].row_keys)} for name in tables}
+        served = {lowered(name): table.served for name, table in tables.items()}
         self.scopes = Scopes(
-            {name: {column.lower(): kind for column, kind in served[name]} for name in served}
+            {name: {lowered(column): kind for column, kind in served[name]} for name in served}
         )
         self._aggregates = aggregates
 
@@ -52,7 +53,7 @@ class TableKeys:
         match item.tree:
             case {"type": "BASE_TABLE", "table_name": str(table)} if item.columns:
                 own = {item.table_columns[item.columns.index(each)] for each in names}
-                rows = set() < self._keys[table.lower()] <= own
+                rows = set() < self._keys[lowered(table)] <= own
             case {"subquery": {"node": {"type": "SET_OPERATION_NODE", "setop_all": every}}}:
                 rows = not every and {*names} == {*item.columns} != set()
             case {"subquery": {"node": {"type": "SELECT_NODE"} as select}} if item.columns:
@@ -77,7 +78,7 @@ class TableKeys:
                 within = trees([*select.values()], within=True)
                 refs = (each for each in within if each.get("class") == "COLUMN_REF")
                 found += [each for each in refs if inner.find(each) is None]
-        for names in ([name.lower() for name in each["column_names"]] for each in found):
+        for names in ([lowered(name) for name in each["column_names"]] for each in found):
             for one in visible:
                 is_qualified = names[:2] == [one.alias, one.name] or names == [one.alias]
                 if is_qualified or (one.bare and names[0] == one.name):
@@ -104,7 +105,7 @@ class Alike:
         self._scope = keys.scopes.of(select)
         self._same = {self._plain(each) for each in same}
         self._order = None if window is None else self._order_of(window)
-        self._named = {e["alias"].lower(): e for e in select["select_list"] if e.get("alias")}
+        self._named = {lowered(e["alias"]): e for e in select["select_list"] if e.get("alias")}
         self._joins = [*joins(select.get("from_table"))]
         # A `where` adds items after those of the `from` clause.
         self._count = max((end for *_, end in self._joins), default=1)
@@ -146,11 +147,11 @@ class Alike:
                 if names:
                     # A field.
                     return self.decides({**expression, "column_names": names}, by_name=by_name)
-                if (known := self._named.get(last.lower())) is not None:
+                if (known := self._named.get(lowered(last))) is not None:
                     return by_name and self.decides(known, by_name=False)
                 # What is not the select's own is of a query around it: it is the same throughout.
                 own = {name for each in self._scope.visible for name in (each.alias, each.name)}
-                return self._is_known and last.lower() not in own
+                return self._is_known and lowered(last) not in own
             case {"class": "POSITIONAL_REFERENCE", "index": int(place)}:
                 visible = self._scope.visible
                 return place <= len(visible) and self.decides(visible[place - 1])

@@ -7,10 +7,9 @@ https://github.com/duckdb/duckdb/pull/24199. It takes no such row if the conditi
 
 from __future__ import annotations
 
-from copy import deepcopy
 from typing import Any
 
-from kappa.parsed.trees import Tree, conjuncts, trees
+from kappa.parsed.trees import Tree, conjuncts, copied, trees
 
 # Of these a null makes nothing true.
 _COMPARISONS = {
@@ -60,7 +59,7 @@ def without_nulls(tree: Tree) -> Tree:
     """Returns a query whose as-of joins have conditions that no null fulfils."""
     if not asof_joins(tree):
         return tree
-    found = deepcopy(tree)
+    found: Tree = copied(tree)
     for join in asof_joins(found):
         there = [
             _is_there(each[side])
@@ -82,5 +81,5 @@ def _is_there(expression: Tree) -> Tree:
         "class": "OPERATOR",
         "type": "OPERATOR_IS_NOT_NULL",
         "alias": "",
-        "children": [deepcopy(expression)],
+        "children": [copied(expression)],
     }

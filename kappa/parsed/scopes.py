@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kappa.base.sql import lowered
 from kappa.parsed.trees import Tree, conjuncts, place_of
 
 # An item of a `from` clause, by its number there, and one of its columns.
@@ -64,9 +65,9 @@ class Scope:
             case Visible():
                 return expression
             case {"class": "COLUMN_REF", "column_names": [str(name)]}:
-                found = [each for each in self.visible if each.bare and each.name == name.lower()]
+                found = [each for each in self.visible if each.bare and each.name == lowered(name)]
             case {"class": "COLUMN_REF", "column_names": [str(alias), str(name)]}:
-                wanted = alias.lower(), name.lower()
+                wanted = lowered(alias), lowered(name)
                 found = [each for each in self.visible if (each.alias, each.name) == wanted]
             case {"type": "OPERATOR_COALESCE", "children": [one, other]}:
                 left, right = self.find(one), self.find(other)
@@ -142,8 +143,8 @@ class Scopes:
                 scope = self.of(select)
                 if scope.find(expression) is not None:
                     return expression
-                named = [each for each in outputs or () if each[0] == name.lower()]
-                is_alias = len(named) == 1 and not scope.may_have(name.lower())
+                named = [each for each in outputs or () if each[0] == lowered(name)]
+                is_alias = len(named) == 1 and not scope.may_have(lowered(name))
                 return named[0][1] if is_alias else None
         return expression
 
@@ -153,7 +154,7 @@ class Scopes:
             return None
         number = item.columns.index(column)
         if item.tree["type"] == "BASE_TABLE":
-            return self._tables[item.tree["table_name"].lower()][item.table_columns[number]]
+            return self._tables[lowered(item.tree["table_name"])][item.table_columns[number]]
         return self._kind_of(item.tree["subquery"]["node"], number)
 
     def _kind_of(self, node: Tree, number: int) -> str | None:
@@ -175,8 +176,8 @@ class Scopes:
             match each:
                 case {"class": "STAR", "columns": False, "expr": None, "replace_list": [],
                       "rename_list": [], "qualified_exclude_list": []}:  # fmt: skip
-                    alias = each["relation_name"].lower()
-                    left_out = set(map(str.lower, each["exclude_list"]))
+                    alias = lowered(each["relation_name"])
+                    left_out = set(map(lowered, each["exclude_list"]))
                     if any(not item.columns for item in scope.items):
                         return None
                     found += [
@@ -187,9 +188,9 @@ class Scopes:
                 case {"class": "STAR"}:
                     return None
                 case {"alias": str(alias)} if alias:
-                    found.append((alias.lower(), each))
+                    found.append((lowered(alias), each))
                 case {"class": "COLUMN_REF", "column_names": [*_, str(name)]}:
-                    found.append((name.lower(), each))
+                    found.append((lowered(name), each))
                 case _:
                     found.append(("", each))
         return found
@@ -200,9 +201,9 @@ class Scopes:
             case {"type": "JOIN"}:
                 return self._join(scope, tree)
             case {"type": "BASE_TABLE", "schema_name": "", "table_name": str(name)} if (
-                name.lower() in self._tables
+                lowered(name) in self._tables
             ):
-                own = tuple(self._tables[name.lower()])
+                own = tuple(self._tables[lowered(name)])
                 return self._item(scope, tree, name, own, own)
             case {"type": "SUBQUERY", "subquery": {"node": dict(node)}}:
                 outputs = self.outputs(node)
@@ -215,10 +216,10 @@ class Scopes:
     def _item(
         self, scope: Scope, tree: Tree, name: str, columns: tuple[str, ...], own: tuple[str, ...]
     ) -> list[Visible]:
-        renamed = [each.lower() for each in tree.get("column_name_alias") or ()]
+        renamed = [lowered(each) for each in tree.get("column_name_alias") or ()]
         columns = _distinct((*renamed, *columns[len(renamed) :])) if columns else ()
         scope.items.append(Item(tree, columns, own))
-        alias = (tree.get("alias") or name).lower()
+        alias = lowered(tree.get("alias") or name)
         return [Visible(each, alias, ((len(scope.items) - 1, each),)) for each in columns]
 
     def _join(self, scope: Scope, tree: Tree) -> list[Visible]:
@@ -229,7 +230,7 @@ class Scopes:
         left, right = (self._relation(scope, tree[side]) for side in ("left", "right"))
         kind = tree["join_type"]
         to_right, to_left = kind in {"INNER", "LEFT", "SEMI", "ANTI"}, kind in {"INNER", "RIGHT"}
-        using = [name.lower() for name in tree["using_columns"]]
+        using = [lowered(name) for name in tree["using_columns"]]
         if tree["ref_type"] == "NATURAL":
             using = [each.name for each in left if each.bare and _one(right, each.name)]
         both = Scope(scope.items, [*left, *right])

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from kappa.base.sql import lowered
 from kappa.parsed.alike import Alike, TableKeys
 from kappa.parsed.exact import BY_ORDER, has_row_frame, is_by_order
 from kappa.parsed.nulls import unsure_join
@@ -110,7 +111,7 @@ def _asof(keys: TableKeys, select: Tree, outputs: _Outputs) -> Iterator[_Found]:
             yield unsure
         if join["join_type"] in {"SEMI", "ANTI"}:
             continue
-        compared = {(middle, name.lower()) for name in join["using_columns"]}
+        compared = {(middle, lowered(name)) for name in join["using_columns"]}
         for condition in conjuncts(join["condition"]):
             for each in (scope.find(condition.get(side)) for side in ("left", "right")):
                 compared |= set() if each is None or len(each.places) > 1 else {*each.places}

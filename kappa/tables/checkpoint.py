@@ -23,7 +23,7 @@ from kappa.tables.versions import log_of
 _BESIDE = "_checkpoint"
 
 
-def ensure_checkpoint(store: Store, path: str, version: int, vouched: str | None = None) -> None:
+def ensure_checkpoint(store: Store, path: str, version: int, vouched: str | None) -> None:
     """Writes a checkpoint of a table's log at a version, so that older log files may go.
 
     The version must be kept meanwhile. Raises Damaged if it does not exist (any more) or its files

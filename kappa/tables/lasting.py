@@ -67,7 +67,7 @@ def sync_versions(
     def behind(name: str, version: int) -> Iterator[Path]:
         path = table_path(store, build, name)
         if name not in before:
-            yield from map(Path, files(path, version))
+            yield from map(Path, files(path, version, None))
             yield from map(Path, log_of(path, version))
             return
         for number in range(before[name] + 1, version + 1):
@@ -94,7 +94,7 @@ def _sums_in_bucket(
     for name, version in after.items():
         path = table_path(store, build, name)
         if name not in before:
-            there = files(path, version)
+            there = files(path, version, None)
             if known is None:
                 new += there
             else:

@@ -20,7 +20,7 @@ def delete_unneeded(
     newest: int,
     pinned: Iterable[int],
     *,
-    vouched: str | None = None,
+    vouched: str | None,
     listed: dict[int, FileList] | None = None,
 ) -> int:
     """Deletes what `unneeded` lists. Returns how many data files. No commit may be under way."""
@@ -40,7 +40,7 @@ def unneeded(
     newest: int,
     pinned: Iterable[int],
     *,
-    vouched: str | None = None,
+    vouched: str | None,
     listed: dict[int, FileList] | None = None,
 ) -> tuple[str, ...]:
     """Lists the files that neither the newest version nor a pinned one needs.

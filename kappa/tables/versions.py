@@ -78,10 +78,10 @@ def list_since(path: str, known: Mapping[int, FileList], version: int) -> FileLi
     return list_of(path, version, None, None if last is None else known[last])
 
 
-def files(path: str, version: int, vouched: str | None = None) -> tuple[str, ...]:
+def files(path: str, version: int, vouched: str | None) -> tuple[str, ...]:
     """Lists the exact data files of one version, as absolute paths or URLs.
 
-    Raises as `list_of` does.
+    `vouched` is as for `list_of`, and has no default: who reads must say by what. Raises as that.
     """
     return list_of(path, version, vouched).at(path)
 

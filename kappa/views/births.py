@@ -10,7 +10,7 @@ from typing import Any
 
 from kappa.base.duck import DUCKDB_ERRORS, Connection, open_connection, told_by, without_kind
 from kappa.base.errors import DeclarationError
-from kappa.base.sql import quoted
+from kappa.base.sql import lowered, quoted
 from kappa.declare.options import DELETED
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.view import View
@@ -111,7 +111,7 @@ def _birth(
 ) -> TableBirth:
     where = f"{view.source}: view {view.name}"
     names = [name for name, _ in columns]
-    # DuckDB takes names for one that differ in their case alone.
+    # Delta takes names for one that differ in their case alone.
     lowered = [name.lower() for name in names]
     for name in names:
         is_twice = lowered.count(name.lower()) > 1
@@ -214,4 +214,4 @@ def _refused(
 
 
 def _names_in(duck: Connection, sql: str) -> set[str]:
-    return {name.lower() for _, name in tables_in(tree_of(duck, sql))}
+    return {lowered(name) for _, name in tables_in(tree_of(duck, sql))}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kappa.base.duck import Connection
-from kappa.base.sql import quoted
+from kappa.base.sql import lowered, quoted
 from kappa.parsed.scopes import Scopes
 from kappa.parsed.trees import Tree, aggregates, expanded, is_recursive, sql_of, trees
 from kappa.state.table import TableBirth
@@ -105,8 +105,8 @@ def by_change(
     select = tree["statements"][0]["node"]
     if not _is_simple(select, tables):
         return None
-    table = select["from_table"]["table_name"].lower()
-    columns = {name.lower(): kind for name, kind in tables[table].served}
+    table = lowered(select["from_table"]["table_name"])
+    columns = {lowered(name): kind for name, kind in tables[table].served}
     parts = _Parts(aggregates(), Scopes({table: columns}), is_appended=tables[table].only_grows)
     try:
         nodes = parts.made(select, keys)
@@ -138,7 +138,7 @@ def _is_simple(select: Tree, tables: Container[str]) -> bool:
     return (
         source.get("type") == "BASE_TABLE"
         and not source["schema_name"]
-        and source["table_name"].lower() in tables
+        and lowered(source["table_name"]) in tables
         and not source["column_name_alias"]
         and source["sample"] is None
         and select["sample"] is None
@@ -168,7 +168,7 @@ class _Parts:
         groups = [each for each in select["select_list"] if not self._aggregates_in(each)]
         names = [_name(each) for each in groups]
         all_named = all(_name(each) for each in select["select_list"])
-        if not all_named or sorted(names) != sorted(key.lower() for key in keys):
+        if not all_named or sorted(names) != sorted(lowered(key) for key in keys):
             raise _NotByChange
         if select["group_expressions"] and not self._are_groups(select, groups):
             raise _NotByChange
@@ -267,7 +267,7 @@ class _Parts:
 def _name(expression: Tree) -> str:
     """Returns the name of a column in a select list; that of an unnamed expression is none."""
     names = expression.get("column_names") or [""]
-    return str(expression.get("alias") or names[-1]).lower()
+    return lowered(str(expression.get("alias") or names[-1]))
 
 
 def _bare(tree: Any) -> Any:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kappa.base.sql import lowered
 from kappa.parsed.scopes import Scopes, Tables, Visible
 from kappa.parsed.trees import Tree, expanded, is_recursive, meant, trees
 
@@ -31,7 +32,7 @@ class Reading:
     @property
     def table(self) -> str:
         """Returns the name of the table."""
-        return str(self.tree["table_name"]).lower()
+        return lowered(str(self.tree["table_name"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def lineage_of(statement: Tree, tables: Tables, by: Sequence[str]) -> Lineage:
         reading.lost = dict.fromkeys(by, "its query reads it in a subquery")
     found = Lineage(tree, Scopes(tables), tuple(readings.values()))
     names = [name for name, _ in found.scopes.outputs(found.node) or ()]
-    wanted = {names.index(each.lower()): each for each in by if names.count(each.lower()) == 1}
+    wanted = {names.index(lowered(each)): each for each in by if names.count(lowered(each)) == 1}
     missing = dict.fromkeys(set(by) - set(wanted.values()), "its query's columns cannot be told")
     _Following(found.scopes, readings).follow(found.node, wanted, missing)
     return found
@@ -176,4 +177,4 @@ def has_limit(node: Tree) -> bool:
 
 
 def _names(tree: Tree, tables: Tables) -> bool:
-    return not tree["schema_name"] and tree["table_name"].lower() in tables
+    return not tree["schema_name"] and lowered(tree["table_name"]) in tables

@@ -9,11 +9,11 @@ or there is none. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from copy import deepcopy
 from typing import Any
 
+from kappa.base.sql import lowered
 from kappa.parsed.scopes import Scope, Scopes, Visible
-from kappa.parsed.trees import Tree, conjuncts, trees
+from kappa.parsed.trees import Tree, conjuncts, copied, trees
 from kappa.views.lineage import blocked, has_limit
 
 
@@ -58,7 +58,7 @@ def _of_select(
         listed.append({**_expression(expression), "alias": by})
     # A name of the select list, which is another now.
     if any(
-        each.get("class") == "COLUMN_REF" and not scope.may_have(each["column_names"][0].lower())
+        each.get("class") == "COLUMN_REF" and not scope.may_have(lowered(each["column_names"][0]))
         for each in trees(select["where_clause"], within=True)
     ):
         return None
@@ -95,7 +95,8 @@ def _of_select(
     }
     joins = {id(each) for each in _turned(select["from_table"], reading)}
     found["from_table"] = _joined(select["from_table"], joins)
-    return deepcopy(found)
+    whole: Tree = copied(found)
+    return whole
 
 
 def _expression(expression: Any) -> Tree:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from kappa.base.sql import quoted, text
 from kappa.state.table import TableBirth
@@ -12,6 +12,10 @@ from kappa.tables.merge import contribution_columns, merged_sql
 from kappa.tables.parquet import cast_sql, parquet_sql
 
 _NOT_DELETED = "_deleted is not true"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# In microseconds: 400 years, after which the calendar is the same; and the last time of Python's.
+_CYCLE = 146_097 * 86_400_000_000
+_LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 
 
 def served_condition(table: TableBirth, clock: int | None) -> str | None:
@@ -36,13 +40,22 @@ def gone_condition(table: TableBirth, clock: int | None) -> str | None:
     return f"{quoted(table.expiry.column)} < {_moment_sql(least)}"
 
 
-def _moment_sql(moment: datetime) -> str:
-    """Returns a time as DuckDB and Spark read it, in a session whose time zone is UTC."""
-    return f"timestamp '{moment.isoformat(' ')}'"
+def _moment_sql(micros: int) -> str:
+    """Returns a time as DuckDB and Spark read it, in a session whose time zone is UTC.
+
+    It is given in microseconds since 1970, and may lie behind the last one that Python has.
+    """
+    cycles = max(0, (micros - _LAST) // _CYCLE + 1)
+    moment = _EPOCH + timedelta(microseconds=micros - cycles * _CYCLE)
+    year, rest = moment.isoformat(" ").split("-", 1)
+    return f"timestamp '{int(year) + 400 * cycles:04}-{rest}'"
 
 
-def least_kept(table: TableBirth, clock: int | None) -> datetime | None:
-    """Returns the least time of a table's rows that are not gone; None if no row is gone."""
+def least_kept(table: TableBirth, clock: int | None) -> int | None:
+    """Returns the least time of a table's rows that are not gone; None if no row is gone.
+
+    It is in microseconds since 1970.
+    """
     return None if table.expiry is None or clock is None else table.expiry.least_kept(clock)
 
 

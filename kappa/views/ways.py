@@ -9,13 +9,12 @@ slice adds to them and takes from them (by_change.py).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from copy import deepcopy
 from dataclasses import dataclass
 
 from kappa.base.duck import Connection, open_connection
-from kappa.base.sql import quoted
+from kappa.base.sql import lowered, quoted
 from kappa.parsed.nulls import without_nulls
-from kappa.parsed.trees import Tree, sql_of, tree_of, trees
+from kappa.parsed.trees import Tree, copied, sql_of, tree_of, trees
 from kappa.state.table import TableBirth
 from kappa.views.births import make_empty
 from kappa.views.bound import declared_sql, why_not_bound
@@ -89,7 +88,7 @@ def way_of(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth])
     """
     assert view.view is not None
     columns = {
-        name.lower(): {column.lower(): kind for column, kind in tables[name].served}
+        lowered(name): {lowered(column): kind for column, kind in tables[name].served}
         for name in view.reads
     }
     tree = tree_of(duck, view.view)
@@ -104,7 +103,7 @@ def way_of(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth])
     if found.why_not is not None:
         return Way(view.by, whole_sql, whole_sql, (), dict.fromkeys(view.reads, found.why_not))
     reads, whole = list[Read](), dict[str, str]()
-    wanted = {by.lower(): by for by in view.by}
+    wanted = {lowered(by): by for by in view.by}
     for number, reading in enumerate(found.readings):
         reading.tree[_NUMBER] = number
     for number, reading in enumerate(found.readings):
@@ -136,7 +135,7 @@ _NUMBER = "_number"
 
 def _sql(duck: Connection, tree: Tree) -> str:
     """Returns a tree as SQL, in which each reading has a name of its own."""
-    named = without_nulls(deepcopy(tree))
+    named = without_nulls(copied(tree))
     for each in trees(named):
         if _NUMBER in each:
             each["alias"] = each.get("alias") or each["table_name"]

@@ -71,7 +71,7 @@ _RECORDS: tuple[tuple[Callable[[Store, str], NumberedRecords[Any]], str, str], .
 # follow from nothing else, are the birth certificates, and how far an archive lasts.
 _DOCUMENT = re.compile(
     r"copying\.json|journal/\d+\.json|(builds/[^/]+/)?\w+\.newest|collector/spool/position"
-    r"|builds/[^/]+/(\w+|(?!(code|checkpoint|spark|tables)/)\w+/(\d+|progress))\.json"
+    r"|builds/[^/]+/([\w-]+|(?!(code|checkpoint|spark|tables)/)\w+/(\d+|progress))\.json"
     r"|(alerts|cache|collector/pull|leases|run|schemas)/.*\.json|archive/[^/]+/[^/]+\.json"
 )
 _TOLD = re.compile(r"journal/\d+\.json|builds/[^/]+/(birth\.json|(?!kept/)\w+/\d+\.json)")

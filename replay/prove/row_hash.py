@@ -5,11 +5,12 @@ Each value of a row is written as text, with its length in bytes and a colon bef
     string                     as it is, in UTF-8
     whole number, decimal      its digits; a decimal has as many behind the point as its type says
     float, double              the shortest text that reads back as the same number, as DuckDB
-                               writes it; -0.0 as 0.0
-    boolean, date              true, false; 2026-01-31
-    timestamp                  microseconds since 1970-01-01T00:00:00Z
+                               writes it; -0.0 as 0.0, and each NaN as nan
+    boolean, date              true, false; 2026-01-31, infinity, -infinity
+    timestamp                  microseconds since 1970-01-01T00:00:00Z; infinity, -infinity
     binary                     hexadecimal digits, in upper case
-    array, struct              JSON, as DuckDB's `to_json` writes it where the time zone is UTC
+    array, struct              JSON, as DuckDB's `to_json` writes it where the time zone is UTC,
+                               after -0.0 and NaN in it are made as above
 
 A row is the texts of its served columns, one after the other, in the order of the columns' names.
 The four 64-bit numbers of its SHA-256 (big-endian) are added up over all rows, each modulo 2^64. So
@@ -26,7 +27,7 @@ import hashlib
 from collections.abc import Iterable
 
 from kappa.base.errors import DeclarationError
-from kappa.base.sql import quoted
+from kappa.base.sql import quoted, text
 from kappa.folds.exactness import CLOSE, Exactness
 from kappa.state.table import TableBirth
 from kappa.values.columns import Array, Decimal, Scalar, Struct, Type, parse_type
@@ -82,8 +83,8 @@ def within(why: str) -> str:
 
 
 def _text(column: str, kind: str) -> str:
-    text = f"hex({column})" if kind == "binary" else _plain(column, _parsed(kind))
-    return f"coalesce(strlen({text}) || ':' || {text}, '~')"
+    shown = f"hex({column})" if kind == "binary" else _plain(column, _parsed(kind))
+    return f"coalesce(strlen({shown}) || ':' || {shown}, '~')"
 
 
 def _plain(column: str, kind: Type | None) -> str:
@@ -91,14 +92,38 @@ def _plain(column: str, kind: Type | None) -> str:
         case Scalar("string"):
             return column
         case Scalar("float" | "double"):
-            # Adding 0 takes the sign from -0.0, and changes nothing else.
-            return f"cast({column} + 0 as varchar)"
+            return f"cast({_one_of_equals(column, kind)} as varchar)"
         case Scalar("timestamp"):
-            return f"cast(epoch_us({column}) as varchar)"
+            # An infinite one has no number.
+            finite = f"cast(epoch_us({column}) as varchar)"
+            return f"case when isfinite({column}) then {finite} else cast({column} as varchar) end"
         case Scalar() | Decimal():
             return f"cast({column} as varchar)"
-        case Array() | Struct() | None:
+        case Array() | Struct():
+            return f"cast(to_json({_one_of_equals(column, kind)}) as varchar)"
+        case None:
             return f"cast(to_json({column}) as varchar)"
+
+
+def _one_of_equals(sql: str, kind: Type, level: int = 0) -> str:
+    """Returns the expression for a value, with the same form of NaN and of zero as equal values."""
+    match kind:
+        case Scalar("float" | "double" as name):
+            # Adding 0 takes the sign from -0.0, and changes nothing else.
+            return f"case when isnan({sql}) then 'nan'::{name} else {sql} + 0 end"
+        case Array(element):
+            each = f"_e{level}"
+            one = _one_of_equals(each, element, level + 1)
+            return sql if one == each else f"list_transform({sql}, lambda {each}: {one})"
+        case Struct(fields):
+            parts = {each.name: f"struct_extract({sql}, {text(each.name)})" for each in fields}
+            changed = {f.name: _one_of_equals(parts[f.name], f.type, level) for f in fields}
+            if changed == parts:
+                return sql
+            packed = ", ".join(f"{quoted(name)} := {each}" for name, each in changed.items())
+            return f"case when {sql} is not null then struct_pack({packed}) end"
+        case _:
+            return sql
 
 
 def _parsed(kind: str) -> Type | None:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from kappa.base.errors import UsageError, did_you_mean
+from kappa.base.sql import lowered
 
 ONE_QUERY = "give one query that reads, such as: select * from page_hits limit 10"
 
@@ -63,7 +64,7 @@ def _walk(node: Any, catalogue: Names, scope: Names) -> None:
         case {"type": "RECURSIVE_CTE_NODE", "cte_name": str(name), "right": right}:
             scope = _scope_within(node, catalogue, scope)
             # Its first member is bound before its name exists: there the name is another's.
-            _walk(right, catalogue, scope | {("", _folded(name)), (_RECURRING, _folded(name))})
+            _walk(right, catalogue, scope | {("", lowered(name)), (_RECURRING, lowered(name))})
             for key, each in node.items():
                 if key not in {"cte_map", "right"}:
                     _walk(each, catalogue, scope)
@@ -84,13 +85,8 @@ def _scope_within(node: Mapping[str, Any], catalogue: Names, scope: Names) -> Na
     """
     for each in (node.get("cte_map") or {}).get("map", ()):
         _walk(each["value"], catalogue, scope)
-        scope |= {("", _folded(str(each["key"])))}
+        scope |= {("", lowered(str(each["key"])))}
     return scope
-
-
-def _folded(name: str) -> str:
-    """Returns a name as DuckDB compares it: only letters of ASCII have a case."""
-    return name.encode(errors="surrogatepass").lower().decode(errors="surrogatepass")
 
 
 def _look(node: Mapping[str, Any], catalogue: Names, scope: Names) -> None:
@@ -108,10 +104,10 @@ def _look(node: Mapping[str, Any], catalogue: Names, scope: Names) -> None:
                 hint="describe TABLE shows the columns of one; GET /api/v1/tables lists all",
             )
         case {"type": "TABLE_FUNCTION", "function": {"function_name": str(name)}} if (
-            _folded(name) not in _TABLE_FUNCTIONS
+            lowered(name) not in _TABLE_FUNCTIONS
         ):
             raise _no_function(name, _TABLE_FUNCTIONS)
-        case {"function_name": str(name)} if _folded(name) in REFUSED_FUNCTIONS:
+        case {"function_name": str(name)} if lowered(name) in REFUSED_FUNCTIONS:
             raise _no_function(name, ())
         case {"type": "TABLE_FUNCTION", "function": function} if (
             not isinstance(function, Mapping) or "function_name" not in function
@@ -128,12 +124,12 @@ def _look_up(
     catalogue: Names,
     scope: Names,
 ) -> None:
-    if not database and (_folded(schema), _folded(name)) in scope:
+    if not database and (lowered(schema), lowered(name)) in scope:
         return
-    known = {(_folded(each), _folded(table)) for each, table in catalogue}
+    known = {(lowered(each), lowered(table)) for each, table in catalogue}
     # The parser takes `flights` in `flights.delays` for a schema. Three parts begin with a
     # database, and a stranger has no name for one.
-    if not database and (_folded(schema) or "main", _folded(name)) in known:
+    if not database and (lowered(schema) or "main", lowered(name)) in known:
         return
     whole = ".".join(part for part in (database, schema, name) if part)
     names = sorted(

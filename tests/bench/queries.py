@@ -57,7 +57,7 @@ def main(home: Path, rounds: int) -> Report | None:
     project = home / "queries"
     shutil.rmtree(project, ignore_errors=True)
     store = _served(project)
-    paths = files(table_path(store, _BUILD, _TABLE.name), 1)
+    paths = files(table_path(store, _BUILD, _TABLE.name), 1, None)
     there = [
         sys.executable,
         "-P",

@@ -111,7 +111,7 @@ class Script:
         table = self.table(attempt)
         path = str(attempt.folder / table)
         found = open_table(path)
-        return {table: read_parquet([] if found is None else files(path, found.version))}
+        return {table: read_parquet([] if found is None else files(path, found.version, None))}
 
     def warm(self, attempt: Attempt) -> Warm | None:
         told = attempt.folder / "warm.json"

@@ -116,7 +116,7 @@ def test_the_files_of_the_tables_that_a_query_names_are_fetched_once(sandbox, st
 def test_a_flipped_bit_of_an_object_is_refused(sandbox, store, between, tmp_path):
     """A server of objects may rot, too: what is fetched whole is compared (I14)."""
     platform = serving(store)
-    (file,) = files(table_path(store, "flights-1", "delays"), 0)
+    (file,) = files(table_path(store, "flights-1", "delays"), 0, None)
     whole, draw = read_file(file), random.Random(48)
     for trial in range(5):
         rotten = bytearray(whole)
@@ -141,7 +141,7 @@ def test_a_scrub_reads_the_objects_of_a_bucket(store):
         assert Journal(store).append(number, event)
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
     platform.advance("flights-1", DELAYS, ROWS_OF_DELAYS)
-    (file, _) = files(table_path(store, "flights-1", "delays"), 1)
+    (file, _) = files(table_path(store, "flights-1", "delays"), 1, None)
     whole = read_file(file)
     rotten = bytearray(whole)
     rotten[len(whole) // 2] ^= 4
@@ -291,7 +291,7 @@ def test_commands_read_a_root_in_a_bucket_now_and_as_it_was(object_store, tmp_pa
 
 def test_a_file_that_is_gone_fails_the_queries_that_need_it_by_name(sandbox, any_store):
     platform = serving(any_store)
-    (path,) = files(table_path(any_store, "flights-1", "delays"), 0)
+    (path,) = files(table_path(any_store, "flights-1", "delays"), 0, None)
     delete_file(path)
 
     with pytest.raises(Damaged, match="file builds/flights-1/tables/delays/part-"):

@@ -57,7 +57,7 @@ def append(table: StoredTable, number: int) -> None:
 
 def rows_at(path: str, version: int) -> list[tuple[object, ...]]:
     with opened.open_reader(None, served=True) as reader:
-        return sorted(reader.rows(parquet_sql(BIRTH.columns, files(path, version))).rows)
+        return sorted(reader.rows(parquet_sql(BIRTH.columns, files(path, version, None))).rows)
 
 
 def test_a_table_that_is_taken_back_grows_on_from_there(any_store):
@@ -97,19 +97,19 @@ def test_what_no_version_needs_is_deleted_and_a_pinned_one_is_read(any_store):
     table.compact(MARK, target_bytes=1 << 20)
     append(table, 6)
     for version in (pinned, table.version):
-        ensure_checkpoint(any_store, table.path, version)
-        ensure_checkpoint(any_store, table.path, version)
+        ensure_checkpoint(any_store, table.path, version, None)
+        ensure_checkpoint(any_store, table.path, version, None)
 
-    assert delete_unneeded(any_store, table.path, table.version, [pinned]) == 0
+    assert delete_unneeded(any_store, table.path, table.version, [pinned], vouched=None) == 0
     assert rows_at(table.path, pinned) == [(f"k{number}", number) for number in range(1, 6)]
-    assert delete_unneeded(any_store, table.path, table.version, []) == 5
+    assert delete_unneeded(any_store, table.path, table.version, [], vouched=None) == 5
 
     assert rows_at(table.path, table.version) == [(f"k{n}", n) for n in range(1, 7)]
     with pytest.raises(Damaged, match="cannot be opened"):
         open_version(table.path, 2)
     there = any_store.names("builds/b/tables/t")
     assert {any_store.address(name) for name in there if name.endswith(".snappy.parquet")} <= {
-        *files(table.path, table.version)
+        *files(table.path, table.version, None)
     }
 
 

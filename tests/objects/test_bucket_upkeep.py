@@ -22,7 +22,9 @@ pytestmark = pytest.mark.slow
 
 def stored(built: FoldedBuild) -> list[str]:
     writer = built.writers["recent"]
-    found = (pq.ParquetFile(readable(each)).read() for each in files(writer.path, writer.version))
+    found = (
+        pq.ParquetFile(readable(each)).read() for each in files(writer.path, writer.version, None)
+    )
     return sorted(key for each in found for key in each.column("k").to_pylist())
 
 

@@ -274,7 +274,7 @@ def _table_taken_back(store: Store) -> None:
 
 
 def _checkpointed(store: Store) -> None:
-    ensure_checkpoint(store, _table(store).path, 0)
+    ensure_checkpoint(store, _table(store).path, 0, None)
 
 
 def _has_checkpoint(store: Store) -> bool:

@@ -113,7 +113,7 @@ def test_after_upkeep_the_files_in_the_bucket_are_the_files_referenced(built):
     referenced = {
         each.removeprefix(f"{store.url}/")
         for table in birth.tables
-        for each in files(table_path(store, "b", table.name), newest.versions[table.name])
+        for each in files(table_path(store, "b", table.name), newest.versions[table.name], None)
     }
     there = {name for name in store.names("builds/b/tables") if "/_delta_log/" not in name}
     assert there == referenced

@@ -77,7 +77,7 @@ def test_a_merge_is_two_requests_one_for_its_file_and_one_for_its_commit(store, 
     assert all(each.endswith(".json") for each in requests[1:])
     assert rows(table) == {"a": 1, "b": 2, "c": 1}
     assert table.version == open_newest(table.path).version() == 3
-    assert table.files() == files(table.path, 3)
+    assert table.files() == files(table.path, 3, None)
     assert table.mark() == mark_of(table.path, 3) == MARK
 
 
@@ -103,16 +103,16 @@ def test_whatever_a_job_does_the_bucket_has_it_as_without_a_mirror(store, seed):
                 case "delete":
                     each.delete(f"k = '{keys[0] if keys else 'z'}'", MARK)
                 case "upkeep":
-                    ensure_checkpoint(store, each.path, each.version)
+                    ensure_checkpoint(store, each.path, each.version, None)
                     each.go_on_with(open_table(each.path))
                     listed = {each.version: list_of(each.path, each.version, None)}
                     ensure_read(listed[each.version], each.path, each.files())
-                    delete_unneeded(store, each.path, each.version, [], listed=listed)
+                    delete_unneeded(store, each.path, each.version, [], listed=listed, vouched=None)
         assert table.version == plain.version == open_newest(table.path).version()
         assert sorted(map(str, open_newest(table.path).to_pyarrow_table().to_pylist())) == sorted(
             map(str, open_newest(plain.path).to_pyarrow_table().to_pylist())
         )
-    delete_unneeded(store, table.path, table.version, [])
+    delete_unneeded(store, table.path, table.version, [], vouched=None)
     there = {each for each in files_in(table.path) if each.endswith(".parquet")}
     assert {f"{table.path}/{name}" for name in there} == set(table.files())
 

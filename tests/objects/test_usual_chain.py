@@ -106,7 +106,7 @@ def rotated(running: ObjectStore, machine: Machine, keys: tuple[str, str]) -> No
 
 
 def counted(duck: Connection, path: str, version: int) -> int:
-    sql = parquet_sql(BIRTH.columns, files(path, version))
+    sql = parquet_sql(BIRTH.columns, files(path, version, None))
     return duck.execute(f"select count(*) from ({sql})").fetchall()[0][0]
 
 
@@ -152,7 +152,7 @@ def test_whatever_is_kept_goes_on_with_newer_keys(machine, own_store, tmp_path):
 
     store.put("a", b"1")
     table.append(pa.table({"k": ["x"], "n": [1]}), MARK, Guard("a", 1))
-    sql = parquet_sql(BIRTH.columns, files(table.path, table.version))
+    sql = parquet_sql(BIRTH.columns, files(table.path, table.version, None))
     with pytest.raises(DUCKDB_ERRORS):
         blind.execute(f"from ({sql})").fetchall()
     renewed = renew_access(duck, access)

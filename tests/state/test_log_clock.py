@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from kappa.base.duck import open_connection
 from kappa.declare.parts.expiry import Expiry
 from kappa.state.build import Birth, TopicBirth
 from kappa.state.log_clock import log_clock, topic_clock
+from kappa.state.table import TableBirth
+from kappa.views.served import gone_condition, served_condition
 
 TOPICS = (TopicBirth("a", "1", "retained", 2), TopicBirth("b", "2", "retained", 1))
 BIRTH = Birth("b", "p", "v", {}, 1, {}, "m", TOPICS, (), {}, {}, {}, "", "")
@@ -50,3 +54,29 @@ def test_each_partition_of_the_retained_topics_counts_and_no_compacted_one() -> 
 def test_a_span_beyond_all_time_ends_no_row() -> None:
     assert Expiry("at", 36_500 * 86_400_000).least_kept(-62_135_596_800_000) is None
     assert Expiry("at", 0).least_kept(0) is not None
+
+
+@pytest.mark.parametrize(
+    ("least", "kept"),
+    [
+        ("10000-01-01 00:00:00", "10000-01-01 00:00:00.002"),
+        ("30000-02-29 12:00:00.000001", "30000-02-29 12:00:00.002"),
+        ("100000-12-31 23:59:59", "infinity"),
+        ("9999-12-31 23:59:59.999999", "10000-01-01 00:00:01"),
+        ("1969-12-31 23:59:59.999999", "1970-01-01 00:00:00"),
+    ],
+)
+def test_rows_are_gone_in_years_that_python_lacks(least: str, kept: str) -> None:
+    """A row is gone a millisecond after its span, and one of later is not."""
+    table = TableBirth("t", (("time", "timestamp"),), expiry=Expiry("time", 3_600_000))
+    with open_connection() as duck:
+        (clock,) = duck.execute(
+            f"select (epoch_us(timestamptz '{least}') + 3600001000) // 1000"
+        ).fetchone() or (0,)
+        duck.execute(f"create table t as select unnest(['{least}', '{kept}'])::timestamptz as time")
+        gone, shown = gone_condition(table, clock), served_condition(table, clock)
+        found = duck.execute(f"select time::varchar from t where {gone}").fetchall()
+        left = duck.execute(f"select count(*) from t where {shown}").fetchall()
+
+    assert found == [(f"{least}+00",)], (gone, shown)
+    assert left == [(1,)]

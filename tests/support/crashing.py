@@ -336,7 +336,9 @@ class World:
             return {
                 row["id"]: row["name"]
                 for path in files(
-                    table_path(self.store, frontier.build, "ships"), frontier.versions["ships"]
+                    table_path(self.store, frontier.build, "ships"),
+                    frontier.versions["ships"],
+                    None,
                 )
                 for row in pq.ParquetFile(readable(path)).read().to_pylist()
             }
@@ -379,7 +381,9 @@ class World:
                     *(kept.frontier.versions[table.name] for kept in kept_of(self.store, build)),
                 }
                 there = {f"{path}/{name}" for name in files_in(path)}
-                assert there == {file for version in versions for file in files(path, version)}
+                assert there == {
+                    file for version in versions for file in files(path, version, None)
+                }
 
     def summary(self) -> dict[str, object]:
         """Returns the end of a story, with builds named by their versions."""

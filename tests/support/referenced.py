@@ -27,7 +27,7 @@ def assert_files_are_those_referenced(bed: Testbed) -> None:
             referenced = {
                 file
                 for version in {last, *(frontier.versions[table.name] for frontier in shown)}
-                for file in files(path, version)
+                for file in files(path, version, None)
             }
             # Spark writes a `.NAME.crc` beside each.
             there = {

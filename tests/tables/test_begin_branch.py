@@ -114,7 +114,7 @@ def store(tmp_path: Path) -> Store:
 def rows(store: Store, build: str, table: str, version: int) -> list[int]:
     return sorted(
         n
-        for file in files(table_path(store, build, table), version)
+        for file in files(table_path(store, build, table), version, None)
         for n in pq.ParquetFile(readable(file)).read().column("n").to_pylist()
     )
 
@@ -128,17 +128,17 @@ def test_its_tables_are_the_frontiers_own(any_store: Store, *, checkpointed: boo
         build.fold(number)
         if checkpointed and number == 2:
             for table in build.tables.values():
-                ensure_checkpoint(store, table.path, table.version)
+                ensure_checkpoint(store, table.path, table.version, None)
     there = build.frontier(8)
     for number in range(5, 9):
         build.fold(number)
         for table in build.tables.values():
-            ensure_checkpoint(store, table.path, table.version)
+            ensure_checkpoint(store, table.path, table.version, None)
 
     begin_from(store, birth("b"), store, there)
     for table in build.tables.values():
         table.compact(mark("a", "log", 9), target_bytes=1 << 20)
-        delete_unneeded(store, table.path, table.version, ())
+        delete_unneeded(store, table.path, table.version, (), vouched=None)
 
     first = Frontiers(store, "b").newest()
     assert first is not None
@@ -174,7 +174,7 @@ def test_it_goes_on_by_itself_and_the_other_build_never_sees_it(any_store: Store
     mine = ensure_table(table_path(store, "b", "log"), TABLES[0].columns, mark("b", "log", 0))
     mine.append(pa.table({"n": [7]}), mark("b", "log", 2), Guard("b/log/1", 2))
     mine.compact(mark("b", "log", 2), target_bytes=1 << 20)
-    delete_unneeded(store, mine.path, mine.version, ())
+    delete_unneeded(store, mine.path, mine.version, (), vouched=None)
 
     assert rows(store, "b", "log", mine.version) == [0, 7]
     assert rows(store, "a", "log", build.tables["log"].version) == [0]
@@ -190,8 +190,8 @@ def test_a_version_that_is_not_there_any_more_is_damage_and_publishes_nothing(
     build.fold(1)
     for table in build.tables.values():
         table.compact(mark("a", "log", 2), target_bytes=1 << 20)
-        ensure_checkpoint(store, table.path, table.version)
-        delete_unneeded(store, table.path, table.version, ())
+        ensure_checkpoint(store, table.path, table.version, None)
+        delete_unneeded(store, table.path, table.version, (), vouched=None)
 
     with pytest.raises(Damaged):
         begin_from(store, birth("b"), store, there)

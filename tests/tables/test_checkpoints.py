@@ -50,12 +50,12 @@ def test_a_table_opens_after_any_power_loss(tmp_path: Path, sync: int) -> None:
         path = table_path(store, "b", "t")
         with disk.watching():
             try:
-                ensure_checkpoint(store, path, 2)
+                ensure_checkpoint(store, path, 2, None)
             except EndedError:
                 disk.cut()
 
         for version in (2, 3):
-            assert len(files(path, version)) == 1
+            assert len(files(path, version, None)) == 1
 
 
 @pytest.mark.slow
@@ -68,13 +68,13 @@ def test_a_killed_process_checkpoint_lasts(tmp_path: Path, sync: int) -> None:
         path = table_path(Store(root), "b", "t")
         with disk.watching():
             with suppress(EndedError):
-                ensure_checkpoint(Store(root), path, 3)
+                ensure_checkpoint(Store(root), path, 3, None)
             disk.before_sync = lambda: None
             # The next process, which knows nothing of the first.
-            delete_unneeded(Store(root), path, 3, ())
+            delete_unneeded(Store(root), path, 3, (), vouched=None)
             disk.cut()
 
-        assert len(files(path, 3)) == 1
+        assert len(files(path, 3, None)) == 1
 
 
 @pytest.mark.parametrize("named", ["link", "elsewhere/../real"])
@@ -88,7 +88,7 @@ def test_a_root_behind_a_link_keeps_the_files_that_it_needs(tmp_path: Path, name
     table = open_table(table_path(store, "b", "t"))
     assert table is not None
 
-    delete_unneeded(store, table.path, table.version, ())
+    delete_unneeded(store, table.path, table.version, (), vouched=None)
 
     found = list_of(table.path, 3, None)
     ensure_read(found, table.path, table.files())

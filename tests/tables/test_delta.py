@@ -98,7 +98,7 @@ def test_slices_without_rows_are_commits_of_the_table(table: StoredTable) -> Non
     table.commit_nothing(MARK, Guard("a", 4))
     table.compact(MARK, target_bytes=1 << 20)
     assert table.version == open_newest(table.path).version() == 5
-    assert table.files() == files(table.path, 5)
+    assert table.files() == files(table.path, 5, None)
 
 
 def test_what_changes_a_table_follows_the_slices_without_rows_before_it(table: StoredTable) -> None:
@@ -129,7 +129,7 @@ def test_of_two_who_commit_a_slice_without_rows_one_does(table: StoredTable) -> 
         table.commit_nothing(MARK, Guard("a", 1))
 
     assert table.version == 0
-    assert len(files(table.path, 1)) == 1
+    assert len(files(table.path, 1, None)) == 1
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -141,9 +141,9 @@ def test_who_follows_the_commits_has_the_files_of_every_version(
     lists = FileLists()
 
     for version in sorted(draw.sample(range(table.version + 1), 15)):
-        assert lists.at(table.path, version, None) == files(table.path, version)
+        assert lists.at(table.path, version, None) == files(table.path, version, None)
     for version in draw.sample(range(table.version + 1), 5):
-        assert lists.at(table.path, version, None) == files(table.path, version)
+        assert lists.at(table.path, version, None) == files(table.path, version, None)
 
 
 def test_a_table_is_opened_once_then_followed_and_reopened_if_commits_are_gone(
@@ -164,7 +164,7 @@ def test_a_table_is_opened_once_then_followed_and_reopened_if_commits_are_gone(
 
     grow(table, 4, random.Random(2))
     newest = table.version
-    ensure_checkpoint(Store(Path(table.path)), table.path, newest)
+    ensure_checkpoint(Store(Path(table.path)), table.path, newest, None)
     (Path(table.path) / "_delta_log" / f"{newest - 1:020d}.json").unlink()
     opened.clear()
     assert lists.at(table.path, newest, None) == read_list(table.path, newest).at(table.path)

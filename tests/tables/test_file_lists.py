@@ -111,7 +111,7 @@ def test_a_flipped_action_is_refused_by_its_commit(table: StoredTable) -> None:
             changed(commit, commit.read_bytes().replace(word, other)),
             pytest.raises(Damaged, match=f"{commit.name} is not as it was written"),
         ):
-            files(table.path, table.version)
+            files(table.path, table.version, None)
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"\0" * 40, b"{}"], ids=range(4))
@@ -119,10 +119,10 @@ def test_an_empty_commit_is_no_commit(table: StoredTable, content: bytes) -> Non
     """A commit of Kappa names its writer, also where no frontier vouches for a list."""
     known = FileLists()
     looks: tuple[Callable[[], object], ...] = (
-        lambda: files(table.path, table.version),
+        lambda: files(table.path, table.version, None),
         lambda: known.at(table.path, table.version, None),
         lambda: touched_files(table.path, 3, table.version),
-        lambda: unneeded(Store(table.path), table.path, table.version, ()),
+        lambda: unneeded(Store(table.path), table.path, table.version, (), vouched=None),
     )
     for version in (5, 8):
         commit = Path(commit_path(table.path, version))

@@ -6,8 +6,6 @@ log alone decides it, so every replay decides the same.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-
 from msgspec import Struct
 
 from kappa.base.errors import DeclarationError
@@ -17,7 +15,8 @@ from kappa.declare.parts.described import described, shown
 # Longer than any log is kept; and with it no sum of microseconds leaves its range.
 _LONGEST_DAYS = 36_500
 _DAY_MS = 86_400_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# The first time of the year 1, and the last that Spark and DuckDB have, in microseconds since 1970.
+_FIRST, _LAST = -62_135_596_800_000_000, 2**63 - 2
 
 
 class Expiry(Struct, frozen=True):
@@ -29,16 +28,13 @@ class Expiry(Struct, frozen=True):
     def __str__(self) -> str:
         return f"rows are gone {exact_duration(self.after_ms)} after {self.column}"
 
-    def least_kept(self, clock_ms: int) -> datetime | None:
+    def least_kept(self, clock_ms: int) -> int | None:
         """Returns the least time of the rows that are not gone at this clock.
 
-        Returns None if no row is gone, since there is no time before it. It is the last one that
-        Python has if the clock is beyond it.
+        It is in microseconds since 1970. None: no row is gone, since there is no time before it.
         """
-        try:
-            return _EPOCH + timedelta(milliseconds=clock_ms - self.after_ms)
-        except OverflowError:
-            return None if clock_ms < 0 else datetime.max.replace(tzinfo=UTC)
+        least = min(1000 * (clock_ms - self.after_ms), _LAST)
+        return None if least < _FIRST else least
 
 
 def expiry_of(where: str, expire: object, after: object) -> Expiry | None:

@@ -241,7 +241,7 @@ class Rehearsal:
         # The two writers have different Arrow types for one type of Delta's.
         stored = [
             pq.ParquetFile(readable(path), pre_buffer=True).read().select(schema.names).cast(schema)
-            for path in files(writer.path, self.publisher.newest.versions[name])
+            for path in files(writer.path, self.publisher.newest.versions[name], None)
         ]
         return pa.concat_tables([schema.empty_table(), *stored])
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from kappa.base.errors import Broken
 from kappa.declare.options import DELETED
@@ -31,31 +33,25 @@ def rows_of(build: Rehearsal, table: TableBirth) -> FoldedRows:
     compared = [
         column for column, _ in table.columns if column in dict(table.compared) or column == DELETED
     ]
-    rows = [
-        {column: _plain(value) for column, value in row.items()}
-        for row in python_rows(build.table(table.name).select(compared))
-    ]
+    found = build.table(table.name).select(compared)
     least = least_kept(table, log_clock(build.birth, build.publisher.newest.log_time))
     if table.expiry is not None and least is not None:
-        time = table.expiry.column
-        rows = [row for row in rows if not _is_before(row[time], least)]
+        times = found[table.expiry.column]
+        is_kept = pc.greater_equal(times, pa.scalar(least, times.type))
+        found = found.filter(pc.fill_null(is_kept, fill_value=True))
+    rows = [{column: _plain(value) for column, value in row.items()} for row in python_rows(found)]
     if table.view is not None:
         # Whether a row that is gone was ever there depends on the slices.
         rows = [row for row in rows if not row[DELETED]]
     if table.keys:
-        found = {tuple(row[key] for key in table.keys): row for row in rows}
-        if len(found) < len(rows):
+        by_key = {tuple(row[key] for key in table.keys): row for row in rows}
+        if len(by_key) < len(rows):
             raise Broken(
                 f"table {table.name} holds a key more than once",
                 hint="a fault of Kappa's: please report it, with the pipeline's file",
             )
-        return found
+        return by_key
     return Counter(tuple(row.items()) for row in rows)
-
-
-def _is_before(time: datetime | str | None, least: datetime) -> bool:
-    """Returns True for a time before `least`; one that Python lacks is a text."""
-    return time.startswith("-") if isinstance(time, str) else time is not None and time < least
 
 
 def _plain(value: Any) -> Any:

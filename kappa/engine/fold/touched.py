@@ -48,7 +48,11 @@ def touched_rows(path: str, version: int, columns: Columns, keys: pa.Table) -> p
     schema = arrow_schema(columns)
     among = _Among(keys)
     found = (
-        [batch for file in files(path, version) for batch in _matching_batches(file, schema, among)]
+        [
+            batch
+            for file in files(path, version, None)
+            for batch in _matching_batches(file, schema, among)
+        ]
         if keys.num_rows
         else []
     )
@@ -65,7 +69,7 @@ def due_rows(
     """
     schema, due = arrow_schema(columns), _Due(on_time, clocks)
     found: list[pa.RecordBatch] = []
-    for file in files(path, version):
+    for file in files(path, version, None):
         for batch in _matching_batches(file, schema, due):
             found.append(batch)
             at_most -= len(batch)
@@ -91,7 +95,7 @@ def touched_frame(
 
 def stored_frame(spark: SparkSession, path: str, version: int, columns: Columns) -> DataFrame:
     """Returns a frame of all rows at a version, by exactly its files."""
-    read = files(path, version)
+    read = files(path, version, None)
     return (
         spark.read.schema(spark_ddl(columns)).parquet(*map(spark_address, read))
         if read

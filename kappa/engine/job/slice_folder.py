@@ -420,7 +420,7 @@ class SliceFolder:
                 piece,
                 self._birth,
                 rejects.birth,
-                lambda: files(rejects.path, rejects.version),
+                lambda: files(rejects.path, rejects.version, None),
             )
 
     def _parted(self) -> tuple[list[TableWriter], list[TableWriter]]:

@@ -143,7 +143,7 @@ class TableWriter:
         """
         self._drain()
         wanted = tuple(column for column in self.birth.columns if column[0] in columns)
-        return parquet_sql(wanted, files(self.path, self.version))
+        return parquet_sql(wanted, files(self.path, self.version, None))
 
     def at_rest(self) -> Iterator[tuple[str, StoredTable]]:
         """Yields the tables without a commit under way between slices, by name."""

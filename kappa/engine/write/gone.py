@@ -10,8 +10,6 @@ hidden rows stand in the way of contributions that wait, and of nothing else.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-
 from kappa.base.sql import quoted
 from kappa.declare.options import DELETED
 from kappa.engine.write.commit import TableWriter
@@ -26,7 +24,6 @@ from kappa.views.served import least_kept
 
 # Deleting rewrites the files in which gone rows are among others: worth it from this part on.
 _SHARE = 10
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def ensure_gone_deleted(birth: Birth, writer: TableWriter, frontier: Frontier) -> None:
@@ -41,7 +38,7 @@ def ensure_gone_deleted(birth: Birth, writer: TableWriter, frontier: Frontier) -
     condition = _condition(birth, table, frontier)
     if condition is None:
         return
-    rows = parquet_sql(table.columns, files(stored.path, stored.version))
+    rows = parquet_sql(table.columns, files(stored.path, stored.version, None))
     with open_over_files() as duck:
         # Times are compared as DataFusion has them, in which the rows are deleted.
         duck.execute("create macro arrow_cast(micros, kind) as make_timestamptz(micros)")
@@ -59,8 +56,7 @@ def _condition(birth: Birth, table: TableBirth, frontier: Frontier) -> str | Non
     least = least_kept(table, log_clock(birth, frontier.log_time))
     if table.expiry is None or least is None:
         return None
-    micros = (least - _EPOCH) // timedelta(microseconds=1)
-    time = f"""arrow_cast({micros}, 'Timestamp(Microsecond, Some("UTC"))')"""
+    time = f"""arrow_cast({least}, 'Timestamp(Microsecond, Some("UTC"))')"""
     gone = f"{quoted(table.expiry.column)} < {time}"
     if table.latest is None:
         return gone

@@ -184,6 +184,7 @@ class Maintenance:
                 stored.path,
                 stored.version,
                 pinned_versions(leases, self._build, name) | kept_versions(kept, name).keys(),
+                vouched=vouched,
                 listed=listed,
             )
         self._newer.clear()

@@ -72,7 +72,7 @@ class RecentPart:
         """Returns all of its rows. Raises Damaged if one of its files cannot be read."""
         assert self.stored is not None
         held = [self._schema.empty_table()]
-        for path in files(self._path, self.stored.version):
+        for path in files(self._path, self.stored.version, None):
             try:
                 rows = pq.ParquetFile(readable(path), pre_buffer=True).read()
                 held.append(rows.select(self._schema.names).cast(self._schema))

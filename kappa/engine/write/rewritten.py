@@ -128,7 +128,7 @@ class Rewriting:
         paths = sorted(map(str, self.contributed.glob("*.parquet")))
         merged = merged_sql(
             self._birth,
-            parquet_sql(self._birth.columns, files(self._stored.path, self._stored.version)),
+            parquet_sql(self._birth.columns, files(self._stored.path, self._stored.version, None)),
             [parquet_sql(contribution_columns(self._birth), paths)],
         )
         if self._birth.view is None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -159,7 +160,8 @@ class StoredArchive:
         lasting = self._lasting(store)
         if lasting is not None and lasting.file_list is not None:
             try:
-                self._listed = list_of(self.path, lasting.version, lasting.file_list)
+                with _mended_as_archive():
+                    self._listed = list_of(self.path, lasting.version, lasting.file_list)
             except Damaged:
                 # The archiver may have gone on meanwhile, and deleted the log of that version.
                 if self._lasting(store) == lasting:
@@ -198,7 +200,7 @@ class StoredArchive:
             ensure_checkpoint(store, self.path, self.version, vouched)
             # A handle that has read the log would read its older files again.
             self._table = open_newest(self.path)
-        for part in deleted_at_once(unneeded(store, self.path, self.version, ())):
+        for part in deleted_at_once(unneeded(store, self.path, self.version, (), vouched=None)):
             delete_files(part)
 
 
@@ -221,9 +223,19 @@ _LASTING = Documents(LastingVersion)
 def open_archive(path: str) -> StoredArchive | None:
     """Opens an archive to be read. Returns None if it does not exist."""
     try:
-        return StoredArchive(path, open_newest(path))
+        with _mended_as_archive():
+            return StoredArchive(path, open_newest(path))
     except TableNotFoundError:
         return None
+
+
+@contextmanager
+def _mended_as_archive() -> Iterator[None]:
+    """Raises the damage of a table's log with what mends an archive, within the block."""
+    try:
+        yield
+    except Damaged as error:
+        raise Damaged(error.message, hint=HINT) from error
 
 
 def ensure_archive(

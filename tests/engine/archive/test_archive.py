@@ -149,7 +149,7 @@ def rows(store: Store, topic: Topic = VISITS) -> pa.Table:
     names = [name for name, _ in decoded_columns(topic)]
     return pa.concat_tables(
         pq.read_table(readable(file), partitioning=None).select(names)
-        for file in files(path, found.version)
+        for file in files(path, found.version, None)
     ).sort_by([("_partition", "ascending"), ("_offset", "ascending")])
 
 

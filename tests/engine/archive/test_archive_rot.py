@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import random
+import re
+from collections.abc import Callable, Mapping
+from itertools import product
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from test_archive import ID, VISITS, archived, reading, some_log, the_archive
 
-from kappa.base.errors import Damaged
+from kappa.base.errors import Broken, Damaged
 from kappa.engine.archive.archive_writer import ArchiveWriter
 from kappa.engine.read.archived import Archives
 from kappa.objects.address import read_file, write_file
 from kappa.state.store import Store
+from replay.doctor.examine import examine
 from replay.doctor.scrub import scrub
 
 pytestmark = pytest.mark.slow
 
+# A bit in the middle is another.
+DAMAGES: Mapping[str, Callable[[bytes], bytes | None]] = {
+    "flipped": lambda whole: (
+        b"%b%c%b"
+        % (whole[: len(whole) // 2], whole[len(whole) // 2] ^ 4, whole[len(whole) // 2 + 1 :])
+    ),
+    "zeroed": lambda whole: bytes(len(whole)),
+    "halved": lambda whole: whole[: len(whole) // 2],
+    "emptied": lambda _whole: b"",
+    "deleted": lambda _whole: None,
+}
 STEPS = [{0: end, 1: end} for end in range(20, 121, 20)]
 
 
@@ -79,3 +95,61 @@ def test_a_join_would_make_right_what_is_wrong_and_is_refused(store: Store) -> N
     with pytest.raises(Damaged, match=file.rpartition("/")[2]):
         ArchiveWriter(anew(store), VISITS, ID).append(0, 80, 90, reading(log))
     assert [each.path for each in scrub(anew(store)).bad] == [file]
+
+
+def taken(store: Store, into: Path) -> list[dict[str, object]] | None:
+    """Returns the rows that a slice takes of the archive; None if it takes none."""
+    into.mkdir()
+    pieces = {0: (0, 120), 1: (0, 120)}
+    if not Archives(store, [VISITS], {"visits": ID}).take(VISITS, pieces, {}, into):
+        return None
+    rows = [row for file in sorted(into.iterdir()) for row in pq.read_table(file).to_pylist()]
+    return sorted(rows, key=repr)
+
+
+def test_a_damage_of_any_file_of_an_archive_shows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The newest file of each kind is damaged in each way."""
+    store = Store(tmp_path / "root", syncs=False)
+    archived(store, some_log(300), STEPS)
+    # Locks have no content, and Delta's hint of a checkpoint decides nothing.
+    kinds = {
+        re.sub(r"[0-9a-f-]{8,}|[0-9]+", "N", name): name
+        for name in store.names("archive")
+        if not name.endswith(("lock", "_last_checkpoint"))
+    }
+    right, wrong = taken(anew(store), tmp_path / "right"), {}
+    assert right is not None
+    assert len(kinds) == 4, kinds
+
+    for number, (name, how) in enumerate(product(kinds.values(), DAMAGES)):
+        path = store.path(name)
+        whole = path.read_bytes()
+        damaged = DAMAGES[how](whole)
+        path.unlink() if damaged is None else path.write_bytes(damaged)
+        capsys.readouterr()
+        unknown = 0
+        try:
+            found = taken(anew(store), tmp_path / str(number))
+            said = [each.what for each in examine(anew(store), now=0.0)]
+            scrubbed = scrub(anew(store))
+            unknown = scrubbed.unknown
+            said += [each.path for each in scrubbed.bad]
+        except Broken as error:
+            found, said = None, [str(error)]
+        told = f"{said} {capsys.readouterr().err}"
+        # Without the note of its sums, a scrub counts files that it cannot compare.
+        is_told = path.name in told or the_folder(name) in told or unknown
+        if found not in (None, right):
+            wrong[name, how] = f"other rows: {told}"
+        elif not is_told or "kappa replay" in told:
+            wrong[name, how] = f"silence, or what does not mend an archive: {told}"
+        path.write_bytes(whole)
+
+    assert wrong == {}
+
+
+def the_folder(name: str) -> str:
+    """Returns the folder of an archive that has a file, or that a note is about."""
+    return "/".join(name.removesuffix(".json").split("/")[:3])

@@ -183,7 +183,7 @@ def rows_of(built: Rehearsal, table: str) -> list[dict[str, Any]]:
     )
     lists = FileLists()
     assert [lists.at(path, version, None) for version in range(newest + 1)][-1] == files(
-        path, newest
+        path, newest, None
     )
     return built.table(table).to_pylist()
 

@@ -408,7 +408,7 @@ def test_a_partition_without_a_record_holds_expiry_back(
         table = built.birth.table("minutes")
         frontier = built.publisher.newest
         where = served_condition(table, log_clock(built.birth, frontier.log_time)) or ""
-        paths = files(table_path(built.store, "b", "minutes"), frontier.versions["minutes"])
+        paths = files(table_path(built.store, "b", "minutes"), frontier.versions["minutes"], None)
         stored = spark.read.parquet(*paths)
         assert (stored.count(), stored.where(where.replace('"', "`")).count()) == (3, 2)
 

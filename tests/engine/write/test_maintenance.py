@@ -115,7 +115,7 @@ class Kept:
             ),
         )
         return {
-            writer.birth.name: set(files(writer.path, newest.versions[writer.birth.name]))
+            writer.birth.name: set(files(writer.path, newest.versions[writer.birth.name], None))
             for writer in self.writers
         }
 
@@ -136,15 +136,18 @@ def test_only_the_files_of_versions_that_somebody_needs_are_left(kept: Kept) -> 
     newest = kept.publisher.newest
     for writer in kept.writers:
         name = writer.birth.name
-        assert kept.there(name) == pinned[name] | set(files(writer.path, newest.versions[name]))
-        assert set(files(writer.path, pinned_at.versions[name])) == pinned[name]
+        assert kept.there(name) == pinned[name] | set(
+            files(writer.path, newest.versions[name], None)
+        )
+        assert set(files(writer.path, pinned_at.versions[name], None)) == pinned[name]
     assert floor(kept.store, "b") == newest.number
     assert Frontiers(kept.store, "b").get(newest.number - 1) is None
 
     ensure_released(kept.store, "reader")
     kept.maintenance.run()
     assert all(
-        kept.there(w.birth.name) == set(files(w.path, kept.publisher.newest.versions[w.birth.name]))
+        kept.there(w.birth.name)
+        == set(files(w.path, kept.publisher.newest.versions[w.birth.name], None))
         for w in kept.writers
     )
 
@@ -162,15 +165,15 @@ def test_slices_go_on_between_the_preparation_of_a_run_and_the_run(kept: Kept) -
     kept.fold(2)
     for writer in kept.writers:
         name = writer.birth.name
-        newest = set(files(writer.path, kept.publisher.newest.versions[name]))
+        newest = set(files(writer.path, kept.publisher.newest.versions[name], None))
         assert kept.there(name) >= newest.union(*(pinned[name] for _, pinned in pins))
         for frontier, pinned in pins:
-            assert set(files(writer.path, frontier.versions[name])) == pinned[name]
+            assert set(files(writer.path, frontier.versions[name], None)) == pinned[name]
     ensure_released(kept.store, "before")
     ensure_released(kept.store, "after")
     kept.maintenance.run()
     for writer in kept.writers:
-        newest = set(files(writer.path, writer.version))
+        newest = set(files(writer.path, writer.version, None))
         assert kept.there(writer.birth.name) == newest
 
 
@@ -296,7 +299,7 @@ def test_a_lease_on_what_was_let_go_already_is_passed_over(kept: Kept) -> None:
     kept.maintenance.run()
 
     with pytest.raises(Damaged):
-        files(kept.writer("all").path, old.versions["all"])
+        files(kept.writer("all").path, old.versions["all"], None)
 
 
 def test_it_waits_for_its_time_for_something_to_do_and_for_the_end_of_a_hold(kept: Kept) -> None:
@@ -349,7 +352,7 @@ def test_what_readers_saw_in_the_past_is_kept_and_its_log_short(kept: Kept) -> N
     shown = kept.publisher.newest
     put_kept(kept.store, KeptFrontier(shown))
     seen = {
-        writer.birth.name: set(files(writer.path, shown.versions[writer.birth.name]))
+        writer.birth.name: set(files(writer.path, shown.versions[writer.birth.name], None))
         for writer in kept.writers
     }
     kept.fold(25)
@@ -359,7 +362,10 @@ def test_what_readers_saw_in_the_past_is_kept_and_its_log_short(kept: Kept) -> N
         kept.fold(1)
 
     for writer in kept.writers:
-        assert set(files(writer.path, shown.versions[writer.birth.name])) == seen[writer.birth.name]
+        assert (
+            set(files(writer.path, shown.versions[writer.birth.name], None))
+            == seen[writer.birth.name]
+        )
         assert seen[writer.birth.name] <= kept.there(writer.birth.name)
         assert len(kept.log(writer.birth.name)) < 12, "the log from the kept version on"
 
@@ -382,7 +388,7 @@ def test_a_kept_frontier_whose_time_is_over_goes_though_nothing_else_is_to_do(ke
     assert kept.maintenance.run_if_due()
     assert first.number not in {each.frontier.number for each in kept_of(kept.store, "b")}
     with pytest.raises(Damaged):
-        files(kept.writer("all").path, first.versions["all"])
+        files(kept.writer("all").path, first.versions["all"], None)
 
 
 @pytest.mark.law
@@ -438,7 +444,7 @@ def check_files(kept: Kept, pinned: list[Frontier]) -> None:
             writer.version,
             *(frontier.versions[name] for frontier in (*pinned, *in_history)),
         }
-        referenced = {file for version in versions for file in files(writer.path, version)}
+        referenced = {file for version in versions for file in files(writer.path, version, None)}
         assert kept.there(name) == referenced
 
 
@@ -451,7 +457,7 @@ def rows(kept: Kept) -> dict[str, list[tuple[str, int]]]:
 
     found = {}
     for writer in kept.writers:
-        paths = files(writer.path, kept.publisher.newest.versions[writer.birth.name])
+        paths = files(writer.path, kept.publisher.newest.versions[writer.birth.name], None)
         found[writer.birth.name] = sorted(
             (row["k"], row["n"])
             for path in paths

@@ -76,7 +76,7 @@ class Slices:
         schema = arrow_schema(BIRTH.columns)
         found = (
             pq.ParquetFile(readable(path)).read().select(schema.names).cast(schema)
-            for path in files(self.writer.path, self.writer.version)
+            for path in files(self.writer.path, self.writer.version, None)
         )
         return pa.concat_tables(found).to_pylist()
 

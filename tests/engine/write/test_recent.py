@@ -202,7 +202,7 @@ def test_a_recent_table_whose_file_is_lost_is_told_of(tmp_path: Path) -> None:
     twins = Twins(tmp_path, SUMS)
     twins.fold(sums(("a", 1)))
     path = table_path(twins.store, "waits", "sums.recent-1")
-    for file in files(path, twins.waits.versions()["sums.recent-1"]):
+    for file in files(path, twins.waits.versions()["sums.recent-1"], None):
         Path(file).unlink()
     with pytest.raises(Damaged, match="wait in it"):
         twins.begin()
@@ -272,7 +272,7 @@ class Maintained:
         return {
             path
             for name, version in self.publisher.newest.versions.items()
-            for path in files(table_path(self.twins.store, "waits", name), version)
+            for path in files(table_path(self.twins.store, "waits", name), version, None)
         }
 
 
@@ -291,7 +291,7 @@ def test_a_table_at_rest_is_drained_and_only_files_that_are_referenced_are_left(
     assert (
         kept.on_disk()
         == kept.referenced()
-        == set(files(kept.twins.waits.path, kept.publisher.newest.versions["sums"]))
+        == set(files(kept.twins.waits.path, kept.publisher.newest.versions["sums"], None))
     )
     assert kept.twins.rows("waits", kept.publisher.newest.versions) == kept.twins.rows("plain")
     assert not kept.run(), "there is nothing left to do"

@@ -67,7 +67,7 @@ class Pair:
         schema = arrow_schema(self.table.columns)
         found = [
             pq.ParquetFile(path).read().select(schema.names).cast(schema)
-            for path in files(writer.path, writer.version)
+            for path in files(writer.path, writer.version, None)
         ]
         return sorted(pa.concat_tables([schema.empty_table(), *found]).to_pylist(), key=repr)
 

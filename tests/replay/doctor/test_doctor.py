@@ -137,7 +137,7 @@ def test_a_table_whose_file_is_gone_is_named_with_what_to_do(any_store: Store) -
     frontier = Frontiers(world.store, build(world)).newest()
     assert frontier is not None
     path = table_path(world.store, build(world), "ships")
-    gone = files(path, frontier.versions["ships"])[0]
+    gone = files(path, frontier.versions["ships"], None)[0]
     delete_file(gone)
 
     (found,) = examine(world.store, now=0.0)

@@ -119,7 +119,7 @@ def anew(store: Store) -> Store:
 
 def files_of(store: Store, table: str) -> list[Path]:
     version = newest(store).versions[table]
-    return [Path(each) for each in files(table_path(store, BUILD, table), version)]
+    return [Path(each) for each in files(table_path(store, BUILD, table), version, None)]
 
 
 @contextmanager

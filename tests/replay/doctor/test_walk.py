@@ -1,6 +1,7 @@
 """Each file of a root is damaged in turn: no wrong answer, and no silence (I14).
 
-Those of tables and archives are damaged in test_scrub.py, and in tests/tables.
+Those of tables are damaged in test_scrub.py, and in tests/tables; those of archives in
+tests/engine/archive/test_archive_rot.py.
 """
 
 from __future__ import annotations
@@ -17,13 +18,31 @@ import pytest
 from crashing import Doom, World
 
 from kappa.base.errors import KappaError
+from kappa.engine.decode.remembered import newest_memory, put_memory
+from kappa.engine.legs.splits import Splits
 from kappa.formats.schema_source import RegisteredSchema
+from kappa.records.identity import DIGEST_BYTES, Memory
+from kappa.state.build import folder
+from kappa.state.offsets import Offsets
+from kappa.state.slices import Slice
 from kappa.state.store import Store
+from kappa.state.view_check import ViewCheck, put_view_check
 from replay.doctor.examine import examine, unsealed_documents
 from replay.http.asked_once import do_once
 from replay.status.status import observe_status
-from serving.alerts.outbox import Outbox, put_outbox
+from serving.alerts.message import Message
+from serving.alerts.outbox import (
+    AlertProgress,
+    DeadLetter,
+    Outbox,
+    ask_again,
+    put_dead_letter,
+    put_outbox,
+    put_progress,
+)
+from serving.alerts.shown import ShownOnPage
 from serving.collector.pulled.position import PullPosition, put_position
+from serving.courier.sink_state import SinkState, put_state
 from serving.query.query import answer
 
 SQL = "select * from ships order by all"
@@ -46,7 +65,9 @@ DAMAGES: Mapping[str, Callable[[bytes, random.Random], bytes | None]] = {
 }
 # What nobody can tell from a document that was never put: without one, all is as it was before it.
 FORGOTTEN = re.compile(
-    r".*\.newest|root_copy\.json|builds/[^/]+/(begun|verification|birth_copy)\.json|run/.*"
+    r".*\.newest|root_copy\.json|run/.*"
+    r"|builds/[^/]+/(begun|split|verification|birth_copy|views-checked)\.json"
+    r"|builds/[^/]+/identities/.*"
     r"|(alerts|cache|collector|leases|schemas)/.*"
 )
 # The oldest of several: it is taken for one that was let go, and nothing reads it.
@@ -84,22 +105,56 @@ class Root:
                     each.write_bytes(whole)
 
 
+def put_outlets(store: Store) -> None:
+    """Puts what a courier keeps of an alert and of a sink."""
+    message = Message("m1", "{}")
+    put_outbox(store, "late", Outbox(1, "cursor", 1.0, (message,)))
+    put_progress(store, "late", AlertProgress(1, 1))
+    put_dead_letter(store, "late", DeadLetter(message, "it was refused", 3, "2026-01-01"))
+    ask_again(store, "late", "m1")
+    ShownOnPage(store, "late").send(message)
+    put_state(store, SinkState("ships-now", "ships", "ships", "follows", "cursor"))
+
+
+def put_notes_of_jobs(store: Store, build: str) -> None:
+    """Puts what jobs keep of a build, and no world of these tests has."""
+    piece = Slice(1, 0, Offsets({"ships": {0: 0}}), Offsets({"ships": {0: 9}}))
+    for _ in range(2):
+        Splits(store, build).begin(piece)
+    assert len(Splits(store, build).parts(piece)) > 1
+    put_view_check(store, build, ViewCheck(piece.end, (), "2026-01-01"))
+    memory = Memory(1_000, {b"d" * DIGEST_BYTES: 5})
+    put_memory(store.address(f"{folder(build)}/identities/ships"), 0, 9, memory, 5)
+
+
+def remembered(root: Root, store: Store) -> set[tuple[int | None, ...]]:
+    """Returns what a job takes of the memories of identities: their log times, and how many."""
+    found = set[tuple[int | None, ...]]()
+    for name in root.names:
+        if name.endswith(".parquet"):
+            of_topic, partition, _ = name.rsplit("/", 2)
+            taken = newest_memory(store.address(of_topic), int(partition), 9, 1_000)
+            found |= set() if taken is None else {(taken[2], len(taken[1].within(0)))}
+    return found
+
+
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Root:
-    folder = tmp_path_factory.mktemp("walk") / "root"
-    world = World(Store(folder, syncs=False), Doom())
+    place = tmp_path_factory.mktemp("walk") / "root"
+    world = World(Store(place, syncs=False), Doom())
     world.serve("one", 16)
     world.serve("two", 30)
     store = world.store
-    put_outbox(store, "late", Outbox(1, "cursor", 1.0))
+    put_outlets(store)
+    put_notes_of_jobs(store, next(iter(store.names("builds"))).split("/")[1])
     put_position(store, "bids", PullPosition("a", last_event_id="7"))
     store.put_json("schemas/7.json", msgspec.to_builtins(RegisteredSchema("AVRO", '"string"')))
     store.put_json("cache/law/v.json", {"records": 5, "large": True})
     do_once(store, "a key", {"a": 1}, lambda: {"done": True})
     names = tuple(name for name in store.names("") if not ELSEWHERE.fullmatch(name))
-    assert examine(Store(folder, syncs=False), now=NOW) == ()
+    assert examine(Store(place, syncs=False), now=NOW) == ()
     assert unsealed_documents(store) == ()
-    return Root(folder, answer(store, SQL).rows, names)
+    return Root(place, answer(store, SQL).rows, names)
 
 
 def names(text: str, name: str) -> bool:
@@ -115,6 +170,8 @@ def held(root: Root, name: str, damage: str, seed: int, told: Callable[[], str])
     if other == content:
         return None
     with root.damaged(name, other) as store:
+        if not remembered(root, store) <= {(5, 1)}:
+            return "a wrong memory"
         try:
             if answer(store, SQL).rows != root.rows:
                 return "a wrong answer"

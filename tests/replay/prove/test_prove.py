@@ -37,6 +37,7 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.state.witness import LostEnd, Witness, Witnesses
+from kappa.tables.parquet import duck_type
 from replay.look.listings import history_listing
 from replay.prove.causes import doubts_of, likely_causes
 from replay.prove.cutting import Cutting, cut_as, cutting
@@ -52,6 +53,7 @@ from replay.rollout.state import State
 from replay.verify.view_texts import IS_ITS_TEXT
 from serving.query.pair import connect_pair
 from serving.reader.opened import open_reader
+from serving.reader.reader import Reader
 
 FAILPOINTS = ["journal.before_proved", "journal.after_proved"]
 
@@ -304,6 +306,57 @@ def test_values_change_a_hash_order_does_not(tmp_path: Path) -> None:
     hashes += [hash_of(next(places)), hash_of(next(places), ROW, ROW)]
     assert len(set(hashes)) == len(hashes)
     assert hash_of(next(places), {**ROW, "d": 0.0}) == hash_of(next(places), {**ROW, "d": -0.0})
+
+
+def hash_of_value(reader: Reader, kind: str, sql: str) -> str:
+    """Returns the hash of one row, with a value of one of our types."""
+    source = f"(select ({sql})::{duck_type(kind)} as v)"
+    return table_hash(reader.rows(hash_sql([("v", kind)], source)).rows[0][1:])
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("timestamp", ["null", "'infinity'", "'-infinity'", "'294247-01-10 04:00:54.775806+00'"]),
+        ("date", ["null", "'infinity'", "'-infinity'", "'9999-12-31'"]),
+        ("double", ["null", "'nan'", "'inf'", "'-inf'", "'0'", "'5e-324'"]),
+        ("array<timestamp>", ["null", "[]", "[null]", "['infinity']", "['-infinity']",
+                              "['294247-01-10 04:00:54.775806+00']",
+                              "['294247-01-10 04:00:54.775805+00']"]),
+        ("array<decimal(38,6)>", [f"['12345678901234567890123456789012.{digits}']"
+                                  for digits in ("345678", "345679", "000000")]),
+        ("struct<m:decimal(38,18),s:string>", ["null", "{'m': null, 's': null}",
+                                               "{'m': '1.000000000000000001', 's': 'a'}",
+                                               "{'m': '1.000000000000000002', 's': 'a'}"]),
+        ("array<double>", ["['nan']", "['inf']", "['-inf']", "[null]", "['0']"]),
+        ("array<array<string>>", ["[['a', 'b']]", "[['a'], ['b']]", "[['a\",\"b']]", "[[null]]",
+                                  "[null]", "[['null']]"]),
+        ("array<struct<key:string,value:binary>>", ["[{'key': 'a', 'value': '\\x00'::blob}]",
+                                                    "[{'key': 'a', 'value': ''::blob}]",
+                                                    "[{'key': 'a', 'value': null}]"]),
+    ],
+)  # fmt: skip
+def test_each_value_has_a_hash_of_its_own(kind: str, values: list[str]) -> None:
+    with open_reader(None, served=True) as reader:
+        hashes = [hash_of_value(reader, kind, each) for each in values]
+
+    assert len(set(hashes)) == len(hashes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "one", "other"),
+    [
+        ("double", "'nan'", "'-nan'"),
+        ("float", "'0.0'", "'-0.0'"),
+        ("array<double>", "['nan', '0.0']", "['-nan', '-0.0']"),
+        ("struct<x:float>", "{'x': 'nan'}", "{'x': '-nan'}"),
+    ],
+)
+def test_equal_values_have_one_hash(kind: str, one: str, other: str) -> None:
+    with open_reader(None, served=True) as reader:
+        typed = duck_type(kind)
+        assert reader.rows(f"select ({one})::{typed} = ({other})::{typed}").rows == ((True,),)
+        assert hash_of_value(reader, kind, one) == hash_of_value(reader, kind, other)
 
 
 def test_a_value_cannot_pass_for_two() -> None:

@@ -201,7 +201,7 @@ class House:
         return {
             file
             for frontier in (self.newest(build), *frontiers)
-            for file in files(path, frontier.versions[table])
+            for file in files(path, frontier.versions[table], None)
         }
 
 
@@ -401,7 +401,7 @@ def test_what_a_dead_job_has_committed_behind_its_frontier_goes(
 
     house.gc()
 
-    assert house.files("c", "all") == set(files(writer.path, shown.versions["all"]))
+    assert house.files("c", "all") == set(files(writer.path, shown.versions["all"], None))
     assert open_newest(writer.path).version() == shown.versions["all"]
 
 

@@ -57,7 +57,7 @@ def sandbox() -> Iterator[Sandbox]:
 
 
 def file_of(platform: Platform) -> Path:
-    (path,) = files(table_path(platform.store, "flights-1", "delays"), 0)
+    (path,) = files(table_path(platform.store, "flights-1", "delays"), 0, None)
     return Path(path)
 
 
@@ -176,20 +176,20 @@ def test_a_damaged_checkpoint_of_a_table_is_told_from_a_version_that_is_gone(
         (log / f"{number:020}.json").unlink()
 
     with pytest.raises(Damaged) as gone:
-        files(str(path), 1)
+        files(str(path), 1, None)
     assert "a lease may have run out" in gone.value.hint
 
     write_deltalake(str(path), pa.table({"n": [3]}), mode="append")
     (log / f"{3:020}.json").unlink()
     # It was the newest, which no collection deletes.
     with pytest.raises(Damaged, match=r"/0{19}3\.json is gone") as lost:
-        files(str(path), 3)
+        files(str(path), 3, None)
     assert "kappa replay" in lost.value.hint
 
     (checkpoint,) = log.glob("*.checkpoint.parquet")
     checkpoint.write_bytes(checkpoint.read_bytes()[:-50])
     with pytest.raises(Damaged) as damaged:
-        files(str(path), 2)
+        files(str(path), 2, None)
     assert "2.checkpoint.parquet is not as it was written" in damaged.value.message
     assert "kappa replay" in damaged.value.hint
     assert "lease" not in str(damaged.value)

@@ -16,13 +16,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from commands.following.changes import change_text
 from kappa.base.duck import DUCKDB_ERRORS, Connection, open_connection
 from kappa.base.errors import UsageError
 from kappa.base.sql import text
 from kappa.declare.alert import AlertBirth
 from kappa.declare.sink_format import row_writer
+from kappa.formats.csv_events import Csv
 from kappa.parsed.exact_rows import python_rows
 from kappa.state.offsets import Offsets
+from kappa.values.columns import Column, Scalar
 from serving.alerts.message import row_messages
 from serving.changes.change_set import CHANGES, ChangeSet, Head, Kind
 from serving.changes.cursor import Cursor
@@ -318,6 +321,17 @@ def test_changes_sinks_and_alerts_send_each_value(duck: Connection) -> None:
         assert differing(NAMED, list(found.values())[1:]) == {}
 
 
+def test_a_line_of_changes_shows_as_changed_only_what_is(duck: Connection) -> None:
+    row = "d := 'nan'::double, l := ['nan'::float, -0.0], s := {'x': 'nan'::double}, z := null"
+    (change,) = change_set_of(
+        duck,
+        f"select 'update' as op, 1::bigint as times, struct_pack(k := 1, {row}) as before,"
+        f" struct_pack(k := 2, {row}) as after",
+    ).rows()
+
+    assert change_text(change) == '~ k=1 → 2 d=NaN l=["NaN",0.0] s={"x":"NaN"} z=null'
+
+
 def test_the_page_shows_each_value(duck: Connection) -> None:
     (row,) = json.loads(asked(duck, row_of(VALUES), "json"))["rows"]
 
@@ -365,6 +379,19 @@ def test_a_sink_of_avro_refuses_a_time_that_it_lacks() -> None:
     assert write('{"d": "9999-12-31"}')
     with pytest.raises(UsageError, match="d is"):
         write('{"d": "infinity"}')
+
+
+@pytest.mark.parametrize("separator", [",", ";", " ", "1"])
+def test_a_sink_of_csv_writes_each_text_or_refuses_it_by_name(separator: str) -> None:
+    form, columns = Csv(separator=separator), [Column("a", Scalar("string"))]
+    stored = {"csv": {"fields": None, "separator": separator}}
+    write = row_writer(json.dumps(stored), [("a", "string")])
+
+    for value in ["", "\ufeffx", "\ufeff", "a\n\r\n", '"', "\0", " x ", "1", ",;", "a\u2028b", "é"]:
+        line = write(json.dumps({"a": value}))
+        assert form.reader(columns).fields(line) == {"a": value}, line
+    with pytest.raises(UsageError, match="a is null, and a line of CSV"):
+        write('{"a": null}')
 
 
 def test_rows_of_arrow_are_text_where_python_lacks_a_time() -> None:
