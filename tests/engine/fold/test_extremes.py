@@ -1,4 +1,4 @@
-"""The ends of each type in each kind of fold: nothing stops, and I1 and I6 hold."""
+"""The ends of each type in each kind of fold and view: nothing stops, and I1 and I6 hold."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kappa import Table, Topic, pipeline
+from kappa import Table, Topic, View, pipeline
 from kappa.base.errors import DeclarationError
 from kappa.folds.exactness import Exactness
 from kappa.folds.kinds.registry import KINDS, fold_of
@@ -149,5 +149,31 @@ def test_no_end_of_a_type_stops_a_fold(spark: SparkSession, tmp_path: Any, kind:
     @pipeline(reads={"e": EVENTS}, writes=[Table("t", keys=("k",), fold=folds)])
     def p(e: DataFrame) -> dict[str, DataFrame]:
         return {"t": e}
+
+    ensure_held(p, tmp_path, spark)
+
+
+@pytest.mark.long
+def test_no_end_of_a_type_stops_a_view_whichever_way_it_is_kept(
+    spark: SparkSession, tmp_path: Any
+) -> None:
+    columns = ", ".join(TYPES)
+    ends = ", ".join(
+        f"min({name}) as least_{name}, max({name}) as most_{name}"
+        for name, kind in TYPES.items()
+        if kind in INTEGERS or kind in {"date", "timestamp"} or kind.startswith("decimal")
+    )
+
+    @pipeline(
+        reads={"e": EVENTS},
+        writes=[
+            Table("rows"),
+            View("changed", f"select k, count(*) as n, {ends} from rows group by k", keys=("k",)),
+            View("touched", f"select k, {columns} from rows where k = 'a'", by=("k",)),
+            View("whole", "select length(c0) as n, count(*) over () as m from rows", by=("n",)),
+        ],
+    )
+    def p(e: DataFrame) -> dict[str, DataFrame]:
+        return {"rows": e.select("k", *TYPES)}
 
     ensure_held(p, tmp_path, spark)
