@@ -106,7 +106,7 @@ def _opened(
 
 @contextmanager
 def _told_of_views(build: Rehearsal, name: str) -> Iterator[None]:
-    """Tells what DuckDB cannot compute as a sentence, if it is a view; else it is Kappa's own."""
+    """Raises DeclarationError, with its line, if DuckDB cannot compute a view of that name."""
     try:
         yield
     except DUCKDB_ERRORS as error:
