@@ -29,7 +29,7 @@ from commands import (
 from commands.following import alerts, changes, outlets
 from commands.terminal.output import say, show_failure
 from commands.topics import produce, topics
-from kappa.base.errors import ExitCode, KappaError
+from kappa.base.errors import ExitCode, KappaError, lacks_memory
 from replay.look.here import Here
 
 _COMMANDS = {
@@ -141,7 +141,9 @@ def run_command(arguments: list[str]) -> int:
         return show_failure(
             KappaError(
                 f"{error.name or 'a module'} cannot be loaded: {error}",
-                hint="see whether files can be opened (ulimit -n), and make setup",
+                hint="give the process more memory (ulimit -v, ulimit -d, the container's limit)"
+                if lacks_memory(error)
+                else "see whether files can be opened (ulimit -n), and make setup",
             )
         )
     except OSError as error:

@@ -33,6 +33,9 @@ from enum import IntEnum
 # As Rust's libraries write an error of the machine.
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 
+# As the loader of libraries and DuckDB write it.
+_NO_MEMORY = ("cannot allocate memory", "failed to map segment", "bad allocation")
+
 
 class ExitCode(IntEnum):
     """The exit code of a `kappa` command; the README has the same list."""
@@ -148,6 +151,11 @@ def machine_error(error: Exception) -> int | None:
     if found is not None:
         return int(found[1])
     return error.errno if isinstance(error, OSError) else None
+
+
+def lacks_memory(error: Exception) -> bool:
+    """Returns True if an error of a library says that no memory was left for this process."""
+    return any(each in str(error).lower() for each in _NO_MEMORY)
 
 
 def unreadable(message: str, error: Exception, *, hint: str) -> KappaError:

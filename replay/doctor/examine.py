@@ -24,7 +24,7 @@ from kappa.state.documents import NumberedRecords, tell_aside
 from kappa.state.frontier import Frontier, Frontiers, frontier_records
 from kappa.state.job.alignment import alignment_records
 from kappa.state.kept import kept_name, kept_of, lost_kept, read_kept
-from kappa.state.lease import floor, floor_records, live_leases
+from kappa.state.lease import floor, floor_records, sorted_leases
 from kappa.state.root import NAME as ROOT
 from kappa.state.root import ROOT_COPY, has_root_copy, read_root
 from kappa.state.store import DAMAGED, Store
@@ -86,7 +86,7 @@ def examine(store: Store, *, now: float) -> tuple[Damage, ...]:
     """Returns all that is damaged; what is derived from other files is moved aside at once."""
     state, found = _journal(store)
     builds = sorted({name.split("/")[1] for name in store.names("builds") if name.count("/") > 1})
-    live_leases(store, now)
+    sorted_leases(store, now)
     for build in builds:
         if build not in state.retired:
             found += _build(store, build, serves=build in state.serving.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kappa.base.duck import MACHINE_ERRORS, CatalogError, DuckError, told_by, without_kind
-from kappa.base.errors import KappaError, UsageError
+from kappa.base.errors import KappaError, UsageError, lacks_memory
 
 
 class TooMuch(UsageError):
@@ -36,7 +36,11 @@ def explained(error: DuckError | UnicodeDecodeError, *, served: bool) -> KappaEr
     message, hints = told_by(error)
     if isinstance(error, MACHINE_ERRORS):
         return KappaError(
-            f"the query could not be run: {message}", hint="kappa status shows whether all is well"
+            f"the query could not be run: {message}",
+            hint="give the process more memory (ulimit -v, ulimit -d, the container's limit), or "
+            "ask for less"
+            if lacks_memory(error)
+            else "kappa status shows whether all is well",
         )
     if isinstance(error, CatalogError) and not served:
         hints = ["nothing is served yet: kappa deploy"]

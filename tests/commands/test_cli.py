@@ -658,18 +658,31 @@ def test_where_nothing_can_be_printed_is_no_traceback(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("before", "says"),
+    ("before", "typed", "says"),
     [
-        ("resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))", "error: Too many open files"),
-        ("sys.modules['obstore.store'] = None", "error: obstore.store cannot be loaded: "),
+        (
+            "resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))",
+            ["history"],
+            "error: Too many open files",
+        ),
+        (
+            "sys.modules['obstore.store'] = None",
+            ["history"],
+            "error: obstore.store cannot be loaded: ",
+        ),
+        (
+            "resource.setrlimit(resource.RLIMIT_AS, (1 << 28, 1 << 28))",
+            ["query", "select 1"],
+            "hint: give the process more memory",
+        ),
     ],
 )
-def test_where_no_file_can_be_opened_any_more_is_no_traceback(
-    project: Path, two_builds: Store, before: str, says: str
+def test_where_files_or_memory_end_is_no_traceback(
+    project: Path, two_builds: Store, before: str, typed: list[str], says: str
 ) -> None:
-    typed = f"import resource, sys, cli; {before}; sys.argv = ['kappa', 'history']; cli.main()"
+    typed_in = f"import resource, sys, cli; {before}; sys.argv = ['kappa', *{typed}]; cli.main()"
     done = subprocess.run(
-        [sys.executable, "-c", typed],
+        [sys.executable, "-c", typed_in],
         cwd=project,
         env={**os.environ, "PYTHONPATH": str(HOUSE)},
         capture_output=True,
@@ -677,7 +690,7 @@ def test_where_no_file_can_be_opened_any_more_is_no_traceback(
         check=False,
     )
 
-    assert (done.returncode, done.stderr.startswith(says)) == (1, True), done.stderr
+    assert (done.returncode, f"\n{says}" in f"\n{done.stderr}") == (1, True), done.stderr
     assert len(done.stderr.splitlines()) == 2
 
 

@@ -27,19 +27,23 @@ _SHOWN = 3
 def served_rows(build: Rehearsal) -> dict[str, list[dict[str, Any]]]:
     """Reads all tables and views at the frontier, each one's rows ordered by all its columns.
 
-    Raises DeclarationError if a view cannot be read.
+    Raises DeclarationError if a view cannot be read, or computed.
     """
     tables = _tables(build)
     views = build.pipeline.queries
+    found = {}
     with _opened(build, tables, views) as duck:
-        return {
-            name: [*rows_of(duck, f"from {quoted(name)} order by all")]
-            for name in (*tables, *views)
-        }
+        for name in (*tables, *views):
+            with _told_of_views(build, name):
+                found[name] = [*rows_of(duck, f"from {quoted(name)} order by all")]
+    return found
 
 
 def unlike_queries(build: Rehearsal) -> list[str]:
-    """Returns a sentence for each maintained view that is not its query at the frontier (I11)."""
+    """Returns a sentence for each maintained view that is not its query at the frontier (I11).
+
+    Raises DeclarationError if one cannot be read, or computed.
+    """
     births = [table for table in build.birth.tables if table.view is not None]
     tables, found = _tables(build), list[str]()
     queries = {view.name: view.sql for view in build.pipeline.views}
@@ -49,7 +53,8 @@ def unlike_queries(build: Rehearsal) -> list[str]:
             columns = ", ".join(cast_sql(name, kind) for name, kind in birth.served)
             sides = (f"({stored[birth.name]})", f"(select {columns} from {quoted(birth.name)})")
             for (one, other), is_stored in ((sides, True), (sides[::-1], False)):
-                rows = [*rows_of(duck, f"from {one} except all from {other} order by all")]
+                with _told_of_views(build, birth.name):
+                    rows = [*rows_of(duck, f"from {one} except all from {other} order by all")]
                 if rows:
                     more = f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
                     found.append(
@@ -97,6 +102,22 @@ def _opened(
                 raise DeclarationError(f"{source[name]}: view {name} cannot be read: {why}")
             pending = {name: views[name] for name in refused}
         yield duck
+
+
+@contextmanager
+def _told_of_views(build: Rehearsal, name: str) -> Iterator[None]:
+    """Raises DeclarationError, with its line, if DuckDB cannot compute a view of that name."""
+    try:
+        yield
+    except DUCKDB_ERRORS as error:
+        for view in build.pipeline.views:
+            if view.name == name:
+                raise DeclarationError(
+                    f"{view.source}: view {name} cannot be computed over these records: "
+                    f"{without_kind(told_by(error)[0])}",
+                    hint="mend its query: other records may be fit for it, and these are not",
+                ) from error
+        raise
 
 
 def _make(duck: Connection, name: str, sql: str) -> str:

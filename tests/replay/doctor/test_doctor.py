@@ -14,6 +14,7 @@ from kappa.objects.address import delete_file
 from kappa.state.build import read_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import Kept, kept_name, kept_of, lost_kept, moment, put_kept
+from kappa.state.lease import Lease, ensure_lease, read_lease
 from kappa.state.lock import Lock
 from kappa.state.offsets import Offsets
 from kappa.state.root import LOCK, ROOT_COPY, ensure_root
@@ -46,6 +47,16 @@ def newest(world: World, folder: str) -> str:
 
 def newest_name(store: Store, folder: str) -> str:
     return store.names(folder)[-1]
+
+
+def test_what_it_finds_whole_it_leaves_alone(world: World) -> None:
+    """Nor does it need a disk that may be written: a kernel lets a failing one be read only."""
+    ended = Lease(1, "ada", expires_at=0.0, pins={})
+    ensure_lease(world.store, ended)
+
+    assert examine(world.store, now=1e10) == ()
+
+    assert read_lease(world.store, ended.id) == ended
 
 
 def goes_on(world: World) -> None:

@@ -26,6 +26,8 @@ from kappa.state.store import Store
 from replay.plan.make_plan import make_plan
 from replay.plan.observe import observe
 from replay.plan.plan import Change, Plan, PlanStep
+from replay.preflight.declared import declare_each
+from replay.preflight.observed import Declared
 from replay.preflight.sample import pieces
 from replay.stage.law import ensure_lawful
 
@@ -182,3 +184,64 @@ class _TwentyRecords:
         for topic in topics:
             for offset in range(start.at(topic, 0), end.at(topic, 0)):
                 yield Record(topic, 0, offset, 0, b"a", b"{}", ())
+
+
+# Its rows are few while there are none in the log.
+EXPLODES = """
+from kappa import Table, Topic, View, pipeline
+
+ORDERS = Topic("{name}", kind="retained", event="id string not null, n int", key="id", partitions=1)
+
+
+@pipeline(
+    reads={{"orders": ORDERS}},
+    writes=[
+        Table("{name}_orders", latest=ORDERS),
+        View("{name}_each", "{rows}", keys=("id", "i")),
+    ],
+)
+def {name}(orders):
+    return {{}}
+"""
+
+
+@pytest.mark.jvm
+@pytest.mark.long
+def test_a_view_that_explodes_is_ended_at_its_share_and_the_others_are_tried(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "kappa.toml").touch()
+    for name, rows in (
+        ("bad", "select id, i from bad_orders, range(2000000000) each(i)"),
+        ("good", "select id, unnest(range(n)) as i from good_orders"),
+        ("huge", "select id, unnest(range(n::bigint * 1000000000)) as i from huge_orders"),
+    ):
+        text = EXPLODES.format(name=name, rows=rows)
+        (tmp_path / "pipelines" / f"{name}.py").write_text(text, encoding="utf-8")
+    settings = Settings(project=tmp_path, verify=VerifySettings(law_seconds=90))
+    store = Store(settings.root_url)
+    _, found = declare_each(settings, store)
+    steps = tuple(
+        PlanStep(name, Change.NEW, f"v of {name}", None, None, declared=each)
+        for name, each in found.items()
+        if isinstance(each, Declared)
+    )
+    said: list[str] = []
+
+    with pytest.raises(VerificationFailed, match=r"huge\.py:11: view huge_each cannot be computed"):
+        ensure_lawful(settings, store, _Orders(), Plan(steps, (), 0, 0), say=said.append)
+
+    assert len(steps) == 3
+    assert [line for line in said if "bad: no slicing was tried to its end" in line], said
+    assert [line for line in said if re.search("good: [1-9] of . slicings of 20 records", line)]
+
+
+class _Orders(_TwentyRecords):
+    """A log of twenty orders."""
+
+    def records(self, topics: Iterable[str], start: Offsets, end: Offsets) -> Iterator[Record]:
+        for each in super().records(topics, start, end):
+            yield replace(
+                each, key=b"%d" % each.offset, value=b'{"id": "%d", "n": 2}' % each.offset
+            )

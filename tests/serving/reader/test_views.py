@@ -6,8 +6,10 @@ import pytest
 from msgspec.structs import replace
 from served import DELAYS, PLANES
 
-from kappa.base.duck import open_connection
+from kappa.base.duck import DuckError, open_connection
+from kappa.base.forked import call_within
 from kappa.tables.shape import REJECTS_BIRTH
+from serving.reader.explained import explained
 from serving.reader.opened import open_reader
 from serving.reader.repeatable import CHANGING_FUNCTIONS
 from serving.reader.views import make_views, unreadable, view_refusals
@@ -141,3 +143,15 @@ def test_every_function_of_duckdb_that_changes_is_known() -> None:
     )
 
     assert {name for (name,) in found.fetchall()} - {"error"} <= CHANGING_FUNCTIONS
+
+
+def test_a_query_that_the_memory_of_its_process_ends_says_so() -> None:
+    def ask() -> str:
+        with open_connection() as duck:
+            try:
+                duck.execute("select count(distinct hash(range)) from range(90000000)")
+            except DuckError as error:
+                return explained(error, served=True).hint
+        return "it had enough"
+
+    assert "give the process more memory" in call_within(ask, seconds=60, memory=64 << 20)
