@@ -35,7 +35,7 @@ from obstore.store import S3Store
 from kappa.base.errors import KappaError, SettingsError
 from kappa.base.section.storage import StorageSettings, without_secrets
 from kappa.objects.credentials import keys_for_requests, keys_of_environment
-from kappa.objects.refused import is_cut, is_no_object, why_refused
+from kappa.objects.refused import has_no_answer, is_no_object, why_refused
 
 if TYPE_CHECKING:
     from obstore import ListResult, ObjectMeta, PutMode
@@ -325,13 +325,17 @@ class Bucket:
             raise self._cannot(what, name, error) from error
 
     def _sent(self, ask: Callable[[], _Answer]) -> _Answer:
-        """Sends a request, and again if its answer ends early, which obstore does for few."""
+        """Sends a request, and again while it has no whole answer.
+
+        obstore gives up an answer that ends early, and a put on a condition that is late. Each
+        request can be sent twice: see `put`.
+        """
         until = time.monotonic() + _patience.again
         while True:
             try:
                 return ask()
             except GenericError as error:
-                if not is_cut(error) or time.monotonic() > until:
+                if not has_no_answer(error) or time.monotonic() > until:
                     raise
                 time.sleep(_PAUSE_SECONDS)
 

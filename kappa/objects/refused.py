@@ -12,8 +12,8 @@ from kappa.objects.credentials import IN_ENVIRONMENT, WAYS
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 # As obstore quotes an error of `keys_for_requests`.
 _NO_KEYS = re.compile(r"credential provider: KappaError: (.*?)(?: \(|\n)")
-# As reqwest calls an answer whose connection ends too early.
-_CUT = "request or response body error"
+# As reqwest calls an answer whose connection ends too early, and obstore one that is late.
+_NO_ANSWER = ("request or response body error", "kind: Timeout")
 _NO_BUCKET, _NO_OBJECT = "NoSuchBucket", "NoSuchKey"
 # The last one is versitygw's own.
 _REFUSED = {
@@ -27,9 +27,9 @@ _NOT_LET_IN = (
 )
 
 
-def is_cut(error: Exception) -> bool:
-    """Returns True if an answer has ended before its end."""
-    return _CUT in str(error)
+def has_no_answer(error: Exception) -> bool:
+    """Returns True if an answer has not come in time, or has ended before its end."""
+    return any(each in str(error) for each in _NO_ANSWER)
 
 
 def is_no_object(error: Exception) -> bool:

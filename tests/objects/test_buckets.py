@@ -17,6 +17,7 @@ from object_store import CREDENTIALS, ObjectStore
 from cli import run_command
 from kappa.base.errors import KappaError, SettingsError
 from kappa.base.section.storage import StorageSettings
+from kappa.log.access.answers import wait_until
 from kappa.objects import bucket
 from kappa.objects.address import files_in, readable
 from kappa.objects.transfer import fetch_file
@@ -116,6 +117,25 @@ def test_an_answer_that_ends_early_is_asked_for_again(store, between, open_at, o
     with cut(between, "POST "):
         store.delete("c")
     assert [name.rpartition("/")[2] for name in store.names("")] == ["a"]
+
+
+def test_a_put_that_is_not_answered_in_time_is_sent_again(store, between, monkeypatch):
+    """A job whose commit a silent server had kept for half a minute ended, and lost a minute more.
+
+    The first put is answered once another has come: nobody waits for that answer any more.
+    """
+    monkeypatch.setattr(bucket, "_patience", bucket.Patience(60, 1, 1))
+    puts: list[str] = []
+
+    def late(line: str, answer: Answer) -> Answer:
+        if line.startswith("PUT "):
+            puts.append(line)
+            wait_until(lambda: len(puts) > 1, "a second put")
+        return answer
+
+    between.changing = late
+    assert store.put_new("a", b"one")
+    assert store.get("a") == b"one"
 
 
 def test_fewer_bytes_than_were_asked_for_are_no_content_of_a_file(store, between, tmp_path):
