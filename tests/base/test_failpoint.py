@@ -36,6 +36,58 @@ KILLING = (
         "tests/serving/alerts/test_alert_crashes.py",
     ),
 )
+# Each of these kills a process by SIGKILL: a job, what drains beside it, a supervisor, a courier,
+# commands, who takes a lock.
+REAL = (
+    *("tests/engine/job/test_job.py", "tests/engine/write/test_recent.py"),
+    *("tests/replay/children/test_processes.py", "tests/e2e/test_rollouts.py"),
+    *("tests/serving/courier/test_sinks.py", "tests/commands/test_killed_commands.py"),
+    "tests/state/test_lock.py",
+)
+# At these no test that names its failpoints kills one: there tests die by an exception, which ends
+# all that was under way, or at places that they draw.
+IN_ONE_PROCESS = frozenset(
+    [
+        *("journal.before_staged", "journal.after_staged", "journal.before_switch_asked"),
+        *("journal.after_switch_asked", "journal.before_caught_up", "journal.after_caught_up"),
+        *("journal.before_verified", "journal.after_verified", "journal.before_verify_asked"),
+        *("journal.after_verify_asked", "journal.before_promote_asked"),
+        *("journal.after_promote_asked", "journal.after_held", "journal.before_released"),
+        *("journal.after_released", "journal.before_failed", "journal.after_failed"),
+        *("journal.before_retired", "journal.after_retired", "journal.before_proved"),
+        "journal.after_proved",
+        *("snapshot.before_file", "snapshot.after_file"),
+        *("birth.before_put", "birth.after_put"),
+        *("stage.before_discard", "stage.after_discard"),
+        *("leg.before_put", "leg.after_put"),
+        *("slice.before_begin", "slice.after_begin", "slice.before_split", "slice.after_split"),
+        *("table.before_create", "table.after_create", "table.before_adopt", "table.after_adopt"),
+        *("table.before_commit", "table.after_commit", "table.before_compact"),
+        *("table.after_compact", "table.before_checkpoint", "table.after_checkpoint"),
+        *("table.before_take_back", "table.after_take_back", "table.before_delete"),
+        "table.after_delete",
+        *("archive.before_create", "archive.after_create", "archive.before_append"),
+        "archive.after_append",
+        *("frontier.before_put", "frontier.after_put", "frontier.before_delete"),
+        "frontier.after_delete",
+        *("sums.before_join", "sums.after_join"),
+        *("publisher.before_acknowledge", "publisher.after_acknowledge"),
+        *("promote.before_acknowledge", "promote.after_acknowledge"),
+        *("kept.before_put", "kept.after_put", "kept.before_delete", "kept.after_delete"),
+        *("floor.before_put", "floor.after_put", "floor.before_delete", "floor.after_delete"),
+        *("alignment.before_put", "alignment.after_put"),
+        *("stopped.before_put", "stopped.after_put", "stopped.before_delete"),
+        "stopped.after_delete",
+        *("retire.before_delete", "retire.after_delete"),
+        *("claim.before_take", "claim.after_take", "claim.before_release", "claim.after_release"),
+        *("alert.before_take", "alert.after_take", "alert.before_send", "alert.after_send"),
+        *("alert.before_settle", "alert.after_settle", "alert.before_give_up"),
+        *("alert.after_give_up", "alert.before_delete", "alert.after_delete"),
+        *("alert.before_answer", "alert.after_answer"),
+        "birth.before_copy",
+        "promote.before_append",
+    ]
+)
 # Journal.append names its failpoints by the kind of the record.
 KINDS = [event.__struct_config__.tag for event in get_args(Event)]
 
@@ -133,6 +185,14 @@ def test_each_stands_in_a_list_that_a_test_goes_by() -> None:
     found = {file: declared(file) for file in KILLING}
 
     assert set().union(*found.values()) == set(NAMES)
+
+
+def test_a_real_process_is_killed_at_each_that_is_not_listed_here() -> None:
+    """A new failpoint needs a process that dies there for real, or a line here."""
+    found = set[str]().union(*(declared(file) for file in REAL))
+
+    assert found.isdisjoint(IN_ONE_PROCESS)
+    assert found | IN_ONE_PROCESS == set(NAMES)
 
 
 def test_who_passes_one_goes_on_unless_something_acts_there() -> None:
