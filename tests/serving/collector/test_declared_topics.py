@@ -119,7 +119,7 @@ KINDS = (
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_value_is_answered_in_json(kind: str) -> None:
-    """What is taken is no reject of its declaration, and what is not is named by its column."""
+    """An answer about an event that is not taken is a document that can be read."""
     topic = CollectedTopic(Topic("bids", event=f"id string not null, c {kind}"))
     for value in HOSTILE:
         for body in (
