@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -102,7 +102,11 @@ class Root:
     @contextmanager
     def damaged(self, name: str, content: bytes | None) -> Iterator[Store]:
         """Gives a file another content, or none, and puts all files back."""
-        before = {path: path.read_bytes() for path in self.folder.rglob("*") if path.is_file()}
+        before = dict[Path, bytes]()
+        for each in self.folder.rglob("*"):
+            # The lease of an answer before may go meanwhile.
+            with suppress(FileNotFoundError, IsADirectoryError):
+                before[each] = each.read_bytes()
         path = self.folder / name
         path.unlink() if content is None else path.write_bytes(content)
         try:
@@ -110,7 +114,7 @@ class Root:
         finally:
             for each in [path for path in self.folder.rglob("*") if path.is_file()]:
                 if each not in before:
-                    each.unlink()
+                    each.unlink(missing_ok=True)
             for each, whole in before.items():
                 if not each.exists() or each.read_bytes() != whole:
                     # A server of objects deletes folders that are empty.
