@@ -9,13 +9,15 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 from crashing import Doom, World
+from stores import make_store
 
 from kappa.base.errors import KappaError
 from kappa.engine.decode.remembered import newest_memory, put_memory
@@ -24,6 +26,7 @@ from kappa.formats.schema_source import RegisteredSchema
 from kappa.records.identity import DIGEST_BYTES, Memory
 from kappa.state.build import folder
 from kappa.state.offsets import Offsets
+from kappa.state.root import ensure_root
 from kappa.state.slices import Slice
 from kappa.state.store import Store
 from kappa.state.view_check import ViewCheck, put_view_check
@@ -44,6 +47,9 @@ from serving.alerts.shown import ShownOnPage
 from serving.collector.pulled.position import PullPosition, put_position
 from serving.courier.sink_state import SinkState, put_state
 from serving.query.query import answer
+
+if TYPE_CHECKING:
+    from object_store import ObjectStore
 
 SQL = "select * from ships order by all"
 NOW = 0.0
@@ -78,20 +84,30 @@ ELSEWHERE = re.compile(r".*/tables/.*|.*/lock|damaged/.*")
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A root whose pipeline serves its second build, and the rows that it serves."""
+    """A root whose pipeline serves its second build, and the rows that it serves.
 
+    Its objects are files of `folder`: of the root itself, or of the server that has its bucket.
+    """
+
+    store: Store
     folder: Path
     rows: tuple[tuple[object, ...], ...]
     names: tuple[str, ...]
 
     def anew(self) -> Store:
         """Returns the root as another process opens it."""
-        return Store(self.folder, syncs=False)
+        if self.store.is_on_disk:
+            return Store(self.folder, syncs=False)
+        return Store(self.store.url, storage=self.store.storage, local=self.store.local.folder)
 
     @contextmanager
     def damaged(self, name: str, content: bytes | None) -> Iterator[Store]:
         """Gives a file another content, or none, and puts all files back."""
-        before = {path: path.read_bytes() for path in self.folder.rglob("*") if path.is_file()}
+        before = dict[Path, bytes]()
+        for each in self.folder.rglob("*"):
+            # The lease of an answer before may go meanwhile.
+            with suppress(FileNotFoundError, IsADirectoryError):
+                before[each] = each.read_bytes()
         path = self.folder / name
         path.unlink() if content is None else path.write_bytes(content)
         try:
@@ -99,9 +115,11 @@ class Root:
         finally:
             for each in [path for path in self.folder.rglob("*") if path.is_file()]:
                 if each not in before:
-                    each.unlink()
+                    each.unlink(missing_ok=True)
             for each, whole in before.items():
                 if not each.exists() or each.read_bytes() != whole:
+                    # A server of objects deletes folders that are empty.
+                    each.parent.mkdir(parents=True, exist_ok=True)
                     each.write_bytes(whole)
 
 
@@ -138,10 +156,18 @@ def remembered(root: Root, store: Store) -> set[tuple[int | None, ...]]:
     return found
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Root:
-    place = tmp_path_factory.mktemp("walk") / "root"
-    world = World(Store(place, syncs=False), Doom())
+@pytest.fixture(scope="module", params=["disk", pytest.param("bucket", marks=pytest.mark.long)])
+def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Root:
+    place = tmp_path_factory.mktemp("walk")
+    if request.param == "disk":
+        place = place / "root"
+        opened = Store(place, syncs=False)
+    else:
+        opened = make_store("bucket", request, place)
+        running: ObjectStore = request.getfixturevalue("object_store")
+        place = running.folder / opened.url.removeprefix("s3://")
+    ensure_root(opened)
+    world = World(opened, Doom())
     world.serve("one", 16)
     world.serve("two", 30)
     store = world.store
@@ -152,9 +178,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Root:
     store.put_json("cache/law/v.json", {"records": 5, "large": True})
     do_once(store, "a key", {"a": 1}, lambda: {"done": True})
     names = tuple(name for name in store.names("") if not ELSEWHERE.fullmatch(name))
-    assert examine(Store(place, syncs=False), now=NOW) == ()
+    found = Root(store, place, answer(store, SQL).rows, names)
+    assert examine(found.anew(), now=NOW) == ()
     assert unsealed_documents(store) == ()
-    return Root(place, answer(store, SQL).rows, names)
+    return found
 
 
 def names(text: str, name: str) -> bool:

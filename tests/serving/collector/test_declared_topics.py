@@ -12,7 +12,7 @@ from kappa.base.errors import UsageError
 from kappa.declare.parts.joined import JoinedTopic, JoinedTopics, put_joined
 from kappa.values.reason import Rejected
 from serving.collector.events.declared import CollectedTopic, DeclaredTopics
-from serving.collector.events.lines import read_one, reply_of
+from serving.collector.events.lines import Invalid, read_one, reply_of
 
 ORDERS = Topic("orders", format=Avro("tests/data/order.avsc"), key="id")
 SALES = Topic("sales", event="id string not null, amount int", format=Csv(), key="id")
@@ -138,3 +138,33 @@ def test_a_line_of_csv_is_sent_as_it_is() -> None:
     assert (record.key, record.value) == (b"a17", b'"a17",3')
     with pytest.raises(Rejected):
         topic.record(b"a17,three")
+
+
+HOSTILE = [
+    '"\\ud800"', '"\\udc00\\ud800"', "NaN", "Infinity", "-Infinity", "1e400", "-1e400", "9" * 4000,
+    "-" + "9" * 400, "0." + "1" * 4000, '"' + "9" * 4000 + '"', '"infinity"', '"-infinity"',
+    '"10000-01-01T00:00:00Z"', '"9999-12-31T23:59:60Z"', '"-0043-03-15"', "[" * 5000, "{}", "[]",
+    '"\\u0000"', "null", "true", '"true"', "-0.0", "1.10", '"1e9"', "253402300800000",
+    "9223372036854775808", '"\x7f\u2028"', '["\\ud800"]', '{"\\ud800": 1}', '{"a": NaN}',
+]  # fmt: skip
+KINDS = (
+    "string", "int", "bigint", "double", "float", "decimal(9,2)", "boolean", "date", "timestamp",
+    "array<string>", "struct<a:int>",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_value_is_answered_in_json(kind: str) -> None:
+    """An answer about an event that is not taken is a document that can be read."""
+    topic = CollectedTopic(Topic("bids", event=f"id string not null, c {kind}"))
+    for value in HOSTILE:
+        for body in (
+            f'{{"id": "a", "c": {value}}}',
+            f'{{"id": {value}}}',
+            f'{{"id": "a", "c": 1, {value}: 2}}',
+        ):
+            lines = read_one(topic, body.encode(errors="surrogatepass"), "", 100_000)
+            if isinstance(lines.outcomes[0], Invalid):
+                answer = json.loads(reply_of(lines).body)
+                assert answer["status"] == 422, body
+                assert len(answer["title"] + answer.get("detail", "")) < 2_000, body[:100]
