@@ -108,7 +108,8 @@ def verify(store: Store, rollout: Rollout, live: str | None, means: Means) -> Ve
         except Conflict as error:
             return _never_compared(store, rollout, live, error.message)
         checked = _checked(store, pinned, rollout, means)
-        beyond = _beyond(store, pinned.snapshot, rollout.build, live)
+        # Of an overlay that serves, the build that folds its tables.
+        beyond = _beyond(store, pinned.snapshot, rollout.build, pair.before.build)
         try:
             found = compare_pair(
                 store,
