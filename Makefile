@@ -91,7 +91,7 @@ test-share: setup $(VENV)/.demo $(VENV)/.dev  ## one of eight shares of the long
 	test $$quick = 0 || echo "tests without a JVM failed ($$quick): see above"; \
 	test $$whole = 0 -a $$jvm = 0 -a $$quick = 0
 
-test-one: setup $(VENV)/.demo $(VENV)/.dev  ## the tests that T names: make test-one T=tests/replay/plan, or T="tests/state/test_lock.py -k held"
+test-one: setup $(VENV)/.demo $(VENV)/.dev  ## the tests that T names: make test-one T=tests/replay/rollout, or T="tests/state/test_lock.py -k held"
 	$(BIN)/python -m pytest $(T)
 
 test-browser: setup $(VENV)/.demo $(VENV)/.dev  ## only the page in a real browser: a deploy is watched, promoted and undone by clicking; needs chromium

@@ -1,6 +1,6 @@
 """The demo: the platform on real data, from a log to a replayed change and its undo.
 
-It uses Kappa as a user does: it types commands, and imports none of them. Its rooms, in the order
+It uses Kappa as a user does: it types commands, and imports none of them. Its folders, in the order
 to read them in:
 
     processes   the commands and children of a run, and their whole family

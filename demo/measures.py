@@ -13,8 +13,8 @@ from demo.edit import PIPELINE
 from demo.judgement.reckoning import seen_fresh
 from demo.processes.watch import Watch
 from demo.screen import Screen
+from kappa.replay.rollout.current import current_state
 from kappa.state.store import Store
-from replay.rollout.current import current_state
 
 
 class Measures:

@@ -26,11 +26,11 @@ from demo.screen import Screen
 from demo.witnesses import Witnesses, folded
 from kappa.base.errors import KappaError
 from kappa.base.settings import load_settings
+from kappa.replay.rollout.current import current_state
+from kappa.replay.status.running import running, served_at
+from kappa.serving.query.query import answer
 from kappa.state.offsets import Offsets
 from kappa.state.store import open_store
-from replay.rollout.current import current_state
-from replay.status.running import running, served_at
-from serving.query.query import answer
 
 # The blizzard Nemo: more than half of the flights scheduled in New York on that day never left.
 STORM = (

@@ -16,10 +16,10 @@ from demo.producer.feed import Progress, offsets_of
 from demo.project import Project
 from demo.screen import Screen
 from kappa.base.errors import KappaError
+from kappa.replay.rollout.current import current_state
 from kappa.state.frontier import Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from replay.rollout.current import current_state
 
 _LOAD_SECONDS = 300.0
 _READER_SECONDS = 120.0

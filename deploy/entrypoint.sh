@@ -11,7 +11,7 @@ options=()
 while name="SPARK_JAVA_OPT_${#options[@]}"; [ -n "${!name+given}" ]; do
   options+=("${!name}")
 done
-SPARK_HOME=$(python -c 'from kappa.java.jars import spark_home; print(spark_home())')
+SPARK_HOME=$(python -c 'from kappa.base.java.jars import spark_home; print(spark_home())')
 export SPARK_HOME
 exec java "${options[@]}" "-Xms$SPARK_EXECUTOR_MEMORY" "-Xmx$SPARK_EXECUTOR_MEMORY" \
   -cp "$SPARK_CONF_DIR:${SPARK_CLASSPATH:-}:$SPARK_HOME/jars/*" \

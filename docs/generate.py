@@ -32,7 +32,7 @@ def pages() -> dict[str, str]:
 
 
 def _commands() -> str:
-    from commands.app import app_of  # noqa: PLC0415  # only this page needs the program
+    from kappa.commands.app import app_of  # noqa: PLC0415  # only this page needs the program
 
     root = typer.main.get_command(app_of())
     head = ["# Commands", GENERATED, (root.help or "").strip(), _options(root)]

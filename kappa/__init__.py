@@ -1,60 +1,51 @@
 """Kappa: a replayable event platform. A pipeline's file imports all it needs from here.
 
-The rooms, in the order to read them in; each may import only those before it
-(tests/test_rooms.py has the whole plan):
+The packages, in the order to read them in. Each imports only packages before its own line
+(tests/test_packages.py holds that):
 
-    base      errors, settings, processes, and what else every room uses
-    values    types and values, and how they are read or refused
-    objects   objects below a root: the only door to obstore
-    java      Java on this machine, and the jars of the broker and of Spark
-    formats   formats of records: bytes to the fields of an event
-    declare   what a user writes: topics, tables, pipelines
-    records   valid records
-    folds     one class per fold, with all its meanings
-    state     all that is stored of a build
-    registry  the only door to a schema registry
-    sums      the sums of data files, and their check
-    code      which version the code is
-    journal   decisions and observations, as numbered records
-    log       the only door to Kafka
-    tables    the only door to Delta tables
-    parsed    parsed queries: their columns, and whether their rows follow from their tables
-    views     maintained views: the rows of a query, kept as a table
-    lines     records of Kafka as lines of text
-    broker    the embedded broker, a child process
-    engine    offsets to rows, in a job of its own
+    base        errors, settings, processes, files, Java: what every package uses
+    declare     what a user writes: types, formats, folds, topics, tables, views, pipelines
+    state       all that is written down: files, journal, builds, frontiers, leases, locks
+    code        which version the code of a pipeline is
+    tables      rows at rest: Delta's tables, archives, maintained views
+    kafka       the only door to Kafka and to a schema registry; the embedded broker
+    records     bytes to valid events and back
+    engine      offsets to commits: the slice, the job, Spark
+    serving     readers: query, then outlets, http and collect
+    replay      decisions: rollout, then status, page and platform
+    commands    what a person types
 
 `testing.py` is for tests of pipelines, and `pytest_plugin.py` keeps their Spark warm; `setup.py`
-prepares the machine.
+prepares the machine. `serving` and `replay` are folders at the top of the tree, and links here.
 """
 
 from kappa.declare.alert import Alert
+from kappa.declare.folds.average import avg_
+from kappa.declare.folds.booleans import and_, or_
+from kappa.declare.folds.count import count
+from kappa.declare.folds.distinct import count_distinct
+from kappa.declare.folds.extremes import max_, min_
+from kappa.declare.folds.fold import Fold
+from kappa.declare.folds.picked import first, latest
+from kappa.declare.folds.quantile import kll
+from kappa.declare.folds.set import set_
+from kappa.declare.folds.sketches import hll, theta
+from kappa.declare.folds.sum import sum_
+from kappa.declare.folds.top import top_k
+from kappa.declare.formats.avro_events import Avro
+from kappa.declare.formats.csv_events import Csv
+from kappa.declare.formats.debezium.changes import Debezium
+from kappa.declare.formats.json_events import Json
+from kappa.declare.formats.pinned import Subject
+from kappa.declare.formats.protobuf.protobuf_events import Protobuf
+from kappa.declare.formats.text_events import Text
 from kappa.declare.ordered import Ordered, ordered
-from kappa.declare.parts.windows import hop, session, tumble
 from kappa.declare.pipeline import Pipeline, pipeline
 from kappa.declare.sink import Sink
 from kappa.declare.table import Table
 from kappa.declare.topic import Topic
 from kappa.declare.view import View
-from kappa.folds.fold import Fold
-from kappa.folds.kinds.average import avg_
-from kappa.folds.kinds.booleans import and_, or_
-from kappa.folds.kinds.count import count
-from kappa.folds.kinds.distinct import count_distinct
-from kappa.folds.kinds.extremes import max_, min_
-from kappa.folds.kinds.picked import first, latest
-from kappa.folds.kinds.quantile import kll
-from kappa.folds.kinds.set import set_
-from kappa.folds.kinds.sketches import hll, theta
-from kappa.folds.kinds.sum import sum_
-from kappa.folds.kinds.top import top_k
-from kappa.formats.avro_events import Avro
-from kappa.formats.csv_events import Csv
-from kappa.formats.debezium.changes import Debezium
-from kappa.formats.json_events import Json
-from kappa.formats.pinned import Subject
-from kappa.formats.protobuf.protobuf_events import Protobuf
-from kappa.formats.text_events import Text
+from kappa.declare.windows import hop, session, tumble
 
 __all__ = [
     "Alert",

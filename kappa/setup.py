@@ -13,12 +13,12 @@ from pathlib import Path
 from rich.console import Console
 
 from kappa.base.errors import KappaError
+from kappa.base.java.jars import Jars, ensure_jars
+from kappa.base.java.java import find_java
 from kappa.base.sections import JarsSettings
 from kappa.base.settings import load_settings
 from kappa.engine.spark.cds import ensure_archives, missing_archives
-from kappa.java.jars import Jars, ensure_jars
-from kappa.java.java import find_java
-from kappa.objects.bucket import is_bucket
+from kappa.state.files.bucket import is_bucket
 
 
 def set_up(console: Console, settings: JarsSettings, *, for_bucket: bool = False) -> Jars:
@@ -42,12 +42,12 @@ def set_up(console: Console, settings: JarsSettings, *, for_bucket: bool = False
                     f"{error.message}. JVMs start more slowly without it.",
                     soft_wrap=True,
                 )
-    # Otherwise each worker of a catch-up waits for the compiler (kappa/base/compiled/loops.py).
+    # Otherwise each worker of a catch-up waits for the compiler (kappa/base/loops.py).
     for module in (
-        "kappa.log.message_loops",
-        "kappa.engine.decode.plain.find_loops",
-        "kappa.formats.avro_loops",
-        "kappa.formats.protobuf.message_loops",
+        "kappa.kafka.message_loops",
+        "kappa.records.decode.find_loops",
+        "kappa.declare.formats.avro_loops",
+        "kappa.declare.formats.protobuf.message_loops",
     ):
         importlib.import_module(module)
     console.print(

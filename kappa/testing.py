@@ -24,13 +24,13 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from kappa.base.errors import Broken, UsageError
-from kappa.declare.parts.described import described
+from kappa.declare.described import described
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
 from kappa.engine.children.served_rows import served_rows
 from kappa.engine.children.slicings import LawBroken, hold_to_law, hold_views_to_law
 from kappa.engine.children.some_events import Event, encoded, event_of, sent, some_events
-from kappa.views.changes import SEVERAL_ROWS
+from kappa.tables.views.changes import SEVERAL_ROWS
 
 __all__ = ["Event", "LawBroken", "law_of_slices", "law_of_views", "some_events", "tables_of"]
 

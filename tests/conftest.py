@@ -15,10 +15,10 @@ import pytest
 from hypothesis import settings
 from stores import make_store
 
-from kappa.broker.broker import Broker
-from kappa.java.jars import Jars, ensure_jars
-from kappa.java.java import Java, find_java
-from kappa.log.client import Log
+from kappa.base.java.jars import Jars, ensure_jars
+from kappa.base.java.java import Java, find_java
+from kappa.kafka.broker.broker import Broker
+from kappa.kafka.client import Log
 from kappa.state.store import Store
 
 if TYPE_CHECKING:
@@ -176,8 +176,8 @@ def spark(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
     """
     from object_store import CREDENTIALS
 
-    from kappa.engine.spark.bucket.s3a import classes_in
     from kappa.engine.spark.jvm import Profile
+    from kappa.engine.spark.s3a import classes_in
     from kappa.engine.spark.session import boot
 
     local_dir = tmp_path_factory.mktemp("spark")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kappa.java.jars import spark_home
+from kappa.base.java.jars import spark_home
 
 TREE = Path(__file__).parent.parent
 ENTRY = TREE / "deploy" / "entrypoint.sh"

@@ -32,7 +32,7 @@ from manifests import (
 )
 
 from kappa.base.settings import Settings, load_settings
-from kappa.engine.spark.cluster.cluster import SparkCluster, cluster_of
+from kappa.engine.spark.cluster import SparkCluster, cluster_of
 
 # Spark tries so many ports after a taken one (spark.port.maxRetries).
 RETRIES = 16

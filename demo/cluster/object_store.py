@@ -18,13 +18,13 @@ from pathlib import Path
 
 from demo.cluster.answering import answers
 from kappa.base.errors import KappaError
+from kappa.base.java.jars import ensure_jars
+from kappa.base.java.java import find_java
 from kappa.base.process import start_tied
 from kappa.base.scratch import user_cache
 from kappa.base.section.storage import StorageSettings
-from kappa.broker.last_run import free_ports
-from kappa.broker.properties import HOST
-from kappa.java.jars import ensure_jars
-from kappa.java.java import find_java
+from kappa.kafka.broker.last_run import free_ports
+from kappa.kafka.broker.properties import HOST
 
 VERSION = "1.8.0"
 _MODULE = f"github.com/versity/versitygw/cmd/versitygw@v{VERSION}"

@@ -14,11 +14,11 @@ from demo.cluster.brokers import NODES, Brokers
 from demo.cluster.object_store import KEY, SECRET, NotRunError, RunningStore, ensure_versitygw
 from demo.cluster.spark import RunningSpark, why_not_isolated
 from kappa.base.errors import KappaError
+from kappa.base.java.jars import ensure_jars
+from kappa.base.java.java import find_java
 from kappa.base.scratch import user_cache
-from kappa.broker.properties import HOST
-from kappa.java.jars import ensure_jars
-from kappa.java.java import find_java
-from kappa.log.client import Log
+from kappa.kafka.broker.properties import HOST
+from kappa.kafka.client import Log
 
 WORKERS = 2
 BUCKET = "kappa-demo"

@@ -19,10 +19,10 @@ from demo.judgement.verdict import Observation, Verdict, after_answer, after_err
 from demo.processes.end_of_input import stop_at_end_of_input
 from kappa.base.errors import KappaError
 from kappa.base.settings import load_settings
+from kappa.serving.query.pin.catalog import pin
+from kappa.serving.query.pin.snapshot import Snapshot
+from kappa.serving.query.query import connect
 from kappa.state.store import Store, open_store
-from serving.pin.catalog import pin
-from serving.pin.snapshot import Snapshot
-from serving.query.query import connect
 
 # Queries without a pause would take their CPU from the jobs.
 _PAUSE_SECONDS = 0.1

@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 from demo.judgement.freshness import Freshness, measure
 from demo.judgement.oracle import ASKED, Oracle, compare
 from demo.judgement.verdict import Verdict
+from kappa.serving.query.pin.catalog import pin_build
+from kappa.serving.query.query import connect
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from serving.pin.catalog import pin_build
-from serving.query.query import connect
 
 _LEASE_SECONDS = 60.0
 

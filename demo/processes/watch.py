@@ -10,10 +10,10 @@ from typing import Self
 
 from demo.processes.family import members
 from kappa.base.errors import KappaError
+from kappa.replay.rollout.current import current_state
 from kappa.state.frontier import Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from replay.rollout.current import current_state
 
 _LOOK_SECONDS = 0.25
 _WEIGH_SECONDS = 1.0

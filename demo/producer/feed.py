@@ -19,8 +19,8 @@ from demo.processes.end_of_input import stop_at_end_of_input
 from demo.producer.events import PARTITIONS, Event, first_count, first_events, further_events
 from demo.producer.ledger import Ledger
 from kappa.base.errors import KappaError
-from kappa.log.client import Log
-from kappa.log.producer import ProducedRecord, Producer
+from kappa.kafka.client import Log
+from kappa.kafka.producer import ProducedRecord, Producer
 from kappa.state.offsets import Offsets
 
 # Short enough not to delay a record, long enough that the loop costs nothing.

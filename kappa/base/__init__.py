@@ -1,11 +1,11 @@
-"""The base of every room: errors, settings, processes, the clock, text for people.
+"""The base of every package: errors, settings, processes, the clock, text for people.
 
-It imports no room but its own, and knows nothing of topics, builds or tables. Read it in this
+It imports no package but its own, and knows nothing of topics, builds or tables. Read it in this
 order:
 
     errors      the tree of errors, and the exit codes
     settings    kappa.toml, environment and flags; `sections` has each setting, `kafka_settings`
-                those of the cluster; `section` is a room of what sections are made of
+                those of the cluster, and `section/` the parts that sections are made of
     process     child processes that end with their parent
     forked      a call in a process of its own, within limits of time and memory
     scratch     folders of one process, deleted with it or after it; the cache of a user
@@ -18,5 +18,6 @@ order:
     units       times and sizes as text
     sql         names and texts as SQL has them
     duck        the door to DuckDB
-    compiled    a room of its own: loops that Numba compiles
+    loops       loops over all records, compiled by Numba
+    java/       Java on this machine, and the jars of the broker and of Spark
 """

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from kappa.base.errors import ExitCode, UsageError
 
-# Every kind of record of the journal (kappa/journal/events.py); tests compare the two.
+# Every kind of record of the journal (kappa/state/journal/events.py); tests compare the two.
 _RECORDS = (
     "staged",
     "switch_asked",
@@ -82,8 +82,8 @@ _EFFECTS = {
 # All names: those of effects, and the seams of a birth, of a job's slice and of a promote.
 NAMES: tuple[str, ...] = (
     *(
-        f"{room}.{side}_{effect}"
-        for room, effects in _EFFECTS.items()
+        f"{kind}.{side}_{effect}"
+        for kind, effects in _EFFECTS.items()
         for effect in effects
         for side in ("before", "after")
     ),

@@ -8,15 +8,7 @@ from typing import Annotated
 
 from msgspec import Meta, field
 
-from kappa.base.section.section import (
-    SECRET,
-    Count,
-    Duration,
-    Positive,
-    Seconds,
-    Section,
-    Size,
-)
+from kappa.base.section.section import SECRET, Count, Duration, Positive, Seconds, Section, Size
 from kappa.base.units import parse_duration
 
 

@@ -1,6 +1,6 @@
 """Times and sizes: as text for people, and as settings and declarations have them. Pure.
 
-The page writes times and numbers shorter, in serving/page/marks.py.
+The page writes times and numbers shorter, in serving/http/page/marks.py.
 """
 
 from __future__ import annotations

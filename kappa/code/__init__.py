@@ -1,9 +1,14 @@
 """The version of a pipeline's code: its sources, reach, fingerprint and snapshot.
 
-This room runs the user's files, but no Spark: a child process does that. It reads no topic and no
-table. Read it in this order:
+This package runs the user's files, but no Spark: a child process does that. It reads no topic and
+no table. Read it in this order:
 
-- static/: the sources, read without running them: what a function reaches.
+- sources.py: which file of a project a module name means.
+- imported.py: what each import of a module means.
+- normal_form.py: a statement without what decides no row: docstrings, layout, annotations.
+- effects.py: whether a statement does something on mere import.
+- scan.py: takes one module apart into statements, names and imports.
+- reach.py: walks from a pipeline's function through all code that decides its rows.
 - importer.py: imports a project's modules from one folder, the working tree or a snapshot.
 - project.py: loads the pipelines that a project declares.
 - ddl.py: reads the types of UDFs without a Spark session.

@@ -15,9 +15,9 @@ from kappa.base.failpoint import failpoint
 from kappa.code.fingerprint import as_born
 from kappa.code.importer import open_sources
 from kappa.code.project import Place, load_module, pipelines_in
-from kappa.code.static.reach import files
-from kappa.code.static.sources import Find, Sources
-from kappa.declare.parts.named_files import named_files
+from kappa.code.reach import files
+from kappa.code.sources import Find, Sources
+from kappa.declare.named_files import named_files
 from kappa.declare.pipeline import Pipeline
 from kappa.state.build import Birth, folder
 from kappa.state.store import Store

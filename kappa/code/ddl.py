@@ -16,7 +16,7 @@ from pyspark import SparkContext
 from pyspark.sql import types as T  # its usual name
 
 from kappa.base.errors import DeclarationError
-from kappa.values.columns import (
+from kappa.declare.values.columns import (
     Array,
     Column,
     Decimal,

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from kappa.base.units import exact_duration
 from kappa.declare.alert import OPS, Alert
+from kappa.declare.folds.exactness import Exactness
 from kappa.declare.pipeline import OnError, Pipeline
 from kappa.declare.sink import Sink
 from kappa.declare.table import Table
 from kappa.declare.topic import Topic
 from kappa.declare.view import View
-from kappa.folds.exactness import Exactness
 
 _IDENTITY = "identity "
 _CHANGES = "format debezium-"

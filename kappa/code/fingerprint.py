@@ -12,9 +12,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from kappa.code.reach import reach
 from kappa.code.semantics import SEMANTICS
-from kappa.code.static.reach import reach
-from kappa.code.static.sources import Find
+from kappa.code.sources import Find
 from kappa.declare.alert import Alert
 from kappa.declare.pipeline import OnError, Pipeline
 from kappa.declare.sink import Sink

@@ -16,9 +16,9 @@ from kappa.base.errors import DeclarationError
 from kappa.base.settings import Settings
 from kappa.code.spark_child import ask
 from kappa.declare.pipeline import Pipeline
+from kappa.declare.values.columns import Type, parse_type
 from kappa.state.documents import cached_json
 from kappa.state.store import Store
-from kappa.values.columns import Type, parse_type
 
 _FORMAT = 1
 # A function that takes longer than this on no rows hangs.

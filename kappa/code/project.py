@@ -20,9 +20,9 @@ from types import ModuleType
 from kappa.base.errors import DeclarationError
 from kappa.base.forked import try_each
 from kappa.code.importer import open_sources
-from kappa.code.static.sources import PIPELINES, Sources
+from kappa.code.sources import PIPELINES, Sources
 from kappa.declare.alert import Alert
-from kappa.declare.parts.joined import is_joining
+from kappa.declare.joined import is_joining
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.sink import Sink
 from kappa.declare.table import Table
@@ -206,10 +206,15 @@ def _explained(error: BaseException, folder: Path, file: str) -> DeclarationErro
                 where = f"{error.filename}:{error.lineno}"
             return DeclarationError(f"{where}: this is no Python: {error.msg}")
         case ModuleNotFoundError(name=str(name)):
+            top = name.partition(".")[0]
+            is_installed = top != "kappa" and not any(
+                (place / top).is_dir() or (place / f"{top}.py").is_file()
+                for place in (folder, folder / PIPELINES)
+            )
             return DeclarationError(
                 f"{where}: there is no module {name}",
-                hint="mend the import, or install what provides it: "
-                f"pip install {name.partition('.')[0]}",
+                hint="mend the import"
+                + (f", or install what provides it: pip install {top}" if is_installed else ""),
             )
         case _ if _wants_session(error):
             return DeclarationError(

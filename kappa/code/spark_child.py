@@ -2,9 +2,9 @@
 
 Commands run no Spark themselves: it would take seconds, and the user's functions could do anything
 to the process. A running platform lends one of its spares, whose Spark is warm; else the child is
-started here (kappa/engine/spare/). A request, its answer and all that the child keeps for a while
-are files of a folder that is removed with the child, which ends with this process. Its programs are
-in engine/children/, such as describe.py and law.py.
+started here (kappa/engine/children/). A request, its answer and all that the child keeps for a
+while are files of a folder that is removed with the child, which ends with this process. Its
+programs are in engine/children/, such as describe.py and law.py.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ class _Started(_Child):
     def __init__(self, settings: Settings) -> None:
         folder = make_folder(Path(tempfile.gettempdir()), CHILD)
         command = command_of(
-            "kappa.engine.spare.spare",
+            "kappa.engine.children.spare",
             *project_options(settings),
             *("--folder", str(folder / "spark"), "--door", "no"),
         )

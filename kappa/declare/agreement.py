@@ -11,10 +11,10 @@ from kappa.declare.alert import Alert
 from kappa.declare.formats.changes import check_operation
 from kappa.declare.formats.named import changes_of
 from kappa.declare.options import REJECTS
-from kappa.declare.parts.topic_kind import TopicKind
 from kappa.declare.sink import Sink
 from kappa.declare.table import Table
 from kappa.declare.topic import Topic
+from kappa.declare.topic_kind import TopicKind
 from kappa.declare.view import View
 
 Outlets = tuple[Sink | Alert, ...]

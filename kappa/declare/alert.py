@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
+from kappa.declare.described import described
 from kappa.declare.options import wanted_part, words_of
-from kappa.declare.parts.described import described
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 OPS = ("insert", "update", "delete")

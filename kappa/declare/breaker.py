@@ -4,8 +4,8 @@
 birth certificate and not in the version: another limit replays nothing, and counts from the next
 build on. A candidate beyond it is stopped as soon as that is certain, and is not verified. A build
 that serves goes on, since stale tables help nobody, and `kappa status` warns. The limit is applied
-in engine/job/catch_up.py and replay/verify/verify.py. Where none is declared, a function that fails
-on much more than before is not verified.
+in engine/job/catch_up.py and replay/rollout/verify/verify.py. Where none is declared, a function
+that fails on much more than before is not verified.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TypeAlias
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.parts.described import shown
-from kappa.values.tally import Tally
+from kappa.declare.described import shown
+from kappa.declare.values.tally import Tally
 
 MaxRejects: TypeAlias = int | float | None
 _FAILING_SHARE = 0.01

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
 from kappa.base.units import parse_duration
-from kappa.declare.parts.described import described, texts
-from kappa.declare.parts.topic_kind import TopicKind
-from kappa.values.columns import Array, Column, Scalar, Struct
+from kappa.declare.described import described, texts
+from kappa.declare.topic_kind import TopicKind
+from kappa.declare.values.columns import Array, Column, Scalar, Struct
 
 # Kafka's setting of whose timestamp a record has, and its value for the broker's own time.
 TIMESTAMP_TYPE = "message.timestamp.type"

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.parts.described import described, shown, texts
+from kappa.declare.described import described, shown, texts
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 # Every build has this table; a declared table may not take its name.

@@ -15,8 +15,8 @@ from typing import Any
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.parts.described import described, shown
-from kappa.values.columns import Column, Scalar, parse_columns
+from kappa.declare.described import described, shown
+from kappa.declare.values.columns import Column, Scalar, parse_columns
 
 # Gets the state of a key, to change in place, and rows of it, or None if it is woken. The rows that
 # it returns are emitted.

@@ -17,14 +17,14 @@ from kappa.base.source import Source
 from kappa.declare.agreement import check_expiries, check_input, check_outlets, check_patterns
 from kappa.declare.alert import Alert
 from kappa.declare.breaker import MaxRejects, check_max_rejects
-from kappa.declare.parts.described import described, shown
-from kappa.declare.parts.shapes import check_shapes
-from kappa.declare.parts.topic_kind import TopicKind
+from kappa.declare.described import described, shown
+from kappa.declare.folds.order import FOLD_ORDER_COLUMNS
+from kappa.declare.shapes import check_shapes
 from kappa.declare.sink import Sink
 from kappa.declare.table import Table, check_emitted
 from kappa.declare.topic import Topic
+from kappa.declare.topic_kind import TopicKind
 from kappa.declare.view import View
-from kappa.folds.order import FOLD_ORDER_COLUMNS
 
 Written = Table | View | Sink | Alert
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")

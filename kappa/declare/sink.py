@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
+from kappa.declare.described import described, shown
 from kappa.declare.options import wanted_part
-from kappa.declare.parts.described import described, shown
 from kappa.declare.sink_format import SinkFormat
 from kappa.declare.topic import TOPIC_NAME
 

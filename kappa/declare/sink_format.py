@@ -9,15 +9,15 @@ from functools import partial
 from typing import Any, Self
 
 from kappa.base.errors import DeclarationError, UsageError
+from kappa.declare.formats.avro_events import Avro, written_record
+from kappa.declare.formats.avro_schema import parsed
+from kappa.declare.formats.csv_events import Csv
+from kappa.declare.formats.format import RecordFormat
+from kappa.declare.formats.json_events import Json
 from kappa.declare.formats.named import format_of
-from kappa.formats.avro_events import Avro, written_record
-from kappa.formats.avro_schema import parsed
-from kappa.formats.csv_events import Csv
-from kappa.formats.format import RecordFormat
-from kappa.formats.json_events import Json
-from kappa.formats.pinned import PinnedSchema
-from kappa.formats.schema_source import framed
-from kappa.values.columns import Column, parse_type
+from kappa.declare.formats.pinned import PinnedSchema
+from kappa.declare.formats.schema_source import framed
+from kappa.declare.values.columns import Column, parse_type
 
 # Returns the value of a record for a row that is given as JSON. Raises UsageError if there is none.
 RowWriter = Callable[[str], bytes]

@@ -14,14 +14,14 @@ from inspect import Parameter, isfunction, signature
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
+from kappa.declare.described import described
+from kappa.declare.expiry import Expiry, expiry_of
+from kappa.declare.folds.fold import Fold
 from kappa.declare.options import Thresholds, check_name, thresholds_of, words_of
 from kappa.declare.ordered import Ordered, plain_columns
-from kappa.declare.parts.described import described
-from kappa.declare.parts.expiry import Expiry, expiry_of
-from kappa.declare.parts.seed import SeedFile, seed_file
+from kappa.declare.seed import SeedFile, seed_file
 from kappa.declare.topic import Topic
-from kappa.folds.fold import Fold
-from kappa.values.columns import Column, Scalar
+from kappa.declare.values.columns import Column, Scalar
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -273,7 +273,7 @@ def _folds(source: Source, table: str, given: object) -> dict[str, Fold]:
         )
     for column, how in given.items():
         folds = f"{source}: table {table} folds column {column}"
-        if isfunction(how) and how.__module__.startswith("kappa.folds.kinds."):
+        if isfunction(how) and how.__module__.startswith("kappa.declare.folds."):
             needed = [p for p in signature(how).parameters.values() if p.default is Parameter.empty]
             example = ", ".join(('"ms"', "0.5")[: len(needed)])
             raise DeclarationError(

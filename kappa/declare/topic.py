@@ -14,24 +14,24 @@ from typing import Any
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
+from kappa.declare.archived import Archive, archive_of
+from kappa.declare.described import described, shown
+from kappa.declare.event import check_defaults, renamed, schema_of_event
 from kappa.declare.formats.changes import check_changes
+from kappa.declare.formats.format import RecordFormat
+from kappa.declare.formats.json_events import Json
 from kappa.declare.formats.key_formats import keys_of
 from kappa.declare.formats.named import changes_of, format_of
+from kappa.declare.joined import JoinedTopic, topics_of_pattern
 from kappa.declare.log_time import (
     check_brokers_time,
     identity_columns,
     identity_horizon_of,
     lateness_of_topic,
 )
-from kappa.declare.parts.archived import Archive, archive_of
-from kappa.declare.parts.described import described, shown
-from kappa.declare.parts.event import check_defaults, renamed, schema_of_event
-from kappa.declare.parts.joined import JoinedTopic, topics_of_pattern
-from kappa.declare.parts.topic_kind import TopicKind
-from kappa.formats.format import RecordFormat
-from kappa.formats.json_events import Json
-from kappa.values.columns import Column, parse_columns
-from kappa.values.schema_place import SchemaPlace
+from kappa.declare.topic_kind import TopicKind
+from kappa.declare.values.columns import Column, parse_columns
+from kappa.declare.values.schema_place import SchemaPlace
 
 # Kafka's rule: 249 characters of this alphabet, and neither "." nor "..".
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")

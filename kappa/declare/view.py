@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
+from kappa.declare.described import described
 from kappa.declare.options import Thresholds, check_name, thresholds_of, words_of
-from kappa.declare.parts.described import described
 
 
 @dataclass(frozen=True, slots=True, init=False)

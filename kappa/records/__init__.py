@@ -1,4 +1,4 @@
-"""Valid records, and their meaning in their partition. Pure: no Kafka, no Spark.
+"""Valid records, and their meaning in their partition: bytes to events, and back.
 
 Read it in this order:
 
@@ -8,4 +8,6 @@ Read it in this order:
     identity     records that are duplicates
     redrive      records that stand for a rejected one
     tombstones   how long a deletion can be heard of
+    decode/      raw records to decoded records, one by one or whole batches
+    lines/       records as lines of text, for `kappa produce` and for exported rejects
 """

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from kappa.declare.formats.debezium.change import SourceChangeReader
 from kappa.declare.formats.key_formats import key_columns
 from kappa.declare.topic import Topic
-from kappa.formats.debezium.change import SourceChangeReader
-from kappa.values.columns import INTEGERS, Scalar
-from kappa.values.reason import Reason, Rejected, shown
-from kappa.values.value import Check, check_of
+from kappa.declare.values.columns import INTEGERS, Scalar
+from kappa.declare.values.reason import Reason, Rejected, shown
+from kappa.declare.values.value import Check, check_of
 
 _CANONICAL_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from kappa.base.units import exact_duration
 from kappa.declare.topic import Topic
+from kappa.declare.values.reason import Reason, Rejected
 from kappa.records.record import Row
-from kappa.values.reason import Reason, Rejected
 
 
 def lateness_of(topic: Topic) -> Callable[[Row, int], None] | None:

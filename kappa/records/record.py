@@ -1,20 +1,20 @@
 """A valid record: the one definition of what is decoded, for every path that decodes. Pure.
 
-The topic's format turns bytes into fields (kappa/formats); a topic that declares none has exactly
-one JSON object in UTF-8 (kappa/values/json_text.py). Unknown fields are ignored, repeated ones
-rejected. Nothing is coerced (a string is no number, 1.0 no integer), and a value out of range is
-rejected (value.py). A missing field is its column's default, or null. If it
-is missing under its own name, the names it had are tried. The demands of a JSON Schema are checked
-last (schema_rules.py). The Kafka key, if one is declared, is the event's key field, as text or in
-a format of its own (keys.py).
+The topic's format turns bytes into fields (kappa/declare/formats); a topic that declares none has
+exactly one JSON object in UTF-8 (kappa/declare/values/json_text.py). Unknown fields are ignored,
+repeated ones rejected. Nothing is coerced (a string is no number, 1.0 no integer), and a value out
+of range is rejected (value.py). A missing field is its column's default, or null. If it is missing
+under its own name, the names it had are tried. The demands of a JSON Schema are checked last
+(schema_rules.py). The Kafka key, if one is declared, is the event's key field, as text or in a
+format of its own (keys.py).
 
-A record of a change (kappa/formats/debezium) writes or deletes a row, or truncates the table. Of a
-deletion only the key is certain: what its source no longer knew is null, whatever is declared. The
-null value that follows a deletion says nothing new, and it has no place in the source by which a
-repeat could be known. So in a retained topic it deletes no key.
+A record of a change (kappa/declare/formats/debezium) writes or deletes a row, or truncates the
+table. Of a deletion only the key is certain: what its source no longer knew is null, whatever is
+declared. The null value that follows a deletion says nothing new, and it has no place in the source
+by which a repeat could be known. So in a retained topic it deletes no key.
 
 A change here, or in those files, that rejects or accepts other records must raise the number in
-`kappa.code.semantics`. kappa/engine/decode runs it.
+`kappa.code.semantics`. kappa/records/decode runs it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kappa.declare.parts.topic_kind import TopicKind
+from kappa.declare.formats.debezium.change import RowEffect, SourceChangeReader
 from kappa.declare.topic import Topic
-from kappa.formats.debezium.change import RowEffect, SourceChangeReader
+from kappa.declare.topic_kind import TopicKind
+from kappa.declare.values.reason import Reason, Rejected, shown
+from kappa.declare.values.schema_rules import rule_of
+from kappa.declare.values.value import check_of, default_of
 from kappa.records.keys import KeyReader, written_key
-from kappa.values.reason import Reason, Rejected, shown
-from kappa.values.schema_rules import rule_of
-from kappa.values.value import check_of, default_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kappa.base.errors import UsageError
-from kappa.values.reason import Reason, Rejected
+from kappa.declare.values.reason import Reason, Rejected
 
 HEADER = "kappa-redrive"
 # Names of topics have no colon (kappa/declare/topic.py); offsets and times are 64 bit numbers.

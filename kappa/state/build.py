@@ -18,9 +18,9 @@ from kappa.base.errors import Damaged
 from kappa.base.failpoint import failpoint
 from kappa.declare.alert import AlertBirth
 from kappa.declare.breaker import MaxRejects
+from kappa.declare.folds.registry import ensure_known
 from kappa.declare.options import REJECTS
 from kappa.declare.sink import SinkBirth
-from kappa.folds.kinds.registry import ensure_known
 from kappa.state.documents import Documents
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store

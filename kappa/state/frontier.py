@@ -16,13 +16,13 @@ from msgspec import Struct, field
 
 from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
-from kappa.objects.news import News, touch
+from kappa.declare.values.tally import Tally
 from kappa.state.build import tables_folder
 from kappa.state.documents import Documents, NumberedRecords, Taken
+from kappa.state.files.news import News, touch
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.witness import Witnesses
-from kappa.values.tally import Tally
 
 # The bytes of a file and their CRC; and those of a build's files, as `TABLE/FILE`.
 Sum = tuple[int, int]
@@ -45,7 +45,7 @@ class Frontier(Struct, frozen=True):
     `heard_at` is when the job last read everything that the compacted topics contained. For a build
     that has not yet got so far, it is when the build began to read (law 5).
 
-    `sums` are those of the data files that are new with it (kappa/sums/recorded.py).
+    `sums` are those of the data files that are new with it (kappa/state/recorded.py).
 
     `failing` are the maintained views that cannot be computed over the rows there, and why. Their
     tables have the rows of an earlier frontier, which no reader sees.

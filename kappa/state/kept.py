@@ -16,9 +16,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kappa.base.failpoint import failpoint
-from kappa.objects.address import side_by_side
 from kappa.state.build import folded_by, folder
 from kappa.state.documents import Documents, note_last, noted_last, numbered, numbers_in
+from kappa.state.files.address import side_by_side
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.store import Store
 

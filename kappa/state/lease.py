@@ -14,9 +14,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kappa.base.failpoint import failpoint
-from kappa.objects.address import side_by_side
 from kappa.state.build import folded_by, folder
 from kappa.state.documents import Documents, NumberedRecords, Taken
+from kappa.state.files.address import side_by_side
 from kappa.state.frontier import Frontier
 from kappa.state.store import Store
 
@@ -37,7 +37,8 @@ class Lease(Struct, frozen=True):
     """One reader's claim on pinned versions.
 
     It is good until `expires_at` (seconds since 1970) unless it is renewed. `frontier` is in it for
-    readers that come back (serving/changes/point.py): upkeep deletes the records of old frontiers.
+    readers that come back (serving/outlets/changes/point.py): upkeep deletes the records of old
+    frontiers.
     """
 
     pid: int

@@ -1,6 +1,6 @@
 """The log's clock of a build: the time that all of its log has passed. Pure.
 
-It decides which rows are gone (kappa/declare/parts/expiry.py). It follows from the log times that
+It decides which rows are gone (kappa/declare/expiry.py). It follows from the log times that
 marks and frontiers carry, so every frontier has its own. The clock is at most the log time of each
 partition, which only rises. A record that comes later has at least that log time, and contributes
 to no row that is gone by its own. So no later record can reach a row that is gone at a frontier,
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kappa.declare.parts.topic_kind import TopicKind
+from kappa.declare.topic_kind import TopicKind
 from kappa.state.build import Birth, TopicBirth
 
 LogTimes = Mapping[str, Mapping[int, int]]

@@ -13,10 +13,10 @@ import msgspec
 from msgspec import Struct, field
 
 from kappa.base.errors import Damaged
+from kappa.declare.values.tally import Tally
 from kappa.state.documents import plain_value, value_of_plain
 from kappa.state.offsets import Offsets
 from kappa.state.witness import Witnesses
-from kappa.values.tally import Tally
 
 
 class Mark(Struct, frozen=True, rename={"start": "from", "end": "to"}):

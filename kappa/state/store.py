@@ -20,11 +20,11 @@ from kappa.base.errors import Damaged, SettingsError
 from kappa.base.sealed import SealBroken, sealed, unsealed
 from kappa.base.section.storage import StorageSettings, without_secrets
 from kappa.base.settings import Settings
-from kappa.objects.address import open_bucket
-from kappa.objects.bucket import is_bucket
-from kappa.objects.claim import BucketControl, Control, DiskControl
-from kappa.objects.objects import Objects
-from kappa.objects.on_disk import DiskObjects
+from kappa.state.files.address import open_bucket
+from kappa.state.files.bucket import is_bucket
+from kappa.state.files.claim import BucketControl, Control, DiskControl
+from kappa.state.files.objects import Objects
+from kappa.state.files.on_disk import DiskObjects
 
 # The folder of what was damaged and is kept.
 DAMAGED = "damaged"

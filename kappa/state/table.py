@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
+from kappa.declare.expiry import Expiry
+from kappa.declare.folds.exactness import Exactness
+from kappa.declare.folds.fold import Fold, Option
+from kappa.declare.folds.registry import fold_of
 from kappa.declare.options import DELETED, Thresholds
-from kappa.declare.parts.expiry import Expiry
-from kappa.folds.exactness import Exactness
-from kappa.folds.fold import Fold, Option
-from kappa.folds.kinds.registry import fold_of
 
 # A maintained view's own columns: the offsets that its build had folded when a row changed last,
 # and the number of a row without keys among those that belong together.

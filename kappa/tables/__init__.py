@@ -1,6 +1,6 @@
-"""Tables on disk: their shape, their merges, and the only room with a door to deltalake.
+"""Tables on disk: their shape, their merges, and the only package with a door to deltalake.
 
-This room runs no Spark. Read in this order:
+This package runs no Spark. Read it in this order:
 
 - shape.py: which columns a build's tables store, of which type, and which are served.
 - merge.py: how contributions fold into the rows of their keys, in SQL of three engines.
@@ -10,12 +10,13 @@ This room runs no Spark. Read in this order:
 - versions.py: the files, columns and mark of a table's version.
 - parquet.py: Parquet files read as one dataset.
 - stored_table.py: a build's table, as its writer holds it open.
+- mirrored_table.py: a small table of a bucket that its job commits to on its own disk first.
+- stored_archive.py: the table of an archive, as its writer holds it open, and its files.
 - facts.py: amounts of a table's columns, by what its log says of its files.
 - checkpoint.py: a checkpoint of a table's log, whole or not there.
 - lasting.py: what a frontier names is on the disk; what is behind it is taken back.
 - unneeded.py: the files that no version needs any more.
 - adopt.py: a table that begins with the rows of another.
 - branch.py: tables that begin with the rows of another build.
-- archived/: the tables of archives, as their writer holds them open.
-- mirrored/: small tables of a bucket that their job commits to on its own disk first.
+- views/: maintained views, and parsed queries.
 """

@@ -15,18 +15,18 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kappa.base.errors import Damaged
-from kappa.objects.address import folders_in
+from kappa.declare.values.tally import Tally
+from kappa.state.files.address import folders_in
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.witness import LostEnd, Witness, Witnesses
-from kappa.values.tally import Tally
 
 FOLDER = "archive"
 HINT = "move its folder away, and the archive is made again from what the topic has"
 
 
 class LogEnds(Protocol):
-    """The part of Kafka's client that knows a log's end again (kappa/log/client.py)."""
+    """The part of Kafka's client that knows a log's end again (kappa/kafka/client.py)."""
 
     def lost_ends(self, end: Offsets, witnesses: Witnesses) -> tuple[LostEnd, ...]: ...  # noqa: D102  # as in Log
 

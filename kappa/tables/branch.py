@@ -1,7 +1,8 @@
 """The beginning of a branch: tables with the rows of another build at one of its frontiers.
 
 The frontier also gives the branch its log time and its tally. The one at which its own code begins
-is kept: a proof starts there (law 15). replay/plan/branch.py decides where a branch may begin.
+is kept: a proof starts there (law 15). replay/rollout/plan/branch.py decides where a branch may
+begin.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from kappa.state.build import Birth, read_birth, recent_names, table_path
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import Kept, kept_of, put_kept
 from kappa.state.mark import origin_mark
+from kappa.state.recorded import RecordedSums
 from kappa.state.store import Store
-from kappa.sums.recorded import RecordedSums
 from kappa.tables.adopt import adopt
 from kappa.tables.lasting import sync_versions, vouched_lists
 

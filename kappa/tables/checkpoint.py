@@ -13,7 +13,7 @@ from pathlib import Path
 from kappa.base.disk import link_file
 from kappa.base.errors import KappaError
 from kappa.base.failpoint import failpoint
-from kappa.objects.address import exists, read_file, write_file
+from kappa.state.files.address import exists, read_file, write_file
 from kappa.state.store import Store
 from kappa.tables.delta import LAST_CHECKPOINT, LOG_FOLDER, attempted, open_version
 from kappa.tables.file_list import ensure_vouched, read_list

@@ -32,8 +32,8 @@ from kappa.base.errors import (
     unreadable,
 )
 from kappa.base.process import ticks_of_threads
-from kappa.objects.address import delta_options, files_in, is_of_server, put_new_file
-from kappa.objects.bucket import is_bucket
+from kappa.state.files.address import delta_options, files_in, is_of_server, put_new_file
+from kappa.state.files.bucket import is_bucket
 from kappa.state.mark import Mark
 from kappa.tables.archive import ArchiveMark
 

@@ -12,9 +12,9 @@ from functools import reduce
 from msgspec.structs import replace
 
 from kappa.base.sql import quoted
-from kappa.folds.fold import MergedFold, Quote
-from kappa.folds.kinds.sums import carried
-from kappa.folds.order import ORDER_COLUMNS, later
+from kappa.declare.folds.fold import MergedFold, Quote
+from kappa.declare.folds.order import ORDER_COLUMNS, later
+from kappa.declare.folds.sums import carried
 from kappa.state.table import SINCE, TableBirth
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from kappa.base.errors import DeclarationError
 from kappa.base.sql import quoted, text
-from kappa.objects.address import readable
-from kappa.values.columns import HEADERS, Array, Scalar, Struct, Type, parse_type
+from kappa.declare.values.columns import HEADERS, Array, Scalar, Struct, Type, parse_type
+from kappa.state.files.address import readable
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds

@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from kappa.base.errors import DeclarationError
+from kappa.declare.folds.order import FOLD_ORDER_COLUMNS, ORDER_COLUMNS
+from kappa.declare.folds.returned import Returned
 from kappa.declare.options import DELETED, REJECTS
 from kappa.declare.ordered import PLACE_COLUMNS, Ordered
-from kappa.declare.parts.seed import seed_columns
 from kappa.declare.pipeline import Pipeline
+from kappa.declare.seed import seed_columns
 from kappa.declare.table import Table
-from kappa.folds.order import FOLD_ORDER_COLUMNS, ORDER_COLUMNS
-from kappa.folds.returned import Returned
+from kappa.declare.values.columns import HEADERS, Array, Scalar, Struct, Type
 from kappa.state.table import TableBirth
-from kappa.values.columns import HEADERS, Array, Scalar, Struct, Type
 
 # The order of a latest row (law 4) and its tombstone's mark.
 LATEST_COLUMNS = (*ORDER_COLUMNS, (DELETED, "boolean"))

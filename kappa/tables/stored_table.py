@@ -269,7 +269,7 @@ def ensure_table(path: str, columns: Columns, mark: Mark, first: First = None) -
     found = open_table(path)
     if found is not None:
         return found
-    from kappa.values.arrow import arrow_schema  # noqa: PLC0415  # imports pyarrow
+    from kappa.declare.values.arrow import arrow_schema  # noqa: PLC0415  # imports pyarrow
 
     rows = arrow_schema(columns).empty_table() if first is None else first()
     failpoint("table.before_create")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kappa.base.errors import Damaged
 from kappa.base.failpoint import failpoint
-from kappa.objects.address import delete_files, deleted_at_once, files_in
+from kappa.state.files.address import delete_files, deleted_at_once, files_in
 from kappa.state.store import Store
 from kappa.tables.delta import LOG_FILE, LOG_FOLDER
 from kappa.tables.file_list import FileList

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from kappa.base.errors import Damaged, KappaError, unreadable
-from kappa.objects.address import exists, files_in, read_file
+from kappa.state.files.address import exists, files_in, read_file
 from kappa.state.mark import Mark, parse_mark
 from kappa.tables.delta import LOG_FILE, LOG_FOLDER, attempted, open_version, retried
 from kappa.tables.file_list import (

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import Request, Response
 
-from replay.http.api import desk_of
-from replay.page.overview import health_of, phase_health
-from replay.rollout.state import State
-from serving.page.render import HEADERS, page_html
+from kappa.replay.page.api import desk_of
+from kappa.replay.page.overview import health_of, phase_health
+from kappa.replay.rollout.state import State
+from kappa.serving.http.page.render import HEADERS, page_html
 
 if TYPE_CHECKING:
-    from replay.status.status import BuildStatus
+    from kappa.replay.status.status import BuildStatus
 
 
 def page(request: Request, name: str, state: State, now: datetime, **values: Any) -> Response:

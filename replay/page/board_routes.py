@@ -13,13 +13,13 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request, Response
 
 from kappa.base.errors import DeclarationError, KappaError
-from replay.boards.answers import BoardAnswer, answer_board, is_behind
-from replay.boards.files import board_name, boards_in
-from replay.http.api import desk_of
-from replay.page.answer import page
-from serving.http.bounds import client_of
-from serving.http.problem import HttpError
-from serving.http.stand import stand_of
+from kappa.declare.board_files import board_name, boards_in
+from kappa.replay.page.answer import page
+from kappa.replay.page.answers import BoardAnswer, answer_board, is_behind
+from kappa.replay.page.api import desk_of
+from kappa.serving.http.bounds import client_of
+from kappa.serving.http.problem import HttpError
+from kappa.serving.http.stand import stand_of
 
 # A board is there to be watched: up to a third of the time goes into asking its queries.
 _REST = 2

@@ -10,11 +10,11 @@ import threading
 import time
 
 from kappa.base.errors import KappaError
-from replay.look.desk import Desk
-from replay.verify.diff import Comparison
-from replay.verify.pairs import compare_pair, pin_equal
-from serving.reader.explained import TooMuch
-from serving.reader.reader import Limits
+from kappa.replay.rollout.verify.diff import Comparison
+from kappa.replay.rollout.verify.pairs import compare_pair, pin_equal
+from kappa.replay.status.desk import Desk
+from kappa.serving.query.reader.explained import TooMuch
+from kappa.serving.query.reader.reader import Limits
 
 _SAMPLES = 5
 # How long whoever looks waits for a build that rests.

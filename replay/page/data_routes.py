@@ -11,20 +11,20 @@ from fastapi import APIRouter, Request, Response
 
 from kappa.base.errors import KappaError
 from kappa.base.sql import quoted
+from kappa.replay.page.answer import page
+from kappa.replay.page.api import desk_of
+from kappa.replay.page.table import first_query, table_view
+from kappa.replay.page.topic import Paces, as_text, newest_records, topic_rates
+from kappa.replay.status.alerts import alert_statuses, shown_alerts
+from kappa.serving.http.bounds import client_of
+from kappa.serving.http.problem import HttpError
+from kappa.serving.http.stand import stand_of
+from kappa.serving.query.reader.table_sql import schema_of
+from kappa.serving.query.reader.views import tables_named
+from kappa.serving.query.rejects import Reject, Wanted, newest_rejects
+from kappa.serving.query.sandbox.question import Question
 from kappa.state.build import read_birth
 from kappa.state.lease import sorted_leases
-from replay.http.api import desk_of
-from replay.look.alerts import alert_statuses, shown_alerts
-from replay.page.answer import page
-from replay.page.table import first_query, table_view
-from replay.page.topic import Paces, as_text, newest_records, topic_rates
-from serving.http.bounds import client_of
-from serving.http.problem import HttpError
-from serving.http.stand import stand_of
-from serving.reader.table_sql import schema_of
-from serving.reader.views import tables_named
-from serving.rejects.rejects import Reject, Wanted, newest_rejects
-from serving.sandbox.question import Question
 
 # So many fit a screen or two; all of them are in the API.
 _ROWS = 12

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from kappa.journal.retirement import Retirement
-from replay.page.trail import Step, rate_of, rates
-from replay.rollout.rollout import Phase
-from replay.rollout.state import State
-from replay.status.status import BuildStatus, Status
+from kappa.replay.page.trail import Step, rate_of, rates
+from kappa.replay.rollout.rollout import Phase
+from kappa.replay.rollout.state import State
+from kappa.replay.status.status import BuildStatus, Status
+from kappa.state.journal.retirement import Retirement
 
 # A job that has published within this time is at work on what is still missing.
 _AT_WORK_SECONDS = 10.0

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kappa.journal.events import Served
-from kappa.journal.verification import Check, Difference, OutcomeCount
+from kappa.replay.rollout.rollout import Phase, Rollout
+from kappa.replay.rollout.state import State
+from kappa.replay.rollout.verify.diff import Comparison
+from kappa.replay.rollout.verify.diff_listing import count_line, differing, rejects_line
+from kappa.replay.rollout.verify.rows import RowSample
+from kappa.replay.status.status import BuildStatus
+from kappa.serving.query.render import plain
+from kappa.state.journal.events import Served
+from kappa.state.journal.verification import Check, Difference, OutcomeCount
 from kappa.state.offsets import Offsets
-from replay.rollout.rollout import Phase, Rollout
-from replay.rollout.state import State
-from replay.status.status import BuildStatus
-from replay.verify.diff import Comparison
-from replay.verify.diff_listing import count_line, differing, rejects_line
-from replay.verify.rows import RowSample
-from serving.query.render import plain
 
 # The stages of a rollout in order; a switch to a kept build is neither replayed nor verified.
 _STEPS = (

@@ -12,27 +12,33 @@ from datetime import UTC, datetime
 from fastapi import APIRouter, Request, Response
 
 from kappa.base.errors import KappaError
-from kappa.journal.service import PipelineRetired
+from kappa.replay.page import board_routes, data_routes
+from kappa.replay.page.answer import page
+from kappa.replay.page.api import desk_of
+from kappa.replay.page.compared import samples_of
+from kappa.replay.page.overview import cards
+from kappa.replay.page.rollout import (
+    SampledRows,
+    rollout_view,
+    sampled,
+    service_deeds,
+    undo_deed,
+)
+from kappa.replay.page.timeline import timeline, undo_to
+from kappa.replay.page.trail import Trails
+from kappa.replay.rollout.numbered import numbered
+from kappa.replay.rollout.rollout import Rollout
+from kappa.replay.rollout.show import code_of, left_text, serving_in, shown
+from kappa.replay.rollout.state import State
+from kappa.replay.status.desk import Desk
+from kappa.replay.status.sending import sending, sent_in
+from kappa.serving.http import login, static
+from kappa.serving.http.problem import HttpError
+from kappa.serving.outlets.courier.sink_status import sink_statuses
+from kappa.serving.query.pin.past import AtGeneration
+from kappa.serving.query.tables import ServedTable, served_tables
 from kappa.state.build import read_birth
-from replay.http.api import desk_of
-from replay.look.desk import Desk
-from replay.look.sending import sending, sent_in
-from replay.page import board_routes, data_routes
-from replay.page.answer import page
-from replay.page.compared import samples_of
-from replay.page.overview import cards
-from replay.page.rollout import SampledRows, rollout_view, sampled, service_deeds, undo_deed
-from replay.page.timeline import timeline, undo_to
-from replay.page.trail import Trails
-from replay.rollout.numbered import numbered
-from replay.rollout.rollout import Rollout
-from replay.rollout.show import code_of, left_text, serving_in, shown
-from replay.rollout.state import State
-from serving.courier.sink_status import sink_statuses
-from serving.http import login, static
-from serving.http.problem import HttpError
-from serving.pin.past import AtGeneration
-from serving.query.tables import ServedTable, served_tables
+from kappa.state.journal.service import PipelineRetired
 
 # So many fit a screen or two; all of them are in the API.
 _MOMENTS = 100

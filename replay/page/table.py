@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from inspect import cleandoc
 
+from kappa.serving.query.reader.table_sql import type_text
+from kappa.serving.query.tables import ServedTable
 from kappa.state.build import Birth
 from kappa.state.lease import Lease
-from serving.query.tables import ServedTable
-from serving.reader.table_sql import type_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kappa.base.errors import KappaError
-from kappa.journal.events import GenerationMade
-from kappa.journal.journal import JournalRecord
-from kappa.journal.receipt import Receipt
-from kappa.journal.service import Paused, PipelineRetired, Resumed
-from replay.intents.intents import undone
-from replay.page.rollout import Deed
-from replay.prove.proof_text import proof_line
-from replay.rollout.history import ProofRecord, proof_records
-from replay.rollout.rollout import Phase, Rollout
-from replay.rollout.show import left_text
-from replay.rollout.state import State
+from kappa.replay.page.rollout import Deed
+from kappa.replay.rollout.history import ProofRecord, proof_records
+from kappa.replay.rollout.intents import undone
+from kappa.replay.rollout.prove.proof_text import proof_line
+from kappa.replay.rollout.rollout import Phase, Rollout
+from kappa.replay.rollout.show import left_text
+from kappa.replay.rollout.state import State
+from kappa.state.journal.events import GenerationMade
+from kappa.state.journal.journal import JournalRecord
+from kappa.state.journal.receipt import Receipt
+from kappa.state.journal.service import Paused, PipelineRetired, Resumed
 
 
 @dataclass(frozen=True, slots=True)

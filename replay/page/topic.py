@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kappa.base.clock import moment_text
-from kappa.log.reader import Record
+from kappa.kafka.reader import Record
+from kappa.replay.rollout.underway import Pace
+from kappa.replay.status.desk import Desk
+from kappa.serving.http.problem import HttpError
 from kappa.state.offsets import Offsets
-from replay.look.desk import Desk
-from replay.status.underway import Pace
-from serving.http.problem import HttpError
 
 if TYPE_CHECKING:
-    from kappa.log.client import Log
+    from kappa.kafka.client import Log
 
 _NEWEST = 8
 # Of so many partitions records are shown, and of each so many bytes: more fit no page.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from kappa.base.errors import Damaged
-from kappa.journal.view import JournalView
+from kappa.replay.rollout.fold import advance, fold
+from kappa.replay.rollout.state import State
+from kappa.state.journal.view import JournalView
 from kappa.state.store import Store
-from replay.rollout.fold import advance, fold
-from replay.rollout.state import State
 
 
 def current_state(store: Store) -> State:

@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kappa.journal.events import (
+from kappa.replay.rollout.group import approve, fail, leave_group, release, switch
+from kappa.replay.rollout.move import moved, require, rollout_in
+from kappa.replay.rollout.rollout import BEGINNINGS, IllegalTransition, Move, Rollout
+from kappa.replay.rollout.state import State
+from kappa.state.journal.events import (
     Abandoned,
     CaughtUp,
     Event,
@@ -25,14 +29,10 @@ from kappa.journal.events import (
     Verified,
     VerifyAsked,
 )
-from kappa.journal.journal import JournalRecord
-from kappa.journal.pause import paused_after
-from kappa.journal.retirement import retired_after
-from kappa.journal.service import Paused, PipelineRetired, Resumed
-from replay.rollout.group import approve, fail, leave_group, release, switch
-from replay.rollout.move import moved, require, rollout_in
-from replay.rollout.rollout import BEGINNINGS, IllegalTransition, Move, Rollout
-from replay.rollout.state import State
+from kappa.state.journal.journal import JournalRecord
+from kappa.state.journal.pause import paused_after
+from kappa.state.journal.retirement import retired_after
+from kappa.state.journal.service import Paused, PipelineRetired, Resumed
 
 
 def fold(records: Iterable[JournalRecord], state: State | None = None) -> State:

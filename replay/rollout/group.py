@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kappa.journal.events import Failed, PromoteAsked, Served
-from kappa.journal.journal import JournalRecord
-from replay.rollout.move import moved, require, rollout_in, with_rollout
-from replay.rollout.rollout import Move, Phase, Rollout
-from replay.rollout.state import State
+from kappa.replay.rollout.move import moved, require, rollout_in, with_rollout
+from kappa.replay.rollout.rollout import Move, Phase, Rollout
+from kappa.replay.rollout.state import State
+from kappa.state.journal.events import Failed, PromoteAsked, Served
+from kappa.state.journal.journal import JournalRecord
 
 
 def approve(state: State, record: JournalRecord, event: PromoteAsked) -> State:

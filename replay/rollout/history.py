@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kappa.base.errors import UsageError
-from kappa.journal.events import Proved, Served
-from kappa.journal.journal import JournalRecord
-from kappa.journal.receipt import Receipt
-from kappa.journal.service import Paused, PipelineRetired, Resumed
-from replay.rollout.numbered import numbered
-from replay.rollout.rollout import Rollout
-from replay.rollout.state import State
+from kappa.replay.rollout.numbered import numbered
+from kappa.replay.rollout.rollout import Rollout
+from kappa.replay.rollout.state import State
+from kappa.state.journal.events import Proved, Served
+from kappa.state.journal.journal import JournalRecord
+from kappa.state.journal.receipt import Receipt
+from kappa.state.journal.service import Paused, PipelineRetired, Resumed
 
 
 @dataclass(frozen=True, slots=True)

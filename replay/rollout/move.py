@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kappa.journal.journal import JournalRecord
-from replay.rollout.rollout import TRANSITIONS, IllegalTransition, Move, Rollout
-from replay.rollout.state import State
+from kappa.replay.rollout.rollout import TRANSITIONS, IllegalTransition, Move, Rollout
+from kappa.replay.rollout.state import State
+from kappa.state.journal.journal import JournalRecord
 
 
 def rollout_in(state: State, record: JournalRecord, id_: int) -> Rollout:

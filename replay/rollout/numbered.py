@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kappa.base.errors import UsageError
-from replay.rollout.rollout import Phase, Rollout
-from replay.rollout.state import State
+from kappa.replay.rollout.rollout import Phase, Rollout
+from kappa.replay.rollout.state import State
 
 
 def numbered(state: State, number: int) -> Rollout:

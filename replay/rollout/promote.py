@@ -28,15 +28,15 @@ from kappa.base.clock import now
 from kappa.base.errors import Broken, Damaged
 from kappa.base.failpoint import failpoint
 from kappa.base.sections import RolloutSettings
-from kappa.journal.events import Failed, Held, Served
-from kappa.journal.receipt import Receipt, Switched
+from kappa.replay.rollout.rollout import Phase
+from kappa.replay.rollout.step import Acknowledge, Append, RolloutStep, Sight, Wait
 from kappa.state.build import folder
 from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.journal.events import Failed, Held, Served
+from kappa.state.journal.receipt import Receipt, Switched
 from kappa.state.offsets import Offsets
 from kappa.state.root import lock_of
 from kappa.state.store import Store
-from replay.rollout.rollout import Phase
-from replay.rollout.step import Acknowledge, Append, RolloutStep, Sight, Wait
 
 
 def next_promote_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kappa.base.errors import Broken
-from kappa.journal.events import Verified
 from kappa.state.build import Base
+from kappa.state.journal.events import Verified
 from kappa.state.offsets import Offsets
 
 

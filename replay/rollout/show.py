@@ -12,17 +12,17 @@ from typing import Any
 from msgspec import to_builtins
 
 from kappa.base.errors import UsageError
-from kappa.journal.events import GenerationMade
-from kappa.journal.journal import JournalRecord, as_document
-from kappa.journal.receipt import Receipt
-from kappa.journal.service import PipelineRetired
-from kappa.journal.verification import Check
+from kappa.replay.rollout.rollout import Rollout
+from kappa.replay.rollout.state import State
+from kappa.serving.query.render import Listing
 from kappa.state.build import Birth, folder
+from kappa.state.journal.events import GenerationMade
+from kappa.state.journal.journal import JournalRecord, as_document
+from kappa.state.journal.receipt import Receipt
+from kappa.state.journal.service import PipelineRetired
+from kappa.state.journal.verification import Check
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from replay.rollout.rollout import Rollout
-from replay.rollout.state import State
-from serving.query.render import Listing
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
-from kappa.journal.events import GenerationMade
-from kappa.journal.journal import JournalRecord
-from kappa.journal.pause import Pauses
-from kappa.journal.retirement import Retirements
-from replay.rollout.rollout import Phase, Rollout
+from kappa.replay.rollout.rollout import Phase, Rollout
+from kappa.state.journal.events import GenerationMade
+from kappa.state.journal.journal import JournalRecord
+from kappa.state.journal.pause import Pauses
+from kappa.state.journal.retirement import Retirements
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kappa.journal.events import Event
+from kappa.replay.rollout.rollout import Phase, Rollout
+from kappa.replay.rollout.state import State
+from kappa.state.alignment import Alignment
 from kappa.state.build import Base
 from kappa.state.frontier import Frontier
-from kappa.state.job.alignment import Alignment
-from kappa.state.job.stopped import Stopped
+from kappa.state.journal.events import Event
 from kappa.state.offsets import Offsets
-from replay.rollout.rollout import Phase, Rollout
-from replay.rollout.state import State
+from kappa.state.stopped import Stopped
 
 
 @dataclass(frozen=True, slots=True)

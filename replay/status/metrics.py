@@ -1,4 +1,4 @@
-"""The metrics of `/metrics`, as serving/metrics writes them. Pure.
+"""The metrics of `/metrics`, as serving/http writes them. Pure.
 
 Lag has the name and labels of the exporters that boards are made for (`kafka_consumergroup_lag`), a
 build being the group: Spark commits no offsets, so no tool that asks the broker has any.
@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from kappa.replay.rollout.state import State
+from kappa.replay.status.status import BuildStatus, Status
+from kappa.serving.http.exposition import family
+from kappa.serving.outlets.courier.sink_status import SinkStatus
 from kappa.state.frontier import Frontier
-from replay.rollout.state import State
-from replay.status.status import BuildStatus, Status
-from serving.courier.sink_status import SinkStatus
-from serving.metrics.exposition import family
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,29 +11,29 @@ from typing import TYPE_CHECKING, Protocol
 from kappa.base.errors import Damaged, KappaError
 from kappa.base.units import seconds_left
 from kappa.declare.breaker import beyond_text, is_beyond, rejected_of
-from kappa.journal.pause import Pause
-from kappa.journal.retirement import Retirement
+from kappa.declare.values.tally import Tally
+from kappa.replay.rollout.current import readable_state
+from kappa.replay.rollout.libraries import changed_libraries, installed_libraries
+from kappa.replay.rollout.rollout import Phase, Rollout
+from kappa.replay.rollout.state import State, soak_end
+from kappa.replay.rollout.underway import Underway, Waiting
+from kappa.replay.status.held_back import HeldBack, held_back
+from kappa.replay.status.unread import Unread, unread_topics
 from kappa.state.build import Birth, read_birth
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.job.slice_progress import SliceProgress, read_progress
-from kappa.state.job.stopped import Stopped, read_stopped
+from kappa.state.journal.pause import Pause
+from kappa.state.journal.retirement import Retirement
 from kappa.state.offsets import Offsets
 from kappa.state.root import why_silent
+from kappa.state.slice_progress import SliceProgress, read_progress
+from kappa.state.space import why_jobs_rest
+from kappa.state.stopped import Stopped, read_stopped
 from kappa.state.store import Store
 from kappa.state.view_check import read_view_check
-from kappa.values.tally import Tally
-from replay.rollout.current import readable_state
-from replay.rollout.libraries import changed_libraries, installed_libraries
-from replay.rollout.rollout import Phase, Rollout
-from replay.rollout.state import State, soak_end
-from replay.status.held_back import HeldBack, held_back
-from replay.status.space import why_jobs_rest
-from replay.status.underway import Underway, Waiting
-from replay.status.unread import Unread, unread_topics
 
 if TYPE_CHECKING:
     # At run time it would import DuckDB.
-    from serving.query.overflows import Overflow
+    from kappa.serving.query.overflows import Overflow
 
 
 class Ends(Protocol):
@@ -267,7 +267,7 @@ def _broken(store: Store, state: State, births: Mapping[str, Birth]) -> dict[str
     if not any(births[build].views for build in state.serving.values() if build in births):
         return {}
     # It takes DuckDB, which most looks do without.
-    from serving.query.tables import broken_relations  # noqa: PLC0415  # as said above
+    from kappa.serving.query.tables import broken_relations  # noqa: PLC0415  # as said above
 
     found: dict[str, tuple[str, ...]] = {}
     for each in broken_relations(store):
@@ -278,7 +278,7 @@ def _broken(store: Store, state: State, births: Mapping[str, Birth]) -> dict[str
 def _overflows(store: Store, state: State, births: Mapping[str, Birth]) -> tuple[Overflow, ...]:
     """Counts the sums that do not fit now; only if a served table has sums."""
     # It takes DuckDB, which most looks do without.
-    from serving.query.overflows import overflow_marks, overflows  # noqa: PLC0415  # as said above
+    from kappa.serving.query.overflows import overflow_marks, overflows  # noqa: PLC0415  # as said above
 
     if not any(
         overflow_marks(births[build]) for build in state.serving.values() if build in births

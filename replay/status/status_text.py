@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 
 from kappa.base.units import pace_text
-from replay.rollout.rollout import Phase
-from serving.query.render import Listing
+from kappa.replay.rollout.rollout import Phase
+from kappa.serving.query.render import Listing
 
 if TYPE_CHECKING:
     # At run time these would import what it takes to ask a broker.
-    from kappa.state.job.slice_progress import SliceProgress
-    from replay.status.running import Running
-    from replay.status.status import BuildStatus, Status
+    from kappa.replay.status.running import Running
+    from kappa.replay.status.status import BuildStatus, Status
+    from kappa.state.slice_progress import SliceProgress
 
 
 _SHOWN_LIBRARIES = 3

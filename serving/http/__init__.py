@@ -1,6 +1,6 @@
 """The HTTP server: its gate, its errors, and the routes for queries and snapshots.
 
-The room knows nothing of rollouts: their routes are given to it as routers. Read in this order:
+It knows nothing of rollouts: their routes are given to it as routers. Read in this order:
 
 - http.py: the application behind its gate.
 - address.py: the address, its guard, and its socket.
@@ -16,5 +16,14 @@ The room knows nothing of rollouts: their routes are given to it as routers. Rea
 - waiting.py: requests that wait for their client's own writes.
 - snapshots.py: snapshots pinned by name for many requests.
 - static.py: the files of the pages.
-- streams/: what is sent for as long as a client listens.
+- page/: the page as text: its templates, and the files that a browser loads.
+- exposition.py: a metric in Prometheus's text format.
+
+Streams are sent for as long as a client listens:
+
+- open_streams.py: the streams that are open, which end with the server.
+- events.py: the journal as server-sent events.
+- reading.py: a reader of a table's changes, as the server's loop sees it.
+- moves.py: that the rows of some tables have changed.
+- changes.py: the changes of a table, as server-sent events and by websocket.
 """

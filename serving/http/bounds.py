@@ -6,8 +6,8 @@ from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
-from serving.http.problem import HttpError
-from serving.reader.client import Client
+from kappa.serving.http.problem import HttpError
+from kappa.serving.query.reader.client import Client
 
 Scope = MutableMapping[str, Any]
 # The name of its connection (Connection) in a request's state.

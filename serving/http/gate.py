@@ -24,7 +24,7 @@ from urllib.parse import quote
 
 import anyio
 
-from serving.http.bounds import (
+from kappa.serving.http.bounds import (
     Bounds,
     Connection,
     Scope,
@@ -32,10 +32,10 @@ from serving.http.bounds import (
     ensure_room,
     put_client,
 )
-from serving.http.headers import cookies, has_body, is_from_here, joined, place_of
-from serving.http.problem import HttpError, Message, Send, refuse, refuse_websocket
-from serving.http.token import WaitingLine, is_cookie_of
-from serving.reader.client import Client, ClientLeft
+from kappa.serving.http.headers import cookies, has_body, is_from_here, joined, place_of
+from kappa.serving.http.problem import HttpError, Message, Send, refuse, refuse_websocket
+from kappa.serving.http.token import WaitingLine, is_cookie_of
+from kappa.serving.query.reader.client import Client, ClientLeft
 
 Receive = Callable[[], Awaitable[Message]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]

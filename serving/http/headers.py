@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from urllib.parse import SplitResult, urlsplit
 
-from serving.http.problem import HttpError
-from serving.http.token import COOKIE
+from kappa.serving.http.problem import HttpError
+from kappa.serving.http.token import COOKIE
 
 
 def has_body(headers: dict[str, str]) -> bool:

@@ -1,6 +1,6 @@
 """The HTTP server's application behind its gate: its routes, errors and OpenAPI description.
 
-Routes that need rollouts are passed in as routers, by a room that may import both.
+Routes that need rollouts are passed in as routers, by a package that may import both.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from kappa.base.errors import KappaError
-from serving.http import queries
-from serving.http.bounds import Bounds
-from serving.http.gate import OPEN, Gate
-from serving.http.problem import MEDIA_TYPE, HttpError, Problem, problem_of
-from serving.http.stand import API, PROBLEM, Stand, stand_of
-from serving.http.token import WaitingLine
-from serving.page.render import HEADERS, problem_html
+from kappa.serving.http import queries
+from kappa.serving.http.bounds import Bounds
+from kappa.serving.http.gate import OPEN, Gate
+from kappa.serving.http.page.render import HEADERS, problem_html
+from kappa.serving.http.problem import MEDIA_TYPE, HttpError, Problem, problem_of
+from kappa.serving.http.stand import API, PROBLEM, Stand, stand_of
+from kappa.serving.http.token import WaitingLine
 
 _TO_THE_OVERVIEW = "the overview leads to every page: /"
 
@@ -37,7 +37,7 @@ def make_app(
     bounds: Bounds | None = None,
     state: Mapping[str, object] | None = None,
 ) -> Gate:
-    """Makes the application behind its gate; `routers` are other rooms', with their `state`."""
+    """Makes the application behind its gate; `routers` are other packages', with their `state`."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

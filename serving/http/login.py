@@ -11,10 +11,10 @@ from urllib.parse import parse_qs, quote
 
 from fastapi import APIRouter, Request, Response
 
-from serving.http.gate import LOGIN, LOGOUT
-from serving.http.stand import line_of
-from serving.http.token import COOKIE, COOKIE_SECONDS, cookie_of
-from serving.page.render import HEADERS, page_html
+from kappa.serving.http.gate import LOGIN, LOGOUT
+from kappa.serving.http.page.render import HEADERS, page_html
+from kappa.serving.http.stand import line_of
+from kappa.serving.http.token import COOKIE, COOKIE_SECONDS, cookie_of
 
 router = APIRouter(include_in_schema=False)
 

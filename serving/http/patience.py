@@ -27,8 +27,8 @@ import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from serving.http.address import WAITING
-from serving.http.bounds import CONNECTION, Bounds, Connection
+from kappa.serving.http.address import WAITING
+from kappa.serving.http.bounds import CONNECTION, Bounds, Connection
 
 # Connections that are accepted in one step of the loop: before the next, older ones make room.
 _ACCEPTED_AT_ONCE = 32

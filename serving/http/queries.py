@@ -18,14 +18,14 @@ from fastapi import APIRouter, FastAPI, Header, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from serving.http.bounds import client_of
-from serving.http.problem import HttpError
-from serving.http.snapshots import NEW
-from serving.http.stand import API, PROBLEM, Stand, stand_of
-from serving.http.waiting import ensure_covered
-from serving.query.head import head_of
-from serving.reader.client import Client
-from serving.sandbox.question import Busy, Format, Question, Reply
+from kappa.serving.http.bounds import client_of
+from kappa.serving.http.problem import HttpError
+from kappa.serving.http.snapshots import NEW
+from kappa.serving.http.stand import API, PROBLEM, Stand, stand_of
+from kappa.serving.http.waiting import ensure_covered
+from kappa.serving.query.head import head_of
+from kappa.serving.query.reader.client import Client
+from kappa.serving.query.sandbox.question import Busy, Format, Question, Reply
 
 _FORMS: Mapping[str, Format] = {
     "application/json": Format.JSON,

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from kappa.serving.http.problem import HttpError
+from kappa.serving.query.pin.catalog import pin
+from kappa.serving.query.pin.snapshot import PinnedSnapshot
 from kappa.state.store import Store
-from serving.http.problem import HttpError
-from serving.pin.catalog import pin
-from serving.pin.snapshot import PinnedSnapshot
 
 NEW = "new"
 # Each one has a thread that renews its lease, and keeps files from being collected.

@@ -10,11 +10,11 @@ from typing import Any, Generic, TypeVar
 import anyio
 from fastapi import Request
 
+from kappa.serving.http.problem import MEDIA_TYPE
+from kappa.serving.http.snapshots import Snapshots
+from kappa.serving.http.token import WaitingLine
+from kappa.serving.query.sandbox.sandbox import Sandbox
 from kappa.state.store import Store
-from serving.http.problem import MEDIA_TYPE
-from serving.http.snapshots import Snapshots
-from serving.http.token import WaitingLine
-from serving.sandbox.sandbox import Sandbox
 
 _Seen = TypeVar("_Seen")
 

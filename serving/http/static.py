@@ -11,16 +11,16 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Response
 
-from serving.http.gate import STATIC
-from serving.http.problem import HttpError
-from serving.page.render import HEADERS
+from kappa.serving.http.gate import STATIC
+from kappa.serving.http.page.render import HEADERS
+from kappa.serving.http.problem import HttpError
 
 _TYPES = {
     "css": "text/css; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
 }
-_FOLDER = files("serving.page") / "static"
+_FOLDER = files("kappa.serving.http.page") / "static"
 _FILES = {
     f"{folder}{each.name}": each.read_bytes()
     for folder, there in (("", _FOLDER), ("vendor/", _FOLDER / "vendor"))

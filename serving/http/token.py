@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import hmac
 
-from serving.http.problem import HttpError
+from kappa.serving.http.problem import HttpError
 
 COOKIE = "kappa"
 COOKIE_SECONDS = 30 * 86_400

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from serving.pin.at_log import log_time
-from serving.pin.past import time_text
-from serving.pin.snapshot import Snapshot
+from kappa.serving.query.pin.at_log import log_time
+from kappa.serving.query.pin.past import time_text
+from kappa.serving.query.pin.snapshot import Snapshot
 
 
 def head_of(snapshot: Snapshot) -> Mapping[str, Any]:

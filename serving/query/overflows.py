@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kappa.base.sql import quoted, text
-from kappa.folds.kinds.sum import Sum
+from kappa.declare.folds.sum import Sum
+from kappa.serving.query.pin.snapshot import Snapshot
+from kappa.serving.query.query import ask
+from kappa.serving.query.reader.reader import Reader
+from kappa.serving.query.reader.table_sql import schema_of
 from kappa.state.build import Birth
 from kappa.state.store import Store
-from serving.pin.snapshot import Snapshot
-from serving.query.query import ask
-from serving.reader.reader import Reader
-from serving.reader.table_sql import schema_of
 
 
 @dataclass(frozen=True, slots=True)

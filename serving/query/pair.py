@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from itertools import islice
 
 from kappa.base.sql import quoted
+from kappa.serving.query.reader.opened import open_reader
+from kappa.serving.query.reader.reader import Limits, Reader
+from kappa.serving.query.reader.relations import put_tables
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
 from kappa.state.store import Store
-from serving.reader.opened import open_reader
-from serving.reader.reader import Limits, Reader
-from serving.reader.relations import put_tables
 
 BEFORE = "before"
 AFTER = "after"

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from kappa.base.errors import KappaError
+from kappa.serving.query.pin.at_log import Past
+from kappa.serving.query.pin.catalog import pin, pin_at
+from kappa.serving.query.pin.snapshot import Snapshot
+from kappa.serving.query.reader.checked import are_all_checked, ensure_named_whole, tables_read
+from kappa.serving.query.reader.opened import open_reader
+from kappa.serving.query.reader.reader import Limits, Reader, Rows
+from kappa.serving.query.reader.relations import files_of, left_of, put_relations, relations_of
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from serving.pin.at_log import Past
-from serving.pin.catalog import pin, pin_at
-from serving.pin.snapshot import Snapshot
-from serving.reader.checked import are_all_checked, ensure_named_whole, tables_read
-from serving.reader.opened import open_reader
-from serving.reader.reader import Limits, Reader, Rows
-from serving.reader.relations import files_of, left_of, put_relations, relations_of
 
 _Found = TypeVar("_Found")
 

@@ -1,7 +1,7 @@
 """The text of values: a table for people, JSON and CSV for machines. Pure.
 
 docs/reference/values.md has the text of each type of DuckDB's in each form. What Python lacks
-comes as text already (kappa/values/exact_sql.py); the rest is written here.
+comes as text already (kappa/declare/values/exact_sql.py); the rest is written here.
 """
 
 from __future__ import annotations

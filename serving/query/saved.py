@@ -11,12 +11,12 @@ from typing import TextIO
 from kappa.base.errors import UsageError
 from kappa.base.program import hand_out
 from kappa.base.sql import text
+from kappa.serving.query.pin.at_log import Past
+from kappa.serving.query.pin.snapshot import Snapshot
+from kappa.serving.query.query import ask
+from kappa.serving.query.reader.reader import Reader
+from kappa.serving.query.render import csv_line, object_line
 from kappa.state.store import Store
-from serving.pin.at_log import Past
-from serving.pin.snapshot import Snapshot
-from serving.query.query import ask
-from serving.query.render import csv_line, object_line
-from serving.reader.reader import Reader
 
 _HINT = "give --out a file that ends with {}"
 

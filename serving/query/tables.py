@@ -13,19 +13,19 @@ from dataclasses import dataclass, replace
 
 from kappa.base.errors import KappaError
 from kappa.base.sql import quoted
-from kappa.journal.pause import Pause, Pauses, paused_after
-from kappa.journal.view import JournalView
+from kappa.serving.query.pin.at_log import Past
+from kappa.serving.query.pin.snapshot import Snapshot
+from kappa.serving.query.query import ask
+from kappa.serving.query.reader.broken import BrokenRelation
+from kappa.serving.query.reader.reader import Reader
+from kappa.serving.query.reader.table_sql import schema_of, type_text
+from kappa.serving.query.render import Listing
 from kappa.state.build import recent_names, table_path
+from kappa.state.journal.pause import Pause, Pauses, paused_after
+from kappa.state.journal.view import JournalView
 from kappa.state.log_clock import log_clock
 from kappa.state.store import Store
-from kappa.views.served import served_condition
-from serving.pin.at_log import Past
-from serving.pin.snapshot import Snapshot
-from serving.query.query import ask
-from serving.query.render import Listing
-from serving.reader.broken import BrokenRelation
-from serving.reader.reader import Reader
-from serving.reader.table_sql import schema_of, type_text
+from kappa.tables.views.served import served_condition
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ assert loop.total(20) == 190
 print(sum(loop.total.stats.cache_hits.values()))
 """
 LOOP = """
-from kappa.base.compiled.loops import compiled
+from kappa.base.loops import compiled
 
 @compiled("int64(int64)")
 def total(count):

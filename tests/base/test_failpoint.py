@@ -15,33 +15,33 @@ from house import HOUSE
 
 from kappa.base.errors import UsageError
 from kappa.base.failpoint import NAMES, acting, failpoint, parsed
-from kappa.journal.events import Event
+from kappa.state.journal.events import Event
 
 # Each declares in FAILPOINTS at which ones it kills.
 KILLING = (
     *(
-        "tests/replay/run/test_crashes.py",
-        "tests/engine/legs/test_splits.py",
-        "tests/replay/children/test_processes.py",
-        "tests/replay/prove/test_prove.py",
+        "tests/replay/platform/test_crashes.py",
+        "tests/engine/job/test_splits.py",
+        "tests/replay/platform/test_processes.py",
+        "tests/replay/rollout/test_prove.py",
     ),
     *(
-        "tests/serving/courier/test_sinks.py",
+        "tests/serving/outlets/test_sinks.py",
         "tests/state/test_lock.py",
-        "tests/objects/test_claim.py",
+        "tests/state/files/test_claim.py",
         "tests/engine/job/test_job.py",
         "tests/engine/archive/test_archive.py",
         "tests/engine/write/test_recent.py",
         "tests/e2e/test_rollouts.py",
-        "tests/serving/alerts/test_alert_crashes.py",
+        "tests/serving/outlets/test_alert_crashes.py",
     ),
 )
 # Each of these kills a process by SIGKILL: a job, what drains beside it, a supervisor, a courier,
 # commands, who takes a lock.
 REAL = (
     *("tests/engine/job/test_job.py", "tests/engine/write/test_recent.py"),
-    *("tests/replay/children/test_processes.py", "tests/e2e/test_rollouts.py"),
-    *("tests/serving/courier/test_sinks.py", "tests/commands/test_killed_commands.py"),
+    *("tests/replay/platform/test_processes.py", "tests/e2e/test_rollouts.py"),
+    *("tests/serving/outlets/test_sinks.py", "tests/commands/test_killed_commands.py"),
     "tests/state/test_lock.py",
 )
 # At these no test that names its failpoints kills one: there tests die by an exception, which ends
@@ -94,8 +94,8 @@ KINDS = [event.__struct_config__.tag for event in get_args(Event)]
 
 def places() -> Iterator[str]:
     """Lists the names at all calls of `failpoint`; one made of a record's kind is all kinds."""
-    for room in ("kappa", "replay", "serving", "demo", "pipelines"):
-        for path in (HOUSE / room).rglob("*.py"):
+    for folder in ("kappa", "replay", "serving", "demo", "pipelines"):
+        for path in (HOUSE / folder).rglob("*.py"):
             text = path.read_text(encoding="utf-8")
             # Of hundreds of files few have one, and parsing all takes a second.
             for node in ast.walk(ast.parse(text)) if "failpoint" in text else ():
@@ -224,7 +224,9 @@ def test_what_cannot_be_meant_is_refused(text: str, said: str) -> None:
 
 
 def test_a_typo_ends_the_program_as_it_starts_and_says_what_was_meant() -> None:
-    done = _python("import kappa.journal.journal; print('begun')", "frontier.before_putt:kill")
+    done = _python(
+        "import kappa.state.journal.journal; print('begun')", "frontier.before_putt:kill"
+    )
 
     assert (done.returncode, done.stdout) == (2, "")
     assert "did you mean frontier.before_put?" in done.stderr

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 # What the commands' own programs put below the root, they put as this one does.
 PUTTING = """
 import os, sys
-import cli
+import kappa.commands.main as program
 from kappa.state.lock import Lock
 from kappa.state.store import Store
 
@@ -33,8 +33,8 @@ def run_command(arguments):
         pass
     return 0
 
-cli.run_command = run_command
-cli.main()
+program.run_command = run_command
+program.main()
 """
 
 

@@ -9,7 +9,7 @@ import pytest
 from kappa.base.errors import SettingsError
 from kappa.base.sections import Durability, ServeSettings
 from kappa.base.settings import load_settings
-from kappa.engine.spark.cluster.cluster import cluster_of
+from kappa.engine.spark.cluster import cluster_of
 
 FILE = """
 [kafka]

@@ -16,10 +16,10 @@ from pathlib import Path
 import duckdb
 from cells import PARTITIONS, STEP_MS, Cell
 
-from kappa.broker.sizes import partition_bytes
 from kappa.declare.topic import Topic
-from kappa.log.client import Log
-from kappa.log.producer import ProducedRecord
+from kappa.kafka.broker.sizes import partition_bytes
+from kappa.kafka.client import Log
+from kappa.kafka.producer import ProducedRecord
 from kappa.state.offsets import Offsets
 
 SEED = 20_130_101

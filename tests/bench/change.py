@@ -173,7 +173,7 @@ def _job(at: Project) -> int:
 
 
 def _of_spare(command: str) -> bool:
-    return "kappa.engine.spare.spare" in command or "PythonGatewayServer" in command
+    return "kappa.engine.children.spare" in command or "PythonGatewayServer" in command
 
 
 def _cores(at: Project) -> Mapping[str, float]:

@@ -33,10 +33,10 @@ from screen import Report
 from demo.judgement.freshness import Freshness, measure
 from demo.judgement.reckoning import answers_in, sent_in
 from kappa.base.errors import KappaError
-from kappa.journal.view import JournalView
+from kappa.replay.status.running import served_at
+from kappa.serving.outlets.courier.sink_state import SinkState, read_state
+from kappa.state.journal.view import JournalView
 from kappa.state.offsets import Offsets
-from replay.status.running import served_at
-from serving.courier.sink_state import SinkState, read_state
 
 RATES = (1_000, 10_000)
 # Some events of one change set are of the same row: so 10,000 rows change a second.

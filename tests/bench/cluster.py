@@ -27,7 +27,7 @@ sys.path.append(str(Path(__file__).parents[1] / "support"))
 
 from spark_cluster import spark_cluster
 
-from kappa.broker.properties import HOST
+from kappa.kafka.broker.properties import HOST
 
 _ROUNDS = 2
 _WORKERS = 2

@@ -31,7 +31,7 @@ from screen import Report, spread_of
 from kappa import Topic
 from kappa.base.errors import KappaError
 from kappa.base.process import start_tied
-from kappa.log.client import Log
+from kappa.kafka.client import Log
 
 LOAD = Path(__file__).with_name("scripts") / "collect_load.py"
 TOPIC = "collected"
@@ -110,7 +110,7 @@ def _collector(folder: Path, log: Log) -> Iterator[tuple[int, int]]:
     with said.open("wb") as output:
         process = start_tied(
             [
-                *(sys.executable, "-P", "-m", "serving.collector.collector"),
+                *(sys.executable, "-P", "-m", "kappa.serving.collect.collector"),
                 *("--project", str(folder), "--root", str(folder / ".kappa")),
                 *("--bootstrap", log.bootstrap_servers),
             ],

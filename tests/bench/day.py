@@ -23,8 +23,8 @@ from ground import say, under
 from living import Platform
 from screen import Report
 
+from kappa.serving.query.query import answer
 from kappa.state.build import folder as build_folder
-from serving.query.query import answer
 
 RATE, KEYS, SLICES = 2_000, 16_384, 20_000
 _FIRST_EVENTS = 200_000

@@ -31,14 +31,14 @@ from ground import say, under
 from screen import Report
 
 from kappa import Avro, Csv, Json, Protobuf, Topic
-from kappa.engine.decode.decoder import loading_plain_readers
-from kappa.engine.decode.raw import raw_table
-from kappa.engine.decode.to_files import Remembering, decode_to_file
-from kappa.formats.protobuf.proto_schema import message_named, message_types
-from kappa.formats.schema_source import RegisteredSchema, framed, open_schemas
+from kappa.declare.formats.protobuf.proto_schema import message_named, message_types
+from kappa.declare.formats.schema_source import RegisteredSchema, framed, open_schemas
+from kappa.records.decode.decoder import loading_plain_readers
+from kappa.records.decode.raw import raw_table
+from kappa.records.decode.to_files import Remembering, decode_to_file
 
 EVENTS = 500_000
-# As the reader of a long range has them (kappa/log/bulk.py).
+# As the reader of a long range has them (kappa/kafka/bulk.py).
 _BATCH = 50_000
 _DATA = Path(__file__).parents[1] / "data"
 _AVRO_ID, _PROTOBUF_ID, _JSON_ID = 1, 2, 3

@@ -30,8 +30,8 @@ from screen import Report
 from demo.judgement.freshness import Freshness, measure
 from demo.judgement.reckoning import answers_in, sent_in
 from kappa.base.errors import KappaError
-from kappa.journal.journal import Journal
-from replay.rollout.fold import fold
+from kappa.replay.rollout.fold import fold
+from kappa.state.journal.journal import Journal
 
 RATES = (1_000, 10_000)
 KEYS = 16_384

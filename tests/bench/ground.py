@@ -25,11 +25,11 @@ from typing import Any, NoReturn
 from rivals import Command
 
 from demo.processes.family import MARK, ensure_gone
+from kappa.base.java.jars import ensure_jars
+from kappa.base.java.java import find_java
 from kappa.base.process import start_tied
-from kappa.broker.broker import Broker
-from kappa.java.jars import ensure_jars
-from kappa.java.java import find_java
-from kappa.log.client import Log
+from kappa.kafka.broker.broker import Broker
+from kappa.kafka.client import Log
 
 _MEASURE = Path(__file__).with_name("measure.py")
 # Beside what a command may take: starting, and ending what it leaves.

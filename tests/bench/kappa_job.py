@@ -23,27 +23,27 @@ from oracle import Rows
 from rivals import Attempt, Command, NotThereError
 
 from kappa.base.clock import now
+from kappa.base.java.java import find_java
 from kappa.base.settings import load_settings
 from kappa.code.artifact import digests, ensure_snapshot
 from kappa.code.importer import open_sources
 from kappa.code.project import load_module, pipelines_in
 from kappa.code.semantics import SEMANTICS
-from kappa.code.static.sources import Sources
+from kappa.code.sources import Sources
 from kappa.declare.topic import Topic
+from kappa.declare.values.columns import parse_type
 from kappa.engine.archive.archive_writer import ArchiveWriter
 from kappa.engine.read.archived import Archives, archive_fingerprint
 from kappa.engine.read.source import KafkaAccess, LogSource
-from kappa.java.java import find_java
-from kappa.log.client import Log
+from kappa.kafka.client import Log
+from kappa.serving.query.reader.relations import tables_of
 from kappa.state.build import Birth, TopicBirth, put_birth, read_birth
 from kappa.state.frontier import Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store, open_store
 from kappa.tables.archive import FOLDER
 from kappa.tables.versions import files
-from kappa.values.columns import parse_type
-from kappa.views.births import build_tables
-from serving.reader.relations import tables_of
+from kappa.tables.views.births import build_tables
 
 BUILD = "bench"
 _FILE = "pipelines/bench.py"

@@ -28,16 +28,16 @@ from project import log_of, typed
 from demo.processes.family import MARK, ensure_gone, members
 from kappa.base.errors import KappaError
 from kappa.base.settings import load_settings
-from kappa.broker.sizes import partition_bytes
 from kappa.code.task import SPARES, doors
-from kappa.journal.journal import Journal
-from kappa.log.client import Log
+from kappa.kafka.broker.sizes import partition_bytes
+from kappa.kafka.client import Log
+from kappa.replay.rollout.fold import fold
+from kappa.serving.query.reader.relations import tables_of
 from kappa.state.build import read_birth
 from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.journal.journal import Journal
 from kappa.state.offsets import Offsets
 from kappa.state.store import open_store
-from replay.rollout.fold import fold
-from serving.reader.relations import tables_of
 
 TREE = Path(__file__).resolve().parents[2]
 SCRIPTS = Path(__file__).with_name("scripts")
@@ -51,7 +51,7 @@ _JOB = "kappa.engine.job.job"
 _ROLES = {
     "kappa.engine.archive.archiver": "archiver",
     _JOB: "job",
-    "serving.courier.courier": "courier",
+    "kappa.serving.outlets.courier.courier": "courier",
     "kafka.Kafka": "broker",
 }
 # The table's size is in the answer, so all of it is read.

@@ -18,11 +18,11 @@ from demo.processes.family import MARK, ensure_gone
 from kappa.base.errors import KappaError
 from kappa.base.settings import load_settings
 from kappa.code.task import SPARES, doors
-from kappa.log.client import Log
-from kappa.log.producer import ProducedRecord
+from kappa.kafka.client import Log
+from kappa.kafka.producer import ProducedRecord
+from kappa.replay.status.running import running
+from kappa.serving.query.query import answer
 from kappa.state.store import Store
-from replay.status.running import running
-from serving.query.query import answer
 
 TREE = Path(__file__).resolve().parents[2]
 _PATIENCE_SECONDS = 300.0

@@ -24,11 +24,13 @@ from ground import under
 from screen import Report, spread_of
 
 from kappa.base.clock import now
-from kappa.journal.events import Served
-from kappa.journal.journal import Journal
-from kappa.journal.receipt import Receipt
+from kappa.declare.values.arrow import arrow_schema
+from kappa.serving.query.query import answer
 from kappa.state.build import Birth, put_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.journal.events import Served
+from kappa.state.journal.journal import Journal
+from kappa.state.journal.receipt import Receipt
 from kappa.state.mark import origin_mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -37,8 +39,6 @@ from kappa.tables.delta import Guard
 from kappa.tables.shape import REJECTS_BIRTH
 from kappa.tables.stored_table import ensure_table
 from kappa.tables.versions import files
-from kappa.values.arrow import arrow_schema
-from serving.query.query import answer
 
 ROWS = 1_000_000
 _BUILD = "bench-1"

@@ -25,10 +25,10 @@ from cells import PARTITIONS, TASKS, Cell
 from figures import Warm
 from oracle import Rows
 
+from kappa.base.java.jars import ensure_jars
+from kappa.base.java.java import find_java
 from kappa.declare.topic import Topic
-from kappa.java.jars import ensure_jars
-from kappa.java.java import find_java
-from kappa.log.client import Log
+from kappa.kafka.client import Log
 from kappa.state.offsets import Offsets
 from kappa.tables.stored_table import open_table
 from kappa.tables.versions import files

@@ -28,8 +28,8 @@ from rivals import Attempt
 from screen import Report, spread_of
 
 from kappa.base.errors import KappaError
+from kappa.base.java.java import find_java
 from kappa.base.process import ensure_session_gone, start_tied
-from kappa.java.java import find_java
 from kappa.state.frontier import Frontiers
 from kappa.state.store import Store
 

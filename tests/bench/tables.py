@@ -28,7 +28,11 @@ from ground import under
 from screen import Report
 
 from kappa.base.section.engine import EngineSettings
+from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.write.commit import AT_ONCE, Merging, TableWriter
+from kappa.serving.query.reader.opened import open_reader
+from kappa.serving.query.reader.reader import Reader
+from kappa.serving.query.reader.relations import put_tables
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
 from kappa.state.mark import Mark, origin_mark
@@ -36,10 +40,6 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.merge import contribution_columns
-from kappa.values.arrow import arrow_schema
-from serving.reader.opened import open_reader
-from serving.reader.reader import Reader
-from serving.reader.relations import put_tables
 
 ROWS, TOUCHED = (50_000, 1_000_000, 10_000_000), (300, 2_000, 20_000)
 _BUILD = "bench-1"

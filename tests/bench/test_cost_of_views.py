@@ -14,7 +14,7 @@ from cells import OPEN_MS, TASKS, WINNING, Cell
 from views import Added
 
 from kappa.state.store import Store
-from kappa.views.ways import ways_of
+from kappa.tables.views.ways import ways_of
 
 ROWS = 3_000
 

@@ -19,7 +19,7 @@ from kappa_job import BUILD, KappaJob, warm_of
 from oracle import Oracle
 from rivals import Attempt, every_rival, read_parquet
 
-from kappa.log.producer import ProducedRecord
+from kappa.kafka.producer import ProducedRecord
 from kappa.state.build import read_birth
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store

@@ -25,8 +25,10 @@ from pyspark.sql import SparkSession
 from kappa import View
 from kappa.base.clock import Stopwatch
 from kappa.base.section.engine import EngineSettings
+from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.views.maintained import MaintainedViews
 from kappa.engine.write.commit import Merging, TableWriter
+from kappa.serving.query.reader.relations import tables_of
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
 from kappa.state.mark import Mark, origin_mark
@@ -35,9 +37,7 @@ from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.delta import Guard
 from kappa.tables.merge import contribution_columns
-from kappa.values.arrow import arrow_schema
-from kappa.views.births import view_births
-from serving.reader.relations import tables_of
+from kappa.tables.views.births import view_births
 
 KEYS = 300
 # Auctions that get bids lately, and how many open in a slice: Nexmark has 46 bids for three.

@@ -20,8 +20,8 @@ from playwright.sync_api import Browser, Page, expect
 from testbed import TREE, Testbed, platform
 
 from demo.producer.events import Event, first_events
-from kappa.log.producer import ProducedRecord
-from replay.status.running import served_at
+from kappa.kafka.producer import ProducedRecord
+from kappa.replay.status.running import served_at
 
 pytestmark = [pytest.mark.browser, pytest.mark.jvm]
 

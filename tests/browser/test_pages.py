@@ -28,14 +28,13 @@ from page_world import EVIL, World
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from kappa.base.clock import now
-from kappa.journal.events import Abandoned, CaughtUp, PromoteAsked, Staged, VerifyAsked
+from kappa.replay.page import api, routes
+from kappa.serving.http import changes, events
+from kappa.serving.outlets.changes.hub import ChangeHub
+from kappa.serving.query.sandbox.question import Allowance
 from kappa.state.frontier import Frontiers
+from kappa.state.journal.events import Abandoned, CaughtUp, PromoteAsked, Staged, VerifyAsked
 from kappa.state.offsets import Offsets
-from replay.http import api
-from replay.page import routes
-from serving.changes.hub import ChangeHub
-from serving.http.streams import changes, events
-from serving.sandbox.question import Allowance
 
 # Some of them are slow, and without a browser none can be run: `make check` leaves them out.
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

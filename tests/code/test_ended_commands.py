@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.slow]
 ASKING = """
 import sys
 from pathlib import Path
-import cli, commands.app
+import kappa.commands.app, kappa.commands.main as program
 from kappa.base.settings import load_settings
 from kappa.code import spark_child
 
@@ -38,8 +38,8 @@ def run_command(arguments):
     except KeyboardInterrupt:
         return 130
 
-cli.run_command = run_command
-cli.main()
+program.run_command = run_command
+program.main()
 """
 
 

@@ -31,9 +31,9 @@ from kappa import (
 from kappa.base.errors import DeclarationError
 from kappa.code import fingerprint as fingerprints
 from kappa.code.fingerprint import differences, fingerprint, version_of
+from kappa.code.reach import files, reach
 from kappa.code.semantics import SEMANTICS
-from kappa.code.static.reach import files, reach
-from kappa.code.static.sources import Find, SourceFile
+from kappa.code.sources import Find, SourceFile
 from kappa.engine.read.archived import archive_fingerprint
 
 FLIGHTS = '''

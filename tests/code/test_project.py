@@ -6,6 +6,7 @@ An error in them is one sentence with the user's line.
 from __future__ import annotations
 
 import calendar
+import subprocess
 import sys
 from pathlib import Path
 
@@ -221,13 +222,36 @@ def test_a_file_whose_name_cannot_be_imported_is_refused(tmp_path: Path) -> None
 def test_kappas_own_packages_are_not_the_projects(tmp_path: Path) -> None:
     write(
         tmp_path,
-        pipelines__orders="import kappa.base.errors, replay, serving\n" + ORDERS,
+        pipelines__orders="import kappa.base.errors\n" + ORDERS,
         kappa____init__="raise RuntimeError",
         kappa__errors="raise RuntimeError",
-        replay____init__="raise RuntimeError",
     )
 
     assert list(load_pipelines(tmp_path)) == ["orders"]
+
+
+@pytest.mark.parametrize("top", ["serving", "replay", "commands", "demo", "cli"])
+def test_the_one_name_that_kappa_takes_is_its_own(tmp_path: Path, top: str) -> None:
+    """In a process whose path is not that of Kappa's checkout, as a user's is."""
+    write(tmp_path, pipelines__orders=f"from {top}.own import NAME\n" + ORDERS)
+    write(tmp_path, **{f"{top}__own": 'NAME = "lines"'})
+    load = "import sys; from pathlib import Path; from kappa.code.project import load_pipelines; "
+    shown = "print([*load_pipelines(Path(sys.argv[1]))])"
+    command = [sys.executable, "-P", "-c", load + shown, str(tmp_path)]
+    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+
+    assert found.stdout == "['orders']\n"
+
+
+@pytest.mark.parametrize("line", ["import serving.gone", "import kappa.gone", "import near.gone"])
+def test_no_hint_installs_a_name_of_the_project(tmp_path: Path, line: str) -> None:
+    write(
+        tmp_path, pipelines__orders=line + "\n" + ORDERS, serving__own="", pipelines__near__own=""
+    )
+
+    with pytest.raises(DeclarationError, match="there is no module") as error:
+        load_pipelines(tmp_path)
+    assert error.value.hint == "mend the import"
 
 
 def test_udfs_are_declared_without_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,12 +25,22 @@ from house import HOUSE
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from commands.app import run_command
-from commands.terminal import moving
 from kappa.base.clock import now
 from kappa.base.errors import Conflict, KappaError, VerificationFailed
 from kappa.base.process import process_id
-from kappa.journal.events import (
+from kappa.commands.app import run_command
+from kappa.commands.terminal import moving
+from kappa.declare.values.arrow import arrow_schema
+from kappa.declare.values.tally import Tally
+from kappa.kafka.cluster import TopicFacts
+from kappa.kafka.producer import Acknowledged, ProducedRecord
+from kappa.replay.rollout.fold import fold
+from kappa.replay.rollout.rollout import Rollout
+from kappa.replay.status.here import Here
+from kappa.replay.status.progress import ensure_not_waiting, ensure_served, news
+from kappa.state.build import Birth, put_birth, read_birth, table_path
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.journal.events import (
     Abandoned,
     CaughtUp,
     Event,
@@ -42,24 +52,14 @@ from kappa.journal.events import (
     SwitchAsked,
     Verified,
 )
-from kappa.journal.journal import Journal
-from kappa.journal.receipt import Receipt, Switched
-from kappa.journal.service import Paused
-from kappa.journal.verification import Check
-from kappa.log.cluster import TopicFacts
-from kappa.log.producer import Acknowledged, ProducedRecord
-from kappa.state.build import Birth, put_birth, read_birth, table_path
-from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.journal.journal import Journal
+from kappa.state.journal.receipt import Receipt, Switched
+from kappa.state.journal.service import Paused
+from kappa.state.journal.verification import Check
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.shape import REJECTS_BIRTH
-from kappa.values.arrow import arrow_schema
-from kappa.values.tally import Tally
-from replay.look.here import Here
-from replay.look.progress import ensure_not_waiting, ensure_served, news
-from replay.rollout.fold import fold
-from replay.rollout.rollout import Rollout
 
 PIPELINE = """
 from kappa import Table, Topic, count, pipeline
@@ -192,7 +192,7 @@ def two_builds(store: Store) -> Store:
 
 def pretend_up(store: Store) -> None:
     """Makes this process the supervisor, one that lives and does nothing."""
-    from replay.status.running import Running, put_running
+    from kappa.replay.status.running import Running, put_running
 
     me = process_id(os.getpid())
     assert me is not None
@@ -484,7 +484,7 @@ def test_status_shows_a_candidates_progress_and_each_builds_libraries(
         to_builtins(replace(birth, libraries={"duckdb": "1", "pyspark": "4"})),
     )
     monkeypatch.setattr(
-        "replay.status.status.installed_libraries", lambda: {"duckdb": "2", "pyspark": "4"}
+        "kappa.replay.status.status.installed_libraries", lambda: {"duckdb": "2", "pyspark": "4"}
     )
 
     live, _, candidate = kappa("status", "-o", "json").json()["builds"]

@@ -16,27 +16,27 @@ from typing import Any
 
 import pytest
 
-from commands.app import run_command
 from kappa.base.clock import now
 from kappa.base.process import process_id
 from kappa.code.fingerprint import fingerprint
 from kappa.code.project import load_project
 from kappa.code.rows_version import declared_rows_version
-from kappa.journal.events import CaughtUp, Event, Held, Served, Verified
-from kappa.journal.journal import Journal
-from kappa.journal.receipt import Receipt
-from kappa.journal.verification import Check
-from kappa.log.cluster import TopicFacts
-from kappa.log.reader import Record
+from kappa.commands.app import run_command
+from kappa.kafka.cluster import TopicFacts
+from kappa.kafka.reader import Record
+from kappa.replay.rollout.fold import fold
+from kappa.replay.rollout.rollout import Phase, Rollout
+from kappa.replay.rollout.stage import stage
+from kappa.replay.rollout.state import State
+from kappa.replay.status.here import Here
+from kappa.replay.status.running import Running, put_running
 from kappa.state.build import read_birth
+from kappa.state.journal.events import CaughtUp, Event, Held, Served, Verified
+from kappa.state.journal.journal import Journal
+from kappa.state.journal.receipt import Receipt
+from kappa.state.journal.verification import Check
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from replay.look.here import Here
-from replay.rollout.fold import fold
-from replay.rollout.rollout import Phase, Rollout
-from replay.rollout.state import State
-from replay.stage.stage import stage
-from replay.status.running import Running, put_running
 
 PIPELINE = """
 from kappa import Table, Topic, count, pipeline
@@ -178,7 +178,7 @@ def web(
     (tmp_path / "pipelines").mkdir()
     (tmp_path / "kappa.toml").touch()
     monkeypatch.chdir(tmp_path)
-    # That takes a JVM: tests/replay/stage/test_law.py has one.
+    # That takes a JVM: tests/replay/rollout/test_law.py has one.
     monkeypatch.setenv("KAPPA__VERIFY__LAW_RECORDS", "0")
 
     def type_in(*arguments: str) -> Ended:
@@ -487,7 +487,7 @@ def test_a_supervisor_that_ends_before_the_rollouts_begin_leaves_none(
     def law(*_: object, **__: object) -> None:
         web.store.path("run/supervisor.json").unlink()
 
-    monkeypatch.setattr("replay.stage.law.ensure_lawful", law)
+    monkeypatch.setattr("kappa.replay.rollout.law.ensure_lawful", law)
 
     ended = web.kappa("deploy", "--yes")
 
@@ -505,7 +505,7 @@ def test_a_rollout_that_cannot_be_followed_is_said_to_have_begun(
         web.store.path("run/supervisor.json").unlink()
         return begun
 
-    monkeypatch.setattr("replay.stage.stage.stage", staged)
+    monkeypatch.setattr("kappa.replay.rollout.stage.stage", staged)
 
     ended = web.kappa("deploy", "--yes")
 

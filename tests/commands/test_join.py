@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from test_cli import Ended
 
-from commands.app import run_command
+from kappa.commands.app import run_command
 from kappa.declare.sink import SinkBirth
 from kappa.declare.topic import Topic
-from kappa.journal.events import Staged
-from kappa.journal.journal import Journal
-from kappa.log.cluster import Cluster, TopicFacts
+from kappa.kafka.cluster import Cluster, TopicFacts
+from kappa.replay.status.here import Here
 from kappa.state.build import Birth, TopicBirth, put_birth
+from kappa.state.journal.events import Staged
+from kappa.state.journal.journal import Journal
 from kappa.state.store import Store
-from replay.look.here import Here
 
 PIPELINE = r"""
 from kappa import Sink, Table, Topic, count, pipeline

@@ -14,11 +14,11 @@ from collecting import until
 from crashing import Doom, World
 from house import HOUSE
 
+from kappa.replay.status.doctor.scrub import scrub
+from kappa.serving.query.query import answer
 from kappa.state.build import folder
 from kappa.state.lease import sorted_leases
 from kappa.state.store import Store
-from replay.doctor.scrub import scrub
-from serving.query.query import answer
 
 pytestmark = [pytest.mark.long, pytest.mark.fault]
 

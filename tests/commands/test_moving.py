@@ -9,8 +9,8 @@ import time
 import pytest
 from rich.console import Console
 
-from commands.terminal import moving as shown
-from commands.terminal.moving import PlainLines, moving
+from kappa.commands.terminal import moving as shown
+from kappa.commands.terminal.moving import PlainLines, moving
 
 
 def test_without_a_terminal_a_line_is_due_after_two_seconds_and_then_every_five() -> None:

@@ -13,9 +13,9 @@ import pytest
 from rich.console import Console
 from test_cli import Ended
 
-from commands.app import run_command
-from commands.terminal.bar import bar
-from kappa.log.client import Log
+from kappa.commands.app import run_command
+from kappa.commands.terminal.bar import bar
+from kappa.kafka.client import Log
 
 PIPELINE = """
 from kappa import Avro, Csv, Protobuf, Table, Topic, count, pipeline

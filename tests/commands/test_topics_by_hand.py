@@ -11,9 +11,9 @@ import pytest
 from page_world import World
 from test_cli import Ended
 
-from commands.app import run_command
-from kappa.log.client import Log
-from kappa.log.producer import ProducedRecord
+from kappa.commands.app import run_command
+from kappa.kafka.client import Log
+from kappa.kafka.producer import ProducedRecord
 
 pytestmark = pytest.mark.jvm
 
@@ -101,7 +101,7 @@ def test_tail_shows_records_as_they_are_declared(kappa: Type) -> None:
 def test_tail_goes_on_with_what_comes(
     kappa: Type, log: Log, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from replay.topics import tail
+    from kappa.replay.status.topics import tail
 
     seen, enough = list[str](), threading.Event()
     follows = tail.following

@@ -13,15 +13,15 @@ from kappa import Table, Topic, pipeline
 from kappa.base.errors import Broken, DeclarationError
 from kappa.declare.breaker import beyond_text, is_beyond, rejected_of
 from kappa.declare.pipeline import Pipeline
+from kappa.declare.values.arrow import arrow_schema
+from kappa.declare.values.tally import Tally
 from kappa.engine.job.rejected import ensure_within
-from kappa.objects.address import delta_options
 from kappa.state.build import Birth, put_birth, read_birth, table_path
+from kappa.state.files.address import delta_options
 from kappa.state.frontier import Frontier
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables.shape import REJECTS_BIRTH
-from kappa.values.arrow import arrow_schema
-from kappa.values.tally import Tally
 
 HITS = Topic("hits", event="id string")
 

@@ -26,11 +26,11 @@ from kappa import (
     top_k,
 )
 from kappa.base.errors import DeclarationError
+from kappa.declare.folds.order import FOLD_ORDER_COLUMNS
 from kappa.declare.options import Thresholds
 from kappa.declare.pipeline import ORIGIN_COLUMNS
-from kappa.folds.order import FOLD_ORDER_COLUMNS
+from kappa.declare.values.columns import parse_columns, parse_type
 from kappa.tables.shape import table_births
-from kappa.values.columns import parse_columns, parse_type
 
 HITS = Topic(
     "web.hits",

@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from kappa import Table, Topic, avg_, count, count_distinct, hll, kll, pipeline, sum_
 from kappa.base.errors import KappaError
 from kappa.code.declaration import declarations
-from kappa.folds.exactness import Exactness
-from kappa.folds.kinds.registry import KINDS
+from kappa.declare.folds.exactness import Exactness
+from kappa.declare.folds.registry import KINDS
+from kappa.declare.values.columns import parse_type
 from kappa.state.build import Birth, put_birth, read_birth
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.shape import table_births
-from kappa.values.columns import parse_type
 
 GUARANTEES = HOUSE / "docs" / "explain" / "guarantees.md"
 FOLDED = {

@@ -15,8 +15,8 @@ from pasted import blocks
 
 from kappa import Pipeline, Table, pipeline
 from kappa.code.project import load_pipelines
+from kappa.serving.query.reader.views import unreadable
 from kappa.tables.shape import table_births
-from serving.reader.views import unreadable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,7 +11,7 @@ from kappa.base.errors import DeclarationError, UsageError
 from kappa.code.artifact import snapshot_files
 from kappa.code.fingerprint import differences, fingerprint
 from kappa.code.project import Project, load_project
-from kappa.declare.parts.joined import (
+from kappa.declare.joined import (
     JoinedTopic,
     JoinedTopics,
     NothingJoined,
@@ -20,10 +20,10 @@ from kappa.declare.parts.joined import (
     matching,
     put_joined,
 )
-from kappa.log.cluster import TopicFacts
+from kappa.kafka.cluster import TopicFacts
+from kappa.replay.status.topics.join import Joining, join
+from kappa.replay.status.unread import Unread, unread_topics
 from kappa.state.build import Birth, TopicBirth
-from replay.status.unread import Unread, unread_topics
-from replay.topics.join import Joining, join
 
 PATTERN = r"logs\..*"
 HEAD = "from kappa import Sink, Table, Topic, count, pipeline\n"

@@ -11,7 +11,7 @@ import pytest
 
 from kappa.base.errors import DeclarationError
 from kappa.code.project import load_project
-from kappa.declare.parts.seed import read_seed
+from kappa.declare.seed import read_seed
 from kappa.declare.table import Table
 from kappa.engine.views.opened import seed_rows
 from kappa.tables.shape import table_births

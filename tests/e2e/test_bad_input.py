@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from e2e_shop import LEAN_1, order
 from testbed import Testbed, platform
 
-from kappa.log.producer import ProducedRecord
+from kappa.kafka.producer import ProducedRecord
 
 pytestmark = [pytest.mark.jvm]
 TOPICS = ["orders"]

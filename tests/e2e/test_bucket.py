@@ -25,7 +25,7 @@ from reading import assert_right, readers, version_of
 from testbed import Testbed, platform
 from victims import jobs_of, kill, standing_still
 
-from replay.rollout.rollout import Phase
+from kappa.replay.rollout.rollout import Phase
 
 # tests/e2e/test_root_in_bucket.py is its short form.
 pytestmark = [pytest.mark.jvm, pytest.mark.sweep, pytest.mark.fault, pytest.mark.timeout(900)]

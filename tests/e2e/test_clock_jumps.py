@@ -24,10 +24,10 @@ from reading import assert_right
 from testbed import Testbed, platform
 
 from kappa.base.errors import ExitCode
-from kappa.journal.journal import Journal
-from serving.pin.catalog import pin
-from serving.pin.snapshot import PinnedSnapshot
-from serving.query.query import connect
+from kappa.serving.query.pin.catalog import pin
+from kappa.serving.query.pin.snapshot import PinnedSnapshot
+from kappa.serving.query.query import connect
+from kappa.state.journal.journal import Journal
 
 pytestmark = [
     pytest.mark.jvm,
@@ -57,7 +57,7 @@ soak = "9d"
 READER = """
 import json, sys, threading
 from kappa.state.store import Store
-from serving.query.query import ask
+from kappa.serving.query.query import ask
 
 store, stop = Store(sys.argv[1]), threading.Event()
 threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()

@@ -13,7 +13,7 @@ from databases import RunningDatabase, running_database, why_no_database
 from followed import connector, ensure_rows
 from testbed import Testbed, platform
 
-from kappa.java.jars import Jars
+from kappa.base.java.jars import Jars
 
 pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.timeout(900)]
 

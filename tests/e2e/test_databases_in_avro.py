@@ -12,7 +12,7 @@ from followed import connector, ensure_rows
 from registries import RunningRegistry, running_registry
 from testbed import Testbed, platform
 
-from kappa.java.jars import Jars
+from kappa.base.java.jars import Jars
 
 pytestmark = [pytest.mark.jvm, pytest.mark.sweep, pytest.mark.timeout(900)]
 

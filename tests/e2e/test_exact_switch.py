@@ -18,9 +18,9 @@ from story_shop import FIRST as SHOP
 from story_shop import REWRITTEN, SINKS, TABLES, WITH_A_VIEW, WITHOUT_AN_ITEM, Orders
 from testbed import Testbed, platform
 
-from kappa.journal.events import Verified
-from kappa.journal.journal import Journal
-from kappa.log.reader import Record
+from kappa.kafka.reader import Record
+from kappa.state.journal.events import Verified
+from kappa.state.journal.journal import Journal
 
 pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.timeout(900)]
 

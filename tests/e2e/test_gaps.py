@@ -20,13 +20,13 @@ from confluent_kafka.admin import AdminClient
 from e2e_shop import LEAN_1, order
 from testbed import Testbed, platform
 
+from kappa.base.java.jars import Jars
+from kappa.base.java.java import Java
 from kappa.base.settings import load_settings
-from kappa.broker.broker import Broker
-from kappa.java.jars import Jars
-from kappa.java.java import Java
-from kappa.log.client import Log
+from kappa.kafka.broker.broker import Broker
+from kappa.kafka.client import Log
+from kappa.replay.status.archive import archive_status
 from kappa.state.offsets import Offsets
-from replay.look.archive import archive_status
 
 pytestmark = [pytest.mark.jvm, pytest.mark.sweep]
 

@@ -1,7 +1,7 @@
 """Calls of the operating system fail, by strace, under a running platform.
 
 It heals, and says what failed (I7, I9, I10).
-`tests/replay/run/test_disk_faults.py` plays the like without processes, many times over.
+`tests/replay/platform/test_disk_faults.py` plays the like without processes, many times over.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import pytest
 from testbed import Testbed, platform
 
 from kappa.declare.topic import Topic
-from kappa.log.producer import ProducedRecord
+from kappa.kafka.producer import ProducedRecord
 
 # Six minutes of a worker; tests/declare/test_patterns.py has its rules.
 pytestmark = [pytest.mark.jvm, pytest.mark.sweep, pytest.mark.timeout(1500)]

@@ -11,8 +11,8 @@ import pytest
 from losing import Restarted
 from testbed import Testbed, platform
 
-from kappa.java.jars import Jars
-from kappa.java.java import Java
+from kappa.base.java.jars import Jars
+from kappa.base.java.java import Java
 
 pytestmark = [pytest.mark.jvm, pytest.mark.fault, pytest.mark.sweep]
 

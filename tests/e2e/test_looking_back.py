@@ -23,8 +23,8 @@ from msgspec.structs import replace
 from referenced import assert_files_are_those_referenced
 from testbed import PATIENCE_SECONDS, Testbed, platform
 
-from kappa.engine.legs.legs import Legs
-from kappa.log.producer import ProducedRecord
+from kappa.engine.job.legs import Legs
+from kappa.kafka.producer import ProducedRecord
 from kappa.state.build import read_birth, table_path
 from kappa.state.frontier import Frontiers
 from kappa.state.kept import kept_of

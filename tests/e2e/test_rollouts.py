@@ -37,19 +37,19 @@ from reading import (
 from testbed import Testbed, platform
 from victims import standing_still
 
-from kappa.engine.legs.legs import Legs
-from kappa.journal.events import Held
-from kappa.journal.journal import Journal
+from kappa.engine.job.legs import Legs
+from kappa.replay.rollout.rollout import Phase, Rollout
+from kappa.replay.rollout.state import State
+from kappa.state.journal.events import Held
+from kappa.state.journal.journal import Journal
 from kappa.state.offsets import Offsets
-from replay.rollout.rollout import Phase, Rollout
-from replay.rollout.state import State
 
 pytestmark = [pytest.mark.jvm, pytest.mark.fault, pytest.mark.timeout(1200)]
 
 # Tests here make a job stand still for as long as a busy machine takes to replay and compare.
 SETTINGS = "[engine]\nlarge_rows = 0\nmaintenance_seconds = 5\nhung_seconds = 600\n"
 # Where a supervisor is killed: in a promote, as it starts, and as it ends.
-# tests/replay/run/test_crashes.py kills at every effect of a promote.
+# tests/replay/platform/test_crashes.py kills at every effect of a promote.
 FAILPOINTS = {
     "promote": ["journal.before_held", "journal.before_served", "journal.after_served"],
     "up": ["supervisor.before_ready", "supervisor.after_ready"],
@@ -109,7 +109,7 @@ def job_of(bed: Testbed, build: str) -> int:
 
 def see_all_gone(bed: Testbed) -> None:
     """Waits until all processes of a killed supervisor have ended with it."""
-    started = ("replay.run.supervisor", "kappa.engine.job.job", "kafka.Kafka", "java")
+    started = ("kappa.replay.platform.supervisor", "kappa.engine.job.job", "kafka.Kafka", "java")
     bed.wait(lambda: not any(bed.pids(word) for word in started), "the end of all it started", 30)
 
 
@@ -160,7 +160,7 @@ def test_a_rollout_goes_on_whoever_is_killed_in_each_of_its_phases(
     see_all_gone(bed)
 
     bed.must("up", "-d", KAPPA_FAIL="journal.before_served:kill")
-    bed.wait(lambda: not bed.pids("replay.run.supervisor"), "the failpoint")
+    bed.wait(lambda: not bed.pids("kappa.replay.platform.supervisor"), "the failpoint")
     see_all_gone(bed)
     assert bed.state().generation == before.generation
 
@@ -509,7 +509,7 @@ def test_a_supervisor_killed_at_an_effect_of_a_promote_is_followed_by_the_next(
     bed.must("down")
     bed.must("up", "-d", KAPPA_FAIL=f"{point}:kill")
     deploying = bed.start("replay", "shop", "--yes")
-    bed.wait(lambda: not bed.pids("replay.run.supervisor"), "the failpoint")
+    bed.wait(lambda: not bed.pids("kappa.replay.platform.supervisor"), "the failpoint")
     see_all_gone(bed)
     deploying.kill()
     deploying.communicate()

@@ -21,7 +21,7 @@ from testbed import Testbed, platform
 from victims import go_on, kill, stop
 
 from kappa.base.section.storage import StorageSettings
-from kappa.log.producer import ProducedRecord
+from kappa.kafka.producer import ProducedRecord
 from kappa.state.offsets import Offsets
 
 pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.fault, pytest.mark.timeout(900)]

@@ -27,11 +27,11 @@ from testbed import Testbed, platform
 
 from kappa.base.errors import ExitCode
 from kappa.base.settings import load_settings
-from kappa.journal.events import Served
-from kappa.journal.journal import Journal
+from kappa.replay.rollout.rollout import Phase
+from kappa.replay.status.running import running
 from kappa.state.build import folded_by
-from replay.rollout.rollout import Phase
-from replay.status.running import running
+from kappa.state.journal.events import Served
+from kappa.state.journal.journal import Journal
 
 MINUTES = float(os.environ.get("KAPPA_SOAK_MINUTES", "60"))
 SEED = int(os.environ.get("KAPPA_SOAK_SEED", str(random.SystemRandom().randrange(10_000))))

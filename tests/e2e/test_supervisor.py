@@ -20,7 +20,7 @@ from testbed import Testbed, platform
 
 from kappa.base.process import ProcessId, process_id
 from kappa.base.settings import load_settings
-from replay.status.running import running, served_at
+from kappa.replay.status.running import running, served_at
 
 pytestmark = pytest.mark.jvm
 
@@ -110,7 +110,9 @@ def test_a_copy_of_a_running_root_ends_nothing_and_begins_only_once_it_is_adopte
         bed.must("--root", str(copy), "root", "adopt")
         bed.must("--root", str(copy), "up", "-d")
 
-        assert len(bed.pids("kafka.Kafka")) == len(bed.pids("replay.run.supervisor")) == 2
+        assert (
+            len(bed.pids("kafka.Kafka")) == len(bed.pids("kappa.replay.platform.supervisor")) == 2
+        )
         assert all(each.alive() for each in first)
     finally:
         bed.must("--root", str(copy), "down")
@@ -142,12 +144,12 @@ def read(url: str, path: str, body: bytes | None = None) -> bytes:
 
 def ensure_answers_after_its_server_is_killed(bed: Testbed, url: str) -> None:
     """A client that connects meanwhile waits: it is neither refused nor sent elsewhere."""
-    (server,) = bed.pids("replay.run.serve")
+    (server,) = bed.pids("kappa.replay.platform.serve")
     os.kill(server, signal.SIGKILL)
 
     assert json.loads(read(url, "/api/v1/query", b"select 1 as n"))["rows"] == [{"n": 1}]
     assert served_at(bed.store) == url
-    assert bed.pids("replay.run.serve") != [server]
+    assert bed.pids("kappa.replay.platform.serve") != [server]
 
 
 def ensure_http_comes_back_by_itself(bed: Testbed) -> ProcessId:
@@ -161,7 +163,7 @@ def ensure_http_comes_back_by_itself(bed: Testbed) -> ProcessId:
     found = bed.kappa("status").out.splitlines()
     assert found[0].startswith("kappa is not up")
     assert f"HTTP at {url}" in found
-    (keeper,) = bed.pids("replay.run.keeper")
+    (keeper,) = bed.pids("kappa.replay.platform.keeper")
     return named(keeper)
 
 
@@ -198,7 +200,7 @@ def test_who_is_told_to_end_while_it_starts_leaves_nothing(tmp_path: Path) -> No
 
         assert [each.returncode for each in both] == [0, 0], said
         # The one that did not come up may be about to end.
-        for program in ("replay.run.supervisor", "replay.run.keeper"):
+        for program in ("kappa.replay.platform.supervisor", "kappa.replay.platform.keeper"):
             bed.wait(lambda program=program: len(bed.pids(program)) == 1, f"one {program}")
         bed.must("down")
         assert not bed.pids()

@@ -24,10 +24,10 @@ from three_brokers import ThreeBrokers
 from victims import jobs_of, standing_still
 
 from demo.cluster.brokers import NODES
-from kappa.engine.legs.legs import LegKind, Legs
-from kappa.java.jars import Jars
-from kappa.java.java import Java
-from replay.rollout.rollout import Phase
+from kappa.base.java.jars import Jars
+from kappa.base.java.java import Java
+from kappa.engine.job.legs import LegKind, Legs
+from kappa.replay.rollout.rollout import Phase
 
 pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.fault, pytest.mark.timeout(900)]
 

@@ -27,11 +27,11 @@ from confluent_kafka.admin import (
 from e2e_shop import LEAN_1, LEAN_2, expected, order
 from testbed import Testbed, platform
 
-from kappa.journal.events import Served
-from kappa.log.producer import ProducedRecord
+from kappa.kafka.producer import ProducedRecord
+from kappa.serving.query.pin.catalog import pin
+from kappa.serving.query.query import connect
+from kappa.state.journal.events import Served
 from kappa.state.offsets import Offsets
-from serving.pin.catalog import pin
-from serving.query.query import connect
 
 pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.timeout(900)]
 

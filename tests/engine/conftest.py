@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from builds import JobProcess, Project
 
-from kappa.log.client import Log
+from kappa.kafka.client import Log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -25,10 +25,10 @@ from kappa import Pipeline
 from kappa.base.duck import open_connection
 from kappa.engine.children.rehearsal import local_pipeline
 from kappa.engine.children.slicings import hold_to_law
+from kappa.serving.query.render import Form, Listing, rendered
+from kappa.tables.views.births import build_tables
+from kappa.tables.views.ways import ways_of
 from kappa.testing import Event, _log, law_of_views, tables_of
-from kappa.views.births import build_tables
-from kappa.views.ways import ways_of
-from serving.query.render import Form, Listing, rendered
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("interpreted")]
 

@@ -9,9 +9,9 @@ from auction_oracle import Rows, answers, ensure_equal
 
 from kappa.base.duck import open_connection
 from kappa.engine.children.rehearsal import MemoryLog, Rehearsal
+from kappa.serving.query.reader.relations import tables_of
 from kappa.state.offsets import Offsets
 from kappa.tables.versions import files
-from serving.reader.relations import tables_of
 
 
 def memory_log(events: Iterable[Made]) -> MemoryLog:

@@ -22,7 +22,7 @@ from kappa.base.clock import Stopwatch
 from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
 from kappa.state.build import Birth
 from kappa.state.table import TableBirth
-from kappa.views.ways import ways_of
+from kappa.tables.views.ways import ways_of
 
 # As many as the page tells of.
 EVENTS = 5_000

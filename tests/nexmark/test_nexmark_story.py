@@ -18,11 +18,11 @@ from builds import interpreted
 from testbed import Testbed, platform
 from victims import jobs_of, kill
 
-from kappa.log.producer import ProducedRecord
+from kappa.kafka.producer import ProducedRecord
+from kappa.serving.query.pin.catalog import pin
+from kappa.serving.query.query import connect
 from kappa.state.build import table_path
 from kappa.state.offsets import Offsets
-from serving.pin.catalog import pin
-from serving.query.query import connect
 
 pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.fault, pytest.mark.timeout(900)]
 

@@ -25,20 +25,20 @@ from hypothesis import strategies as st
 
 from kappa import Avro, Csv, Json, Protobuf, Subject, Topic
 from kappa.base.errors import DeclarationError, UsageError
+from kappa.declare.formats.pinned import PinnedSchema, pin_path
+from kappa.declare.formats.protobuf.proto_schema import message_named, message_types
+from kappa.declare.formats.schema_source import RegisteredSchema, framed, open_schemas
+from kappa.declare.values.reason import Rejected
 from kappa.engine.children.some_events import event_of
-from kappa.engine.decode.decode import decode_table
-from kappa.engine.decode.decoder import loading_plain_readers
-from kappa.engine.decode.fate import counts_in
-from kappa.engine.decode.plain.readers import plain_reader
-from kappa.engine.decode.raw import raw_table
-from kappa.formats.pinned import PinnedSchema, pin_path
-from kappa.formats.protobuf.proto_schema import message_named, message_types
-from kappa.formats.schema_source import RegisteredSchema, framed, open_schemas
-from kappa.lines.produce import event_records
-from kappa.log.reader import Record
+from kappa.kafka.reader import Record
+from kappa.records.decode.decode import decode_table
+from kappa.records.decode.decoder import loading_plain_readers
+from kappa.records.decode.fate import counts_in
+from kappa.records.decode.raw import raw_table
+from kappa.records.decode.readers import plain_reader
+from kappa.records.lines.produce import event_records
 from kappa.records.record import RecordReader, Tombstone
-from kappa.values.reason import Rejected
-from replay.topics.tail import SeenRecord, decoder_of, filter_of
+from kappa.replay.status.topics.tail import SeenRecord, decoder_of, filter_of
 
 PROTO = 'syntax = "proto3"; message Key { string code = 1; }'
 RECORD = {"type": "record", "name": "Key", "fields": [{"name": "code", "type": "string"}]}
@@ -65,7 +65,7 @@ Records = list[tuple[bytes | None, bytes | None]]
 
 @cache
 def client() -> SchemaRegistryClient:
-    """The official client's own registry in memory; a real one is in tests/registry."""
+    """The official client's own registry in memory; a real one is in tests/kafka."""
     made = SchemaRegistryClient.new_client({"url": "mock://keys"})
     for name, (_, kind, text) in FORMS.items():
         made.register_schema(name, Schema(text, kind))

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa import Topic
+from kappa.declare.values.json_text import DEEPEST
+from kappa.declare.values.reason import Reason, Rejected
 from kappa.records.record import RecordReader, Tombstone
-from kappa.values.json_text import DEEPEST
-from kappa.values.reason import Reason, Rejected
 
 EVENT = """
     id string not null, t string, n bigint, small smallint, tiny tinyint, i int, flag boolean,

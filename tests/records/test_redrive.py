@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa.base.errors import UsageError
+from kappa.declare.values.reason import Rejected
 from kappa.records.redrive import (
     HEADER,
     Attempt,
@@ -19,7 +20,6 @@ from kappa.records.redrive import (
     parse_position,
     settle,
 )
-from kappa.values.reason import Rejected
 
 AT = Position("visits", 0, 20)
 

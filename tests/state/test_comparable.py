@@ -9,7 +9,12 @@ from msgspec.structs import replace
 
 from kappa.base.errors import Broken
 from kappa.state.build import Birth, TopicBirth
-from kappa.state.job.stopped import comparable_now, ensure_not_stopped, put_stopped, read_stopped
+from kappa.state.stopped import (
+    comparable_now,
+    ensure_not_stopped,
+    put_stopped,
+    read_stopped,
+)
 from kappa.state.store import Store
 from kappa.state.witness import LogCut
 

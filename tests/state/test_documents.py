@@ -130,7 +130,7 @@ def test_records_that_are_read_together_are_waited_for_once(tmp_path, monkeypatc
         row.put(number, ONE)
     synced = []
     monkeypatch.setattr(
-        "kappa.objects.on_disk.sync_folders", lambda folders: synced.append([*folders])
+        "kappa.state.files.on_disk.sync_folders", lambda folders: synced.append([*folders])
     )
 
     other = NumberedRecords(Store(tmp_path), "sights", SIGHTS, "sight {}")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kappa.base.settings import load_settings
-from kappa.broker.properties import server_properties
-from kappa.journal.events import Abandoned
-from kappa.journal.journal import Journal
+from kappa.kafka.broker.properties import server_properties
+from kappa.state.journal.events import Abandoned
+from kappa.state.journal.journal import Journal
 from kappa.state.store import open_store
 
 FLUSHED = "log.flush.interval.messages=1\n"

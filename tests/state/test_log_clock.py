@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kappa.base.duck import open_connection
-from kappa.declare.parts.expiry import Expiry
+from kappa.declare.expiry import Expiry
 from kappa.state.build import Birth, TopicBirth
 from kappa.state.log_clock import log_clock, topic_clock
 from kappa.state.table import TableBirth
-from kappa.views.served import gone_condition, served_condition
+from kappa.tables.views.served import gone_condition, served_condition
 
 TOPICS = (TopicBirth("a", "1", "retained", 2), TopicBirth("b", "2", "retained", 1))
 BIRTH = Birth("b", "p", "v", {}, 1, {}, "m", TOPICS, (), {}, {}, {}, "", "")

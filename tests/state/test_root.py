@@ -17,15 +17,39 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from commands.app import run_command
 from kappa.base.errors import Conflict, Copied, Damaged, ExitCode, UsageError
-from kappa.base.process import MARK, ProcessId, boot, kill_and_see_gone, process_id, started
+from kappa.base.process import (
+    MARK,
+    ProcessId,
+    boot,
+    kill_and_see_gone,
+    process_id,
+    started,
+)
 from kappa.base.settings import load_settings
-from kappa.broker.last_run import LastRun, end_leftover, read_last_run, write_last_run
+from kappa.commands.app import run_command
 from kappa.declare.sink import SinkBirth
-from kappa.journal.events import Paused
-from kappa.journal.journal import Journal
+from kappa.kafka.broker.last_run import LastRun, end_leftover, read_last_run, write_last_run
+from kappa.replay.platform import at_broker
+from kappa.replay.platform.adopt import adopt
+from kappa.replay.platform.at_broker import CourierProcess
+from kappa.replay.platform.child import ChildProcess
+from kappa.replay.rollout.gc import gc
+from kappa.replay.status.doctor.examine import examine
+from kappa.replay.status.doctor.repair import repair
+from kappa.replay.status.running import (
+    Running,
+    RunningServer,
+    ensure_served,
+    put_running,
+    running_at,
+    served_at,
+)
+from kappa.serving.collect.collector import SPOOL
+from kappa.serving.outlets.courier import sink_status
 from kappa.state.build import Birth
+from kappa.state.journal.events import Paused
+from kappa.state.journal.journal import Journal
 from kappa.state.lock import Holder, Lock, _whole_file, holding_process, is_held
 from kappa.state.root import (
     LOCK,
@@ -41,23 +65,6 @@ from kappa.state.root import (
     read_root,
 )
 from kappa.state.store import Store
-from replay.children import at_broker
-from replay.children.at_broker import CourierProcess
-from replay.children.child import ChildProcess
-from replay.doctor.examine import examine
-from replay.doctor.repair import repair
-from replay.retire.gc import gc
-from replay.root.adopt import adopt
-from replay.status.running import (
-    Running,
-    RunningServer,
-    ensure_served,
-    put_running,
-    running_at,
-    served_at,
-)
-from serving.collector.collector import SPOOL
-from serving.courier import sink_status
 
 _REST = ("v", {}, 1, {}, "m", (), (), {}, {}, {}, {}, "", "")
 THERE = RootPlace("/data/kappa", 7, 1000, "blue")
@@ -419,8 +426,8 @@ def test_a_root_that_may_not_send_has_no_courier(tmp_path, monkeypatch):
     ensure_root(store)
     copy = Store(shutil.copytree(store.folder, tmp_path / "copy"))
     served = {"sink there": Birth("b", "p", *_REST, sinks=(SinkBirth("there", "delays"),))}
-    for room in (at_broker, sink_status):
-        monkeypatch.setattr(room, "served_outlets", lambda _store: served)
+    for module in (at_broker, sink_status):
+        monkeypatch.setattr(module, "served_outlets", lambda _store: served)
     started = []
     monkeypatch.setattr(ChildProcess, "ensure_started", lambda self, *_: started.append(self.what))
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kappa.base.clock import Stopwatch
 from kappa.state.build import folder
-from kappa.state.job.slice_progress import (
+from kappa.state.slice_progress import (
     DECODED,
     SliceProgress,
     counting,

@@ -21,20 +21,20 @@ from kappa.declare.alert import AlertBirth
 from kappa.declare.options import Thresholds
 from kappa.declare.sink import SinkBirth
 from kappa.declare.table import Table
-from kappa.engine.legs.splits import Begun
-from kappa.journal.events import Proved
-from kappa.journal.journal import JournalRecord
+from kappa.declare.values.tally import Tally
+from kappa.engine.job.splits import Begun
 from kappa.state.build import Birth
 from kappa.state.documents import Documents
 from kappa.state.frontier import Frontier
+from kappa.state.journal.events import Proved
+from kappa.state.journal.journal import JournalRecord
 from kappa.state.kept import Kept
 from kappa.state.lease import Lease
 from kappa.state.mark import Mark, parse_mark
 from kappa.state.offsets import Offsets
 from kappa.state.table import TableBirth
 from kappa.tables.archive import parse_archive_mark
-from kappa.tables.archived.stored_archive import LastingVersion
-from kappa.values.tally import Tally
+from kappa.tables.stored_archive import LastingVersion
 
 # As the first Kappa that had all these fields wrote them.
 *STORED, MARK, ARCHIVE_MARK = (

@@ -28,8 +28,8 @@ from kappa import (
     top_k,
 )
 from kappa.base.errors import DeclarationError
+from kappa.declare.values.columns import Type, parse_columns, parse_type
 from kappa.tables.shape import table_births
-from kappa.values.columns import Type, parse_columns, parse_type
 
 EVENTS = Topic("events", event="k string")
 OUTPUT = {

@@ -14,17 +14,17 @@ from typing import Any, Self
 import uvicorn
 from fastapi import APIRouter
 
+from kappa.serving.http import events
+from kappa.serving.http.bounds import Bounds
+from kappa.serving.http.http import make_app
+from kappa.serving.http.open_streams import OpenStreams
+from kappa.serving.http.patience import PatientServer, uvicorn_settings
+from kappa.serving.http.snapshots import Snapshots
+from kappa.serving.http.stand import Stand
+from kappa.serving.outlets.changes.hub import ChangeHub
+from kappa.serving.query.sandbox.question import Allowance
+from kappa.serving.query.sandbox.sandbox import Sandbox
 from kappa.state.store import Store
-from serving.changes.hub import ChangeHub
-from serving.http.bounds import Bounds
-from serving.http.http import make_app
-from serving.http.patience import PatientServer, uvicorn_settings
-from serving.http.snapshots import Snapshots
-from serving.http.stand import Stand
-from serving.http.streams import events
-from serving.http.streams.open_streams import OpenStreams
-from serving.sandbox.question import Allowance
-from serving.sandbox.sandbox import Sandbox
 
 QUERY = "/api/v1/query"
 

@@ -18,19 +18,19 @@ from meanwhile import Beside
 from msgspec.structs import replace
 from testbed import Testbed
 
-from kappa.journal.view import JournalView
+from kappa.serving.query.pin.past import generations
+from kappa.serving.query.pin.snapshot import Snapshot
+from kappa.serving.query.query import Answer, answer, connect
+from kappa.serving.query.reader.reader import Rows
+from kappa.serving.query.render import plain
 from kappa.state.build import folded_by, read_birth
 from kappa.state.frontier import Frontier
+from kappa.state.journal.view import JournalView
 from kappa.state.lease import ensure_lease, ensure_released, read_lease
-from serving.pin.past import generations
-from serving.pin.snapshot import Snapshot
-from serving.query.query import Answer, answer, connect
-from serving.query.render import plain
-from serving.reader.reader import Rows
 
 _REST_SECONDS = 0.3
 _KEPT_SECONDS = 3600.0
-# The lease that all cursors at a frontier share (serving/changes/point.py).
+# The lease that all cursors at a frontier share (serving/outlets/changes/point.py).
 _SHARED = re.compile(r"changes-(?P<build>\w+-\w+)-(?P<number>\d+)")
 
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from testbed import Testbed
 
-from kappa.log.producer import ProducedRecord
-from serving.pin.catalog import pin
-from serving.query.query import connect
+from kappa.kafka.producer import ProducedRecord
+from kappa.serving.query.pin.catalog import pin
+from kappa.serving.query.query import connect
 
 BIDDING = """
 from kappa import Table, Topic, count, pipeline, sum_

@@ -17,15 +17,15 @@ from kappa.code.artifact import digests, ensure_snapshot, load_snapshot
 from kappa.code.importer import open_sources
 from kappa.code.project import load_module, pipelines_in
 from kappa.code.semantics import SEMANTICS
-from kappa.code.static.sources import Sources
+from kappa.code.sources import Sources
 from kappa.declare.pipeline import Pipeline
-from kappa.log.client import Log
+from kappa.declare.values.columns import Type, parse_columns, parse_type
+from kappa.kafka.client import Log
 from kappa.state.build import Birth, TopicBirth, put_birth, read_birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from kappa.values.columns import Type, parse_columns, parse_type
-from kappa.views.births import build_tables
+from kappa.tables.views.births import build_tables
 
 _PATIENCE_SECONDS = 120.0
 # Settings of Spark under which plans are interpreted. Where each runs over some rows, to compile it

@@ -13,26 +13,26 @@ from msgspec.structs import replace
 from kappa import View
 from kappa.base.clock import Stopwatch
 from kappa.declare.alert import AlertBirth
-from kappa.declare.parts.expiry import Expiry
+from kappa.declare.expiry import Expiry
 from kappa.declare.sink import SinkBirth
+from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.views.maintained import MaintainedViews
 from kappa.engine.write.commit import Merging, TableWriter
 from kappa.engine.write.maintenance import Maintenance
 from kappa.engine.write.publisher import Publisher
-from kappa.journal.events import Event, Served, Staged, SwitchAsked
-from kappa.journal.journal import Journal
-from kappa.journal.receipt import Receipt
+from kappa.serving.outlets.changes.change_set import ChangeSet, RowChange
 from kappa.state.build import Birth, TopicBirth, put_birth
 from kappa.state.frontier import Frontier
+from kappa.state.journal.events import Event, Served, Staged, SwitchAsked
+from kappa.state.journal.journal import Journal
+from kappa.state.journal.receipt import Receipt
 from kappa.state.mark import Mark, origin_mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.merge import contribution_columns
 from kappa.tables.shape import LATEST_COLUMNS, REJECTS_BIRTH
-from kappa.values.arrow import arrow_schema
-from kappa.views.births import view_births
-from serving.changes.change_set import ChangeSet, RowChange
+from kappa.tables.views.births import view_births
 
 TOTALS = TableBirth(
     "totals",

@@ -27,8 +27,8 @@ from victims import (
 )
 
 from kappa.base.settings import load_settings
+from kappa.replay.status.running import running
 from kappa.state.build import folded_by
-from replay.status.running import running
 
 VICTIMS = (SUPERVISOR, LIVE, "idle job", CANDIDATE, VERIFIER, ARCHIVER, HTTP, BROKER)
 # A hung job is ended by the supervisor; of all else nobody can tell that it is stopped.

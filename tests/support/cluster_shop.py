@@ -22,11 +22,11 @@ from yarn_cluster import RunningYarn, yarn_cluster
 
 from demo.cluster.spark import why_not_isolated
 from kappa.base.scratch import user_cache
-from kappa.broker.properties import HOST
-from kappa.log.producer import ProducedRecord
-from kappa.log.reader import Record
-from kappa.state.job.slice_progress import READING, SliceProgress, read_progress
+from kappa.kafka.broker.properties import HOST
+from kappa.kafka.producer import ProducedRecord
+from kappa.kafka.reader import Record
 from kappa.state.offsets import Offsets
+from kappa.state.slice_progress import READING, SliceProgress, read_progress
 
 # Two JVMs and Python's workers begin before a slice is read: on a busy machine that is minutes.
 PATIENCE_SECONDS = 600.0

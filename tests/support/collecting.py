@@ -168,7 +168,7 @@ class Connected:
 def collector_command(project: Path, bootstrap_servers: str) -> list[str]:
     """Returns the command line of a collector."""
     return [
-        *(sys.executable, "-P", "-m", "serving.collector.collector"),
+        *(sys.executable, "-P", "-m", "kappa.serving.collect.collector"),
         *("--project", str(project), "--root", str(project / ".kappa")),
         *("--bootstrap", bootstrap_servers),
     ]

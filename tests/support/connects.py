@@ -19,10 +19,10 @@ from pathlib import Path
 from fetched_jars import fetched_jars
 from registries import RunningRegistry, free_port
 
+from kappa.base.java.jars import Jars
+from kappa.base.java.java import find_java
 from kappa.base.process import start_tied
-from kappa.broker.properties import java_text, log4j2_properties
-from kappa.java.jars import Jars
-from kappa.java.java import find_java
+from kappa.kafka.broker.properties import java_text, log4j2_properties
 
 # Connect finds a plugin in a folder of its own.
 _FOLDERS = {

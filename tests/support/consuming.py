@@ -22,8 +22,8 @@ from book import Book, row_text
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from kappa.base.settings import load_settings
+from kappa.replay.status.running import running, served_at
 from kappa.state.store import open_store
-from replay.status.running import running, served_at
 
 _AGAIN_SECONDS = 0.2
 _SILENT_SECONDS = 30.0

@@ -13,12 +13,12 @@ from typing import Any
 from builds import Project
 from msgspec.structs import replace
 
-from kappa.log.client import Log
-from kappa.log.producer import ProducedRecord
+from kappa.kafka.client import Log
+from kappa.kafka.producer import ProducedRecord
+from kappa.serving.query.reader.opened import open_reader
+from kappa.serving.query.reader.relations import put_tables
 from kappa.state.build import read_birth
 from kappa.state.frontier import Frontier
-from serving.reader.opened import open_reader
-from serving.reader.relations import put_tables
 
 OUTPUTS = {"totals": "kind string, n bigint, at timestamp, who int", "all": "kind string, n bigint"}
 

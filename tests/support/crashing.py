@@ -22,32 +22,32 @@ from plans import log as log_facts
 from kappa.base.errors import Broken, Conflict
 from kappa.base.failpoint import acting
 from kappa.base.sections import RolloutSettings
-from kappa.objects.address import files_in, folders_in, readable
+from kappa.replay.platform.controller import Controller
+from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.gc import gc
+from kappa.replay.rollout.plan.branch import Branching
+from kappa.replay.rollout.plan.make_plan import make_plan
+from kappa.replay.rollout.plan.observed import Observed
+from kappa.replay.rollout.plan.plan import Plan
+from kappa.replay.rollout.retire import data_of
+from kappa.replay.rollout.rollout import Phase, Rollout
+from kappa.replay.rollout.stage import stage
+from kappa.replay.rollout.state import State
+from kappa.replay.rollout.verify.verify import Means, ensure_verified
+from kappa.replay.status.doctor.scrub import scrub
+from kappa.serving.query.pin.catalog import pin
+from kappa.serving.query.pin.left import give_up
+from kappa.serving.query.pin.snapshot import PinnedSnapshot
 from kappa.state.build import folder, read_birth, table_path
+from kappa.state.files.address import files_in, folders_in, readable
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.job.stopped import Stopped, read_stopped
 from kappa.state.kept import kept_of, shown_of
 from kappa.state.lock import Lock
 from kappa.state.offsets import Offsets
+from kappa.state.stopped import Stopped, read_stopped
 from kappa.state.store import Store
 from kappa.tables.delta import open_newest
 from kappa.tables.versions import files
-from replay.doctor.scrub import scrub
-from replay.plan.branch import Branching
-from replay.plan.make_plan import make_plan
-from replay.plan.plan import Plan
-from replay.preflight.observed import Observed
-from replay.retire.gc import gc
-from replay.retire.retire import data_of
-from replay.rollout.current import current_state
-from replay.rollout.rollout import Phase, Rollout
-from replay.rollout.state import State
-from replay.run.controller import Controller
-from replay.stage.stage import stage
-from replay.verify.verify import Means, ensure_verified
-from serving.pin.catalog import pin
-from serving.pin.left import give_up
-from serving.pin.snapshot import PinnedSnapshot
 
 HOUR = 3600.0
 # More than any story takes; a story that takes more does not move any more.

@@ -16,22 +16,22 @@ from kappa import Table, Topic, View, pipeline
 from kappa.base.clock import Stopwatch
 from kappa.base.errors import Broken
 from kappa.code.fingerprint import version_of
+from kappa.engine.job.align import Aligner
 from kappa.engine.job.catch_up import CatchUp
+from kappa.engine.job.legs import LegKind, Legs
 from kappa.engine.job.slice_folder import SliceFolder
-from kappa.engine.legs.align import Aligner
-from kappa.engine.legs.legs import LegKind, Legs
 from kappa.engine.read.source import KafkaAccess, LogSource
 from kappa.engine.write.maintenance import Maintenance
 from kappa.engine.write.publisher import Publisher
-from kappa.log.reader import Record
+from kappa.kafka.reader import Record
+from kappa.replay.rollout.plan.observed import Declared
 from kappa.state.build import folder, read_birth
-from kappa.state.job.stopped import ensure_not_stopped, put_stopped
 from kappa.state.lock import Lock
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
+from kappa.state.stopped import ensure_not_stopped, put_stopped
 from kappa.tables.branch import keep_base, stands_before_base
 from kappa.tables.shape import table_births
-from replay.preflight.observed import Declared
 
 if TYPE_CHECKING:
     from crashing import World

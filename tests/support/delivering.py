@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 from receiver import SECRET
 
 from kappa.declare.alert import AlertBirth
+from kappa.serving.outlets.alerts.channel import RECEIVED, Attempted, Channel, Outcome
+from kappa.serving.outlets.alerts.delivery import AlertDelivery
+from kappa.serving.outlets.alerts.message import Message
+from kappa.serving.outlets.alerts.patience import Rules
+from kappa.serving.outlets.alerts.signature import keys_of
+from kappa.serving.outlets.alerts.webhook import Webhook
+from kappa.serving.query.query import answer
 from kappa.state.store import Store
-from serving.alerts.channel import RECEIVED, Attempted, Channel, Outcome
-from serving.alerts.delivery import AlertDelivery
-from serving.alerts.message import Message
-from serving.alerts.patience import Rules
-from serving.alerts.signature import keys_of
-from serving.alerts.webhook import Webhook
-from serving.query.query import answer
 
 if TYPE_CHECKING:
     from changing import ChangingWorld

@@ -9,8 +9,8 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from kappa.log.producer import ProducedRecord
-from kappa.log.reader import Record
+from kappa.kafka.producer import ProducedRecord
+from kappa.kafka.reader import Record
 
 V1 = '''
 """Orders of a shop."""

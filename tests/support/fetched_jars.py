@@ -12,9 +12,9 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from kappa.base.java.jars import spark_home
+from kappa.base.java.java import find_java
 from kappa.base.scratch import user_cache
-from kappa.java.jars import spark_home
-from kappa.java.java import find_java
 
 
 def fetched_jars(name: str, lock: Path, folders: Mapping[str, str]) -> Path | None:

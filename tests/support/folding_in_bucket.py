@@ -14,12 +14,12 @@ from pathlib import Path
 from bucket_site import ends_of, random_log, site
 
 from kappa.base.errors import KappaError
+from kappa.base.java.jars import ensure_jars
+from kappa.base.java.java import find_java
 from kappa.base.section.storage import StorageSettings
 from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
 from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.session import boot, end_process
-from kappa.java.jars import ensure_jars
-from kappa.java.java import find_java
 from kappa.state.build import is_born, put_birth, read_birth
 from kappa.state.store import Store
 

@@ -5,9 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from kappa.declare.options import Thresholds
-from kappa.engine.legs.legs import Aim, Leg, LegKind
-from kappa.engine.legs.splits import Begun
-from kappa.journal.events import (
+from kappa.declare.values.tally import Tally
+from kappa.engine.job.legs import Aim, Leg, LegKind
+from kappa.engine.job.splits import Begun
+from kappa.serving.outlets.alerts.message import Message
+from kappa.serving.outlets.alerts.outbox import DeadLetter, Missed, Outbox
+from kappa.state.alignment import Alignment
+from kappa.state.build import Base, Birth, TopicBirth
+from kappa.state.cuts import Cuts
+from kappa.state.frontier import Frontier
+from kappa.state.journal.events import (
     Abandoned,
     CaughtUp,
     Event,
@@ -23,27 +30,20 @@ from kappa.journal.events import (
     Verified,
     VerifyAsked,
 )
-from kappa.journal.journal import JournalRecord
-from kappa.journal.receipt import Receipt, Switched
-from kappa.journal.service import Paused, PipelineRetired, Resumed
-from kappa.journal.verification import Check, Difference, OutcomeCount
-from kappa.state.build import Base, Birth, TopicBirth
-from kappa.state.frontier import Frontier
-from kappa.state.job.alignment import Alignment
-from kappa.state.job.cuts import Cuts
-from kappa.state.job.stopped import Stopped
+from kappa.state.journal.journal import JournalRecord
+from kappa.state.journal.receipt import Receipt, Switched
+from kappa.state.journal.service import Paused, PipelineRetired, Resumed
+from kappa.state.journal.verification import Check, Difference, OutcomeCount
 from kappa.state.kept import Kept
 from kappa.state.lease import Floor, Lease, Pin
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
+from kappa.state.recorded import JoinedSums
+from kappa.state.stopped import Stopped
 from kappa.state.table import TableBirth
 from kappa.state.witness import Witness
-from kappa.sums.recorded import JoinedSums
 from kappa.tables.archive import ArchiveMark
-from kappa.tables.archived.stored_archive import LastingVersion
-from kappa.values.tally import Tally
-from serving.alerts.message import Message
-from serving.alerts.outbox import DeadLetter, Missed, Outbox
+from kappa.tables.stored_archive import LastingVersion
 
 AT = Offsets({"vögel": {1: 7, 0: 5}, "a": {0: 1}})
 BASE = Base("web-1", "v1", {"a": {"0": 1}}, 3, {"a": {"0": 0}})

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from kappa.journal.events import CaughtUp, Event, Held, Served, Staged, SwitchAsked, Verified
-from kappa.journal.journal import JournalRecord
-from kappa.journal.receipt import Receipt, Switched
-from kappa.journal.service import PipelineRetired
 from kappa.state.frontier import Frontier
+from kappa.state.journal.events import (
+    CaughtUp,
+    Event,
+    Held,
+    Served,
+    Staged,
+    SwitchAsked,
+    Verified,
+)
+from kappa.state.journal.journal import JournalRecord
+from kappa.state.journal.receipt import Receipt, Switched
+from kappa.state.journal.service import PipelineRetired
 from kappa.state.offsets import Offsets
 
 NOWHERE = Offsets()

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from socket import socket
 
-from serving.sandbox import nursery
+from kappa.serving.query.sandbox import nursery
 
 LATE_SECONDS = 3.0
 

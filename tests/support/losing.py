@@ -7,12 +7,12 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from kappa.broker.broker import Broker
-from kappa.java.jars import Jars
-from kappa.java.java import Java
-from kappa.log.access.answers import wait_until
-from kappa.log.client import Log
-from kappa.log.producer import ProducedRecord
+from kappa.base.java.jars import Jars
+from kappa.base.java.java import Java
+from kappa.kafka.answers import wait_until
+from kappa.kafka.broker.broker import Broker
+from kappa.kafka.client import Log
+from kappa.kafka.producer import ProducedRecord
 
 # A batch's head: its base offset, its length behind these twelve bytes, and more.
 _HEAD = 12

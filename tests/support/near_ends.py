@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 
 from kappa import Table, Topic, avg_, pipeline, sum_
+from kappa.declare.values.arrow import arrow_schema
+from kappa.declare.values.columns import parse_columns
 from kappa.state.table import TableBirth
 from kappa.tables.shape import table_births
-from kappa.values.arrow import arrow_schema
-from kappa.values.columns import parse_columns
 
 EVENT = "k string, n bigint, d decimal(12,3), w decimal(27,7), x double"
 EVENTS = Topic("events", event=EVENT)

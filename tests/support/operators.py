@@ -14,8 +14,8 @@ from testbed import PATIENCE_SECONDS, Said, Testbed
 from victims import standing_still
 
 from kappa.base.errors import ExitCode
-from kappa.journal.events import Served
-from replay.rollout.rollout import Phase
+from kappa.replay.rollout.rollout import Phase
+from kappa.state.journal.events import Served
 
 _REST_SECONDS = (0.5, 6.0)
 _PAUSE_SECONDS = (0.5, 5.0)

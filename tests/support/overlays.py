@@ -10,11 +10,11 @@ from plans import birth
 from kappa import Alert, Sink, Table, Topic, View, count, pipeline
 from kappa.code.declaration import declarations
 from kappa.code.fingerprint import fingerprint
-from kappa.code.static.sources import SourceFile
+from kappa.code.sources import SourceFile
+from kappa.declare.values.columns import parse_columns
+from kappa.replay.rollout.plan.observed import Declared
 from kappa.state.build import Birth
 from kappa.tables.shape import table_births
-from kappa.values.columns import parse_columns
-from replay.preflight.observed import Declared
 
 ORDERS = Topic("orders", event="id string, n int", partitions=2, key="id")
 _PATH = "pipelines/flights.py"

@@ -21,27 +21,15 @@ from msgspec.structs import replace
 from kappa.base.process import process_id
 from kappa.declare.alert import AlertBirth
 from kappa.declare.sink import SinkBirth
-from kappa.journal.begun import begun_after
-from kappa.journal.events import Abandoned, CaughtUp, Event, Failed, Held, Served, Staged, Verified
-from kappa.journal.journal import Journal
-from kappa.journal.receipt import Receipt
-from kappa.journal.verification import Check, Difference, OutcomeCount
-from kappa.log.cluster import TopicFacts
-from kappa.log.reader import Record
-from kappa.state.build import Birth, TopicBirth, put_birth, table_path
-from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.kept import Kept, put_kept
-from kappa.state.offsets import Offsets
-from kappa.state.store import Store
-from kappa.state.table import TableBirth
-from kappa.tables.shape import REJECTS_BIRTH
-from kappa.values.arrow import arrow_schema
-from kappa.values.tally import Tally
-from replay.look.desk import Desk
-from replay.look.here import Here
-from replay.status.running import Running, put_running
-from serving.alerts.message import Message, moment
-from serving.alerts.outbox import (
+from kappa.declare.values.arrow import arrow_schema
+from kappa.declare.values.tally import Tally
+from kappa.kafka.cluster import TopicFacts
+from kappa.kafka.reader import Record
+from kappa.replay.status.desk import Desk
+from kappa.replay.status.here import Here
+from kappa.replay.status.running import Running, put_running
+from kappa.serving.outlets.alerts.message import Message, moment
+from kappa.serving.outlets.alerts.outbox import (
     AlertProgress,
     DeadLetter,
     Missed,
@@ -50,7 +38,28 @@ from serving.alerts.outbox import (
     put_outbox,
     put_progress,
 )
-from serving.alerts.shown import ShownOnPage
+from kappa.serving.outlets.alerts.shown import ShownOnPage
+from kappa.state.build import Birth, TopicBirth, put_birth, table_path
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.journal.begun import begun_after
+from kappa.state.journal.events import (
+    Abandoned,
+    CaughtUp,
+    Event,
+    Failed,
+    Held,
+    Served,
+    Staged,
+    Verified,
+)
+from kappa.state.journal.journal import Journal
+from kappa.state.journal.receipt import Receipt
+from kappa.state.journal.verification import Check, Difference, OutcomeCount
+from kappa.state.kept import Kept, put_kept
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.state.table import TableBirth
+from kappa.tables.shape import REJECTS_BIRTH
 
 EVIL = "<script>alert('x')</script>\"'&{{ 7*7 }}"
 HITS = TableBirth(

@@ -9,8 +9,8 @@ from pathlib import Path
 from kappa.base.errors import ExitCode
 from kappa.base.program import run_program
 from kappa.code.task import door
-from kappa.engine.spare.spare import run_tasks
-from kappa.engine.spare.tasks import Tasks
+from kappa.engine.children.spare import run_tasks
+from kappa.engine.children.tasks import Tasks
 
 
 def main(arguments: list[str] | None = None) -> int:

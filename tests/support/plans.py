@@ -10,13 +10,13 @@ from journals import numbered
 from kappa import Table, Topic, pipeline
 from kappa.code.fingerprint import version_of
 from kappa.code.semantics import SEMANTICS
-from kappa.journal.events import Event
+from kappa.replay.rollout.fold import fold
+from kappa.replay.rollout.plan.observed import Declared, LogFacts, Observed
 from kappa.state.build import Birth, TopicBirth
+from kappa.state.journal.events import Event
 from kappa.state.offsets import Offsets
 from kappa.state.table import TableBirth
 from kappa.tables.shape import REJECTS_BIRTH
-from replay.preflight.observed import Declared, LogFacts, Observed
-from replay.rollout.fold import fold
 
 ORDERS = Topic("orders", event="id string, n int", partitions=2, key="id")
 

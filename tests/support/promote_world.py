@@ -2,12 +2,13 @@
 
 It has jobs, controllers, a reader and operators. The platform's own functions decide: the next step
 of a rollout (replay/rollout/promote.py), the state after a record (replay/rollout/fold.py), the
-hold of a build (kappa/journal/hold.py), the intents of operators (replay/intents/intents.py). Only
-reads and writes of processes are written here, one a step. They are those of
-kappa/engine/write/publisher.py, engine/write/maintenance.py, replay/retire/retire.py and
-serving/pin/catalog.py. A controller that stops for ever has died, so its record lands late in what
-follows. A job's put is left behind when it dies, and may land at any later moment. `Without` takes
-one ingredient of the protocol away. explored.py searches; test_promote_model.py has the assertions.
+hold of a build (kappa/state/journal/hold.py), the intents of operators (replay/rollout/intents.py).
+Only reads and writes of processes are written here, one a step. They are those of
+kappa/engine/write/publisher.py, engine/write/maintenance.py, replay/rollout/retire.py and
+serving/query/pin/catalog.py. A controller that stops for ever has died, so its record lands late in
+what follows. A job's put is left behind when it dies, and may land at any later moment. `Without`
+takes one ingredient of the protocol away. explored.py searches; test_promote_model.py has the
+assertions.
 """
 
 from __future__ import annotations
@@ -25,7 +26,14 @@ from parts import Parts, Seeing, Values, moves_of
 
 from kappa.base.errors import Conflict, UsageError
 from kappa.base.sections import RolloutSettings
-from kappa.journal.events import (
+from kappa.replay.rollout.fold import advance, check_may_follow
+from kappa.replay.rollout.intents import undone
+from kappa.replay.rollout.pausing import may_pause
+from kappa.replay.rollout.promote import next_promote_step
+from kappa.replay.rollout.retiring import may_retire
+from kappa.replay.rollout.state import State
+from kappa.replay.rollout.step import Acknowledge, Append, Sight
+from kappa.state.journal.events import (
     Abandoned,
     CaughtUp,
     Event,
@@ -35,16 +43,9 @@ from kappa.journal.events import (
     Served,
     SwitchAsked,
 )
-from kappa.journal.hold import hold_after
-from kappa.journal.journal import JournalRecord
-from kappa.journal.service import Paused, PipelineRetired, Resumed
-from replay.intents.intents import undone
-from replay.intents.pausing import may_pause
-from replay.intents.retiring import may_retire
-from replay.rollout.fold import advance, check_may_follow
-from replay.rollout.promote import next_promote_step
-from replay.rollout.state import State
-from replay.rollout.step import Acknowledge, Append, Sight
+from kappa.state.journal.hold import hold_after
+from kappa.state.journal.journal import JournalRecord
+from kappa.state.journal.service import Paused, PipelineRetired, Resumed
 
 TOPICS = frozenset({"flights"})
 PAIRS = {"flights": ("a", "b"), "trains": ("c", "d")}
@@ -512,7 +513,7 @@ class Protocol:
     def _doing(world: World, number: int, known: Front, doing: tuple[object, ...] | None) -> World:
         return _with(world, number, world.builds[number]._replace(job=Job(known, doing)))
 
-    # Controllers: replay/run/controller.py, replay/rollout/promote.py.
+    # Controllers: replay/platform/controller.py, replay/rollout/promote.py.
 
     def _controller(self, number: int, world: World) -> Moves:
         me, who = world.controllers[number], f"controller {number}"
@@ -635,7 +636,7 @@ class Protocol:
             return None
         return self._journal.after(world.journal, event)
 
-    # The reader: serving/pin/catalog.py.
+    # The reader: serving/query/pin/catalog.py.
 
     def _read(self, world: World) -> Moves:
         me = world.reader
@@ -802,7 +803,7 @@ class Protocol:
     def _folded_by(self, state: State, build: str) -> int:
         return self._build_of[state.folded_by(build)]
 
-    # Operators and retiring: replay/intents/intents.py, replay/retire/retire.py.
+    # Operators and retiring: replay/rollout/intents.py, replay/rollout/retire.py.
 
     def _operator(self, world: World) -> Moves:
         state = self._state(world.journal)
@@ -825,7 +826,7 @@ class Protocol:
         yield from self._service(world, state)
 
     def _service(self, world: World, state: State) -> Moves:
-        """Retires, pauses and resumes: replay/intents/retiring.py and pausing.py."""
+        """Retires, pauses and resumes: replay/rollout/retiring.py and pausing.py."""
         for pipeline in self._pipelines:
             may_be = (False, False)
             if pipeline in state.serving:

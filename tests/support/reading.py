@@ -16,12 +16,12 @@ from pathlib import Path
 from e2e_shop import ASKED, expected, item, order
 from testbed import Testbed
 
-from kappa.journal.events import Held, Served, SwitchAsked
-from kappa.journal.journal import Journal, JournalRecord
+from kappa.serving.query.pin.catalog import pin, pin_build
+from kappa.serving.query.query import connect
+from kappa.state.journal.events import Held, Served, SwitchAsked
+from kappa.state.journal.journal import Journal, JournalRecord
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from serving.pin.catalog import pin, pin_build
-from serving.query.query import connect
 
 # V2 counts no returns (negative amounts) among a customer's orders: only so do tables of both
 # builds at equal offsets, in one answer, not add up. The view is held to the tables it stands on.
@@ -46,8 +46,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from kappa.base.settings import load_settings
 from kappa.state.store import open_store
-from serving.pin.catalog import pin
-from serving.query.query import connect
+from kappa.serving.query.pin.catalog import pin
+from kappa.serving.query.query import connect
 
 store, stop = open_store(load_settings(Path(sys.argv[1]))), threading.Event()
 threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from kappa.engine.children.rehearsal import Rehearsal
-from kappa.engine.spark.bucket.s3a import bucket_settings, classes_in, compile_log_store
+from kappa.engine.spark.s3a import bucket_settings, classes_in, compile_log_store
 from kappa.state.store import Store
 
 if TYPE_CHECKING:

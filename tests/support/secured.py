@@ -30,11 +30,11 @@ from confluent_kafka.admin import (
 from identity_provider import IdentityProvider
 
 from kappa.base.errors import AccessRefused
+from kappa.base.java.jars import Jars
+from kappa.base.java.java import Java
 from kappa.base.process import start_tied
-from kappa.broker.properties import HOST, java_text, log4j2_properties, server_properties
-from kappa.java.jars import Jars
-from kappa.java.java import Java
-from kappa.log.client import Log
+from kappa.kafka.broker.properties import HOST, java_text, log4j2_properties, server_properties
+from kappa.kafka.client import Log
 
 ADMIN, ADMIN_PASSWORD = "admin", "admin-5f1d"
 _CLUSTER_ID = "a2FwcGEta2FwcGEta2FwcB"

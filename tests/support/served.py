@@ -10,21 +10,21 @@ from deltalake import write_deltalake
 from msgspec.structs import replace
 
 from kappa.base.clock import now
-from kappa.journal.events import GenerationMade, Served
-from kappa.journal.journal import Journal
-from kappa.journal.receipt import Receipt
-from kappa.journal.service import PipelineRetired
-from kappa.objects.address import delta_options
+from kappa.declare.values.arrow import arrow_schema
+from kappa.serving.query.query import Answer, answer
 from kappa.state.build import Birth, put_birth, read_birth, table_path
+from kappa.state.files.address import delta_options
 from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.journal.events import GenerationMade, Served
+from kappa.state.journal.journal import Journal
+from kappa.state.journal.receipt import Receipt
+from kappa.state.journal.service import PipelineRetired
 from kappa.state.offsets import Offsets
 from kappa.state.root import ensure_root
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.lasting import sync_versions, vouched_lists
 from kappa.tables.shape import LATEST_COLUMNS, REJECTS_BIRTH
-from kappa.values.arrow import arrow_schema
-from serving.query.query import Answer, answer
 
 DELAYS = TableBirth(
     "delays",

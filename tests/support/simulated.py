@@ -38,10 +38,10 @@ from power import Disk
 from kappa.base.errors import Broken, KappaError
 from kappa.base.failpoint import acting
 from kappa.base.sections import RolloutSettings
+from kappa.replay.platform.controller import Controller
+from kappa.replay.rollout.intents import abandon, ask_promote, ask_undo, ask_verify
+from kappa.replay.rollout.pausing import ask_pause, ask_resume
 from kappa.state.store import Store
-from replay.intents.intents import abandon, ask_promote, ask_undo, ask_verify
-from replay.intents.pausing import ask_pause, ask_resume
-from replay.run.controller import Controller
 
 STEPS = 30
 # More than any seed takes to come to rest once faults have ended.

@@ -22,13 +22,13 @@ from confluent_kafka.admin import (
 )
 from house import HOUSE
 
-from kappa.broker.broker import Broker
-from kappa.log.client import Log
-from kappa.log.reader import Record
+from kappa.kafka.broker.broker import Broker
+from kappa.kafka.client import Log
+from kappa.kafka.reader import Record
+from kappa.serving.outlets.changes.filter import Filter
+from kappa.serving.outlets.changes.follow import Follower
+from kappa.serving.outlets.courier.resync import CURSOR
 from kappa.state.store import Store
-from serving.changes.filter import Filter
-from serving.changes.follow import Follower
-from serving.courier.resync import CURSOR
 
 PATIENCE_SECONDS = 90.0
 # Nobody sets it.
@@ -87,7 +87,7 @@ def wait_for(reached: Callable[[], bool], what: str = "it") -> None:
 def courier_command(project: Path, root: Path | str, bootstrap_servers: str) -> list[str]:
     """Returns the command line of a courier."""
     return [
-        *(sys.executable, "-P", "-m", "serving.courier.courier"),
+        *(sys.executable, "-P", "-m", "kappa.serving.outlets.courier.courier"),
         *("--project", str(project), "--root", str(root), "--bootstrap", bootstrap_servers),
     ]
 

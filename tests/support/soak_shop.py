@@ -14,8 +14,8 @@ from reading import served
 from testbed import Testbed
 
 from kappa.code.rows_version import born_rows_version
-from kappa.log.producer import ProducedRecord
-from kappa.log.reader import Record
+from kappa.kafka.producer import ProducedRecord
+from kappa.kafka.reader import Record
 from kappa.state.build import folded_by, read_birth
 from kappa.state.offsets import Offsets
 

@@ -18,9 +18,9 @@ from story_shop import FIRST, SAME_ROWS, SINKS, TABLES, VERSIONS, Orders
 from testbed import Said, Testbed
 from victims import CANDIDATE, LIVE, SUPERVISOR, kill, pids_of
 
+from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.state import State
 from kappa.state.build import folded_by
-from replay.rollout.current import current_state
-from replay.rollout.state import State
 
 CONSUMERS = (
     Wanted("command", "by_customer", "by_customer"),

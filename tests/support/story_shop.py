@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from e2e_shop import LEAN_1, order, without_returns
 
-from kappa.log.producer import ProducedRecord
+from kappa.kafka.producer import ProducedRecord
 
 TABLES = ("by_customer", "order_log", "by_count")
 SINKS = {"customers": "by_customer", "counts": "by_count"}

@@ -150,7 +150,7 @@ def _threads(into: Path) -> Iterator[list[str]]:
 
 
 def _stopped_first() -> None:
-    from cli import main
+    from kappa.commands.main import main
 
     sys.argv = ["kappa", *sys.argv[1:]]
     os.kill(os.getpid(), signal.SIGSTOP)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
+from kappa.base.java.jars import ensure_jars
+from kappa.base.java.java import find_java
 from kappa.engine.read.source import KafkaAccess, read_tail
 from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.session import boot, end_process
-from kappa.java.jars import ensure_jars
-from kappa.java.java import find_java
-from kappa.log.access.java_options import secret_variables
+from kappa.kafka.java_options import secret_variables
 from kappa.state.offsets import Offsets
 
 

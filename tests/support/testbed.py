@@ -22,15 +22,15 @@ from typist import Typist
 
 from demo.processes.family import MARK, ensure_gone, members
 from kappa.base.settings import load_settings
-from kappa.journal.journal import Journal
-from kappa.log.client import Log
+from kappa.kafka.client import Log
+from kappa.replay.rollout.fold import fold
+from kappa.replay.rollout.state import State
+from kappa.replay.status.running import running
+from kappa.serving.query.query import answer
 from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.journal.journal import Journal
 from kappa.state.offsets import Offsets
 from kappa.state.store import open_store
-from replay.rollout.fold import fold
-from replay.rollout.state import State
-from replay.status.running import running
-from serving.query.query import answer
 
 TREE = Path(__file__).resolve().parents[2]
 _NAP_SECONDS = 0.05
@@ -93,8 +93,8 @@ class Testbed:
         """
         self.folder = folder
         self._mark = secrets.token_hex(8)
-        # Each takes a JVM: tests/replay/stage/test_law.py has the law, test_warm_spares.py spares,
-        # and test_resting.py builds at rest.
+        # Each takes a JVM: tests/replay/rollout/test_law.py has the law, test_warm_spares.py
+        # spares, and test_resting.py builds at rest.
         without = {
             "KAPPA__VERIFY__LAW_RECORDS": "0",
             "KAPPA__ENGINE__SPARES": "0",

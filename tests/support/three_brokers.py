@@ -15,8 +15,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
 )
 
 from demo.cluster.brokers import NODES, Brokers
-from kappa.java.jars import Jars
-from kappa.java.java import Java
+from kappa.base.java.jars import Jars
+from kappa.base.java.java import Java
 
 _PATIENCE_SECONDS = 120.0
 # A client cannot ask for the leader of the controllers: it is told of any broker as of one.

@@ -13,20 +13,20 @@ from deltalake import write_deltalake
 
 from kappa.declare.breaker import MaxRejects
 from kappa.declare.options import Thresholds
-from kappa.objects.address import delta_options
+from kappa.declare.values.arrow import arrow_schema
+from kappa.declare.values.tally import Tally
+from kappa.replay.rollout.verify.diff import Comparison, Side, compare
+from kappa.serving.query.pair import connect_pair
+from kappa.serving.query.reader.reader import Limits
+from kappa.state.alignment import Alignment, Alignments
 from kappa.state.build import Birth, TopicBirth, put_birth, table_path
+from kappa.state.files.address import delta_options
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.job.alignment import Alignment, Alignments
 from kappa.state.lease import Lease, Pin, ensure_lease
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.shape import LATEST_COLUMNS, REJECTS_BIRTH
-from kappa.values.arrow import arrow_schema
-from kappa.values.tally import Tally
-from replay.verify.diff import Comparison, Side, compare
-from serving.query.pair import connect_pair
-from serving.reader.reader import Limits
 
 Rows = Iterable[Mapping[str, Any]]
 FLIGHTS = TopicBirth("flights", "id-of-flights", "retained", 1)

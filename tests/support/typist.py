@@ -28,18 +28,18 @@ _IMPORTED = (
     "kappa.code.artifact",
     "kappa.code.project",
     "kappa.code.spark_child",
-    "kappa.log.producer",
+    "kappa.kafka.producer",
     "kappa.state.lease",
-    "replay.look.listings",
-    "replay.plan.make_plan",
-    "replay.plan.plan_text",
-    "replay.rollout.history",
-    "replay.stage.saved_plan",
-    "replay.status.running",
-    "replay.status.status",
-    "replay.status.status_text",
+    "kappa.replay.status.listings",
+    "kappa.replay.rollout.plan.make_plan",
+    "kappa.replay.rollout.plan.plan_text",
+    "kappa.replay.rollout.history",
+    "kappa.replay.rollout.saved_plan",
+    "kappa.replay.status.running",
+    "kappa.replay.status.status",
+    "kappa.replay.status.status_text",
     "rich.table",
-    "serving.query.render",
+    "kappa.serving.query.render",
 )
 # The pid of a command, and later its exit code.
 _WORD = struct.Struct("i")
@@ -144,7 +144,7 @@ def _run(
     err: int,
     end: int,
 ) -> None:
-    from cli import main
+    from kappa.commands.main import main
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.set_inheritable(end, False)  # noqa: FBT003  # its signature

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from serving.sandbox import nursery, sandboxed
+from kappa.serving.query.sandbox import nursery, sandboxed
 
 
 def main() -> int:

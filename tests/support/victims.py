@@ -16,12 +16,12 @@ VERIFIER, ARCHIVER, HTTP, BROKER = "verifier", "archiver", "HTTP server", "broke
 COURIER, CONSUMER, COMMAND = "courier", "consumer", "kappa changes"
 
 _PROGRAMS = {
-    SUPERVISOR: "replay.run.supervisor",
-    VERIFIER: "replay.verify.verify",
+    SUPERVISOR: "kappa.replay.platform.supervisor",
+    VERIFIER: "kappa.replay.rollout.verify.verify",
     ARCHIVER: "kappa.engine.archive.archiver",
-    HTTP: "replay.run.serve",
+    HTTP: "kappa.replay.platform.serve",
     BROKER: "kafka.Kafka",
-    COURIER: "serving.courier.courier",
+    COURIER: "kappa.serving.outlets.courier.courier",
     CONSUMER: "consuming.py",
     COMMAND: "cli changes",
 }

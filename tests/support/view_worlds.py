@@ -21,20 +21,26 @@ from kappa.base.duck import DUCKDB_ERRORS
 from kappa.base.errors import DeclarationError
 from kappa.base.sql import quoted, text
 from kappa.declare.options import DELETED
+from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.views.touched import ViewSource, changes_of_slice
-from kappa.objects.in_duckdb import open_exact
+from kappa.state.files.in_duckdb import open_exact
 from kappa.state.table import NUMBER, SINCE, TableBirth
 from kappa.tables.parquet import cast_sql, parquet_sql
-from kappa.values.arrow import arrow_schema
-from kappa.views import changes
-from kappa.views.births import births_in, make_empty
-from kappa.views.changes import SEVERAL_ROWS, Unfit, changes_sql, stored_columns, view_error
-from kappa.views.ways import Way, way_of
+from kappa.tables.views import changes
+from kappa.tables.views.births import births_in, make_empty
+from kappa.tables.views.changes import (
+    SEVERAL_ROWS,
+    Unfit,
+    changes_sql,
+    stored_columns,
+    view_error,
+)
+from kappa.tables.views.ways import Way, way_of
 
 if TYPE_CHECKING:
     from kappa import View
     from kappa.base.duck import Connection
-    from kappa.views.served import Among
+    from kappa.tables.views.served import Among
 
 TABLES = tuple(
     TableBirth(name, tuple(columns.items()), keys=() if name == "bids" else ("id",))

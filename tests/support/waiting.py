@@ -20,9 +20,12 @@ from typing import Any
 import pyarrow as pa
 
 from kappa.base.failpoint import acting, parsed
+from kappa.declare.folds.order import FOLD_ORDER_COLUMNS, order_column
+from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.write import recent
 from kappa.engine.write.commit import AT_ONCE, Merging, TableWriter
-from kappa.folds.order import FOLD_ORDER_COLUMNS, order_column
+from kappa.serving.query.reader.opened import open_reader
+from kappa.serving.query.reader.relations import put_tables
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.mark import Mark, origin_mark
@@ -31,9 +34,6 @@ from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.lasting import take_back_to_frontier
 from kappa.tables.merge import contribution_columns
-from kappa.values.arrow import arrow_schema
-from serving.reader.opened import open_reader
-from serving.reader.relations import put_tables
 
 # So many rows fill a recent table here.
 FULL = 8

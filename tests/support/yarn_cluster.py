@@ -17,10 +17,10 @@ from fetched_jars import fetched_jars
 from registries import free_port
 
 from kappa.base.errors import KappaError
+from kappa.base.java.jars import spark_home
+from kappa.base.java.java import find_java
 from kappa.base.process import start_tied
-from kappa.broker.properties import HOST
-from kappa.java.jars import spark_home
-from kappa.java.java import find_java
+from kappa.kafka.broker.properties import HOST
 
 _READY_SECONDS = 240.0
 _NAP_SECONDS = 0.1

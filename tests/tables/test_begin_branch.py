@@ -15,12 +15,13 @@ import pytest
 from msgspec.structs import replace
 
 from kappa.base.errors import Broken, Damaged, KappaError
+from kappa.declare.values.tally import Tally
 from kappa.engine.children.refold import REFOLDED
+from kappa.engine.job.legs import LegKind, catch_up
 from kappa.engine.job.next_mark import next_mark
-from kappa.engine.legs.legs import LegKind, catch_up
 from kappa.engine.write.commit import TableWriter
-from kappa.objects.address import readable
 from kappa.state.build import Base, Birth, put_birth, read_birth, table_path
+from kappa.state.files.address import readable
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.kept import ensure_past_gone, kept_of
 from kappa.state.mark import Mark, origin_mark
@@ -35,7 +36,6 @@ from kappa.tables.delta import Guard
 from kappa.tables.stored_table import ensure_table
 from kappa.tables.unneeded import delete_unneeded
 from kappa.tables.versions import files, mark_of
-from kappa.values.tally import Tally
 
 TABLES = (TableBirth("log", (("n", "bigint"),)), TableBirth("other", (("n", "bigint"),)))
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pytest
 
 from kappa.base.errors import Broken, Damaged, KappaError
+from kappa.declare.values.arrow import arrow_schema
 from kappa.state.mark import Mark, origin_mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -31,7 +32,6 @@ from kappa.tables.file_list import FileList, read_list
 from kappa.tables.merge import Merge
 from kappa.tables.stored_table import StoredTable, ensure_table
 from kappa.tables.versions import FileLists, files, mark_of
-from kappa.values.arrow import arrow_schema
 
 MARK = Mark("b", "t", 1, 1, Offsets(), Offsets())
 BY_K = Merge("t.k = s.k", {"n": "s.n"}, {"k": "s.k", "n": "s.n"})

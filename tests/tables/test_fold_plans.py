@@ -37,11 +37,13 @@ from kappa import (
 )
 from kappa.base.sql import quoted, spark_quote
 from kappa.code.declaration import declarations
+from kappa.declare.folds.order import FOLD_ORDER_COLUMNS
+from kappa.declare.values.columns import parse_columns, parse_type
 from kappa.engine.fold.combine import combinations, combined_columns
 from kappa.engine.fold.fold import aggregates
 from kappa.engine.fold.latest import latest_input, latest_sql
 from kappa.engine.write.recent_part import sum_limits
-from kappa.folds.order import FOLD_ORDER_COLUMNS
+from kappa.replay.rollout.prove.row_hash import left_out_of
 from kappa.state.table import TableBirth
 from kappa.tables.merge import (
     committed_columns,
@@ -51,8 +53,6 @@ from kappa.tables.merge import (
     merged_sql,
 )
 from kappa.tables.shape import table_births
-from kappa.values.columns import parse_columns, parse_type
-from replay.prove.row_hash import left_out_of
 
 PLANS = Path(__file__).resolve().parent.parent / "data" / "fold_plans.json"
 

@@ -1,6 +1,6 @@
 """A section of kappa.toml: the types that all sections are made of, and the larger ones.
 
-Values; the room imports nothing of Kappa. Read it in this order:
+Values; the package imports nothing of Kappa. Read it in this order:
 
 - section.py: a section, and the types of its settings
 - engine.py: the section of jobs; cluster.py: the rules of those on a cluster

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
-from kappa.declare.parts.topic_kind import TopicKind
-from kappa.formats.debezium.changes import Debezium
-from kappa.formats.debezium.facts import IDENTITY, KEY
+from kappa.declare.formats.debezium.changes import Debezium
+from kappa.declare.formats.debezium.facts import IDENTITY, KEY
+from kappa.declare.topic_kind import TopicKind
 
 
 def check_changes(

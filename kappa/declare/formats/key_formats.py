@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
+from kappa.declare.described import described
+from kappa.declare.formats.format import RecordFormat
 from kappa.declare.formats.named import changes_of, format_of
-from kappa.declare.parts.described import described
-from kappa.formats.format import RecordFormat
-from kappa.values.columns import INTEGERS, Column, Scalar
-from kappa.values.schema_place import SchemaPlace
+from kappa.declare.values.columns import INTEGERS, Column, Scalar
+from kappa.declare.values.schema_place import SchemaPlace
 
 KEY_TYPES = frozenset({"string", *INTEGERS})
 

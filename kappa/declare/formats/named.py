@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from kappa.base.errors import DeclarationError
-from kappa.declare.parts.described import described
-from kappa.formats.avro_events import Avro
-from kappa.formats.csv_events import Csv
-from kappa.formats.debezium.changes import Debezium
-from kappa.formats.format import RecordFormat
-from kappa.formats.json_events import Json
-from kappa.formats.pinned import PinnedSchema
-from kappa.formats.protobuf.protobuf_events import Protobuf
-from kappa.formats.text_events import ACCESS_PATTERN, ACCESS_TIMES, Text
+from kappa.declare.described import described
+from kappa.declare.formats.avro_events import Avro
+from kappa.declare.formats.csv_events import Csv
+from kappa.declare.formats.debezium.changes import Debezium
+from kappa.declare.formats.format import RecordFormat
+from kappa.declare.formats.json_events import Json
+from kappa.declare.formats.pinned import PinnedSchema
+from kappa.declare.formats.protobuf.protobuf_events import Protobuf
+from kappa.declare.formats.text_events import ACCESS_PATTERN, ACCESS_TIMES, Text
 
 NAMED: dict[str, RecordFormat] = {
     "json": Json(),

@@ -1,6 +1,6 @@
 """The archives: typed copies of topics' logs in columns, written exactly once without a JVM.
 
-This room writes and checks archives; kappa/tables/archive.py defines them, and
+This package writes and checks archives; kappa/tables/archive.py defines them, and
 engine/read/archived.py reads them.
 
 - archiver.py: the process, and which topic and partition is due

@@ -18,15 +18,15 @@ import pyarrow.parquet as pq
 
 from kappa.base.errors import Damaged
 from kappa.declare.topic import Topic
+from kappa.declare.values.tally import Tally
 from kappa.engine.archive.archive_writer import Read
-from kappa.engine.decode.decode import decoded_batches
-from kappa.engine.decode.fate import decoded_columns
 from kappa.engine.read.block_rows import log_time_before, rows_of
-from kappa.objects.transfer import share_file
+from kappa.records.decode.decode import decoded_batches
+from kappa.records.decode.fate import decoded_columns
+from kappa.state.files.transfer import share_file
 from kappa.state.witness import LostEnd
 from kappa.tables.archive import ArchiveMark
-from kappa.tables.archived.stored_archive import Block, StoredArchive
-from kappa.values.tally import Tally
+from kappa.tables.stored_archive import Block, StoredArchive
 
 # Offsets `[from, to)`.
 Ranges = Iterable[tuple[int, int]]

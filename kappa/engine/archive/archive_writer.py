@@ -14,22 +14,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kappa.base.errors import Broken, KappaError
-from kappa.declare.parts.archived import Archive
+from kappa.declare.archived import Archive
 from kappa.declare.topic import Topic
-from kappa.engine.decode.decode import decoded_batches
-from kappa.engine.decode.fate import Counts, counts_in, decoded_columns
+from kappa.declare.values.arrow import arrow_schema
+from kappa.declare.values.tally import Tally
 from kappa.engine.read.archived import archive_fingerprint
 from kappa.engine.read.block_rows import STATISTICS
-from kappa.objects.address import delete_folder, readable
-from kappa.objects.transfer import place_file
+from kappa.records.decode.decode import decoded_batches
+from kappa.records.decode.fate import Counts, counts_in, decoded_columns
+from kappa.state.files.address import delete_folder, readable
+from kappa.state.files.transfer import place_file
+from kappa.state.recorded import note_put_file
 from kappa.state.store import Store
 from kappa.state.witness import NO_EPOCH, Witness, digest_of
-from kappa.sums.recorded import note_put_file
 from kappa.tables.archive import ArchiveMark, folder
-from kappa.tables.archived.stored_archive import Block, ensure_archive
 from kappa.tables.delta import Guard
-from kappa.values.arrow import arrow_schema
-from kappa.values.tally import Tally
+from kappa.tables.stored_archive import Block, ensure_archive
 
 # A file of this size is left alone: a few million events, of which a slice takes some row groups.
 _BLOCK_BYTES = 32 * 1024 * 1024

@@ -25,22 +25,22 @@ from kappa.base.process import set_by_sigterm
 from kappa.base.program import run_program
 from kappa.base.settings import load_settings
 from kappa.code.project import load_pipelines
-from kappa.declare.parts.archived import Archive
-from kappa.declare.parts.named_files import named_files_changed
+from kappa.declare.archived import Archive
+from kappa.declare.named_files import named_files_changed
 from kappa.declare.topic import Topic
 from kappa.engine.archive.archive_writer import ArchiveWriter
 from kappa.engine.archive.earlier import Earlier
 from kappa.engine.read.archived import archive_fingerprint
 from kappa.engine.read.source import KafkaAccess, LogSource
-from kappa.log.access.client_options import client_options
-from kappa.log.client import Log
-from kappa.registry.stored_schemas import open_registry
+from kappa.kafka.client import Log
+from kappa.kafka.client_options import client_options
+from kappa.kafka.stored_schemas import open_registry
 from kappa.state.offsets import Offsets
 from kappa.state.root import lock_of
 from kappa.state.store import Store, open_store
 from kappa.state.witness import Witness, leader_changed
 from kappa.tables.archive import FOLDER, ArchiveMark, folder, why_cut, why_stopped
-from kappa.tables.archived.stored_archive import open_archive
+from kappa.tables.stored_archive import open_archive
 
 LOCK = f"{FOLDER}/lock"
 # This many offsets are archived at once; fewer wait for more.

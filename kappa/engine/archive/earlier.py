@@ -10,11 +10,11 @@ from typing import Self
 import pyarrow as pa
 
 from kappa.base.errors import Damaged
-from kappa.engine.decode.raw import RAW_SCHEMA
 from kappa.engine.read.block_rows import rows_of
+from kappa.records.decode.raw import RAW_SCHEMA
 from kappa.state.store import Store
 from kappa.tables.archive import ArchiveMark, archives_of, folder
-from kappa.tables.archived.stored_archive import Block, open_archive
+from kappa.tables.stored_archive import Block, open_archive
 
 # A column's name in raw records -> its name in an archive.
 _RAW = {

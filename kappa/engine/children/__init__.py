@@ -10,4 +10,7 @@ They touch no build that serves, take no lock, and answer by files of a folder. 
 - `same_rows.py`, `served_rows.py`: the rows of two foldings, compared; and those that readers see.
 - `law.py`: a program that tries the law on pipelines before they are replayed.
 - `refold.py`: a program that folds the log of a build once more, for a proof.
+- `tasks.py`: the tasks that come on a spare's input, or through its door.
+- `spare.py`: a program whose Spark is booted and warm before its task comes.
+- `warm_up.py`: what a spare runs once, so that its first task meets warm code.
 """

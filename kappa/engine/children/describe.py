@@ -20,8 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 from kappa.base.errors import DeclarationError, ExitCode
 from kappa.code.importer import open_sources
 from kappa.code.project import error_line, line_in, load_module, pipelines_in
+from kappa.code.sources import Sources
 from kappa.code.spark_child import begin_with, put_answer
-from kappa.code.static.sources import Sources
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.table import Table
 from kappa.engine.children.returned import columns_of, frames_returned

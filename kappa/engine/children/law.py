@@ -1,6 +1,6 @@
 """A spare's program that tries the law of slices on pipelines.
 
-Its argument is a folder. replay/stage/law.py writes request.json there. The program writes
+Its argument is a folder. replay/rollout/law.py writes request.json there. The program writes
 answer.json: for each pipeline one sentence that refuses it, or how many slicings it tried. Before
 each slicing a line of progress is written to stderr.
 """
@@ -21,14 +21,14 @@ from kappa.base.process import LOW_PRIORITY
 from kappa.base.settings import load_settings
 from kappa.code.importer import open_sources
 from kappa.code.project import load_module, pipelines_in
+from kappa.code.sources import Sources
 from kappa.code.spark_child import PROGRESS, begin_with, put_answer
-from kappa.code.static.sources import Sources
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.children.rehearsal import MemoryLog, local_pipeline
 from kappa.engine.children.slicings import LawBroken, hold_to_law
 from kappa.engine.spark.session import booted_ahead
 from kappa.engine.spark.workers import tell_workers
-from kappa.registry.stored_schemas import open_registry
+from kappa.kafka.stored_schemas import open_registry
 from kappa.state.store import open_store
 
 # A person waits, and each takes the time of a small slice. Slices that are empty, or folded once

@@ -5,7 +5,7 @@
 
 It uses the build's own code snapshot and topics, and the job's own way from slice to table. The
 slices are others and the folder is its own; it takes no lock and no lease, and touches nothing of
-the build. FOLDER is a root: it has the cuts (kappa/state/job/cuts.py) and gets tables and
+the build. FOLDER is a root: it has the cuts (kappa/state/cuts.py) and gets tables and
 frontiers, which show how far the program is. It prints an error to stderr and leaves it there as a
 stopped job does.
 """
@@ -31,16 +31,16 @@ from kappa.engine.spark.jvm import Profile, cluster_for
 from kappa.engine.spark.session import boot_for, end_process
 from kappa.engine.spark.workers import begin_executors
 from kappa.engine.write.publisher import Publisher
-from kappa.log.access.client_options import client_options
-from kappa.log.client import Log
-from kappa.objects.bucket import is_bucket
-from kappa.registry.stored_schemas import open_registry
+from kappa.kafka.client import Log
+from kappa.kafka.client_options import client_options
+from kappa.kafka.stored_schemas import open_registry
 from kappa.state.build import read_birth
-from kappa.state.job.cuts import read_cuts
-from kappa.state.job.slice_progress import watch_slice
-from kappa.state.job.stopped import put_stopped
+from kappa.state.cuts import read_cuts
+from kappa.state.files.bucket import is_bucket
 from kappa.state.offsets import lost_ranges
+from kappa.state.slice_progress import watch_slice
 from kappa.state.slices import Slice
+from kappa.state.stopped import put_stopped
 from kappa.state.store import Store, open_store
 
 # No job has such a leg: transactions of a branch's base were copied with its tables.

@@ -20,31 +20,31 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from kappa.base.clock import Stopwatch
+from kappa.base.java.jars import ensure_jars
+from kappa.base.java.java import find_java
 from kappa.code.semantics import SEMANTICS
 from kappa.declare.pipeline import Pipeline
+from kappa.declare.values.arrow import arrow_schema
+from kappa.declare.values.columns import Type, parse_type
 from kappa.engine.children.describe import describe
 from kappa.engine.children.watch import Watch
-from kappa.engine.decode.raw import RawRange, RawRecord, raw_table
 from kappa.engine.job.slice_folder import SliceFolder
 from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.session import boot
 from kappa.engine.write.commit import Merging
 from kappa.engine.write.publisher import Publisher, Stopping
-from kappa.java.jars import ensure_jars
-from kappa.java.java import find_java
-from kappa.log.cluster import TopicFacts
-from kappa.objects.address import readable
+from kappa.kafka.cluster import TopicFacts
+from kappa.records.decode.raw import RawRange, RawRecord, raw_table
 from kappa.records.redrive import Headers
 from kappa.state.build import Birth, TopicBirth
+from kappa.state.files.address import readable
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store
 from kappa.state.witness import LostEnd, Witness, Witnesses
 from kappa.tables.versions import files
-from kappa.values.arrow import arrow_schema
-from kappa.values.columns import Type, parse_type
-from kappa.views.births import build_tables
-from kappa.views.changes import Unfit
+from kappa.tables.views.births import build_tables
+from kappa.tables.views.changes import Unfit
 
 
 @dataclass

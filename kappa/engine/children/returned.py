@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from pyspark.sql import DataFrame
 
 from kappa.base.errors import DeclarationError
+from kappa.declare.folds.order import FOLD_ORDER_COLUMNS
+from kappa.declare.folds.returned import lacking
 from kappa.declare.pipeline import ORIGIN_COLUMNS, Pipeline
 from kappa.declare.table import Table
-from kappa.folds.order import FOLD_ORDER_COLUMNS
-from kappa.folds.returned import lacking
-from kappa.values.columns import parse_type
+from kappa.declare.values.columns import parse_type
 
 _PLATFORM_NAMES = frozenset(name for name, _ in (*ORIGIN_COLUMNS, *FOLD_ORDER_COLUMNS))
 # What Delta takes for a column's name without column mapping, which other readers don't know.

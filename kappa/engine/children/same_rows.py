@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 from kappa.base.errors import Broken
 from kappa.declare.options import DELETED
 from kappa.engine.children.rehearsal import Rehearsal
-from kappa.parsed.exact_rows import python_rows
 from kappa.state.log_clock import log_clock
 from kappa.state.table import TableBirth
-from kappa.views.served import least_kept
+from kappa.tables.views.exact_rows import python_rows
+from kappa.tables.views.served import least_kept
 
 # A table's rows: by key if it has keys, else the number of times each occurs.
 FoldedRows = Mapping[tuple[Any, ...], Any]

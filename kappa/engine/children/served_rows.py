@@ -14,12 +14,12 @@ from kappa.base.duck import DUCKDB_ERRORS, Connection, told_by, without_kind
 from kappa.base.errors import DeclarationError
 from kappa.base.sql import quoted
 from kappa.engine.children.rehearsal import Rehearsal
-from kappa.objects.in_duckdb import open_for_few_rows
-from kappa.parsed.exact_rows import rows_of
+from kappa.state.files.in_duckdb import open_for_few_rows
 from kappa.state.log_clock import log_clock
 from kappa.tables.parquet import cast_sql
 from kappa.tables.versions import files
-from kappa.views.served import read_sql
+from kappa.tables.views.exact_rows import rows_of
+from kappa.tables.views.served import read_sql
 
 _SHOWN = 3
 

@@ -15,16 +15,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kappa.base.errors import Broken
+from kappa.declare.folds.exactness import Exactness
 from kappa.declare.options import REJECTS
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.children.rehearsal import LocalPipeline, MemoryLog, Rehearsal
 from kappa.engine.children.same_rows import FoldedRows, differences, rows_of
 from kappa.engine.children.served_rows import unlike_queries
-from kappa.folds.exactness import Exactness
 from kappa.state.offsets import Offsets
 from kappa.state.slices import random_ends
 from kappa.state.table import TableBirth
-from kappa.views.births import build_tables
+from kappa.tables.views.births import build_tables
 
 _SHOWN = 5
 _OF_VIEWS = (

@@ -11,13 +11,13 @@ from itertools import count as numbers
 from typing import Any
 
 from kappa.base.errors import UsageError
+from kappa.declare.described import described, shown
 from kappa.declare.formats.named import changes_of
-from kappa.declare.parts.described import described, shown
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.topic import Topic
+from kappa.declare.values.columns import INTEGERS, Scalar, Type
+from kappa.declare.values.some_value import some_of_schema, some_value
 from kappa.records.keys import written_key
-from kappa.values.columns import INTEGERS, Scalar, Type
-from kappa.values.some_value import some_of_schema, some_value
 
 _BEGAN = 1_700_000_000_000
 # Milliseconds that pass before an event where a step is woken on time.

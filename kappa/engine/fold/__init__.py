@@ -1,6 +1,6 @@
 """From rows to contributions, and to rows by key, by each way a table can be folded.
 
-This room commits nothing. The meaning of each kind of fold is in kappa/folds. Read in this order:
+It commits nothing. The meaning of each kind of fold is in kappa/declare/folds. Read in this order:
 
 - fold.py: the SQL that makes rows contributions.
 - latest.py: the newest record of each key.

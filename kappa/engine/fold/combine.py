@@ -14,11 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kappa.base.sql import spark_quote
+from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.fold.leaf import Leaf, session_of_leaves
 from kappa.engine.fold.touched import touched_frame, touched_rows
 from kappa.state.table import TableBirth
 from kappa.tables.merge import contribution_columns
-from kappa.values.arrow import arrow_schema
 
 
 class Combiner:

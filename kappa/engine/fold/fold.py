@@ -1,7 +1,7 @@
 """The SQL that makes rows contributions to a table, one row per key (laws 4 and 9). Pure.
 
 A merge folds contributions into the table (kappa/tables/merge.py). The meaning of each kind of fold
-is in kappa/folds; combine.py is for the kinds that no merge can express.
+is in kappa/declare/folds; combine.py is for the kinds that no merge can express.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kappa.base.sql import quoted
+from kappa.declare.folds.order import ORDER_COLUMNS
 from kappa.declare.options import DELETED
-from kappa.engine.decode.fate import Fate
-from kappa.folds.order import ORDER_COLUMNS
+from kappa.records.decode.fate import Fate
 from kappa.state.table import TableBirth
 
 _ORDER = tuple(name for name, _ in ORDER_COLUMNS)

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
+from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.fold.fold import spark_ddl
-from kappa.engine.spark.bucket.s3a import spark_address
-from kappa.objects.transfer import writing
-from kappa.values.arrow import arrow_schema
+from kappa.engine.spark.s3a import spark_address
+from kappa.state.files.transfer import writing
 
 _FIRST_BYTES = 1 << 20
 # The footer ends with its length, in four bytes, and four letters. (https://parquet.apache.org/docs/file-format/)

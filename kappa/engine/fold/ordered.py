@@ -26,6 +26,7 @@ from kappa.base.section.storage import StorageSettings
 from kappa.base.sql import spark_quote
 from kappa.declare.ordered import Over, Step
 from kappa.declare.pipeline import OnError, Pipeline
+from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.fold.fold import spark_ddl
 from kappa.engine.fold.step_loop import (
     PLACE,
@@ -36,11 +37,10 @@ from kappa.engine.fold.step_loop import (
     StepLoop,
     place_of,
 )
-from kappa.engine.spark.bucket.s3a import spark_address
-from kappa.objects.address import open_buckets, ways_to_buckets
-from kappa.objects.transfer import writing
+from kappa.engine.spark.s3a import spark_address
+from kappa.state.files.address import open_buckets, ways_to_buckets
+from kappa.state.files.transfer import writing
 from kappa.state.table import TableBirth
-from kappa.values.arrow import arrow_schema
 
 # What a task tells: the name of its files, and of failures FailedStep's.
 _TASK = (("file", "string"), ("failed", "string"), ("is_unsure", "boolean"))

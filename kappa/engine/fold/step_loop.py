@@ -21,8 +21,8 @@ import pyarrow as pa
 
 from kappa.base.errors import Broken
 from kappa.declare.ordered import PLACE_COLUMNS, Over, Step
+from kappa.declare.values.arrow import arrow_schema
 from kappa.state.table import TableBirth
-from kappa.values.arrow import arrow_schema
 
 PLACE = tuple(name for name, _ in PLACE_COLUMNS)
 place_of = itemgetter(*PLACE)

@@ -18,12 +18,12 @@ import pyarrow.parquet as pq
 
 from kappa.base.sql import spark_quote
 from kappa.declare.ordered import PLACE_COLUMNS
+from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.fold.fold import spark_ddl
 from kappa.engine.fold.step_loop import Clocks
-from kappa.engine.spark.bucket.s3a import spark_address
-from kappa.objects.address import readable
+from kappa.engine.spark.s3a import spark_address
+from kappa.state.files.address import readable
 from kappa.tables.versions import files
-from kappa.values.arrow import arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

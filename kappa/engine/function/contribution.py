@@ -15,16 +15,16 @@ from pyspark.sql import functions as F
 
 from kappa.base.errors import Broken, KappaError
 from kappa.base.sql import spark_quote, text
+from kappa.declare.folds.sums import carried
 from kappa.declare.pipeline import Pipeline
+from kappa.declare.values.columns import Array, Scalar, Struct, Type, parse_type
+from kappa.declare.values.value import FIRST_MICROS, LAST_MICROS
 from kappa.engine.fold.fold import aggregates
 from kappa.engine.function.expired import EXPIRED, expired_rows
 from kappa.engine.function.failure import REPLAY, raised_here
 from kappa.engine.spark.used import used_columns
-from kappa.folds.kinds.sums import carried
 from kappa.state.table import TableBirth
 from kappa.tables.shape import table_births
-from kappa.values.columns import Array, Scalar, Struct, Type, parse_type
-from kappa.values.value import FIRST_MICROS, LAST_MICROS
 
 
 class Function:

@@ -22,17 +22,17 @@ import pyarrow as pa
 from kappa.base.errors import Broken, KappaError
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.topic import Topic
-from kappa.engine.decode.raw import raw_table
+from kappa.declare.values.arrow import arrow_schema
+from kappa.declare.values.reason import Reason
 from kappa.engine.function.failure import Failure, failure_of
 from kappa.engine.function.narrowing import Together, failing
 from kappa.engine.function.prepared import Prepared
 from kappa.engine.function.refused import REFUSED_COLUMNS, Refused, refused_of
 from kappa.engine.function.trouble import SPARK_ERRORS, translated
 from kappa.engine.read.source import LogSource
+from kappa.records.decode.raw import raw_table
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
-from kappa.values.arrow import arrow_schema
-from kappa.values.reason import Reason
 
 # As many as the plan of small slices takes easily. A large slice is read once in such parts, on one
 # core: it costs one run of the function, as halving it at Spark would, and finds all records.

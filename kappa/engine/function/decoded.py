@@ -15,9 +15,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from kappa.declare.topic import Topic
-from kappa.engine.decode.fate import Counts
 from kappa.engine.function.refused import Refused
 from kappa.engine.read.rows import Rows
+from kappa.records.decode.fate import Counts
 from kappa.records.redrive import Attempt, Position, Settled
 from kappa.state.table import TableBirth
 

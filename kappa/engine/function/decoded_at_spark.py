@@ -14,10 +14,7 @@ from pyspark.sql import functions as F
 
 from kappa.base.sql import spark_quote
 from kappa.declare.topic import Topic
-from kappa.engine.decode.decoder import Clock
-from kappa.engine.decode.fate import VALID, Counts, Fate, decoded_columns, joined
-from kappa.engine.decode.raw import RawRange
-from kappa.engine.decode.to_files import Remembering, decode_to_files, linked_for_workers
+from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.fold.latest import latest_input, latest_sql
 from kappa.engine.function.decoded import Columns, CountsOf, Decoded
 from kappa.engine.function.decoded_files import DecodedFiles
@@ -37,13 +34,16 @@ from kappa.engine.function.decoded_rows import (
 from kappa.engine.function.refused import Refused
 from kappa.engine.read.archived import ArchivedRange, Ranges
 from kappa.engine.read.rows import Rows, RowsInFiles
-from kappa.objects.address import delete_scratch
+from kappa.records.decode.decoder import Clock
+from kappa.records.decode.fate import VALID, Counts, Fate, decoded_columns, joined
+from kappa.records.decode.raw import RawRange
+from kappa.records.decode.to_files import Remembering, decode_to_files, linked_for_workers
 from kappa.records.redrive import Attempt, Position, Settled
-from kappa.state.job.slice_progress import counting
+from kappa.state.files.address import delete_scratch
 from kappa.state.offsets import Offsets
+from kappa.state.slice_progress import counting
 from kappa.state.slices import Slice
 from kappa.state.table import TableBirth
-from kappa.values.arrow import arrow_schema
 
 _PLACE = (("_partition", "int"), ("_offset", "bigint"))
 # Links what an archive has of the beginnings of a topic's ranges into a folder (read/archived.py).

@@ -15,21 +15,21 @@ from pyspark.sql import functions as F
 
 from kappa.base.errors import KappaError
 from kappa.base.sql import spark_quote
-from kappa.engine.decode.fate import VALID
-from kappa.engine.decode.shares import CarriedTimes
-from kappa.engine.decode.to_files import decoded_file
+from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.fold.fold import spark_ddl
 from kappa.engine.function.decoded import Columns
 from kappa.engine.function.decoded_rows import PLACE_AND_FATE, with_fate
 from kappa.engine.function.refused import Refused, rejected_rows
 from kappa.engine.function.trouble import raised_at_spark
 from kappa.engine.read.archived import Ranges
-from kappa.engine.spark.bucket.s3a import spark_address
-from kappa.objects.address import readable
-from kappa.objects.transfer import writing
+from kappa.engine.spark.s3a import spark_address
+from kappa.records.decode.fate import VALID
+from kappa.records.decode.shares import CarriedTimes
+from kappa.records.decode.to_files import decoded_file
 from kappa.records.redrive import Position
+from kappa.state.files.address import readable
+from kappa.state.files.transfer import writing
 from kappa.tables.parquet import parquet_sql
-from kappa.values.arrow import arrow_schema
 
 
 @dataclass(frozen=True, slots=True)

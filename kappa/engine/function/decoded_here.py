@@ -8,9 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kappa.declare.topic import Topic
-from kappa.engine.decode.decode import decode_table, of_topic
-from kappa.engine.decode.decoder import Clock, Memories
-from kappa.engine.decode.fate import VALID, Fate, counts_in
+from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.fold.latest import latest_table
 from kappa.engine.function.decoded import Columns, CountsOf, Decoded
 from kappa.engine.function.decoded_rows import (
@@ -29,9 +27,11 @@ from kappa.engine.function.decoded_rows import (
 )
 from kappa.engine.function.refused import Refused, rejected_rows
 from kappa.engine.read.rows import Rows
+from kappa.records.decode.decode import decode_table, of_topic
+from kappa.records.decode.decoder import Clock, Memories
+from kappa.records.decode.fate import VALID, Fate, counts_in
 from kappa.records.redrive import Attempt, Position, Settled
 from kappa.state.table import TableBirth
-from kappa.values.arrow import arrow_schema
 
 
 class DecodedHere(Decoded):

@@ -9,14 +9,14 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kappa.declare.folds.order import ORDER_COLUMNS
 from kappa.declare.options import DELETED
-from kappa.engine.decode.fate import VALID, Counts, Fate
+from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.function.decoded import CountsOf
 from kappa.engine.function.refused import Refused
-from kappa.folds.order import ORDER_COLUMNS
+from kappa.records.decode.fate import VALID, Counts, Fate
 from kappa.records.redrive import Attempt, Position
 from kappa.state.table import TableBirth
-from kappa.values.arrow import arrow_schema
 
 # The column of a decoded record behind each column of the rejects table. The table of an older
 # build has fewer of them.

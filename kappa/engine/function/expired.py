@@ -19,16 +19,16 @@ from pyspark.sql import DataFrame
 from kappa.base.errors import Broken
 from kappa.base.sql import spark_quote
 from kappa.base.units import exact_duration
-from kappa.declare.parts.expiry import Expiry
-from kappa.engine.decode.raw import RAW_SCHEMA
+from kappa.declare.expiry import Expiry
+from kappa.declare.folds.order import FOLD_ORDER_COLUMNS
+from kappa.declare.values.arrow import arrow_schema
+from kappa.declare.values.reason import Reason
 from kappa.engine.function.refused import REFUSED_COLUMNS, Refused, refused_of
 from kappa.engine.read.source import LogSource
-from kappa.folds.order import FOLD_ORDER_COLUMNS
+from kappa.records.decode.raw import RAW_SCHEMA
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.table import TableBirth
-from kappa.values.arrow import arrow_schema
-from kappa.values.reason import Reason
 
 # The name among a function's frames; no table's name begins so.
 EXPIRED = "_expired"

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from kappa.base.errors import Broken
 from kappa.base.sql import spark_quote
 from kappa.declare.pipeline import Pipeline
+from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.fold.leaf import Leaf, session_of_leaves
 from kappa.engine.function.contribution import Function
 from kappa.engine.function.expired import EXPIRED, EXPIRED_COLUMNS
@@ -26,7 +27,6 @@ from kappa.engine.spark.rowlocal import changing
 from kappa.engine.spark.united import united
 from kappa.state.table import TableBirth
 from kappa.tables.merge import contribution_columns
-from kappa.values.arrow import arrow_schema
 
 # Parts of a physical plan that keep computed rows.
 _KEEPING = ("Exchange", "InMemoryTableScan", "AdaptiveSparkPlan")

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kappa.engine.decode.fate import Fate
-from kappa.values.reason import Reason
+from kappa.declare.values.reason import Reason
+from kappa.records.decode.fate import Fate
 
 # Places of records, and why each is a reject.
 REFUSED_COLUMNS = (

@@ -1,9 +1,12 @@
 """The process that folds the log into the tables of one build.
 
 A job holds the build's lock and has a JVM of its own. It writes to no journal but a release of its
-own hold.
+own hold. Read in this order:
 
 - job.py: the program, with little to import
+- legs.py: a leg, its planned slices, and the records of a build's legs
+- splits.py: the record that cuts a slice into pieces after two jobs died in it
+- align.py: the frontier of the live build that a candidate is brought to
 - legwork.py: one leg, from the build's code to its last slice
 - catch_up.py, tail.py: the bounded legs, and the unbounded one
 - slice_limit.py: the time and memory that a slice may take

@@ -18,13 +18,13 @@ from pyspark.sql import SparkSession
 
 from kappa.base.clock import Stopwatch
 from kappa.base.units import growth
+from kappa.engine.job.align import Aligner, ahead
+from kappa.engine.job.legs import Leg, LegKind, Legs, alignment, catch_up, slice_size, tail
 from kappa.engine.job.slice_folder import SliceFolder
-from kappa.engine.legs.align import Aligner, ahead
-from kappa.engine.legs.legs import Leg, LegKind, Legs, alignment, catch_up, slice_size, tail
 from kappa.engine.read.source import LogSource
 from kappa.engine.write.maintenance import Maintenance
 from kappa.engine.write.publisher import Publisher
-from kappa.log.client import Log
+from kappa.kafka.client import Log
 from kappa.state.frontier import Frontier
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice

@@ -18,7 +18,6 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 from kappa.declare.pipeline import OnError, Pipeline
-from kappa.engine.decode.fate import decoded_columns
 from kappa.engine.function.contribution import Function, columns_used
 from kappa.engine.function.culprits import Culprits, refused_culprits
 from kappa.engine.function.decoded_at_spark import DecodedAtSpark
@@ -29,10 +28,11 @@ from kappa.engine.function.prepared import Prepared
 from kappa.engine.function.trouble import SPARK_ERRORS
 from kappa.engine.read.rows import Rows
 from kappa.engine.read.source import LogSource
-from kappa.engine.spark.bucket.s3a import spark_address
 from kappa.engine.spark.running import activate
+from kappa.engine.spark.s3a import spark_address
 from kappa.engine.spark.united import united
-from kappa.objects.address import delete_scratch
+from kappa.records.decode.fate import decoded_columns
+from kappa.state.files.address import delete_scratch
 from kappa.state.table import TableBirth
 
 

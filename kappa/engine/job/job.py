@@ -26,17 +26,17 @@ from kappa.base.errors import Broken, ExitCode, KappaError, UsageError
 from kappa.base.process import lower_priority, name_process, set_by_sigterm
 from kappa.base.program import run_program
 from kappa.base.settings import Settings, load_settings
-from kappa.engine.legs.legs import LegKind
+from kappa.engine.job.legs import LegKind
 from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.leg_session import LegSession
 from kappa.engine.spark.session import end_process
-from kappa.log.access.client_options import client_options
-from kappa.objects.bucket import FOLDING, patient
-from kappa.registry.stored_schemas import open_registry
+from kappa.kafka.client_options import client_options
+from kappa.kafka.stored_schemas import open_registry
+from kappa.state.beat import Beat
 from kappa.state.build import folder, read_birth
-from kappa.state.job.beat import Beat
-from kappa.state.job.stopped import put_stopped
+from kappa.state.files.bucket import FOLDING, patient
 from kappa.state.root import lock_of
+from kappa.state.stopped import put_stopped
 from kappa.state.store import Store, open_store
 
 
@@ -94,7 +94,7 @@ def _left_to_fold(
 ) -> int:
     """Estimates how many offsets a bounded leg will fold, before anything is opened."""
     # A tail, whose session begins at once, does not wait for them.
-    from kappa.log.client import Log  # noqa: PLC0415
+    from kappa.kafka.client import Log  # noqa: PLC0415
     from kappa.state.frontier import Frontiers  # noqa: PLC0415
 
     birth, newest = read_birth(store, build), Frontiers(store, build).newest()

@@ -16,23 +16,23 @@ from msgspec.structs import replace
 from kappa.base.settings import Settings
 from kappa.code.artifact import load_snapshot
 from kappa.declare.pipeline import Pipeline
+from kappa.engine.job.align import Aligner
 from kappa.engine.job.catch_up import CatchUp
+from kappa.engine.job.legs import LegKind, Legs
 from kappa.engine.job.rejected import ensure_within
 from kappa.engine.job.slice_folder import SliceFolder
 from kappa.engine.job.tail import Tail
-from kappa.engine.legs.align import Aligner
-from kappa.engine.legs.legs import LegKind, Legs
 from kappa.engine.read.source import KafkaAccess, LogSource
 from kappa.engine.spark.workers import tell_workers
 from kappa.engine.write.commit import Merging
 from kappa.engine.write.maintenance import Maintenance
 from kappa.engine.write.publisher import Publisher, Stopping
-from kappa.log.access.client_options import client_options
-from kappa.log.client import Log
+from kappa.kafka.client import Log
+from kappa.kafka.client_options import client_options
 from kappa.state.build import Birth, folder, read_birth
 from kappa.state.frontier import Frontiers
-from kappa.state.job.slice_progress import watch_slice
-from kappa.state.job.stopped import ensure_not_stopped
+from kappa.state.slice_progress import watch_slice
+from kappa.state.stopped import ensure_not_stopped
 from kappa.state.store import Store
 from kappa.tables.branch import keep_base
 

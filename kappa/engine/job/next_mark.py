@@ -7,6 +7,7 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from kappa.base.errors import Broken
+from kappa.declare.values.tally import Tally
 from kappa.engine.function.decoded import CountsOf
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
@@ -14,7 +15,6 @@ from kappa.state.log_clock import LogTimes, log_clock
 from kappa.state.mark import Mark
 from kappa.state.slices import Slice
 from kappa.state.witness import Witnesses, after_slice
-from kappa.values.tally import Tally
 
 _NONE: Witnesses = MappingProxyType({})
 

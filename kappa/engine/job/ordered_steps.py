@@ -9,15 +9,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kappa.base.errors import KappaError
 from kappa.declare.pipeline import Pipeline
+from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.fold.ordered import OrderedFold, StepFails, ensure_none_failed
 from kappa.engine.fold.step_loop import Clocks, FailedStep
 from kappa.engine.fold.touched import due_rows, stored_frame, touched_rows
 from kappa.engine.function.failure import raised_here
 from kappa.engine.read.rows import Rows
 from kappa.engine.write.commit import TableWriter
-from kappa.objects.address import delete_scratch
+from kappa.state.files.address import delete_scratch
 from kappa.state.table import TableBirth
-from kappa.values.arrow import arrow_schema
 
 
 class OrderedSteps:

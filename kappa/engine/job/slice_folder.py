@@ -21,7 +21,6 @@ from kappa.base.failpoint import failpoint
 from kappa.declare.options import REJECTS
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.topic import Topic
-from kappa.engine.decode.to_files import Remembering
 from kappa.engine.fold.ordered import StepFails
 from kappa.engine.function.culprits import Culprit, refused_culprits
 from kappa.engine.function.decoded_at_spark import DecodedAtSpark
@@ -33,8 +32,8 @@ from kappa.engine.job.function_rows import FunctionRows
 from kappa.engine.job.next_mark import next_mark
 from kappa.engine.job.ordered_steps import OrderedSteps
 from kappa.engine.job.slice_limit import SliceLimit
+from kappa.engine.job.splits import Splits
 from kappa.engine.job.topic_guard import TopicGuard
-from kappa.engine.legs.splits import Splits
 from kappa.engine.read.archived import Archives
 from kappa.engine.read.identities import Identities
 from kappa.engine.read.rows import Rows
@@ -47,12 +46,13 @@ from kappa.engine.write.commits import Commits
 from kappa.engine.write.follows import ensure_follows
 from kappa.engine.write.of_topics import rows_of_topics
 from kappa.engine.write.publisher import Publisher
-from kappa.log.client import Log
+from kappa.kafka.client import Log
+from kappa.records.decode.to_files import Remembering
 from kappa.state.build import Birth, folder, slice_scratch
 from kappa.state.frontier import Frontier
-from kappa.state.job.slice_progress import DECODED, records_read
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
+from kappa.state.slice_progress import DECODED, records_read
 from kappa.state.slices import Slice
 from kappa.state.store import Store
 from kappa.tables.delta import progress_of_acts

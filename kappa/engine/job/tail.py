@@ -22,13 +22,13 @@ from kappa.base.clock import Stopwatch
 from kappa.base.errors import Broken, KappaError, Unreachable, UsageError
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.function.trouble import SPARK_ERRORS, translated
+from kappa.engine.job.legs import Leg
 from kappa.engine.job.slice_folder import SliceFolder
-from kappa.engine.legs.legs import Leg
 from kappa.engine.read.source import KafkaAccess, LogSource, batch_bounds, read_tail
 from kappa.engine.spark.running import hush_streams
 from kappa.engine.write.maintenance import Maintenance
 from kappa.engine.write.publisher import Publisher, Stopping
-from kappa.log.client import Log
+from kappa.kafka.client import Log
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 

@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 
 from kappa.base.clock import now
 from kappa.base.errors import Broken
-from kappa.declare.parts.topic_kind import TopicKind
+from kappa.declare.topic_kind import TopicKind
 from kappa.engine.read.archived import Archives
-from kappa.log.client import Log
+from kappa.kafka.client import Log
 from kappa.records.tombstones import may_be_missed
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier

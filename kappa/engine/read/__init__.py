@@ -1,6 +1,6 @@
 """From offsets to the records of a slice, of the log or of an archive.
 
-It decides nothing about records: decoding is `kappa/engine/decode`. Read in this order:
+It decides nothing about records: decoding is `kappa/records/decode`. Read in this order:
 
 - `source.py`: exact ranges of the log, and the stream of the tail with its bounds.
 - `archived.py`: a slice's records from the archive of their topic.

@@ -23,17 +23,17 @@ import pyarrow as pa
 from kappa.base.disk import delete_file
 from kappa.base.errors import KappaError
 from kappa.code.semantics import SEMANTICS
-from kappa.declare.parts.topic_kind import TopicKind
 from kappa.declare.topic import Topic
-from kappa.engine.decode.decoder import Clock
-from kappa.engine.decode.fate import Counts, decoded_columns
+from kappa.declare.topic_kind import TopicKind
 from kappa.engine.read.block_rows import counts_of, log_time_before
-from kappa.objects.transfer import share_file
+from kappa.records.decode.decoder import Clock
+from kappa.records.decode.fate import Counts, decoded_columns
+from kappa.state.files.transfer import share_file
 from kappa.state.offsets import Offsets
 from kappa.state.slices import BoundsOf
 from kappa.state.store import Store
 from kappa.tables.archive import ArchiveMark, LogEnds, folder, why_cut
-from kappa.tables.archived.stored_archive import Block, StoredArchive, open_archive
+from kappa.tables.stored_archive import Block, StoredArchive, open_archive
 
 _DIGITS = 10
 # Raised when the same columns get another meaning.

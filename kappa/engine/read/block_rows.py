@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kappa.engine.decode.fate import Counts, Fate, counts_in
-from kappa.objects.address import readable
-from kappa.tables.archived.stored_archive import Block
+from kappa.records.decode.fate import Counts, Fate, counts_in
+from kappa.state.files.address import readable
+from kappa.tables.stored_archive import Block
 
 # The columns whose statistics an archive's files have; older ones have none of the last three.
 STATISTICS = ("_partition", "_offset", "_fate", "_redrives", "_log_time")

@@ -21,15 +21,10 @@ from typing import Protocol
 import pyarrow as pa
 
 from kappa.declare.topic import Topic
-from kappa.engine.decode.decode import decode_table, of_topic
-from kappa.engine.decode.decoder import Memories
-from kappa.engine.decode.fate import counts_in
-from kappa.engine.decode.remembered import (
-    drop_memories,
-    memory_offsets,
-    newest_memory,
-    put_memory,
-)
+from kappa.records.decode.decode import decode_table, of_topic
+from kappa.records.decode.decoder import Memories
+from kappa.records.decode.fate import counts_in
+from kappa.records.decode.remembered import drop_memories, memory_offsets, newest_memory, put_memory
 from kappa.records.identity import Memory
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets

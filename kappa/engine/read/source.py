@@ -18,17 +18,17 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from kappa.base.errors import Damaged, KappaError, unreadable
-from kappa.engine.decode.raw import RAW_SCHEMA, RawRange, RawRecord, raw_table
-from kappa.log.access.java_options import (
+from kappa.kafka.client import Log
+from kappa.kafka.java_options import (
     ALLOWED_URLS,
     java_options,
     named_secrets,
     secret_variables,
     token_url,
 )
-from kappa.log.client import Log
-from kappa.log.log_end import witness_of
-from kappa.log.reader import Record
+from kappa.kafka.log_end import witness_of
+from kappa.kafka.reader import Record
+from kappa.records.decode.raw import RAW_SCHEMA, RawRange, RawRecord, raw_table
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.witness import Witness, Witnesses

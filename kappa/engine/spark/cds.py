@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from kappa.broker.broker import broker_archive
-from kappa.java.class_archive import ClassArchive
-from kappa.java.jars import Jars, spark_home
-from kappa.java.java import locate_java
+from kappa.base.java.class_archive import ClassArchive
+from kappa.base.java.jars import Jars, spark_home
+from kappa.base.java.java import locate_java
+from kappa.kafka.broker.broker import broker_archive
 
 
 def spark_archive(jars: Jars, java: str) -> ClassArchive:

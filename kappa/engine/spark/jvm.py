@@ -10,14 +10,14 @@ from enum import StrEnum
 from pathlib import Path
 
 from kappa.base.errors import SettingsError
+from kappa.base.java.jars import Jars
+from kappa.base.java.java import locate_java
 from kappa.base.settings import Settings
-from kappa.engine.spark.bucket.s3a import classes_in
 from kappa.engine.spark.cds import spark_archive
-from kappa.engine.spark.cluster.cluster import SparkCluster, cluster_of
-from kappa.java.jars import Jars
-from kappa.java.java import locate_java
-from kappa.log.access.client_options import client_options
-from kappa.log.access.java_options import secret_variables
+from kappa.engine.spark.cluster import SparkCluster, cluster_of
+from kappa.engine.spark.s3a import classes_in
+from kappa.kafka.client_options import client_options
+from kappa.kafka.java_options import secret_variables
 
 # Variables of another Spark or Hadoop would change the class path or the settings.
 FOREIGN = (

@@ -9,9 +9,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from kappa.engine.spark.bucket.s3a import storage_of
 from kappa.engine.spark.jvm import Profile, cluster_for
 from kappa.engine.spark.running import activate
+from kappa.engine.spark.s3a import storage_of
 from kappa.engine.spark.session import Machine, boot_for, warm_ahead
 
 if TYPE_CHECKING:

@@ -16,17 +16,17 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from kappa.base.java.class_archive import put_class_list
+from kappa.base.java.jars import ensure_jars
+from kappa.base.java.jars_lock import Use
+from kappa.base.java.java import find_java
 from kappa.base.settings import load_settings
-from kappa.broker.broker import Broker
 from kappa.declare.topic import Topic
 from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.session import Machine, boot
-from kappa.java.class_archive import put_class_list
-from kappa.java.jars import ensure_jars
-from kappa.java.jars_lock import Use
-from kappa.java.java import find_java
-from kappa.log.client import Log
-from kappa.log.producer import ProducedRecord
+from kappa.kafka.broker.broker import Broker
+from kappa.kafka.client import Log
+from kappa.kafka.producer import ProducedRecord
 
 if TYPE_CHECKING:
     import pyarrow as pa

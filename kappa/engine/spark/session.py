@@ -22,14 +22,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from kappa.base.errors import KappaError
+from kappa.base.java.jars import Jars, ensure_jars
+from kappa.base.java.java import find_java
 from kappa.base.process import lower_priority
-from kappa.engine.spark.bucket.s3a import classes_in, compile_log_store, storage_of
-from kappa.engine.spark.cluster.cluster import SparkCluster
-from kappa.engine.spark.cluster.reached import ensure_master, not_begun
+from kappa.engine.spark.cluster import SparkCluster
 from kappa.engine.spark.jvm import FOREIGN, Profile, cluster_for, command, secrets_of
+from kappa.engine.spark.reached import ensure_master, not_begun
+from kappa.engine.spark.s3a import classes_in, compile_log_store, storage_of
 from kappa.engine.spark.spark_settings import DECODING, spark_settings
-from kappa.java.jars import Jars, ensure_jars
-from kappa.java.java import find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

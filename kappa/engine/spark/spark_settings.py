@@ -9,8 +9,8 @@ from pathlib import Path
 
 from kappa.base.process import cores_here
 from kappa.base.section.storage import StorageSettings
-from kappa.engine.spark.bucket.s3a import bucket_settings
-from kappa.engine.spark.cluster.cluster import SparkCluster
+from kappa.engine.spark.cluster import SparkCluster
+from kappa.engine.spark.s3a import bucket_settings
 
 # A variable of a JVM whose Python workers are to decode (workers.py).
 DECODING = "KAPPA_DECODING"

@@ -26,25 +26,25 @@ from typing import TYPE_CHECKING
 from pyspark import daemon
 
 from kappa.code.importer import FOLDER_VARIABLE, open_sources
-from kappa.code.static.sources import Sources
-from kappa.engine.spark.cluster.reached import ensure_executor
-from kappa.engine.spark.cluster.shipped import SHIPPED, same_kappa, ship, take_compiled
+from kappa.code.sources import Sources
+from kappa.engine.spark.reached import ensure_executor
+from kappa.engine.spark.shipped import SHIPPED, same_kappa, ship, take_compiled
 from kappa.engine.spark.spark_settings import DECODING
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from kappa.engine.spark.cluster.cluster import SparkCluster
+    from kappa.engine.spark.cluster import SparkCluster
 
 # PySpark raises what it would print. (pyspark/daemon.py, `worker`)
 _RAISES = "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"
 _worker = daemon.worker
 _DECODER = (
-    "kappa.engine.decode.plain.readers",
-    "kappa.engine.decode.to_files",
+    "kappa.records.decode.readers",
+    "kappa.records.decode.to_files",
     "kappa.engine.read.source",
-    "kappa.log.bulk",
+    "kappa.kafka.bulk",
 )
 
 

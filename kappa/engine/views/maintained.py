@@ -1,9 +1,9 @@
 """The maintained views of a build, computed after a slice's tables for the same frontier.
 
 DuckDB computes a view whose sources have changed, over the files of the versions that the frontier
-will name: whole, or for the keys that the slice touched (kappa/views/ways.py). What differs from
-its stored rows is committed as contributions are (commit.py), with the slice's mark. So a view's
-table is one of the build's tables to all others.
+will name: whole, or for the keys that the slice touched (kappa/tables/views/ways.py). What differs
+from its stored rows is committed as contributions are (commit.py), with the slice's mark. So a
+view's table is one of the build's tables to all others.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from kappa.base.duck import Connection, DuckError, showing_progress
 from kappa.engine.read.rows import Rows, RowsInFiles
 from kappa.engine.views.touched import ViewSource, changes_of_slice
 from kappa.engine.write.commit import TableWriter
-from kappa.objects.in_duckdb import NO_ACCESS, open_exact, renew_access
 from kappa.state.build import Birth
+from kappa.state.files.in_duckdb import NO_ACCESS, open_exact, renew_access
 from kappa.state.log_clock import log_clock
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.table import TableBirth
 from kappa.tables.versions import FileLists
-from kappa.views.changes import Unfit, changes_sql, stored_columns
-from kappa.views.ways import ways_of
+from kappa.tables.views.changes import Unfit, changes_sql, stored_columns
+from kappa.tables.views.ways import ways_of
 
 
 class MaintainedViews:

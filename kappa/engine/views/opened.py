@@ -12,21 +12,21 @@ from functools import partial
 import pyarrow as pa
 
 from kappa.base.duck import DuckError
-from kappa.declare.parts.seed import SeedFile, read_seed
 from kappa.declare.pipeline import Pipeline
+from kappa.declare.seed import SeedFile, read_seed
+from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.views.touched import ViewSource
 from kappa.engine.write.commit import Merging, TableWriter
-from kappa.objects.in_duckdb import open_exact
 from kappa.state.build import Birth
+from kappa.state.files.in_duckdb import open_exact
 from kappa.state.mark import origin_mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.versions import FileLists
-from kappa.values.arrow import arrow_schema
-from kappa.views.changes import changes_sql, stored_columns, view_error
-from kappa.views.served import read_sql
-from kappa.views.ways import ways_of
+from kappa.tables.views.changes import changes_sql, stored_columns, view_error
+from kappa.tables.views.served import read_sql
+from kappa.tables.views.ways import ways_of
 
 
 def open_tables(

@@ -16,10 +16,16 @@ from kappa.engine.write.commit import TableWriter
 from kappa.state.table import TableBirth
 from kappa.tables.parquet import cast_sql
 from kappa.tables.versions import FileLists
-from kappa.views.by_change import COME, GONE, STATE, ByChange
-from kappa.views.changes import changes_sql, stored_columns
-from kappa.views.served import Among, gone_condition, least_kept, read_sql, served_condition
-from kappa.views.ways import Read, Way
+from kappa.tables.views.by_change import COME, GONE, STATE, ByChange
+from kappa.tables.views.changes import changes_sql, stored_columns
+from kappa.tables.views.served import (
+    Among,
+    gone_condition,
+    least_kept,
+    read_sql,
+    served_condition,
+)
+from kappa.tables.views.ways import Read, Way
 
 # The relation of the keys that a slice touches, with the columns of the view's `by`.
 TOUCHED = "_touched"

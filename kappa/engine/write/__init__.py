@@ -1,6 +1,6 @@
 """Rows become one commit a table, and commits become what readers see.
 
-This room folds nothing and decides no slice. A build has one writer: the holder of its lock.
+This package folds nothing and decides no slice. A build has one writer: the holder of its lock.
 
 - commit.py: a slice's rows in one commit, by delta-rs, by delta-spark or by DuckDB
 - follows.py: the rule that a slice begins where the frontier ends

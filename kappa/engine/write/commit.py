@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame
 from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
 from kappa.base.sql import quoted
+from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.fold.combine import Combiner
 from kappa.engine.read.rows import Rows, RowsInFiles
 from kappa.engine.write.recent import RecentRows
@@ -28,14 +29,13 @@ from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
-from kappa.sums.whole import ensure_whole
+from kappa.state.whole import ensure_whole
 from kappa.tables.delta import Guard
 from kappa.tables.merge import committed_columns, contribution_columns, is_mergeable, merge_for
-from kappa.tables.mirrored.mirrored_table import MirroredTable, mirrored
+from kappa.tables.mirrored_table import MirroredTable, mirrored
 from kappa.tables.parquet import parquet_sql
 from kappa.tables.stored_table import StoredTable, ensure_table
 from kappa.tables.versions import files
-from kappa.values.arrow import arrow_schema
 
 
 @dataclass(frozen=True, slots=True)

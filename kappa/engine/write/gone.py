@@ -13,14 +13,14 @@ from __future__ import annotations
 from kappa.base.sql import quoted
 from kappa.declare.options import DELETED
 from kappa.engine.write.commit import TableWriter
-from kappa.objects.in_duckdb import open_over_files
 from kappa.state.build import Birth
+from kappa.state.files.in_duckdb import open_over_files
 from kappa.state.frontier import Frontier
 from kappa.state.log_clock import log_clock, topic_clock
 from kappa.state.table import TableBirth
 from kappa.tables.parquet import parquet_sql
 from kappa.tables.versions import files
-from kappa.views.served import least_kept
+from kappa.tables.views.served import least_kept
 
 # Deleting rewrites the files in which gone rows are among others: worth it from this part on.
 _SHARE = 10

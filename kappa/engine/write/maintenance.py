@@ -23,8 +23,8 @@ from kappa.state.build import Birth, table_path
 from kappa.state.frontier import Frontiers
 from kappa.state.kept import Kept, ensure_past_gone, kept_of, past
 from kappa.state.lease import Lease, live_leases, put_floor, sorted_leases
+from kappa.state.recorded import join_sums
 from kappa.state.store import Store
-from kappa.sums.recorded import join_sums
 from kappa.tables.checkpoint import ensure_checkpoint
 from kappa.tables.file_list import FileList, ensure_read, ensure_vouched, read_list
 from kappa.tables.stored_table import StoredTable, open_table

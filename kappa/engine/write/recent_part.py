@@ -13,15 +13,15 @@ import pyarrow.parquet as pq
 from kappa.base.errors import unreadable
 from kappa.base.failpoint import failpoint
 from kappa.base.sql import quoted
-from kappa.objects.address import readable
+from kappa.declare.values.arrow import arrow_schema
+from kappa.declare.values.columns import Decimal, parse_type
+from kappa.state.files.address import readable
 from kappa.state.mark import Mark
 from kappa.state.table import TableBirth
 from kappa.tables.delta import Guard
 from kappa.tables.merge import merge_for
 from kappa.tables.stored_table import ensure_table, open_table
 from kappa.tables.versions import files
-from kappa.values.arrow import arrow_schema
-from kappa.values.columns import Decimal, parse_type
 
 
 class RecentPart:
@@ -97,7 +97,7 @@ class RecentPart:
 def sum_limits(birth: TableBirth) -> dict[str, Any]:
     """Returns the amount that each sum may reach at most which may not fit its column.
 
-    Only builds that are older than wide totals have some (kappa/folds/kinds/sums.py).
+    Only builds that are older than wide totals have some (kappa/declare/folds/sums.py).
     """
     kinds = dict(birth.columns)
     narrow = (each for name, fold in birth.folds.items() for each in fold.narrow(name, kinds))

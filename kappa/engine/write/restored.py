@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from kappa.base.errors import Damaged
-from kappa.objects.address import files_in
 from kappa.state.build import Birth, folder, recent_names, table_path
+from kappa.state.files.address import files_in
 from kappa.state.frontier import Frontier, frontier_records
 from kappa.state.kept import kept_of
 from kappa.state.lease import floor

@@ -19,16 +19,16 @@ import pyarrow.parquet as pq
 from kappa.base.duck import Connection, DuckError, Setting, showing_progress
 from kappa.base.errors import Broken, KappaError
 from kappa.base.sql import quoted, text
+from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.fold.fold import spark_ddl
 from kappa.engine.read.rows import HERE, RowsInFiles
-from kappa.objects.in_duckdb import open_exact
+from kappa.state.files.in_duckdb import open_exact
 from kappa.state.table import TableBirth
 from kappa.tables.delta import OVERFLOW_HINT, Guard
 from kappa.tables.merge import contribution_columns, merged_sql
 from kappa.tables.parquet import parquet_sql
 from kappa.tables.versions import files
-from kappa.values.arrow import arrow_schema
-from kappa.views.changes import view_error
+from kappa.tables.views.changes import view_error
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

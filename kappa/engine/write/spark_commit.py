@@ -12,7 +12,7 @@ from kappa.base.errors import Broken
 from kappa.base.sql import spark_quote
 from kappa.engine.function.failure import unfit_in
 from kappa.engine.function.trouble import SPARK_ERRORS
-from kappa.engine.spark.bucket.s3a import spark_address
+from kappa.engine.spark.s3a import spark_address
 from kappa.state.mark import Mark
 from kappa.state.table import TableBirth
 from kappa.tables.delta import OVERFLOW_HINT, Guard

@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 from bids import bids
 
 from demo.processes.end_of_input import stop_at_end_of_input
-from kappa.log.client import Log
-from kappa.log.producer import ProducedRecord
+from kappa.kafka.client import Log
+from kappa.kafka.producer import ProducedRecord
 
 # A record is not kept back by it, and the loop costs little.
 BEAT_SECONDS = 0.01

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from demo.processes.end_of_input import stop_at_end_of_input
 from kappa.base.settings import load_settings
+from kappa.serving.query.query import answer
 from kappa.state.store import open_store
-from serving.query.query import answer
 
 # Two looks at the table overlap in no way, and the probe leaves the cores to what it measures.
 PAUSE_SECONDS = 0.03

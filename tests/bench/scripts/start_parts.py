@@ -16,10 +16,10 @@ begun = time.monotonic()
 import deltalake  # noqa: E402, F401  # as a job does
 
 import kappa.engine.job.legwork  # noqa: E402, F401
+from kappa.base.java.jars import ensure_jars  # noqa: E402
+from kappa.base.java.java import find_java  # noqa: E402
 from kappa.engine.spark.jvm import Profile  # noqa: E402
 from kappa.engine.spark.session import boot, end_process  # noqa: E402
-from kappa.java.jars import ensure_jars  # noqa: E402
-from kappa.java.java import find_java  # noqa: E402
 
 imported = time.monotonic()
 folder = Path(sys.argv[1])

@@ -12,7 +12,7 @@ from demo.cluster.servers import BUCKET, at_store, credentials, in_folder, setti
 from demo.judgement.reckoning import replayed_there
 from demo.project import Project
 from kappa.base.settings import Settings, load_settings
-from kappa.objects import address
+from kappa.state.files import address
 from kappa.state.store import open_store
 
 BROKERS, MASTER = "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "spark://127.0.0.1:4"

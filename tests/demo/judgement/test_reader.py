@@ -18,18 +18,18 @@ from demo.judgement.reader import look
 from demo.judgement.verdict import Verdict, after_answer
 from kappa.base.errors import UsageError
 from kappa.declare.pipeline import Pipeline
-from kappa.journal.events import Served
-from kappa.journal.journal import Journal
-from kappa.journal.receipt import Receipt
+from kappa.declare.values.arrow import arrow_schema
+from kappa.declare.values.columns import parse_type
+from kappa.declare.values.tally import Tally
 from kappa.state.build import Birth, put_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.journal.events import Served
+from kappa.state.journal.journal import Journal
+from kappa.state.journal.receipt import Receipt
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.shape import table_births
-from kappa.values.arrow import arrow_schema
-from kappa.values.columns import parse_type
-from kappa.values.tally import Tally
 
 BUILD = "flights-1"
 HOUR = datetime(2013, 2, 9, 13, tzinfo=UTC)

@@ -14,10 +14,10 @@ from demo.processes.child import Child
 from demo.producer.events import PARTITIONS, first_count
 from demo.producer.feed import Progress, offsets_of
 from kappa.base.errors import KappaError
-from kappa.broker.broker import Broker
 from kappa.declare.topic import Topic
-from kappa.log.client import Log
-from kappa.log.producer import ProducedRecord
+from kappa.kafka.broker.broker import Broker
+from kappa.kafka.client import Log
+from kappa.kafka.producer import ProducedRecord
 from kappa.state.offsets import Offsets
 
 pytestmark = [pytest.mark.long, pytest.mark.jvm]

@@ -27,26 +27,26 @@ from kappa.base.failpoint import acting
 from kappa.code.declaration import declarations
 from kappa.code.fingerprint import _topic
 from kappa.declare.pipeline import Pipeline
+from kappa.declare.values.tally import Tally
 from kappa.engine.archive.archive_check import PartitionCheck, check_archive
 from kappa.engine.archive.archive_writer import ArchiveWriter
 from kappa.engine.archive.archiver import Archiver
 from kappa.engine.children.rehearsal import MemoryLog
-from kappa.engine.decode.decode import decode_table
-from kappa.engine.decode.fate import counts_in, decoded_columns
 from kappa.engine.read.archived import Archives, archive_fingerprint
-from kappa.log.client import Log
-from kappa.log.cluster import TopicFacts
-from kappa.log.producer import ProducedRecord
-from kappa.objects.address import files_in, readable
+from kappa.kafka.client import Log
+from kappa.kafka.cluster import TopicFacts
+from kappa.kafka.producer import ProducedRecord
+from kappa.records.decode.decode import decode_table
+from kappa.records.decode.fate import counts_in, decoded_columns
+from kappa.state.files.address import files_in, readable
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store
 from kappa.state.witness import LostEnd, Witness, Witnesses
 from kappa.tables.archive import ArchiveMark, folder, one_log, why_stopped
-from kappa.tables.archived.stored_archive import Block, StoredArchive, open_archive
 from kappa.tables.delta import Guard
+from kappa.tables.stored_archive import Block, StoredArchive, open_archive
 from kappa.tables.versions import files
-from kappa.values.tally import Tally
 
 pytestmark = pytest.mark.slow
 

@@ -15,10 +15,10 @@ from test_archive import ID, VISITS, archived, reading, some_log, the_archive
 from kappa.base.errors import Broken, Damaged
 from kappa.engine.archive.archive_writer import ArchiveWriter
 from kappa.engine.read.archived import Archives
-from kappa.objects.address import read_file, write_file
+from kappa.replay.status.doctor.examine import examine
+from kappa.replay.status.doctor.scrub import scrub
+from kappa.state.files.address import read_file, write_file
 from kappa.state.store import Store
-from replay.doctor.examine import examine
-from replay.doctor.scrub import scrub
 
 pytestmark = pytest.mark.slow
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from test_archive import an_archiver, visit, wait_until
 
-from kappa.declare.parts.joined import JoinedTopic, JoinedTopics, put_joined
+from kappa.declare.joined import JoinedTopic, JoinedTopics, put_joined
 from kappa.declare.topic import Topic
 from kappa.engine.read.archived import Archives
-from kappa.log.client import Log
+from kappa.kafka.client import Log
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 

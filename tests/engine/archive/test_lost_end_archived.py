@@ -13,11 +13,11 @@ from kappa.base.settings import load_settings
 from kappa.engine.archive.archiver import Archiver
 from kappa.engine.read.archived import Archives
 from kappa.engine.read.source import KafkaAccess, LogSource
-from kappa.log.client import Log
+from kappa.kafka.client import Log
+from kappa.replay.status.archive import ArchiveState, archive_status, verify_archives
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.witness import NO_EPOCH
-from replay.look.archive import ArchiveState, archive_status, verify_archives
 
 pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.fault]
 

@@ -10,7 +10,7 @@ from test_archive import a_project, an_archiver, visit
 
 from kappa.base.errors import ExitCode
 from kappa.declare.topic import Topic
-from kappa.log.client import Log
+from kappa.kafka.client import Log
 
 pytestmark = pytest.mark.jvm
 

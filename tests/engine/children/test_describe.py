@@ -15,8 +15,8 @@ from kappa.code.fingerprint import fingerprint
 from kappa.code.outputs import Described, Outputs, learn_outputs
 from kappa.code.project import load_project
 from kappa.code.rows_version import declared_rows_version
+from kappa.declare.values.columns import parse_type
 from kappa.state.store import Store
-from kappa.values.columns import parse_type
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,8 +23,8 @@ from kappa import (
     top_k,
 )
 from kappa.base.errors import DeclarationError, UsageError
+from kappa.declare.values.tally import Tally
 from kappa.state.offsets import Offsets
-from kappa.values.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -136,14 +136,14 @@ def test_late_records_and_duplicates_are_the_same_by_either_way_of_decoding(
     tmp_path: Path,
 ) -> None:
     """Wherever a job begins, too."""
+    from kappa.declare.values.tally import Tally
     from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
     from kappa.engine.children.some_events import encoded
-    from kappa.engine.decode.decode import decode_table
-    from kappa.engine.decode.fate import Fate
+    from kappa.records.decode.decode import decode_table
+    from kappa.records.decode.fate import Fate
     from kappa.state.offsets import Offsets
     from kappa.state.slices import Slice
     from kappa.testing import some_events
-    from kappa.values.tally import Tally
 
     @pipeline(reads={"paid": PAID}, writes=[Table("t"), Table("newest", latest=PAID)])
     def p(paid: DataFrame) -> dict[str, DataFrame]:
@@ -290,10 +290,10 @@ def test_a_pipeline_without_enough_time_is_not_tried_to_the_end() -> None:
 
 
 def test_random_events_are_mostly_valid_and_the_same_each_time() -> None:
+    from kappa.declare.values.reason import Rejected
     from kappa.engine.children.some_events import encoded
     from kappa.records.record import RecordReader
     from kappa.testing import some_events
-    from kappa.values.reason import Rejected
 
     flights = of_the_repository()["flights"]
     found = some_events(flights, 300)

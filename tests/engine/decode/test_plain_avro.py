@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa import Avro, Topic
-from kappa.engine.decode.plain.plain_avro import PlainAvro
-from kappa.formats.schema_source import RegisteredSchema, framed, open_schemas
+from kappa.declare.formats.schema_source import RegisteredSchema, framed, open_schemas
+from kappa.declare.values.reason import Rejected
+from kappa.records.decode.plain_avro import PlainAvro
 from kappa.records.record import RecordReader
-from kappa.values.reason import Rejected
 
 SCHEMA: dict[str, Any] = {
     "type": "record",

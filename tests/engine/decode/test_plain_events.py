@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa import Json, Topic
-from kappa.engine.decode.decode import decode_table
-from kappa.engine.decode.decoder import loading_plain_readers
-from kappa.engine.decode.fate import counts_in
-from kappa.engine.decode.plain import plain_events
-from kappa.engine.decode.plain.plain_events import PlainEvents
-from kappa.engine.decode.raw import raw_table
-from kappa.formats.schema_source import framed
+from kappa.declare.formats.schema_source import framed
+from kappa.records.decode import plain_events
+from kappa.records.decode.decode import decode_table
+from kappa.records.decode.decoder import loading_plain_readers
+from kappa.records.decode.fate import counts_in
+from kappa.records.decode.plain_events import PlainEvents
+from kappa.records.decode.raw import raw_table
 from kappa.records.record import RecordReader, Tombstone
 
 EVENT = (

@@ -16,17 +16,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa import Protobuf, Subject, Topic
-from kappa.engine.decode.decode import decode_table
-from kappa.engine.decode.decoder import loading_plain_readers
-from kappa.engine.decode.fate import counts_in
-from kappa.engine.decode.plain.plain_protobuf import PlainProtobuf
-from kappa.engine.decode.plain.readers import plain_reader
-from kappa.engine.decode.raw import raw_table
-from kappa.formats.pinned import PinnedSchema, pin_path
-from kappa.formats.protobuf.proto_schema import message_named, message_types
-from kappa.formats.schema_source import RegisteredSchema, framed, open_schemas
+from kappa.declare.formats.pinned import PinnedSchema, pin_path
+from kappa.declare.formats.protobuf.proto_schema import message_named, message_types
+from kappa.declare.formats.schema_source import RegisteredSchema, framed, open_schemas
+from kappa.declare.values.reason import Rejected
+from kappa.records.decode.decode import decode_table
+from kappa.records.decode.decoder import loading_plain_readers
+from kappa.records.decode.fate import counts_in
+from kappa.records.decode.plain_protobuf import PlainProtobuf
+from kappa.records.decode.raw import raw_table
+from kappa.records.decode.readers import plain_reader
 from kappa.records.record import RecordReader
-from kappa.values.reason import Rejected
 
 FIELDS = """
   string id = 1;

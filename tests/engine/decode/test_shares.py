@@ -18,19 +18,14 @@ from hypothesis import strategies as st
 from kappa import Table, Topic
 from kappa.base.duck import open_connection
 from kappa.engine.children.rehearsal import MemoryLog
-from kappa.engine.decode.decode import decode_table
-from kappa.engine.decode.fate import VALID, Counts, counts_in, decoded_columns, joined
-from kappa.engine.decode.raw import RawRange
-from kappa.engine.decode.shares import (
-    LEAST_OFFSETS,
-    Undivided,
-    carried_times,
-    shares_of,
-)
-from kappa.engine.decode.to_files import Remembering, decode_to_file
 from kappa.engine.fold.latest import latest_input, latest_sql, latest_table
 from kappa.engine.function.decoded_files import DecodedFiles
 from kappa.engine.function.decoded_rows import ORDER_AND_FATE, with_fate
+from kappa.records.decode.decode import decode_table
+from kappa.records.decode.fate import VALID, Counts, counts_in, decoded_columns, joined
+from kappa.records.decode.raw import RawRange
+from kappa.records.decode.shares import LEAST_OFFSETS, Undivided, carried_times, shares_of
+from kappa.records.decode.to_files import Remembering, decode_to_file
 from kappa.records.redrive import Original, Position
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice

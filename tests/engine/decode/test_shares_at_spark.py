@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Producer as KafkaProducer
 
 from kappa.declare.topic import Topic
-from kappa.log.client import Log
-from kappa.log.producer import ProducedRecord
+from kappa.kafka.client import Log
+from kappa.kafka.producer import ProducedRecord
 
 pytestmark = [pytest.mark.long, pytest.mark.jvm]
 
@@ -21,16 +21,16 @@ PROGRAM = """
 import json, sys
 from pathlib import Path
 from kappa.declare.topic import Topic
-from kappa.engine.decode import shares
-from kappa.engine.decode.decode import decode_table
-from kappa.engine.decode.fate import counts_in, decoded_columns
+from kappa.records.decode import shares
+from kappa.records.decode.decode import decode_table
+from kappa.records.decode.fate import counts_in, decoded_columns
 from kappa.engine.function.decoded_at_spark import DecodedAtSpark
 from kappa.engine.read.source import KafkaAccess, LogSource
 from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.session import boot
-from kappa.java.jars import ensure_jars
-from kappa.java.java import find_java
-from kappa.log.client import Log
+from kappa.base.java.jars import ensure_jars
+from kappa.base.java.java import find_java
+from kappa.kafka.client import Log
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 

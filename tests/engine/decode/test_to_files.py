@@ -11,7 +11,7 @@ import pytest
 
 from kappa import Topic
 from kappa.engine.children.rehearsal import MemoryLog
-from kappa.engine.decode import to_files
+from kappa.records.decode import to_files
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 

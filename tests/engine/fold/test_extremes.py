@@ -10,10 +10,10 @@ import pytest
 
 from kappa import Table, Topic, View, pipeline
 from kappa.base.errors import DeclarationError
-from kappa.folds.exactness import Exactness
-from kappa.folds.kinds.registry import KINDS, fold_of
-from kappa.folds.order import FOLD_ORDER_COLUMNS
-from kappa.values.columns import INTEGERS, SCALARS, Scalar
+from kappa.declare.folds.exactness import Exactness
+from kappa.declare.folds.order import FOLD_ORDER_COLUMNS
+from kappa.declare.folds.registry import KINDS, fold_of
+from kappa.declare.values.columns import INTEGERS, SCALARS, Scalar
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -44,17 +44,17 @@ from kappa import (
 from kappa.base.errors import Broken, KappaError
 from kappa.base.failpoint import acting
 from kappa.declare.options import REJECTS
-from kappa.log.cluster import TopicFacts
+from kappa.declare.values.tally import Tally
+from kappa.kafka.cluster import TopicFacts
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.tables.versions import FileLists, files
-from kappa.values.tally import Tally
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from kappa.engine.children.rehearsal import LocalPipeline, MemoryLog, Rehearsal
-    from kappa.engine.decode.raw import RawRange
+    from kappa.records.decode.raw import RawRange
 
     Build = Callable[..., Rehearsal]
 
@@ -289,8 +289,8 @@ def random_event(draw: random.Random) -> dict[str, Any]:
 
 def expected(log: MemoryLog) -> dict[str, list[dict[str, Any]]]:
     """Computes the tables from the log by plain Python, one record after the other."""
+    from kappa.declare.values.reason import Rejected
     from kappa.records.record import RecordReader, Tombstone
-    from kappa.values.reason import Rejected
 
     readers = {topic.name: RecordReader(topic) for topic in (EVENTS, LATEST)}
     names = {topic.name: [column.name for column in topic.columns] for topic in (EVENTS, LATEST)}
@@ -484,7 +484,7 @@ def test_any_cut_by_any_writer_gives_what_one_record_after_the_other_gives(
 @pytest.fixture
 def divided(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Divides each topic of a large slice among eight tasks, as on eight cores; counts them."""
-    from kappa.engine.decode import shares, to_files
+    from kappa.records.decode import shares, to_files
 
     found = []
 

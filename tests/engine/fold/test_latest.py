@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from kappa import Table, Topic
 from kappa.base.duck import open_connection
-from kappa.engine.decode.fate import Fate, decoded_columns
-from kappa.engine.decode.shares import CarriedTimes
+from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.fold.latest import emptied_sql, latest_input, latest_sql, latest_table
 from kappa.engine.function.decoded_files import DecodedFiles
+from kappa.records.decode.fate import Fate, decoded_columns
+from kappa.records.decode.shares import CarriedTimes
 from kappa.records.redrive import Position
 from kappa.tables.shape import latest_birth
-from kappa.values.arrow import arrow_schema
 
 TOPIC = Topic(
     "things",

@@ -24,11 +24,11 @@ from hypothesis import strategies as st
 from kappa import Table, Topic, ordered, pipeline
 from kappa.base.errors import Broken
 from kappa.declare.ordered import Over
+from kappa.declare.values.arrow import arrow_schema
+from kappa.declare.values.columns import parse_type
 from kappa.engine.fold.ordered import OrderedFold, StepFails
 from kappa.state.offsets import Offsets
 from kappa.tables.shape import table_births
-from kappa.values.arrow import arrow_schema
-from kappa.values.columns import parse_type
 
 if TYPE_CHECKING:
     from pathlib import Path

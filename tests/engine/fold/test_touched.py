@@ -15,6 +15,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.fold import touched
 from kappa.engine.fold.step_loop import Clocks
 from kappa.engine.fold.touched import due_rows, touched_frame, touched_rows
@@ -23,7 +24,6 @@ from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.tables.delta import Guard
 from kappa.tables.stored_table import StoredTable, ensure_table
-from kappa.values.arrow import arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

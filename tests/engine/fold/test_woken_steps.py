@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 
 from kappa import Table, Topic, count, ordered, pipeline
 from kappa.base.errors import Broken, DeclarationError
+from kappa.declare.values.arrow import arrow_schema
+from kappa.declare.values.columns import parse_type
 from kappa.engine.fold.ordered import OrderedFold
 from kappa.state.offsets import Offsets
 from kappa.tables.shape import table_births
-from kappa.values.arrow import arrow_schema
-from kappa.values.columns import parse_type
 
 if TYPE_CHECKING:
     from pathlib import Path

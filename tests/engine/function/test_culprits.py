@@ -11,9 +11,9 @@ import pytest
 
 from kappa import Pipeline, Table, Topic, count, latest, pipeline
 from kappa.base.errors import Broken, KappaError
+from kappa.declare.values.tally import Tally
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
-from kappa.values.tally import Tally
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -91,8 +91,8 @@ def events(count: int, **at: dict[str, Any]) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def build(spark: SparkSession, tmp_path: Path) -> Callable[..., Rehearsal]:
+    from kappa.declare.values.columns import Scalar
     from kappa.engine.children.rehearsal import LocalPipeline, Rehearsal
-    from kappa.values.columns import Scalar
 
     columns = {"k": Scalar("string"), "n": Scalar("int")}
     order = {

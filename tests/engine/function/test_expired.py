@@ -15,12 +15,12 @@ from shares import long_except
 from kappa import Table, Topic, View, count, pipeline, set_, sum_, tumble
 from kappa.base.duck import open_connection
 from kappa.base.errors import Broken
-from kappa.declare.parts.expiry import Expiry
+from kappa.declare.expiry import Expiry
 from kappa.state.build import table_path
 from kappa.state.log_clock import log_clock
 from kappa.state.offsets import Offsets
 from kappa.tables.versions import files
-from kappa.views.served import served_condition
+from kappa.tables.views.served import served_condition
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -183,7 +183,7 @@ def time_of(text: str | None) -> datetime | None:
 
 def seen(built: Rehearsal, frontier: Frontier | None = None) -> dict[str, Any]:
     """Reads a build's tables at a frontier, or at its newest, as readers do."""
-    from serving.reader.relations import tables_of
+    from kappa.serving.query.reader.relations import tables_of
 
     at = frontier or built.publisher.newest
     tables = tables_of(built.birth, at, built.store, listed=files)
@@ -356,7 +356,7 @@ def test_a_replay_of_a_log_whose_beginning_has_expired_gives_the_same_rows(
 
 
 def rows_seen(built: Rehearsal, table: str) -> list[tuple[Any, ...]]:
-    from serving.reader.relations import tables_of
+    from kappa.serving.query.reader.relations import tables_of
 
     sql = tables_of(built.birth, built.publisher.newest, built.store, listed=files)[table].sql
     with open_connection() as duck:
@@ -473,10 +473,10 @@ def test_a_record_that_the_topic_has_lost_is_a_reject_without_its_value() -> Non
     """An archive gave it, which keeps the raw records of rejects alone."""
     import pyarrow as pa
 
+    from kappa.declare.values.arrow import arrow_schema
     from kappa.engine.children.rehearsal import MemoryLog
     from kappa.engine.function.expired import EXPIRED_COLUMNS, refused_for
     from kappa.state.table import TableBirth
-    from kappa.values.arrow import arrow_schema
 
     class Lost(MemoryLog):
         def here(self, piece: Any) -> Any:

@@ -11,9 +11,9 @@ import pytest
 from kappa import Pipeline, Table, Topic, count, pipeline
 from kappa.base.errors import Broken
 from kappa.declare.pipeline import ORIGIN_COLUMNS
+from kappa.declare.values.arrow import arrow_schema
+from kappa.declare.values.columns import parse_columns
 from kappa.tables.shape import table_births
-from kappa.values.arrow import arrow_schema
-from kappa.values.columns import parse_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec.structs import replace
 
+from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.function.redriven import settle_redriven
 from kappa.records.redrive import Attempt, Position, Settled
 from kappa.state.build import Birth
@@ -21,7 +22,6 @@ from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store
 from kappa.tables.shape import REJECTS_BIRTH
-from kappa.values.arrow import arrow_schema
 
 BIRTH = Birth(
     "b", "web", "v", {}, 1, {}, "", (), (REJECTS_BIRTH,), {}, {"visits": {"1": 4}}, {}, "", "me"

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 
 from kappa.base.errors import AccessRefused, AclMissing, Broken, KappaError, Unreachable
 from kappa.engine.function.trouble import translated
-from kappa.log.client import Log
+from kappa.kafka.client import Log
 
 
 def told_by_worker(error: BaseException) -> PySparkException:

@@ -19,13 +19,13 @@ from msgspec import structs
 
 from kappa import Table, Topic, avg_, count, ordered, pipeline, sum_
 from kappa.base.failpoint import acting
+from kappa.declare.values.tally import Tally
 from kappa.records.redrive import Original, Position
 from kappa.state.build import Base, put_birth
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables.branch import base_frontier, begin_from, keep_base, stands_before_base
 from kappa.tables.shape import table_births
-from kappa.values.tally import Tally
 
 if TYPE_CHECKING:
     from pathlib import Path

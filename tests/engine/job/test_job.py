@@ -16,20 +16,20 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from counted import OUTPUTS, Story, served, source
 
-from kappa.journal.events import Held, Released
-from kappa.journal.journal import Journal
-from kappa.log.client import Log
-from kappa.log.producer import ProducedRecord
+from kappa.declare.values.tally import Tally
+from kappa.kafka.client import Log
+from kappa.kafka.producer import ProducedRecord
 from kappa.state.build import table_path
 from kappa.state.frontier import Frontier
-from kappa.state.job.stopped import Stopped, read_stopped
+from kappa.state.journal.events import Held, Released
+from kappa.state.journal.journal import Journal
+from kappa.state.stopped import Stopped, read_stopped
 from kappa.tables.versions import mark_of
-from kappa.values.tally import Tally
 
 pytestmark = [pytest.mark.jvm, pytest.mark.fault]
 
 FAILPOINTS = {
-    # A slice in its steps; `tests/engine/legs/test_align.py` kills jobs at the first two.
+    # A slice in its steps; `tests/engine/job/test_align.py` kills jobs at the first two.
     "tail": [
         "job.before_first_commit",
         "job.between_tables",

@@ -10,7 +10,7 @@ from builds import JobProcess, Project
 from losing import Restarted, aborted_transaction
 
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.job.stopped import read_stopped
+from kappa.state.stopped import read_stopped
 
 pytestmark = [pytest.mark.jvm, pytest.mark.fault]
 

@@ -32,18 +32,18 @@ from confluent_kafka.admin import (
 from house import SUPPORT
 
 from kappa.base.process import ensure_session_gone, start_tied
-from kappa.broker.broker import Broker
-from kappa.log.client import Log
-from kappa.log.producer import ProducedRecord
+from kappa.declare.values.tally import Tally
+from kappa.kafka.broker.broker import Broker
+from kappa.kafka.client import Log
+from kappa.kafka.producer import ProducedRecord
+from kappa.replay.rollout.prove.equality import Compared, compare_tables, hash_before
+from kappa.serving.query.pair import connect_pair
 from kappa.state.build import Birth
+from kappa.state.cuts import Cuts, put_cuts
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.job.cuts import Cuts, put_cuts
 from kappa.state.offsets import Offsets
 from kappa.state.slices import random_ends
 from kappa.state.store import Store
-from kappa.values.tally import Tally
-from replay.prove.equality import Compared, compare_tables, hash_before
-from serving.query.pair import connect_pair
 
 pytestmark = [pytest.mark.jvm, pytest.mark.fault, pytest.mark.timeout(3600)]
 

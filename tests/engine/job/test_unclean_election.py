@@ -10,11 +10,11 @@ import pytest
 from builds import JobProcess, Project
 from three_brokers import ThreeBrokers
 
-from kappa.java.jars import Jars
-from kappa.java.java import Java
-from kappa.log.client import Log
-from kappa.log.producer import ProducedRecord
-from kappa.state.job.stopped import read_stopped
+from kappa.base.java.jars import Jars
+from kappa.base.java.java import Java
+from kappa.kafka.client import Log
+from kappa.kafka.producer import ProducedRecord
+from kappa.state.stopped import read_stopped
 
 pytestmark = [pytest.mark.jvm, pytest.mark.fault, pytest.mark.sweep]
 

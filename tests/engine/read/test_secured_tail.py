@@ -14,7 +14,7 @@ from identity_provider import CLIENT, CLIENT_SECRET
 from secured import SecuredBroker
 
 from kappa.declare.topic import Topic
-from kappa.log.producer import ProducedRecord
+from kappa.kafka.producer import ProducedRecord
 
 pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.timeout(400)]
 

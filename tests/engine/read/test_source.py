@@ -15,8 +15,8 @@ from kappa.engine.read.source import (
     _options,
     batch_bounds,
 )
-from kappa.log.access.java_options import java_options
-from kappa.log.reader import Record
+from kappa.kafka.java_options import java_options
+from kappa.kafka.reader import Record
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 
@@ -49,7 +49,7 @@ def test_a_checkpoint_of_another_form_stops_the_job(tmp_path: Path) -> None:
 
 
 def test_a_timestamp_beyond_64_bits_of_microseconds_is_the_last_one() -> None:
-    from kappa.engine.decode.raw import raw_table
+    from kappa.records.decode.raw import raw_table
 
     sent = [2**63 - 1, -(2**63), 5]
     records = (Record("t", 0, place, ms, None, b"", ()) for place, ms in enumerate(sent))

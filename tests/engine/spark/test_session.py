@@ -18,7 +18,7 @@ def test_it_reads_kafka_writes_delta_and_leaves_nothing_in_the_working_folder(
     spark, log, topic_name, tmp_path, monkeypatch
 ):
     from kappa.declare.topic import Topic
-    from kappa.log.producer import ProducedRecord
+    from kappa.kafka.producer import ProducedRecord
 
     here = sorted(Path.cwd().iterdir())
     log.create(Topic(topic_name, event="id string"))
@@ -74,9 +74,9 @@ def test_settings_are_in_force(spark, name, value):
 
 
 def test_the_class_archives_are_made_and_both_jvms_use_them(spark, broker, jars):
-    from kappa.broker.broker import broker_archive
+    from kappa.base.java.java import locate_java
     from kappa.engine.spark.cds import ensure_archives, missing_archives, spark_archive
-    from kappa.java.java import locate_java
+    from kappa.kafka.broker.broker import broker_archive
 
     missing = {archive.use for archive in missing_archives(jars)}
     # Set-up has made them, or has reported why not: then this reports it again, and fails.
@@ -96,8 +96,8 @@ def test_the_class_archives_are_made_and_both_jvms_use_them(spark, broker, jars)
 @pytest.mark.parametrize("use", ["broker", "spark"])
 def test_class_lists_are_of_the_jars_that_are_locked(jars, use):
     """After a change of jars `make classes` lists them anew; else each start would be slower."""
-    from kappa.java.class_archive import class_list
-    from kappa.java.jars import spark_home
+    from kappa.base.java.class_archive import class_list
+    from kappa.base.java.jars import spark_home
 
     files = {"broker": jars.broker, "spark": [*jars.spark, *(spark_home() / "jars").glob("*.jar")]}
     there = {
@@ -168,8 +168,8 @@ from pyspark.sql import SparkSession
 from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.running import activate
 from kappa.engine.spark.session import boot
-from kappa.java.java import find_java
-from kappa.java.jars import ensure_jars
+from kappa.base.java.java import find_java
+from kappa.base.java.jars import ensure_jars
 
 jars = ensure_jars(find_java())
 for number in range(2):
@@ -204,8 +204,8 @@ from pathlib import Path
 from pyspark.sql import functions as F
 from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.session import boot
-from kappa.java.java import find_java
-from kappa.java.jars import ensure_jars
+from kappa.base.java.java import find_java
+from kappa.base.java.jars import ensure_jars
 
 machine = boot(
     profile=Profile.TAIL,
@@ -233,8 +233,8 @@ machine.end()
 
 
 def test_a_machine_is_started_as_spark_submit_would_start_it(jars, tmp_path):
+    from kappa.base.java.jars import spark_home
     from kappa.engine.spark.jvm import Profile, command
-    from kappa.java.jars import spark_home
 
     environment = {**os.environ, "SPARK_PRINT_LAUNCH_COMMAND": "1"}
     said = subprocess.run(

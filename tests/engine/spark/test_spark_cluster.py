@@ -10,15 +10,15 @@ import pytest
 from spark_cluster import spark_cluster
 
 from kappa.base.errors import KappaError, Unreachable
+from kappa.base.java.jars import spark_home
 from kappa.base.section.cluster import IS_DYNAMIC, MAX_INSTANCES, addresses
 from kappa.base.settings import load_settings
-from kappa.broker.last_run import free_ports
-from kappa.broker.properties import HOST
-from kappa.engine.spark.cluster.cluster import SparkCluster
-from kappa.engine.spark.cluster.reached import ensure_master
-from kappa.engine.spark.cluster.shipped import kappa_digest, same_kappa, take_compiled
+from kappa.engine.spark.cluster import SparkCluster
 from kappa.engine.spark.jvm import Profile, cluster_for
-from kappa.java.jars import spark_home
+from kappa.engine.spark.reached import ensure_master
+from kappa.engine.spark.shipped import kappa_digest, same_kappa, take_compiled
+from kappa.kafka.broker.last_run import free_ports
+from kappa.kafka.broker.properties import HOST
 
 _OPTIONS = "spark.executor.extraJavaOptions"
 _LEG = """
@@ -29,9 +29,9 @@ from kappa import Table, Topic, pipeline
 from kappa.base.errors import KappaError
 from kappa.base.settings import load_settings
 from kappa.code.importer import open_sources
-from kappa.code.static.sources import Sources
+from kappa.code.sources import Sources
 from kappa.engine.function.trouble import SPARK_ERRORS, translated
-from kappa.engine.spark.cluster.reached import ensure_executor
+from kappa.engine.spark.reached import ensure_executor
 from kappa.engine.spark.jvm import Profile, cluster_for
 from kappa.engine.spark.leg_session import LegSession
 from kappa.engine.spark.session import end_process
@@ -91,11 +91,11 @@ import sys
 from pathlib import Path
 
 from kappa.base.errors import KappaError
-from kappa.engine.spark.cluster.cluster import SparkCluster
+from kappa.engine.spark.cluster import SparkCluster
 from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.session import boot, end_process
-from kappa.java.jars import ensure_jars
-from kappa.java.java import find_java
+from kappa.base.java.jars import ensure_jars
+from kappa.base.java.java import find_java
 
 conf = {"spark.network.timeout": "10s"}
 host = sys.argv[2]

@@ -18,11 +18,13 @@ from kappa import View
 from kappa.base.clock import Stopwatch
 from kappa.base.duck import DuckError
 from kappa.base.errors import Broken, DeclarationError
+from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.views.maintained import MaintainedViews
 from kappa.engine.views.touched import ViewSource
 from kappa.engine.write.commit import Merging, TableWriter
-from kappa.objects.in_duckdb import open_for_few_rows
+from kappa.serving.query.reader.relations import tables_of
 from kappa.state.build import Birth
+from kappa.state.files.in_duckdb import open_for_few_rows
 from kappa.state.frontier import Frontier
 from kappa.state.mark import Mark, origin_mark
 from kappa.state.offsets import Offsets
@@ -31,10 +33,8 @@ from kappa.state.table import TableBirth
 from kappa.tables.merge import contribution_columns
 from kappa.tables.shape import LATEST_COLUMNS
 from kappa.tables.versions import FileLists
-from kappa.values.arrow import arrow_schema
-from kappa.views.births import view_births
-from kappa.views.changes import Unfit, view_error
-from serving.reader.relations import tables_of
+from kappa.tables.views.births import view_births
+from kappa.tables.views.changes import Unfit, view_error
 
 if TYPE_CHECKING:
     from object_store import ObjectStore

@@ -15,7 +15,7 @@ from kappa import Pipeline, Table, Topic, View, count, max_, pipeline
 from kappa.base.duck import DuckError, progress_of_queries
 from kappa.base.errors import Broken
 from kappa.base.sql import quoted
-from kappa.objects.in_duckdb import open_for_few_rows
+from kappa.state.files.in_duckdb import open_for_few_rows
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables.versions import files
@@ -94,7 +94,7 @@ def put(log: MemoryLog, draw: random.Random, records: int) -> None:
 
 
 def ensure_views_hold(built: Rehearsal, made: Pipeline = market) -> None:
-    from serving.reader.relations import tables_of
+    from kappa.serving.query.reader.relations import tables_of
 
     served = tables_of(built.birth, built.publisher.newest, built.store, listed=files)
     views = {view.name: view.sql for view in made.views}

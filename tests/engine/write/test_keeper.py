@@ -9,11 +9,11 @@ import pytest
 from commits import make_commits
 
 from kappa.engine.write.publisher import Publisher
-from kappa.journal.events import Event, Held, Served
-from kappa.journal.journal import Journal
-from kappa.journal.receipt import Receipt
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
+from kappa.state.journal.events import Event, Held, Served
+from kappa.state.journal.journal import Journal
+from kappa.state.journal.receipt import Receipt
 from kappa.state.kept import kept_of
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets

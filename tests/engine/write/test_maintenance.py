@@ -17,17 +17,26 @@ from msgspec.structs import replace
 
 from kappa.base.errors import Damaged
 from kappa.base.failpoint import acting
+from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.write.commit import TableWriter
 from kappa.engine.write.maintenance import Maintenance, pinned_versions, wants_joining
 from kappa.engine.write.publisher import Publisher
-from kappa.journal.events import Held
-from kappa.journal.journal import Journal
-from kappa.objects.address import files_in, read_file, readable, write_file
 from kappa.state.build import Birth
+from kappa.state.files.address import files_in, read_file, readable, write_file
 from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.journal.events import Held
+from kappa.state.journal.journal import Journal
 from kappa.state.kept import Kept as KeptFrontier
 from kappa.state.kept import kept_of, put_kept
-from kappa.state.lease import LEASES, Lease, Pin, ensure_lease, ensure_released, floor, put_floor
+from kappa.state.lease import (
+    LEASES,
+    Lease,
+    Pin,
+    ensure_lease,
+    ensure_released,
+    floor,
+    put_floor,
+)
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -36,7 +45,6 @@ from kappa.tables.delta import LOG_FOLDER
 from kappa.tables.file_list import commit_path
 from kappa.tables.lasting import take_back_to_frontier
 from kappa.tables.versions import files
-from kappa.values.arrow import arrow_schema
 
 pytestmark = pytest.mark.slow
 

@@ -12,17 +12,17 @@ import pytest
 
 from kappa import Debezium, Table, Topic, pipeline
 from kappa.base.errors import Broken
-from kappa.engine.decode.raw import RawRecord, raw_table
+from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.function.decoded_here import DecodedHere
 from kappa.engine.write.commit import Merging, TableWriter
 from kappa.engine.write.of_topics import rows_of_topics
-from kappa.objects.address import readable
+from kappa.records.decode.raw import RawRecord, raw_table
+from kappa.state.files.address import readable
 from kappa.state.mark import Mark, origin_mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables.shape import latest_birth
 from kappa.tables.versions import files
-from kappa.values.arrow import arrow_schema
 
 FORM = Debezium(times="micros", decimals="text", exactly_once=True)
 ORDERS = Topic(

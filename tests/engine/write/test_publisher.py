@@ -11,14 +11,14 @@ from msgspec.structs import replace
 
 from kappa.base.errors import Broken
 from kappa.engine.write.publisher import Publisher, Stopping
-from kappa.journal.events import Abandoned, Held, Released
-from kappa.journal.journal import Journal, JournalRecord
+from kappa.replay.rollout.promote import ensure_acknowledged
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.journal.events import Abandoned, Held, Released
+from kappa.state.journal.journal import Journal, JournalRecord
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from replay.rollout.promote import ensure_acknowledged
 
 BIRTH = Birth("b", "p", "v", {}, 1, {}, "m", (), (), {}, {}, {}, "", "")
 FIRST = Frontier(

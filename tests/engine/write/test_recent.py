@@ -19,6 +19,7 @@ from sinking import wait_for
 from waiting import COUNTED, FOLDED, FULL, LATEST, WAITING, Twins, contributions
 
 from kappa.base.errors import Broken, Damaged, KappaError
+from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.write import recent
 from kappa.engine.write.commit import Merging, TableWriter
 from kappa.engine.write.maintenance import Maintenance
@@ -33,7 +34,6 @@ from kappa.tables.branch import begin_from
 from kappa.tables.merge import contribution_columns
 from kappa.tables.stored_table import StoredTable
 from kappa.tables.versions import files
-from kappa.values.arrow import arrow_schema
 
 pytestmark = pytest.mark.slow
 

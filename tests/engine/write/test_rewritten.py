@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from waiting import COUNTED, FOLDED, LATEST, commit, contributions
 
 from kappa.base.errors import Broken, KappaError
+from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.write.commit import TableWriter
 from kappa.engine.write.rewritten import Rewriting
 from kappa.state.mark import Mark, origin_mark
@@ -23,7 +24,6 @@ from kappa.state.table import TableBirth
 from kappa.tables.delta import Guard
 from kappa.tables.merge import contribution_columns
 from kappa.tables.versions import files
-from kappa.values.arrow import arrow_schema
 
 BYTES = 1 << 26
 

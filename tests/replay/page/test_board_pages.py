@@ -13,18 +13,17 @@ import pytest
 from asking import Server
 from page_world import EVIL, ROWS, World
 
+from kappa.declare.board import Board, Chart, ChartKind
+from kappa.replay.page import api, routes
+from kappa.replay.page.answers import answer_board, is_behind
+from kappa.replay.page.drawn import DrawnNumber
+from kappa.replay.page.reads import tables_read
+from kappa.serving.http import events
+from kappa.serving.query.reader.client import Client
+from kappa.serving.query.reader.opened import open_reader
+from kappa.serving.query.sandbox.question import Allowance
+from kappa.serving.query.sandbox.sandbox import Sandbox
 from kappa.state.build import read_birth
-from replay.boards.answers import answer_board, is_behind
-from replay.boards.board import Board, Chart, ChartKind
-from replay.boards.drawn import DrawnNumber
-from replay.boards.reads import tables_read
-from replay.http import api
-from replay.page import routes
-from serving.http.streams import events
-from serving.reader.client import Client
-from serving.reader.opened import open_reader
-from serving.sandbox.question import Allowance
-from serving.sandbox.sandbox import Sandbox
 
 pytestmark = pytest.mark.slow
 

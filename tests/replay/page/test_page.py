@@ -24,42 +24,40 @@ from journals import READY, numbered, pipeline_retired, staged
 from msgspec import structs
 from page_world import EVIL, ROWS, World
 
-from commands.look import _status_text
 from kappa.base.errors import Conflict
+from kappa.commands.look import _status_text
 from kappa.declare.sink import SinkBirth
-from kappa.journal.events import Abandoned, CaughtUp, Event, Failed, PromoteAsked, Staged
-from kappa.journal.pause import Pause
-from kappa.journal.service import Paused, PipelineRetired
+from kappa.replay.page import api, compared, routes, trail
+from kappa.replay.page.overview import health_of
+from kappa.replay.page.rollout import deeds_of, rollout_view, service_deeds
+from kappa.replay.page.timeline import timeline
+from kappa.replay.page.topic import Paces, as_text, newest_records
+from kappa.replay.page.trail import Step, rate_of, rates
+from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.fold import fold
+from kappa.replay.rollout.verify import diff
+from kappa.replay.status.desk import Desk
+from kappa.replay.status.status import BuildStatus, observe_status
+from kappa.replay.status.status_text import status_heading, status_listing
+from kappa.serving.http import events, token
+from kappa.serving.http.bounds import Bounds
+from kappa.serving.http.headers import joined
+from kappa.serving.http.page import marks
+from kappa.serving.http.page.render import _pages, page_html, problem_html
+from kappa.serving.http.problem import HttpError
+from kappa.serving.http.token import COOKIE, COOKIE_SECONDS, cookie_of, is_cookie_of
+from kappa.serving.outlets.courier.sink_state import SinkState, put_state
+from kappa.serving.query.render import Form
+from kappa.serving.query.sandbox.question import Allowance
+from kappa.state import space
 from kappa.state.build import folder, put_birth, read_birth
 from kappa.state.frontier import Frontiers
+from kappa.state.journal.events import Abandoned, CaughtUp, Event, Failed, PromoteAsked, Staged
+from kappa.state.journal.pause import Pause
+from kappa.state.journal.service import Paused, PipelineRetired
 from kappa.state.kept import read_kept
 from kappa.state.lease import Lease, Pin
 from kappa.state.offsets import Offsets
-from replay.http import api
-from replay.look.desk import Desk
-from replay.page import compared, routes, trail
-from replay.page.overview import health_of
-from replay.page.rollout import deeds_of, rollout_view, service_deeds
-from replay.page.timeline import timeline
-from replay.page.topic import Paces, as_text, newest_records
-from replay.page.trail import Step, rate_of, rates
-from replay.rollout.current import current_state
-from replay.rollout.fold import fold
-from replay.status import space
-from replay.status.status import BuildStatus, observe_status
-from replay.status.status_text import status_heading, status_listing
-from replay.verify import diff
-from serving.courier.sink_state import SinkState, put_state
-from serving.http import token
-from serving.http.bounds import Bounds
-from serving.http.headers import joined
-from serving.http.problem import HttpError
-from serving.http.streams import events
-from serving.http.token import COOKIE, COOKIE_SECONDS, cookie_of, is_cookie_of
-from serving.page import marks
-from serving.page.render import _pages, page_html, problem_html
-from serving.query.render import Form
-from serving.sandbox.question import Allowance
 
 pytestmark = pytest.mark.slow
 
@@ -875,7 +873,7 @@ def test_pages_show_what_is_paused_and_what_was_retired_with_the_way_back(tmp_pa
 
 
 def test_who_reads_a_table_is_who_holds_its_build_pinned() -> None:
-    from replay.page.table import _readers
+    from kappa.replay.page.table import _readers
 
     leases = [
         Lease(pid, by, 1.0, {"b1": Pin(1, {})}) for pid, by in ((7, "ada"), (7, "ada"), (8, "bob"))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kappa.journal.events import Abandoned, Staged
-from kappa.journal.journal import Journal
+from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.fold import fold
+from kappa.state.journal.events import Abandoned, Staged
+from kappa.state.journal.journal import Journal
 from kappa.state.store import Store
-from replay.rollout.current import current_state
-from replay.rollout.fold import fold
 
 
 class CountingStore(Store):

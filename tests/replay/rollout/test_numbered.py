@@ -7,20 +7,15 @@ from functools import reduce
 import pytest
 
 from kappa.base.errors import Conflict, UsageError
-from kappa.journal.begun import begun_after, rollout_number
-from kappa.journal.events import Abandoned, Event, PromoteAsked
-from replay.intents.intents import (
-    active_rollout,
-    awaited_rollout,
-    ready_rollouts,
-    undone,
-)
-from replay.plan.retry import ended_without_serving
-from replay.rollout.fold import fold
-from replay.rollout.history import generation_meant
-from replay.rollout.numbered import build_named, numbered, part_named, rollout_named
-from replay.rollout.state import State
-from replay.verify.pairs import builds_to_compare
+from kappa.replay.rollout.fold import fold
+from kappa.replay.rollout.history import generation_meant
+from kappa.replay.rollout.intents import active_rollout, awaited_rollout, ready_rollouts, undone
+from kappa.replay.rollout.numbered import build_named, numbered, part_named, rollout_named
+from kappa.replay.rollout.plan.retry import ended_without_serving
+from kappa.replay.rollout.state import State
+from kappa.replay.rollout.verify.pairs import builds_to_compare
+from kappa.state.journal.begun import begun_after, rollout_number
+from kappa.state.journal.events import Abandoned, Event, PromoteAsked
 from tests.support.journals import READY, held, served, switch_asked
 from tests.support.journals import numbered as records
 

@@ -8,10 +8,10 @@ from overlays import born, declared
 
 from kappa.declare.alert import AlertBirth
 from kappa.declare.sink import SinkBirth
-from kappa.journal.verification import Difference
+from kappa.replay.rollout.outgoing import outgoing
 from kappa.state.build import Birth
+from kappa.state.journal.verification import Difference
 from kappa.state.table import TableBirth
-from replay.rollout.outgoing import outgoing
 
 SINK = SinkBirth("carrier-delays", "delays")
 PART = SinkBirth("carrier-delays", "delays", where="n > 1")

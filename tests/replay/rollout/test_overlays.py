@@ -9,13 +9,13 @@ from journals import NOWHERE, at, frontier, held, numbered, served, staged, swit
 from msgspec.structs import replace
 
 from kappa.base.sections import RolloutSettings
-from kappa.journal.events import CaughtUp, Event, Held, Retired, Served
-from replay.rollout.fold import fold
-from replay.rollout.promote import next_promote_step
-from replay.rollout.rollout import IllegalTransition
-from replay.rollout.state import State, soak_end, soaked
-from replay.rollout.step import Append, Sight, Wait
-from replay.run.next_step import next_step
+from kappa.replay.platform.next_step import next_step
+from kappa.replay.rollout.fold import fold
+from kappa.replay.rollout.promote import next_promote_step
+from kappa.replay.rollout.rollout import IllegalTransition
+from kappa.replay.rollout.state import State, soak_end, soaked
+from kappa.replay.rollout.step import Append, Sight, Wait
+from kappa.state.journal.events import CaughtUp, Event, Held, Retired, Served
 
 FIRST: tuple[Event, ...] = (staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))
 READY = (*FIRST, staged("b", tables_of="a"), CaughtUp(5, NOWHERE), verified(5))

@@ -16,19 +16,19 @@ from msgspec.structs import replace
 
 from kappa.base.errors import Broken, Conflict, KappaError
 from kappa.base.sections import RolloutSettings
-from kappa.journal.events import CaughtUp, Event, Failed, Held, Released, Served
-from kappa.journal.hold import open_hold
-from kappa.journal.journal import Journal
+from kappa.replay.platform.controller import Controller
+from kappa.replay.platform.next_step import next_step
+from kappa.replay.rollout.fold import fold
+from kappa.replay.rollout.intents import abandon, ask_undo
+from kappa.replay.rollout.promote import ensure_acknowledged, next_promote_step
+from kappa.replay.rollout.step import Acknowledge, Append, Sight, Wait
 from kappa.state.build import Birth, TopicBirth, comparable_topics, put_birth
 from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.journal.events import CaughtUp, Event, Failed, Held, Released, Served
+from kappa.state.journal.hold import open_hold
+from kappa.state.journal.journal import Journal
 from kappa.state.lock import Lock
 from kappa.state.store import Store
-from replay.intents.intents import abandon, ask_undo
-from replay.rollout.fold import fold
-from replay.rollout.promote import ensure_acknowledged, next_promote_step
-from replay.rollout.step import Acknowledge, Append, Sight, Wait
-from replay.run.controller import Controller
-from replay.run.next_step import next_step
 
 RULES = RolloutSettings(hold_attempts=3)
 PAIR: tuple[Event, ...] = (

@@ -25,7 +25,10 @@ from journals import (
 )
 from msgspec.structs import replace
 
-from kappa.journal.events import (
+from kappa.replay.rollout.fold import advance, check_may_follow, fold
+from kappa.replay.rollout.rollout import BEGINNINGS, TRANSITIONS, IllegalTransition, Move, Phase
+from kappa.replay.rollout.state import State, soak_end, soaked
+from kappa.state.journal.events import (
     Abandoned,
     CaughtUp,
     Event,
@@ -37,11 +40,8 @@ from kappa.journal.events import (
     Served,
     VerifyAsked,
 )
-from kappa.journal.hold import open_hold
-from kappa.journal.service import Paused, PipelineRetired, Resumed
-from replay.rollout.fold import advance, check_may_follow, fold
-from replay.rollout.rollout import BEGINNINGS, TRANSITIONS, IllegalTransition, Move, Phase
-from replay.rollout.state import State, soak_end, soaked
+from kappa.state.journal.hold import open_hold
+from kappa.state.journal.service import Paused, PipelineRetired, Resumed
 
 FIRST = (staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))
 SECOND = (

@@ -17,24 +17,24 @@ from msgspec import structs
 from near_ends import born
 from served import Platform
 
-from commands.app import run_command
 from kappa.code.semantics import SEMANTICS
-from kappa.journal.journal import Journal
+from kappa.commands.app import run_command
+from kappa.declare.values.arrow import arrow_schema
+from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.underway import Underway
+from kappa.replay.status.desk import beat_of
+from kappa.replay.status.held_back import HeldBack, held_back
+from kappa.replay.status.metrics import Seen, metrics_text
+from kappa.replay.status.status import observe_status
+from kappa.replay.status.status_text import status_heading, status_listing
+from kappa.serving.query.overflows import overflows
 from kappa.state.build import Base, Birth, TopicBirth, put_birth
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.job.slice_progress import DECODED, counting, watch_slice
+from kappa.state.journal.journal import Journal
 from kappa.state.offsets import Offsets
+from kappa.state.slice_progress import DECODED, counting, watch_slice
 from kappa.state.slices import Slice
 from kappa.state.store import Store
-from kappa.values.arrow import arrow_schema
-from replay.look.desk import beat_of
-from replay.rollout.current import current_state
-from replay.status.held_back import HeldBack, held_back
-from replay.status.metrics import Seen, metrics_text
-from replay.status.status import observe_status
-from replay.status.status_text import status_heading, status_listing
-from replay.status.underway import Underway
-from serving.query.overflows import overflows
 
 FLIGHTS = Offsets({"flights": {0: 40, 1: 7}})
 

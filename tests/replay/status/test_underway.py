@@ -7,14 +7,16 @@ from pathlib import Path
 import pytest
 from journals import at, numbered, staged
 
-from kappa.journal.events import Failed, Held
-from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.job.slice_progress import DECODED, counting, watch_slice
-from kappa.state.slices import Slice
-from kappa.state.store import Store
-from replay.rollout.fold import fold
-from replay.rollout.step import Acknowledge, Append, RolloutStep, StartVerification, Wait, waits_for
-from replay.status.underway import (
+from kappa.replay.rollout.fold import fold
+from kappa.replay.rollout.step import (
+    Acknowledge,
+    Append,
+    RolloutStep,
+    StartVerification,
+    Wait,
+    waits_for,
+)
+from kappa.replay.rollout.underway import (
     Deaths,
     Pace,
     Reporter,
@@ -23,6 +25,11 @@ from replay.status.underway import (
     ensure_no_report,
     read_underway,
 )
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.journal.events import Failed, Held
+from kappa.state.slice_progress import DECODED, counting, watch_slice
+from kappa.state.slices import Slice
+from kappa.state.store import Store
 
 
 class Clock:

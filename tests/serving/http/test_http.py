@@ -22,15 +22,15 @@ import pytest
 from asking import QUERY, Server, problem, wait_until
 from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
-from kappa.journal.events import CaughtUp, Retired, Staged
-from kappa.journal.journal import Journal
+from kappa.serving.http.bounds import Bounds, Scope
+from kappa.serving.http.gate import Gate, Message, Receive, Send
+from kappa.serving.http.token import WaitingLine
+from kappa.serving.query.sandbox.question import Allowance
+from kappa.state.journal.events import CaughtUp, Retired, Staged
+from kappa.state.journal.journal import Journal
 from kappa.state.lease import sorted_leases
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from serving.http.bounds import Bounds, Scope
-from serving.http.gate import Gate, Message, Receive, Send
-from serving.http.token import WaitingLine
-from serving.sandbox.question import Allowance
 
 pytestmark = pytest.mark.slow
 

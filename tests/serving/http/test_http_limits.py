@@ -26,12 +26,12 @@ from served import DELAYS, ROWS_OF_DELAYS, Platform
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
+from kappa.serving.http.bounds import Bounds
+from kappa.serving.http.events import MOST_LISTENERS
+from kappa.serving.http.snapshots import MOST_PINNED
+from kappa.serving.http.waiting import MOST_WAITING
+from kappa.serving.query.sandbox.question import Allowance
 from kappa.state.store import Store
-from serving.http.bounds import Bounds
-from serving.http.snapshots import MOST_PINNED
-from serving.http.streams.events import MOST_LISTENERS
-from serving.http.waiting import MOST_WAITING
-from serving.sandbox.question import Allowance
 
 pytestmark = pytest.mark.slow
 
@@ -189,8 +189,8 @@ def test_as_many_snapshots_are_pinned_as_stated_and_no_more(
     platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those that are being pinned count too: each pin waits until all have asked."""
-    from serving.http import snapshots
-    from serving.http.problem import HttpError
+    from kappa.serving.http import snapshots
+    from kappa.serving.http.problem import HttpError
 
     asked = threading.Barrier(MOST_PINNED, timeout=20)
     pin = snapshots.pin

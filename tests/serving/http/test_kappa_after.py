@@ -10,9 +10,9 @@ import pytest
 from asking import Server, problem
 from served import DELAYS, ROWS_OF_DELAYS, Platform, Watched
 
-from kappa.journal.journal import Journal
-from kappa.journal.service import Paused
-from serving.sandbox.question import Allowance
+from kappa.serving.query.sandbox.question import Allowance
+from kappa.state.journal.journal import Journal
+from kappa.state.journal.service import Paused
 
 pytestmark = pytest.mark.slow
 

@@ -13,9 +13,9 @@ import pytest
 from asking import Server
 from served import DELAYS, ROWS_OF_DELAYS, Platform
 
+from kappa.serving.http.bounds import Bounds
+from kappa.serving.query.sandbox.question import Allowance
 from kappa.state.store import Store
-from serving.http.bounds import Bounds
-from serving.sandbox.question import Allowance
 
 pytestmark = pytest.mark.slow
 

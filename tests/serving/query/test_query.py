@@ -26,26 +26,26 @@ from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 from kappa.base.duck import open_connection
 from kappa.base.errors import Conflict, KappaError, UsageError
 from kappa.base.sql import quoted
-from kappa.journal.journal import Journal
-from kappa.journal.service import Paused
+from kappa.declare.values.arrow import arrow_schema
+from kappa.serving.query.pin.catalog import pin, pin_build
+from kappa.serving.query.pin.past import AtGeneration, AtTime
+from kappa.serving.query.pin.snapshot import Snapshot
+from kappa.serving.query.query import answer, ask, connect, read
+from kappa.serving.query.reader.opened import open_reader
+from kappa.serving.query.reader.reader import Reader, Rows
+from kappa.serving.query.reader.relations import Relations, put_relations
+from kappa.serving.query.reader.table_sql import type_text
+from kappa.serving.query.reader.views import tables_named
+from kappa.serving.query.tables import served_tables, tables_listing
 from kappa.state.build import table_path
 from kappa.state.frontier import Frontiers
+from kappa.state.journal.journal import Journal
+from kappa.state.journal.service import Paused
 from kappa.state.kept import Kept, put_kept
 from kappa.state.lease import live_leases
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.shape import REJECTS_BIRTH
-from kappa.values.arrow import arrow_schema
-from serving.pin.catalog import pin, pin_build
-from serving.pin.past import AtGeneration, AtTime
-from serving.pin.snapshot import Snapshot
-from serving.query.query import answer, ask, connect, read
-from serving.query.tables import served_tables, tables_listing
-from serving.reader.opened import open_reader
-from serving.reader.reader import Reader, Rows
-from serving.reader.relations import Relations, put_relations
-from serving.reader.table_sql import type_text
-from serving.reader.views import tables_named
 
 
 @pytest.fixture
@@ -216,7 +216,7 @@ def test_times_that_two_writers_spell_in_two_ways_are_one_column(
 ) -> None:
     import pyarrow.parquet as pq
 
-    from kappa.views.served import read_sql
+    from kappa.tables.views.served import read_sql
 
     moment = datetime(2013, 1, 1, 5, 0, tzinfo=UTC)
     rows = pa.table({"at": pa.array([moment], pa.timestamp("us", "UTC"))})
@@ -346,7 +346,7 @@ def test_a_repeated_query_reuses_the_snapshots_views_unless_others_were_added(
         made.append(len(found))
         put_relations(reader, found)
 
-    monkeypatch.setattr("serving.query.query.put_relations", told)
+    monkeypatch.setattr("kappa.serving.query.query.put_relations", told)
 
     def flights(reader: Reader, _: object) -> Rows:
         return reader.rows("select sum(flights) from delays")
@@ -638,7 +638,7 @@ def test_a_query_imports_nothing_heavy(platform: Platform, tmp_path: Path) -> No
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS, PLANES: ROWS_OF_PLANES})
     (tmp_path / "kappa.toml").write_text('[kafka]\nheap = "512m"\n')
     code = (
-        "import sys, cli; print(cli.run_command(sys.argv[1:]))\n"
+        "import sys; from kappa.commands.app import run_command; print(run_command(sys.argv[1:]))\n"
         "print([name for name in ('pyspark', 'py4j', 'pandas', 'confluent_kafka', 'pydantic', "
         "'pydantic_core') if name in sys.modules])"
     )
@@ -657,7 +657,7 @@ def test_a_query_imports_nothing_heavy(platform: Platform, tmp_path: Path) -> No
 
 
 def test_served_tables_tell_rows_columns_and_where_they_lie(platform: Platform) -> None:
-    from serving.query.tables import served_tables
+    from kappa.serving.query.tables import served_tables
 
     platform.serve(
         "flights",
@@ -677,9 +677,9 @@ def test_names_of_columns_and_of_fields_keep_their_case(platform: Platform, tmp_
     """An event's `dateTime` is one to every reader, though engines compare names without case."""
     import pyarrow.parquet as pq
 
-    from serving.query.render import Form, Listing, rendered
-    from serving.query.saved import save_answer
-    from serving.query.tables import served_tables, tables_listing
+    from kappa.serving.query.render import Form, Listing, rendered
+    from kappa.serving.query.saved import save_answer
+    from kappa.serving.query.tables import served_tables, tables_listing
 
     bids = TableBirth(
         "bids",
@@ -720,7 +720,7 @@ def test_only_types_are_written_in_small_letters(kind: str, text: str) -> None:
 
 
 def test_a_broken_view_is_listed_with_its_reason_beside_all_else(platform: Platform) -> None:
-    from serving.query.tables import broken_relations, served_tables, tables_listing
+    from kappa.serving.query.tables import broken_relations, served_tables, tables_listing
 
     views = {"top": "select carier from delays", "bad": "select carrier::int as n from delays"}
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS}, views=views)
@@ -736,7 +736,7 @@ def test_a_broken_view_is_listed_with_its_reason_beside_all_else(platform: Platf
 
 def test_the_files_of_a_table_are_read_by_its_where_and_columns(platform: Platform) -> None:
     """Compares `kappa query` with a reader that uses the paths of `kappa tables -o json`."""
-    from serving.query.tables import served_tables, tables_listing
+    from kappa.serving.query.tables import served_tables, tables_listing
 
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS, PLANES: ROWS_OF_PLANES})
     for each in tables_listing(served_tables(platform.store)).objects():

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
+from kappa.serving.query.render import to_json
+from kappa.serving.query.tables import served_tables, tables_listing
 from kappa.state.store import Store
-from serving.query.render import to_json
-from serving.query.tables import served_tables, tables_listing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.query.render import Form, Listing, cell, plain, rendered
+from kappa.serving.query.render import Form, Listing, cell, plain, rendered
 
 AT = datetime(2013, 1, 1, 5, 0, 0, 120000, tzinfo=UTC)
 

@@ -11,8 +11,8 @@ import pytest
 from served import DELAYS, ROWS_OF_DELAYS, Platform
 
 from kappa.base.errors import UsageError
+from kappa.serving.query.saved import save_answer
 from kappa.state.store import Store
-from serving.query.saved import save_answer
 
 SQL = "select carrier, flights, 1.5::decimal(9, 2) as carrier from delays order by flights -- all"
 

@@ -16,23 +16,23 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from commands.following.changes import change_text
 from kappa.base.duck import DUCKDB_ERRORS, Connection, open_connection
 from kappa.base.errors import UsageError
 from kappa.base.sql import text
+from kappa.commands.changes import change_text
 from kappa.declare.alert import AlertBirth
+from kappa.declare.formats.csv_events import Csv
 from kappa.declare.sink_format import row_writer
-from kappa.formats.csv_events import Csv
-from kappa.parsed.exact_rows import python_rows
+from kappa.declare.values.columns import Column, Scalar
+from kappa.serving.http.page import marks
+from kappa.serving.outlets.alerts.message import row_messages
+from kappa.serving.outlets.changes.change_set import CHANGES, ChangeSet, Head, Kind
+from kappa.serving.outlets.changes.cursor import Cursor
+from kappa.serving.query.reader.reader import Reader
+from kappa.serving.query.render import Form, Listing, cell, rendered
+from kappa.serving.query.sandbox.pieces import Pieces, write_answer
 from kappa.state.offsets import Offsets
-from kappa.values.columns import Column, Scalar
-from serving.alerts.message import row_messages
-from serving.changes.change_set import CHANGES, ChangeSet, Head, Kind
-from serving.changes.cursor import Cursor
-from serving.page import marks
-from serving.query.render import Form, Listing, cell, rendered
-from serving.reader.reader import Reader
-from serving.sandbox.pieces import Pieces, write_answer
+from kappa.tables.views.exact_rows import python_rows
 
 MOST_HUGE = "170141183460469231731687303715884105727"
 # The value in SQL, and as JSON has it.

@@ -1,1 +1,0 @@
-"""Compiled code: `loops` has loops over all records, compiled by Numba."""

@@ -1,0 +1,133 @@
+"""Class archives (AppCDS): the classes of Kafka or of Spark as a JVM keeps them.
+
+With one, a JVM starts in half the time. It is never required: if it is missing or stale, a start is
+only slower. Archives are with the installed packages. `kappa.setup` makes them from the class lists
+beside this file, which `make classes` writes.
+See https://docs.oracle.com/en/java/javase/17/vm/class-data-sharing.html
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from kappa.base.errors import KappaError
+from kappa.base.java.jars_lock import Use
+
+# One minute on a quiet core.
+_LONGEST_MAKING_SECONDS = 600
+_HINT = "JVMs start without it, only slower; try again with: python -m kappa.setup"
+
+
+@dataclass(frozen=True)
+class ClassArchive:
+    """The archive of a Java program (`java`), for one class path and the files that are on it."""
+
+    use: Use
+    class_path: str
+    files: Sequence[Path]
+    java: str
+
+    @cached_property
+    def path(self) -> Path:
+        """Returns its path, which depends on Java, the class list and the class path's files."""
+        home = Path(self.java).resolve().parent.parent
+        made_from = hashlib.sha256(f"{home} {self.class_path}".encode() + _packed_list(self.use))
+        # The JVM compares names, sizes and times of the files on its class path; so do we.
+        for file in (home / "lib" / "modules", *self.files):
+            found = file.stat() if file.exists() else None
+            made_from.update(f"{file} {found and (found.st_size, found.st_mtime_ns)}\n".encode())
+        return Path(sys.prefix) / "kappa" / f"{self.use}-{made_from.hexdigest()[:16]}.jsa"
+
+    def options(self, list_classes: Path | None = None) -> list[str]:
+        """Returns a JVM's options for starting with it; none if it is missing.
+
+        With `list_classes` they are those for writing its class list to that path, until it ends.
+        """
+        if list_classes is not None:
+            # It would not name all classes that come from an archive.
+            return [f"-XX:DumpLoadedClassList={list_classes}", "-Xshare:off"]
+        if not self.path.exists():
+            return []
+        return [
+            f"-XX:SharedArchiveFile={self.path}",
+            # The JVM ignores a stale one; `auto` keeps it from ending because of that.
+            "-Xshare:auto",
+            # At the archive's own address two thirds of it are shared by all JVMs; elsewhere each
+            # has a copy of 210 MiB.
+            "-XX:+UnlockDiagnosticVMOptions",
+            "-XX:ArchiveRelocationMode=0",
+        ]
+
+    def make(self) -> None:
+        """Makes it, and deletes older ones of its use.
+
+        Raises KappaError, with the JVM's last line, if that fails: the caller may go on without.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="making-", dir=self.path.parent) as scratch:
+            listed, made = Path(scratch, "classes"), Path(scratch, "made.jsa")
+            listed.write_bytes(class_list(self.use))
+            self._dump(listed, made)
+            for old in self.path.parent.glob(f"{self.use}-*.jsa"):
+                old.unlink(missing_ok=True)
+            # Two set-ups at once both make one; either file will do.
+            made.replace(self.path)
+
+    def _dump(self, listed: Path, made: Path) -> None:
+        try:
+            done = subprocess.run(
+                [
+                    self.java,
+                    "-Xshare:dump",
+                    f"-XX:SharedClassListFile={listed}",
+                    f"-XX:SharedArchiveFile={made}",
+                    # It would report each class of a signed jar, which it leaves out.
+                    "-Xlog:disable",
+                    "-Xlog:all=error:stderr",
+                    "-cp",
+                    self.class_path,
+                ],
+                capture_output=True,
+                text=True,
+                errors="replace",
+                stdin=subprocess.DEVNULL,
+                check=False,
+                timeout=_LONGEST_MAKING_SECONDS,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise KappaError(
+                f"the class archive of {self.use} was not made in time", hint=_HINT
+            ) from error
+        if done.returncode != 0 or not made.exists():
+            last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+            raise KappaError(
+                f"the class archive of {self.use} could not be made: {last}", hint=_HINT
+            )
+
+
+def class_list(use: Use) -> bytes:
+    """Returns the list of the classes that a JVM of this use loads, as the JVM writes it."""
+    return gzip.decompress(_packed_list(use))
+
+
+def put_class_list(use: Use, listed: bytes) -> None:
+    """Puts what a JVM has listed in place of the list of this use, in the tree that runs."""
+    Path(str(_list_file(use))).write_bytes(gzip.compress(listed, mtime=0))
+
+
+def _packed_list(use: Use) -> bytes:
+    return _list_file(use).read_bytes()
+
+
+def _list_file(use: Use) -> Traversable:
+    return resources.files("kappa.base.java").joinpath(f"{use}.classes.gz")

@@ -1,0 +1,260 @@
+"""The code that decides a pipeline's rows: each statement that its function reaches.
+
+The walk crosses modules. It is pure and static. If the code cannot show which names are reached,
+the whole module counts. If it cannot even show the module (an import by a computed name), the
+declaration is refused, because no snapshot of it could be made. Files, environment and network
+that the code reads while it runs are out of sight: a pipeline's function is to be pure.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Iterator, Mapping
+
+from kappa.base.errors import DeclarationError
+from kappa.code.imported import Imported, imported_by, parents, root
+from kappa.code.normal_form import Statement
+from kappa.code.scan import Module, scan
+from kappa.code.sources import Find, SourceFile
+
+_BUILTINS = frozenset(dir(builtins)) | {"__file__", "__path__", "__annotations__", "__builtins__"}
+# With these, any name of the module may be read or bound.
+_READS_ANYTHING = frozenset({"exec", "eval", "globals", "vars", "locals"})
+_IMPORTS_BY_NAME = frozenset({"import_module", "__import__"})
+
+
+def reach(module: str, attribute: str, find: Find) -> Mapping[str, str]:
+    """Returns the parts of the project's code that `attribute` of `module` reaches.
+
+    A part's name, such as `function pipelines/flights.py:on_time`, maps to its normal form.
+    Raises DeclarationError, with the line, if a module is imported by a computed name.
+    """
+    walk = _Walk(find)
+    walk.name(module, attribute)
+    return walk.parts
+
+
+def reached(
+    module: str, attribute: str, find: Find
+) -> tuple[tuple[Module, tuple[Statement, ...]], ...]:
+    """Returns the statements that `attribute` of `module` reaches, with the module of each.
+
+    Raises DeclarationError as `reach` does.
+    """
+    walk = _Walk(find)
+    walk.name(module, attribute)
+    return tuple(walk.statements)
+
+
+def files(module: str, find: Find) -> Mapping[str, SourceFile]:
+    """Returns by path the files that importing a module may read.
+
+    These are whole modules, since importing runs all of each.
+    """
+    found: dict[str, SourceFile] = {}
+    seen: set[str] = set()
+    waiting = list(parents(module))
+    while waiting:
+        # By name, not by path: a file's relative imports mean something else under another name.
+        name = waiting.pop()
+        source = None if name in seen else find(name)
+        seen.add(name)
+        if source is None:
+            continue
+        found[source.path] = source
+        for node in ast.walk(ast.parse(source.content, filename=source.path)):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                for _, imported in imported_by(node, source, find):
+                    waiting.extend(parents(imported.module))
+            elif isinstance(node, ast.Call) and (named := _imported_by_name(node)) is not None:
+                waiting.extend(parents(named))
+    return found
+
+
+class _Walk:
+    """A walk over the code, with the parts found so far. It visits everything once."""
+
+    def __init__(self, find: Find) -> None:
+        self.parts: dict[str, str] = {}
+        self.statements: list[tuple[Module, tuple[Statement, ...]]] = []
+        self._find = find
+        self._scanned: dict[str, Module | None] = {}
+        self._seen: set[tuple[str, str, str]] = set()
+
+    def name(self, module: str, name: str) -> None:
+        """Reaches one name of a module."""
+        scanned = self._module(module)
+        if scanned is None or self._visited("name", module, name):
+            return
+        self.importing(module)
+        defined, imported = scanned.defines.get(name, ()), scanned.imports.get(name, ())
+        if defined:
+            self._add(f"{_kind(defined)} {scanned.source.path}:{name}", scanned, defined)
+        for each in imported:
+            self._imported(each)
+        if not defined and not imported:
+            # A submodule, or bound invisibly: by exec, or by a `__getattr__`.
+            self.whole(f"{module}.{name}" if self._module(f"{module}.{name}") else module)
+
+    def importing(self, module: str) -> None:
+        """Reaches the statements that an import runs, those of the module's imports included."""
+        for each in parents(module):
+            scanned = self._module(each)
+            if scanned is None or self._visited("importing", each, ""):
+                continue
+            for loaded in scanned.loads:
+                self.importing(loaded)
+            for star in scanned.stars:
+                self.whole(star)
+            if scanned.effects:
+                self._add(f"statements {scanned.source.path}", scanned, scanned.effects)
+
+    def whole(self, module: str) -> None:
+        """Reaches all of a module."""
+        scanned = self._module(module)
+        if scanned is None or self._visited("whole", module, ""):
+            return
+        self.importing(module)
+        self._add(f"module {scanned.source.path}", scanned, scanned.statements)
+        for found in scanned.imports.values():
+            for each in found:
+                self._imported(each)
+
+    def _add(self, part: str, scanned: Module, statements: tuple[Statement, ...]) -> None:
+        self.statements.append((scanned, statements))
+        meanings = sorted(
+            {meaning for statement in statements for meaning in self._follow(scanned, statement)}
+        )
+        self.parts[part] = "\n".join([*(statement.text for statement in statements), *meanings])
+
+    def _follow(self, scanned: Module, statement: Statement) -> Iterator[str]:
+        """Reaches all names that a statement reads; yields the meanings of its imported names.
+
+        The meanings count, since the text of a statement does not contain them.
+        """
+        module = scanned.source.module
+        chains = set(_chains(statement.node))
+        for name in sorted(statement.names):
+            imported = scanned.imports.get(name, ())
+            for each in imported:
+                yield f"{name} = {each}"
+                if each.name is not None:
+                    self._imported(each)
+                else:
+                    self._attributes(
+                        each.module, [attributes for begin, attributes in chains if begin == name]
+                    )
+            reads_modules = name == "sys" and any(
+                begin == name and attributes[:1] == ("modules",) for begin, attributes in chains
+            )
+            if name in scanned.defines:
+                self.name(module, name)
+            elif reads_modules or (name in _READS_ANYTHING and not imported):
+                self.whole(module)
+            elif name not in _BUILTINS and not imported:
+                # From a star import of a foreign package, or bound invisibly.
+                outside = [star for star in scanned.stars if self._module(star) is None]
+                yield from (f"{name} = {star}.*" for star in outside)
+                if not outside:
+                    self.whole(module)
+        self._imports_within(scanned, statement)
+
+    def _imports_within(self, scanned: Module, statement: Statement) -> None:
+        for node in ast.walk(statement.node):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                for alias, imported in imported_by(node, scanned.source, self._find):
+                    self.importing(imported.module)
+                    if alias == "*" or imported.name is None:
+                        self.whole(imported.module)
+                    else:
+                        self._imported(imported)
+            elif isinstance(node, ast.Call) and _is_import_by_name(node):
+                named = _imported_by_name(node)
+                if named is None:
+                    raise DeclarationError(
+                        f"{scanned.source.path}:{node.lineno}: a module is imported "
+                        "by a computed name, so it cannot be told what decides the rows",
+                        hint="import it by its name, and choose among the imported",
+                    )
+                self.importing(named)
+                self.whole(named)
+
+    def _attributes(self, module: str, uses: list[tuple[str, ...]]) -> None:
+        """Reaches the used attributes of a module, or all of it if it is passed on as a value."""
+        for attributes in uses:
+            inside, rest = module, list(attributes)
+            while rest and (
+                self._module(f"{inside}.{rest[0]}") is not None or self._module(inside) is None
+            ):
+                inside = f"{inside}.{rest.pop(0)}"
+            if rest:
+                self.name(inside, rest[0])
+            else:
+                self.whole(inside)
+
+    def _imported(self, imported: Imported) -> None:
+        self.importing(imported.module)
+        if imported.name is not None:
+            self.name(imported.module, imported.name)
+        elif self._module(imported.module) is not None:
+            self.whole(imported.module)
+
+    def _module(self, name: str) -> Module | None:
+        if name not in self._scanned:
+            source = self._find(name)
+            self._scanned[name] = None if source is None else _scanned(source, self._find)
+        return self._scanned[name]
+
+    def _visited(self, how: str, module: str, name: str) -> bool:
+        key = (how, module, name)
+        if key in self._seen:
+            return True
+        self._seen.add(key)
+        return False
+
+
+def _scanned(source: SourceFile, find: Find) -> Module:
+    try:
+        return scan(source, find)
+    except SyntaxError as error:
+        raise DeclarationError(
+            f"{source.path}:{error.lineno}: this is no Python: {error.msg}"
+        ) from error
+
+
+def _kind(statements: tuple[Statement, ...]) -> str:
+    match statements[-1].node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            return "function"
+        case ast.ClassDef():
+            return "class"
+        case _:
+            return "value"
+
+
+def _chains(node: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yields all dotted expressions in a statement, each at its full length."""
+    found = root(node)
+    if found is not None:
+        yield found
+        return
+    for each in ast.iter_child_nodes(node):
+        yield from _chains(each)
+
+
+def _is_import_by_name(node: ast.Call) -> bool:
+    found = root(node.func)
+    return found is not None and (found[1] or (found[0],))[-1] in _IMPORTS_BY_NAME
+
+
+def _imported_by_name(node: ast.Call) -> str | None:
+    if not _is_import_by_name(node) or not node.args:
+        return None
+    name = node.args[0]
+    is_plain = (
+        isinstance(name, ast.Constant)
+        and isinstance(name.value, str)
+        and not name.value.startswith(".")
+    )
+    return str(name.value) if is_plain and isinstance(name, ast.Constant) else None

@@ -1,0 +1,152 @@
+"""The Python files of a project, or of one build's code snapshot, by module name.
+
+One rule finds the file of a module for imports (kappa/code/importer.py), for the fingerprint
+(reach.py) and for snapshots (artifact.py). So the files that run, that are hashed and that are kept
+are the same. This module reads files and imports none of them.
+"""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+PIPELINES = "pipelines"
+_HOME = Path(__file__).parents[2]
+# Kappa's own package is part of no project, nor is what stands beside it in its checkout.
+_PLATFORM = frozenset({"kappa"})
+_PLATFORM_AT_HOME = _PLATFORM | {"replay", "serving", "cli", "demo", "tests"}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One module's file: `path` is relative to the project, with slashes."""
+
+    module: str
+    path: str
+    content: bytes
+    is_package: bool = False
+
+
+# Returns a module's file, or None if the project has no module of this name.
+Find = Callable[[str], SourceFile | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A module's file, and the folder of its submodules if it has any.
+
+    The file is None for a folder without `__init__.py`.
+    """
+
+    file: Path | None
+    folder: Path | None
+
+
+class Sources:
+    """The modules of the project in one folder.
+
+    They are `pipelines.flights` and the like, modules beside `pipelines/`, and those inside it by
+    their bare name. The standard library and Kappa itself always win. An installed package
+    wins over a bare name from inside `pipelines/`, so that `pipelines/delta.py` hides no library.
+    Answers are kept: make a new `Sources` for a fresh look.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.absolute()
+        self._foreign = sys.stdlib_module_names | (
+            _PLATFORM_AT_HOME if self.folder == _HOME else _PLATFORM
+        )
+        self._bases: dict[str, Path | None] = {}
+
+    def find(self, module: str) -> SourceFile | None:
+        """Returns the file of a module, or None if the project has no such file."""
+        place = self.locate(module)
+        if place is None or place.file is None:
+            return None
+        path = place.file.relative_to(self.folder).as_posix()
+        return SourceFile(
+            module, path, place.file.read_bytes(), is_package=place.folder is not None
+        )
+
+    def locate(self, module: str) -> Location | None:
+        """Returns a module's location, or None if the project has no such module.
+
+        Folders without a file of their own are modules, too.
+        """
+        top = module.partition(".")[0]
+        if top not in self._bases:
+            self._bases[top] = self._base(top)
+        base = self._bases[top]
+        return None if base is None else _at(base.joinpath(*module.split(".")))
+
+    def pipeline_files(self) -> tuple[Path, ...]:
+        """Lists the files directly in `pipelines/`, by name."""
+        return tuple(
+            sorted(
+                path
+                for path in (self.folder / PIPELINES).glob("*.py")
+                if path.is_file() and path.stem != "__init__"
+            )
+        )
+
+    def python_files(self) -> tuple[Path, ...]:
+        """Lists the files of the likely modules: in `pipelines/`, beside it, in packages beside it.
+
+        Other folders are left out: they may contain anything, and very much of it.
+        """
+        folders = [
+            self.folder,
+            self.folder / PIPELINES,
+            *(init.parent for init in self.folder.glob("[!.]*/__init__.py")),
+            *(self.folder / PIPELINES).glob("[!.]*/"),
+        ]
+        found = {path for folder in folders for path in folder.glob("*.py")}
+        return tuple(
+            sorted(
+                path
+                for path in found
+                if path.relative_to(self.folder).parts[0].removesuffix(".py") not in self._foreign
+            )
+        )
+
+    def changed_at(self) -> dict[Path, int]:
+        """Returns when each of the `python_files` was changed, in nanoseconds."""
+        found = {}
+        for path in self.python_files():
+            try:
+                found[path] = path.stat().st_mtime_ns
+            except OSError:
+                # It is being replaced: the next look sees it.
+                continue
+        return found
+
+    def _base(self, top: str) -> Path | None:
+        if top in self._foreign or not top.isidentifier():
+            return None
+        if _at(self.folder / top) is not None:
+            return self.folder
+        inside = self.folder / PIPELINES
+        return inside if _at(inside / top) is not None and not _is_installed(top) else None
+
+
+def _at(stem: Path) -> Location | None:
+    # In the order of Python's own finder: a package, a module of the same name, a bare folder.
+    init = stem / "__init__.py"
+    if init.is_file():
+        return Location(init, stem)
+    file = stem.with_name(f"{stem.name}.py")
+    if file.is_file():
+        return Location(file, None)
+    if stem.is_dir() and any(True for pattern in ("*.py", "*/*.py") for _ in stem.glob(pattern)):
+        return Location(None, stem)
+    return None
+
+
+def _is_installed(top: str) -> bool:
+    places = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    found = PathFinder.find_spec(top, sorted(places))
+    return found is not None and found.origin is not None

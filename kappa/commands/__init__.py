@@ -1,0 +1,28 @@
+"""The command line: a file for each group of commands.
+
+A command parses its arguments, calls one function, and renders the result. Nothing is decided here.
+Each command imports what it needs in its own body: `kappa query` starts no JVM and imports no
+Spark, `kappa --help` neither that nor DuckDB (tests/test_packages.py).
+
+Read in this order:
+
+    main       the program: signals, arguments, exit code
+    app        the app itself: all commands in the order of the help, errors, exit codes
+    terminal/  what commands share: options, output, lines, and how a rollout is followed
+    run        up, down, serve, gc
+    topics     topics create, list, describe, alter, delete, lag; `join`, `records` (tail, export,
+               import), `produce`
+    schemas    schemas list, show, pin, check
+    deploy     plan, deploy, replay, branch, retry, stage
+    promote    wait, verify, promote, undo, abandon
+    service    retire, pause, resume
+    look       status, history, show, diff, prove, logs
+    query      query, tables
+    rejects    rejects list, show, export, redrive
+    archive    archive status, verify
+    changes    the rows of a table, then each net change
+    outlets    sinks: how far each is
+    alerts     alerts list, alerts retry
+    doctor     doctor, scrub
+    root       root copy, adopt
+"""

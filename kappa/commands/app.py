@@ -1,0 +1,195 @@
+"""The app `kappa`: its commands in the order of the help, and exit codes of errors."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer.core import TyperGroup
+from typer.exceptions import Abort, Exit, TyperException
+
+from kappa.base.errors import ExitCode, KappaError, lacks_memory
+from kappa.commands import (
+    alerts,
+    archive,
+    changes,
+    deploy,
+    doctor,
+    look,
+    outlets,
+    produce,
+    promote,
+    query,
+    rejects,
+    root,
+    run,
+    schemas,
+    service,
+    topics,
+)
+from kappa.commands.terminal.output import say, show_failure
+from kappa.replay.status.here import Here
+
+_COMMANDS = {
+    each.__name__: each
+    for each in (
+        *(run.up, run.down, run.serve, run.collect, produce.produce),
+        *(
+            deploy.validate,
+            deploy.plan,
+            deploy.deploy,
+            deploy.replay,
+            deploy.branch,
+            deploy.retry,
+            deploy.stage,
+        ),
+        *(promote.wait, promote.verify, promote.promote),
+        *(look.status, promote.undo, promote.abandon, look.history, look.show),
+        *(service.retire, service.pause, service.resume),
+        *(look.diff, look.prove, look.logs, query.query, query.tables),
+        *(changes.changes, outlets.sinks, run.gc),
+        *(doctor.doctor, doctor.scrub),
+    )
+}
+_GROUPS = {
+    "topics": topics.app,
+    "schemas": schemas.app,
+    "rejects": rejects.app,
+    "archive": archive.app,
+    "alerts": alerts.app,
+    "root": root.app,
+}
+
+
+def app_of(typed: str | None = None) -> typer.Typer:
+    """Returns the app with the command that was typed, or with all.
+
+    To make all takes as long as to answer a small query.
+    """
+    app = typer.Typer(
+        name="kappa",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        help="A replayable event platform: the log, the fold, the table, the query.",
+    )
+    for name, command in _COMMANDS.items():
+        if typed in {None, name}:
+            app.command()(command)
+    for name, group in _GROUPS.items():
+        if typed in {None, name}:
+            app.add_typer(group, name=name)
+    app.callback()(everywhere)
+    return app
+
+
+def everywhere(
+    context: typer.Context,
+    project: Annotated[
+        Path | None,
+        typer.Option(
+            "--project", help="a folder in the project, instead of this one", show_default=False
+        ),
+    ] = None,
+    root: Annotated[
+        str | None,
+        typer.Option(
+            "--root",
+            help="the folder of all data, instead of kappa.toml's root",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Takes the flags that are given before every command."""
+    context.obj = Here(project, root)
+
+
+def run_command(arguments: list[str]) -> int:
+    """Runs one command and returns its exit code.
+
+    An error is one sentence and a hint on stderr.
+    """
+    if sys.stdout is None:
+        # The parent closed it: the command still runs, without an answer.
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  # to the end of the process
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # Data are UTF-8 whatever the machine's language is.
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    try:
+        # Typer's own main has other exit codes for an interrupt and a broken pipe.
+        with _command_line(_typed(arguments)).make_context("kappa", arguments) as context:
+            context.command.invoke(context)
+        sys.stdout.flush()
+    except Exit as ended:
+        return ended.exit_code
+    except KappaError as error:
+        return show_failure(error)
+    except TyperException as error:
+        return _misused(error)
+    except (KeyboardInterrupt, Abort):
+        say("interrupted")
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        # The reader has read enough (`kappa history | head`).
+        _write_no_more()
+        return ExitCode.OK
+    except ImportError as error:
+        # Such as with too many open files: a library in C cannot be loaded then.
+        return show_failure(
+            KappaError(
+                f"{error.name or 'a module'} cannot be loaded: {error}",
+                hint="give the process more memory (ulimit -v, ulimit -d, the container's limit)"
+                if lacks_memory(error)
+                else "see whether files can be opened (ulimit -n), and make setup",
+            )
+        )
+    except OSError as error:
+        _write_no_more()
+        return show_failure(
+            KappaError(
+                f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}",
+                hint="see whether the disk is full or the folder may be written"
+                if error.filename
+                else "what there was to print may not all be written",
+            )
+        )
+    return ExitCode.OK
+
+
+def _typed(arguments: list[str]) -> str | None:
+    """Returns the command that is typed, or None if it is not plain which one that is."""
+    match arguments:
+        case ["--project" | "--root", _, *rest]:
+            return _typed(rest)
+        case [word, *_] if word in _COMMANDS or word in _GROUPS:
+            return word
+    return None
+
+
+@cache
+def _command_line(typed: str | None) -> TyperGroup:
+    return typer.main.get_group(app_of(typed))
+
+
+def _write_no_more() -> None:
+    # Python would complain again at exit.
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError:
+        # No file can be opened any more.
+        sys.stdout = None
+
+
+def _misused(error: TyperException) -> int:
+    context, message = getattr(error, "ctx", None), error.format_message()
+    # Without a message it was the bare name of a group, and its help is printed.
+    if message:
+        say(f"error: {message}")
+        say(f"hint: {context.command_path if context is not None else 'kappa'} --help")
+    return ExitCode.USAGE

@@ -1,0 +1,74 @@
+"""Archives of topics: their state, and the check against the topics."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kappa.commands.terminal.moving import moving
+from kappa.commands.terminal.options import As, here_of
+from kappa.commands.terminal.output import print_listing
+from kappa.serving.query.render import Form
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="The archives of topics with archive=True: show them, and compare them with the topics.",
+)
+
+
+@app.command("status")
+def archive_status(context: typer.Context, output: As = Form.TABLE) -> None:
+    """Show each archive: its range, how far it is behind its topic, and what stops it."""
+    from kappa.replay.status.archive import archive_listing
+    from kappa.replay.status.archive import archive_status as look
+
+    here = here_of(context)
+    print_listing(
+        output,
+        archive_listing(
+            look(
+                here.settings,
+                here.store,
+                here.topics,
+                here.log() if here.bootstrap_servers else None,
+            )
+        ),
+    )
+
+
+@app.command("verify")
+def verify_archives(
+    context: typer.Context,
+    topic: Annotated[
+        str | None, typer.Argument(metavar="[TOPIC]", show_default=False, help="that of one topic")
+    ] = None,
+    output: As = Form.TABLE,
+) -> None:
+    """Check that archives have no gap and nothing twice, and compare them with their topics.
+
+    What the topics still have is decoded again. Exit code 4 if anything differs.
+    """
+    from kappa.base.errors import VerificationFailed
+    from kappa.replay.status.archive import checked_listing
+    from kappa.replay.status.archive import verify_archives as check
+    from kappa.tables.archive import folder
+
+    here = here_of(context)
+    with moving("comparing archives with their topics") as show:
+        found = []
+        for each in check(here.settings, here.store, here.topics, here.log(), topic):
+            found.append(each)
+            show(
+                f"comparing archives with their topics: {len(found)} partitions done, the last of "
+                f"{each.topic}"
+            )
+    print_listing(output, checked_listing(found))
+    wrong = [each for each in found if each.found.wrong is not None]
+    if wrong:
+        where = f"topic {wrong[0].topic} partition {wrong[0].found.partition}"
+        kept = here.store.address(folder(wrong[0].topic, wrong[0].fingerprint))
+        hint = f"move {kept} away, and it is made again from what the topic has"
+        raise VerificationFailed(
+            f"the archive of {where} is not what it should be: {wrong[0].found.wrong}", hint=hint
+        )

@@ -1,0 +1,296 @@
+"""Commands before and at the begin of rollouts: validate, plan, deploy, replay, branch, ..."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer.exceptions import Exit
+
+from kappa.base.errors import ExitCode, UsageError
+from kappa.commands.terminal.begin import (
+    apply_saved,
+    begin,
+    begin_planned,
+    observed_for,
+    plan_changes,
+    roll_out,
+)
+from kappa.commands.terminal.follow import bring_on
+from kappa.commands.terminal.moving import moving
+from kappa.commands.terminal.options import (
+    AcceptGap,
+    Allow,
+    AllowBreaking,
+    As,
+    AutoPromote,
+    OneDeclared,
+    SomePipelines,
+    Timeout,
+    Yes,
+    here_of,
+)
+from kappa.commands.terminal.output import say
+from kappa.serving.query.render import Form, rendered
+
+
+def validate(
+    context: typer.Context,
+    pipelines: SomePipelines = None,
+    allow: Allow = None,
+    output: As = Form.TABLE,
+) -> None:
+    """Check what the project's files alone show. No broker is needed.
+
+    These are declarations, keys, folds, views, determinism, boards, and the topics to collect.
+    """
+    from kappa.replay.rollout.plan.finding import accepting
+    from kappa.replay.rollout.plan.validate import (
+        ensure_valid,
+        validated_document,
+        validated_listing,
+        validated_text,
+    )
+    from kappa.replay.rollout.plan.validate import validate as validate_files
+    from kappa.serving.collect.declared import ensure_collectable, ensure_no_sink
+
+    here = here_of(context)
+    accepted = accepting(gap=False, breaking=False, allow=allow or ())
+    with moving("validating"):
+        found = validate_files(here.settings, here.store, only=pipelines or (), accepting=accepted)
+    sys.stdout.write(
+        validated_text(found)
+        if output is Form.TABLE
+        else rendered(output, validated_listing(found), document=validated_document(found))
+    )
+    ensure_valid(found)
+    if not pipelines and here.settings.collect.topics:
+        ensure_collectable(here.settings.collect.topics, here.topics)
+        ensure_no_sink(here.settings.collect.topics, here.topic_readers.values())
+
+
+def plan(
+    context: typer.Context,
+    pipelines: SomePipelines = None,
+    detailed_exitcode: Annotated[
+        bool, typer.Option("--detailed-exitcode", help="exit with 3 where there are changes")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            show_default=False,
+            help="save the plan, for: kappa deploy --plan FILE",
+        ),
+    ] = None,
+    allow_breaking: AllowBreaking = False,
+    accept_gap: AcceptGap = False,
+    allow: Allow = None,
+    output: As = Form.TABLE,
+) -> None:
+    """Show what a deploy would do, why, and what blocks it."""
+    from kappa.replay.rollout.plan.finding import accepting
+    from kappa.replay.rollout.plan.plan_text import plan_document, plan_listing, plan_text
+    from kappa.replay.rollout.saved_plan import save_plan
+
+    accepted = accepting(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
+    made, observed = plan_changes(
+        here_of(context), pipelines or (), again=False, accepting=accepted
+    )
+    sys.stdout.write(
+        plan_text(made)
+        if output is Form.TABLE
+        else rendered(output, plan_listing(made), document=plan_document(made))
+    )
+    if output is Form.TABLE:
+        made.ensure_possible_as_shown()
+    made.ensure_possible()
+    if out is not None:
+        save_plan(out, made, observed, only=pipelines or (), accepting=accepted)
+        say(f"saved; to apply it: kappa deploy --plan {out}")
+    if detailed_exitcode and made.has_changes:
+        raise Exit(ExitCode.CHANGES_PENDING)
+
+
+def deploy(
+    context: typer.Context,
+    pipelines: SomePipelines = None,
+    saved: Annotated[
+        Path | None,
+        typer.Option(
+            "--plan",
+            metavar="FILE",
+            show_default=False,
+            help="apply a plan that was saved, with no question; refused when stale",
+        ),
+    ] = None,
+    allow_breaking: AllowBreaking = False,
+    accept_gap: AcceptGap = False,
+    allow: Allow = None,
+    yes: Yes = False,
+    auto_promote: AutoPromote = False,
+    timeout: Timeout = None,
+) -> None:
+    """Bring what the project declares to serve: replay beside what serves, verify, promote."""
+    from kappa.replay.rollout.plan.finding import Accepting, accepting
+
+    accepted = accepting(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
+    if saved is None:
+        roll_out(
+            here_of(context),
+            "deploy",
+            pipelines or (),
+            again=False,
+            accepting=accepted,
+            yes=yes,
+            auto_promote=auto_promote,
+            timeout=timeout,
+        )
+    elif pipelines or accepted != Accepting():
+        raise UsageError(
+            "a saved plan itself names what is deployed, and what is let through",
+            hint=f"kappa deploy --plan {saved}; or plan again: kappa plan --out {saved}",
+        )
+    else:
+        apply_saved(here_of(context), saved, timeout=timeout)
+
+
+def replay(
+    context: typer.Context,
+    pipeline: OneDeclared,
+    allow_breaking: AllowBreaking = False,
+    accept_gap: AcceptGap = False,
+    allow: Allow = None,
+    yes: Yes = False,
+    auto_promote: AutoPromote = False,
+    timeout: Timeout = None,
+) -> None:
+    """Make a new build of the same code from the log's beginning, to promote like any other."""
+    from kappa.replay.rollout.plan.finding import accepting
+
+    accepted = accepting(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
+    roll_out(
+        here_of(context),
+        "replay",
+        (pipeline,),
+        again=True,
+        accepting=accepted,
+        yes=yes,
+        auto_promote=auto_promote,
+        timeout=timeout,
+    )
+
+
+def branch(
+    context: typer.Context,
+    pipeline: OneDeclared,
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="OFFSETS",
+            help="topic:partition=offset,... of every partition; or now: those of the live build",
+            show_default=False,
+        ),
+    ],
+    allow_breaking: AllowBreaking = False,
+    allow: Allow = None,
+    yes: Yes = False,
+    auto_promote: AutoPromote = False,
+    timeout: Timeout = None,
+) -> None:
+    """Build what is declared now on the state that the live build had at these offsets.
+
+    It is for changes that concern only the future: what is before the offsets stays as it was
+    folded. Topics, tables, keys, folds and columns must be the same. It is promoted like any other
+    build, and marked as a branch wherever it is shown. Its version is that of the code alone, as if
+    it were no branch. So kappa deploy of the same code changes nothing then, and kappa replay
+    builds it from the log's beginning.
+    """
+    from kappa.replay.rollout.plan.branch import Branching
+    from kappa.replay.rollout.plan.finding import accepting
+    from kappa.replay.rollout.plan.make_plan import make_plan
+    from kappa.serving.query.pin.at_log import parse_offsets
+
+    here = here_of(context)
+    branching = Branching(None if start == "now" else parse_offsets(start))
+    accepted = accepting(gap=False, breaking=allow_breaking, allow=allow or ())
+    here.must_run()
+    made = make_plan(
+        observed_for(here, (pipeline,)), only=(pipeline,), accepting=accepted, branching=branching
+    )
+    bring_on(
+        here,
+        begin(
+            here,
+            f"branch --from {start}",
+            (pipeline,),
+            made,
+            yes=yes,
+            auto_promote=yes or auto_promote,
+        ),
+        timeout,
+    )
+
+
+def retry(
+    context: typer.Context,
+    pipeline: Annotated[
+        str,
+        typer.Argument(
+            metavar="PIPELINE|ROLLOUT",
+            help="the pipeline, or the number of its last rollout",
+            show_default=False,
+        ),
+    ],
+    yes: Yes = False,
+    auto_promote: AutoPromote = False,
+    timeout: Timeout = None,
+) -> None:
+    """Begin a rollout again that failed or was abandoned, as a new build of the same code.
+
+    What was let through then is let through again.
+    """
+    from kappa.replay.rollout.plan.retry import ended_without_serving, plan_again
+
+    here = here_of(context)
+    pipeline = ended_without_serving(here.state(), pipeline).pipeline
+    here.must_run()
+    made = plan_again(observed_for(here, (pipeline,)), pipeline)
+    bring_on(
+        here,
+        begin(here, "retry", (pipeline,), made, yes=yes, auto_promote=yes or auto_promote),
+        timeout,
+    )
+
+
+def stage(
+    context: typer.Context,
+    pipelines: SomePipelines = None,
+    allow_breaking: AllowBreaking = False,
+    accept_gap: AcceptGap = False,
+    allow: Allow = None,
+    yes: Yes = False,
+) -> None:
+    """Begin the rollouts of a deploy and return.
+
+    They replay and are verified, and then wait for `kappa promote`.
+    """
+    from kappa.replay.rollout.plan.finding import accepting
+
+    accepted = accepting(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
+    here = here_of(context)
+    for id_ in begin_planned(
+        here,
+        "stage",
+        pipelines or (),
+        again=False,
+        accepting=accepted,
+        yes=yes,
+        auto_promote=False,
+    ):
+        number = here.state().rollout(id_).number
+        say(f"rollout {number} has begun: kappa wait {number} follows it")

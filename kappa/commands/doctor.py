@@ -1,0 +1,232 @@
+"""Damage below the root, and its repair; the scrub of its data files."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kappa.base.errors import Copied, Damaged, ExitCode, KappaError, UsageError
+from kappa.commands.terminal.moving import moving
+from kappa.commands.terminal.options import As, Yes, here_of
+from kappa.commands.terminal.output import ask_consent, print_listing, say
+from kappa.replay.status.here import Here
+from kappa.serving.query.render import Form, Listing
+
+if TYPE_CHECKING:
+    from kappa.kafka.client import Log
+
+# What the broker adds is not what was asked for: one that is away is not waited for.
+_PATIENCE_SECONDS = 3.0
+
+
+def doctor(
+    context: typer.Context,
+    repair: Annotated[
+        bool,
+        typer.Option("--repair", help="move the named files aside; asks first"),
+    ] = False,
+    acls: Annotated[
+        bool,
+        typer.Option("--acls", help="list the least ACLs that the project needs, and nothing else"),
+    ] = False,
+    script: Annotated[
+        bool, typer.Option("--script", help="with --acls: as commands of kafka-acls.sh")
+    ] = False,
+    yes: Yes = False,
+    output: As = Form.TABLE,
+) -> None:
+    """Look for damaged records and files, and say what follows from each.
+
+    Exit code 1 if anything is damaged and was not repaired. A repair needs `kappa down` first, and
+    deletes nothing. What follows from other files is moved aside and told without --repair, since
+    it is made anew. Of data files it sees only whether they are there, and as long as they were:
+    `kappa scrub` reads them. If the broker answers, topics are named that match a pattern and are
+    not read, and what the loss of one broker of a cluster would take.
+    """
+    if script and not acls:
+        raise UsageError("--script is for --acls", hint="type: kappa doctor --acls --script")
+    if acls:
+        _print_acls(here_of(context), output, script=script)
+        return
+    from kappa.replay.status.doctor.examine import examine, set_aside, unsealed_documents, unvouched
+    from kappa.replay.status.doctor.repair import repair as move_aside
+    from kappa.state.root import own_root
+    from kappa.state.store import DAMAGED
+
+    here = here_of(context)
+    store = here.store
+    with moving("reading all records"):
+        found = examine(store, now=time.time())
+        unsealed = unsealed_documents(store)
+    if output is Form.TABLE:
+        for number, each in enumerate(found, 1):
+            sys.stdout.write("".join(f"{line}\n" for line in each.lines(number)))
+    else:
+        print_listing(
+            output,
+            Listing(
+                ("what", "follows", "names", "then", "hint"),
+                tuple(tuple(asdict(each).values()) for each in found),
+            ),
+        )
+    try:
+        own_root(store)
+    except Copied as error:
+        say(f"{error.message}; {error.hint}")
+    except Damaged:
+        # It was named before.
+        pass
+    say("not looked at: the rows in data files and archives (kappa scrub reads them), and the log")
+    if unsealed:
+        say(
+            f"{len(unsealed)} documents are of an earlier Kappa and have no seal, so a change in "
+            f"them would not be noticed: {unsealed[0]} is the first; a replay makes sealed ones"
+        )
+    log = _answering(here)
+    if log is not None:
+        _say_unread(here, log)
+    for build in unvouched(store):
+        say(
+            f"build {build}: its newest frontier is of an older Kappa and vouches for no file "
+            "lists, so that a damaged Delta log may not be noticed; its next frontier will"
+        )
+    kept = set_aside(store)
+    if kept:
+        say(f"{kept} files that were moved aside are kept in {store.address(DAMAGED)}")
+    if log is not None:
+        _tell_risks(here, log)
+    if not found:
+        say("nothing is damaged")
+        return
+    moves = [each for each in found if each.names]
+    if repair and moves:
+        ask_consent(
+            "doctor --repair",
+            yes=yes,
+            question="move these files aside?",
+            what="this moves records aside",
+            undone="nothing was moved",
+        )
+        for path in move_aside(store, moves):
+            say(f"moved to {path}")
+    if not repair and moves:
+        say("hint: kappa down, then kappa doctor --repair: it does this, and keeps what it moves")
+    if not repair or len(moves) < len(found):
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _answering(here: Here) -> Log | None:
+    """Returns the broker's client if it answers soon; reports a cluster that does not."""
+    try:
+        log = here.log()
+        if log.wait_until_ready(_PATIENCE_SECONDS):
+            return log
+        raise log.answers.unreachable()
+    except KappaError as error:
+        if not here.settings.runs_broker:
+            say(f"what the loss of a broker would take is not known: {error.message}")
+    return None
+
+
+def _say_unread(here: Here, log: Log) -> None:
+    """Names topics that match a pattern and are not read."""
+    from kappa.replay.status.unread import unread_topics
+    from kappa.state.build import read_birth
+
+    # What is damaged was named before.
+    with suppress(KappaError):
+        births = [read_birth(here.store, build) for build in here.state().wanted_builds()]
+        for each in unread_topics(births, log):
+            say(f"{each.text}: {each.mended_by}")
+
+
+def _tell_risks(here: Here, log: Log) -> None:
+    """Reports what the loss of one broker would take; our own broker is the only one."""
+    if here.settings.runs_broker:
+        return
+    from kappa.replay.status.doctor.risks import risks
+
+    try:
+        found = risks(log, here.pipelines.values())
+    except KappaError as error:
+        say(f"what the loss of a broker would take is not known: {error.message}")
+        return
+    for each in found:
+        say(f"at risk: {each.message}")
+        if each.hint:
+            say(f"hint: {each.hint}")
+
+
+def _print_acls(here: Here, output: Form, *, script: bool) -> None:
+    from kappa.replay.status.doctor.acls import needed_acls
+    from kappa.state.root import read_root
+
+    kafka = here.settings.kafka
+    user = kafka.auth.user or kafka.options.get("sasl.username", "NAME")
+    principal, servers = f"User:{user}", kafka.bootstrap_servers or "HOST:PORT"
+    root = read_root(here.store)
+    needed = needed_acls(here.pipelines.values(), "" if root is None else root.writer)
+    if script:
+        sys.stdout.write("".join(f"{each.acl.typed(servers, principal)}\n" for each in needed))
+        return
+    print_listing(
+        output,
+        Listing(
+            ("principal", "kind", "name", "operation", "for"),
+            tuple(
+                (
+                    *(principal, str(each.acl.kind), each.acl.name, each.acl.operation),
+                    ", ".join(each.uses),
+                )
+                for each in needed
+            ),
+        ),
+    )
+
+
+def scrub(context: typer.Context, output: As = Form.TABLE) -> None:
+    """Read every data file that is needed, and compare it with what was written.
+
+    Those are the files of all builds, of what is kept of the past, and of the archives. It changes
+    nothing, and kappa may be up. It reads all bytes from the disk: run it in a quiet hour. Exit
+    code 1 if a file is not as it was written, or gone: it is named, with what to do.
+    """
+    from kappa.base.units import memory
+    from kappa.replay.status.doctor.scrub import scrub as scrubbed
+
+    store = here_of(context).store
+    with moving("reading all data files") as show:
+        found = scrubbed(
+            store,
+            show=lambda done, of, bad: show(
+                f"reading all data files: {memory(done)} of {memory(of)}, {bad} bad"
+            ),
+        )
+    if output is Form.TABLE:
+        for each in found.bad:
+            sys.stdout.write(f"{each.text(store)}\n   hint: {each.hint}\n")
+    else:
+        print_listing(
+            output,
+            Listing(
+                ("file", "of", "table", "why", "hint"),
+                tuple(
+                    (
+                        store.name(each.path),
+                        *(each.of, each.table, each.why, each.hint),
+                    )
+                    for each in found.bad
+                ),
+            ),
+        )
+    unknown = f"; of {found.unknown} no sum was recorded" if found.unknown else ""
+    say(f"{found.files} files with {memory(found.bytes)} were read{unknown}")
+    say("not looked at: records and code (kappa doctor), files that nobody needs, and the log")
+    if found.bad:
+        raise typer.Exit(ExitCode.FAILED)
+    say("all that was recorded is as it was written")

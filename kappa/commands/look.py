@@ -1,0 +1,320 @@
+"""Looks at what runs and what happened, and comparisons of rows."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kappa.base.errors import Damaged, ExitCode, UsageError
+from kappa.commands.terminal.moving import moving
+from kappa.commands.terminal.options import As, here_of
+from kappa.commands.terminal.output import console, print_listing, write_bytes
+from kappa.serving.query.render import Form, rendered
+
+if TYPE_CHECKING:
+    from kappa.replay.status.here import Here
+
+
+_WATCH_SECONDS = 1.0
+# A build that rests starts its job first, which may take 45 s (engine.hung_seconds).
+_TOGETHER_SECONDS = 60.0
+
+
+def status(
+    context: typer.Context,
+    watch: Annotated[bool, typer.Option("-w", "--watch", help="go on showing it")] = False,
+    output: As = Form.TABLE,
+) -> None:
+    """Show what serves, what is on its way, how far behind each build is, and what runs."""
+    here = here_of(context)
+    if not watch:
+        text, damaged = _status_text(here, output)
+        sys.stdout.write(text)
+        if damaged:
+            raise typer.Exit(ExitCode.FAILED)
+        return
+    if output is not Form.TABLE:
+        raise UsageError("watching shows a table", hint=f"leave out -w, or -o {output}")
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(console=console(stderr=False), auto_refresh=False) as live:
+        while True:
+            live.update(
+                Text(_status_text(here, output)[0].rstrip("\n"), no_wrap=True, overflow="ellipsis"),
+                refresh=True,
+            )
+            time.sleep(_WATCH_SECONDS)
+
+
+def history(context: typer.Context, output: As = Form.TABLE) -> None:
+    """List every rollout with its receipt, every proof, and what was retired or paused.
+
+    Each says who, when, which build, why, and how it ended.
+    """
+    from kappa.replay.rollout.history import chapters, proof_records, service_records
+    from kappa.replay.status.listings import history_listing
+
+    state = here_of(context).state()
+    print_listing(
+        output,
+        history_listing(chapters(state), proof_records(state), service_records(state)),
+    )
+
+
+def show(
+    context: typer.Context,
+    generation: Annotated[
+        int | None,
+        typer.Argument(
+            metavar="GENERATION", help="its number, from kappa history", show_default=False
+        ),
+    ] = None,
+    rollout: Annotated[
+        int | None,
+        typer.Option(
+            "--rollout",
+            metavar="NUMBER",
+            help="the generation that this rollout has made",
+            show_default=False,
+        ),
+    ] = None,
+    output: As = Form.TABLE,
+) -> None:
+    """Show one generation in full: who, when, why, which code, and its receipt."""
+    from kappa.replay.rollout import show as shows
+    from kappa.replay.rollout.history import generation_meant
+    from kappa.replay.status.sending import sent_in
+    from kappa.state.build import read_birth
+
+    here = here_of(context)
+    state = here.state()
+    generation = generation_meant(state, generation, rollout)
+    births = {
+        build: read_birth(here.store, build)
+        for build in shows.serving_in(state, generation).values()
+    }
+    found = shows.shown(
+        state,
+        generation,
+        births,
+        {build: shows.code_of(here.store, birth) for build, birth in births.items()},
+        sent_in(here.store, state, generation, most=here.settings.alerts.most),
+    )
+    print_listing(
+        output,
+        shows.show_listing(found),
+        document=shows.show_document(found),
+        heading=shows.show_text(found),
+    )
+
+
+def diff(
+    context: typer.Context,
+    pipeline: Annotated[
+        str,
+        typer.Argument(
+            metavar="PIPELINE|ROLLOUT",
+            help="the pipeline, or the number of a rollout whose build is one of the two",
+            show_default=False,
+        ),
+    ],
+    before: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[A]",
+            help="a build, or the number of its rollout; default: the one that serves while a "
+            "candidate is on its way, else "
+            "the one that served before",
+            show_default=False,
+        ),
+    ] = None,
+    after: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[B]",
+            help="another one; default: the candidate, else the one that serves",
+            show_default=False,
+        ),
+    ] = None,
+    table: Annotated[
+        list[str] | None,
+        typer.Option("--table", "-t", help="only this table; again for more", show_default=False),
+    ] = None,
+    sample: Annotated[
+        int, typer.Option("--sample", min=0, max=10_000, help="so many rows of each kind are shown")
+    ] = 5,
+    output: As = Form.TABLE,
+) -> None:
+    """Compare the rows of two builds of a pipeline at equal offsets.
+
+    Shown are rows that were added, removed, and changed, by column.
+    """
+    from kappa.replay.rollout.verify.diff_listing import diff_document, diff_listing, diff_text
+    from kappa.replay.rollout.verify.pairs import builds_to_compare, compare_pair, pin_equal
+    from kappa.replay.status.running import running_at
+    from kappa.serving.query.reader.reader import Limits
+
+    here = here_of(context)
+    builds = builds_to_compare(here.state(), pipeline, before, after)
+    with (
+        moving("comparing"),
+        pin_equal(
+            here.store,
+            *builds,
+            lease_seconds=here.lease_seconds,
+            wait_seconds=0 if running_at(here.store) is None else _TOGETHER_SECONDS,
+        ) as (pair, pinned),
+    ):
+        log = None if here.bootstrap_servers is None else here.log()
+        found = compare_pair(
+            here.store,
+            pair,
+            pinned,
+            log=log,
+            limits=Limits.of(here.settings.verify, here.store),
+            samples=sample,
+            only=table,
+        )
+    if output is not Form.TABLE:
+        print_listing(output, diff_listing(found), document=diff_document(pair, found))
+        return
+    sys.stdout.write(
+        diff_text(
+            pair,
+            found,
+            {each.name: each.keys for each in pinned.snapshot.births[pair.after.build].tables},
+        )
+    )
+
+
+def prove(
+    context: typer.Context,
+    pipeline: Annotated[
+        str,
+        typer.Argument(
+            metavar="PIPELINE|ROLLOUT",
+            help="the pipeline, or the number of the rollout that serves it",
+            show_default=False,
+        ),
+    ],
+    slices: Annotated[
+        str,
+        typer.Option(
+            "--slices",
+            metavar="random|one|N",
+            help="how the log is cut: at random, not at all (a plain Spark batch job), or in N "
+            "slices",
+        ),
+    ] = "random",
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            "--seed",
+            min=0,
+            help="cut at random as a proof before that printed this seed",
+            show_default=False,
+        ),
+    ] = None,
+    output: As = Form.TABLE,
+) -> None:
+    """Fold the log again in other slices, beside what serves, and compare the rows.
+
+    The result is equal rows with their hash, or the rows that differ (exit code 4). Exit code 1 if
+    nothing can be proved.
+    """
+    from kappa.base.errors import VerificationFailed
+    from kappa.replay.rollout.prove.cutting import cutting
+    from kappa.replay.rollout.prove.proof_text import proof_document, proof_listing, proof_text
+    from kappa.replay.rollout.prove.prove import prove as compare_again
+
+    here = here_of(context)
+    how = cutting(slices, seed)
+    with moving("looking at the log") as show:
+        proof = compare_again(
+            here.settings, here.store, here.log(), pipeline, how, on_progress=show
+        )
+    if output is Form.TABLE:
+        sys.stdout.write(proof_text(proof))
+    else:
+        print_listing(output, proof_listing(proof), document=proof_document(proof))
+    found = proof.proved
+    if not found.equal:
+        raise VerificationFailed(
+            f"pipeline {found.pipeline} is not proved: the log gives other rows than its tables at "
+            f"{found.offsets}",
+            hint=f"it serves as before; kappa replay {found.pipeline} makes a new build of it, and "
+            "kappa history keeps what was found",
+        )
+
+
+def logs(
+    context: typer.Context,
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="supervisor, broker, verification, http, archiver, courier, collector, a build, "
+            "a pipeline, or the number of a rollout"
+        ),
+    ] = "supervisor",
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="go on with what is written")
+    ] = False,
+    lines: Annotated[
+        int, typer.Option("-n", "--lines", min=0, help="how many of the last lines")
+    ] = 40,
+) -> None:
+    """Show the log of the supervisor, the broker, or a build's job."""
+    from kappa.replay.status.logs import following, last_lines, log_file
+
+    here = here_of(context)
+    path = log_file(here.store, here.state(), name)
+    text, position = last_lines(path, lines)
+    write_bytes(text)
+    for more in following(path, position) if follow else ():
+        write_bytes(more)
+
+
+def _status_text(here: Here, form: Form) -> tuple[str, bool]:
+    """Returns the status as text, and whether a record that it needs is damaged."""
+    from kappa.state.files.bucket import LOOKING, patient
+
+    # Who looks wants to know soon that the server of the root is away.
+    with patient(LOOKING):
+        return _status_of(here, form)
+
+
+def _status_of(here: Here, form: Form) -> tuple[str, bool]:
+    from kappa.replay.rollout.current import readable_state
+    from kappa.replay.rollout.underway import read_underway
+    from kappa.replay.status.sending import waiting_text
+    from kappa.replay.status.status import observe_status
+    from kappa.replay.status.status_text import status_document, status_heading, status_listing
+
+    running, broker, http = here.running, here.bootstrap_servers, here.http
+    underway = None if running is None else read_underway(here.store)
+    seen = observe_status(
+        here.store,
+        None if broker is None else here.log(looks=True),
+        soak_seconds=here.settings.rollout.soak_seconds,
+        underway=underway,
+        reserve=0 if running is None else here.settings.reserve_bytes,
+    )
+    now = datetime.now(UTC)
+    document = status_document(seen, running, broker, http, now)
+    waiting = ""
+    # What is damaged is in the heading.
+    with suppress(Damaged):
+        state, _ = readable_state(here.store)
+        waiting = waiting_text(here.store, state, most=here.settings.alerts.most)
+    return rendered(
+        form,
+        status_listing(seen, now),
+        document=document,
+        heading=status_heading(seen, running, broker, http) + waiting,
+    ), bool(seen.damaged)

@@ -1,0 +1,123 @@
+"""Commands that bring a rollout to its end: wait, verify, promote, undo, abandon."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from kappa.commands.terminal.follow import approve, follow_rollout
+from kappa.commands.terminal.options import OnePipeline, Timeout, Yes, here_of
+from kappa.commands.terminal.output import ask_consent, say, typed
+
+
+def wait(context: typer.Context, pipeline: OnePipeline = None, timeout: Timeout = None) -> None:
+    """Wait until a rollout serves, or has passed its verification and waits for a yes.
+
+    Of a rollout that has ended already, it shows how.
+    """
+    from kappa.replay.rollout.intents import awaited_rollout
+
+    here = here_of(context)
+    ended = follow_rollout(
+        here, awaited_rollout(here.state(), pipeline).id, timeout, to_the_yes=True
+    )
+    if ended.waits:
+        print(
+            f"{ended.pipeline}: build {ended.build} (version {ended.version}) passed; to let it "
+            f"serve: kappa promote {ended.pipeline}"
+        )
+
+
+def verify(context: typer.Context, pipeline: OnePipeline = None, timeout: Timeout = None) -> None:
+    """Verify a candidate that is ready once more, at a newer frontier of what serves."""
+    from kappa.replay.rollout.intents import ask_verify
+    from kappa.state.journal.events import VerifyAsked
+
+    here = here_of(context)
+    here.must_run()
+    record = ask_verify(here.store, pipeline)
+    assert isinstance(record.event, VerifyAsked)
+    follow_rollout(here, record.event.rollout, timeout, to_the_yes=True)
+
+
+def promote(
+    context: typer.Context,
+    pipelines: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PIPELINES|ROLLOUTS]...",
+            show_default=False,
+            help="pipelines, or numbers of rollouts; the one that is ready, if none is named",
+        ),
+    ] = None,
+    yes: Yes = False,
+    timeout: Timeout = None,
+) -> None:
+    """Let candidates serve that have passed their verification.
+
+    Those that are named together begin to serve in one generation.
+    """
+    from kappa.replay.rollout.intents import ready_rollouts
+    from kappa.replay.status.progress import verification_text
+    from kappa.replay.status.sending import sending_text
+
+    here = here_of(context)
+    here.must_run()
+    ready = ready_rollouts(here.state(), *(pipelines or ()))
+    for rollout in ready:
+        sys.stdout.write(verification_text(rollout))
+        sys.stdout.write(
+            sending_text(here.store, here.state(), rollout, most=here.settings.alerts.most)
+        )
+    ask_consent(typed("promote", " ".join(pipelines or []) or None), yes=yes, question="promote?")
+    approve(here, ready, timeout)
+
+
+def undo(
+    context: typer.Context,
+    pipeline: OnePipeline = None,
+    to: Annotated[
+        int | None,
+        typer.Option(
+            "--to",
+            metavar="GENERATION",
+            min=1,
+            help="the build of that generation, if it is kept; default: the one before",
+            show_default=False,
+        ),
+    ] = None,
+    yes: Yes = False,
+    timeout: Timeout = None,
+) -> None:
+    """Let the build that served before serve again; after that, the same is a redo.
+
+    A pipeline that was retired serves again.
+    """
+    from kappa.replay.rollout.intents import ask_undo, undone
+
+    here = here_of(context)
+    here.must_run()
+    state = here.state()
+    name, build = undone(state, pipeline, to)
+    before = state.serving.get(name)
+    instead = (
+        f"instead of {before} (version {state.versions[before]})"
+        if before
+        else "again, after it was retired"
+    )
+    print(f"{name}: build {build} (version {state.versions[build]}) will serve {instead}")
+    ask_consent(typed("undo", pipeline) + ("" if to is None else f" --to {to}"), yes=yes)
+    follow_rollout(here, ask_undo(here.store, name, to=to, seen=state).number, timeout)
+
+
+def abandon(context: typer.Context, pipeline: OnePipeline = None) -> None:
+    """Give up a rollout that does not serve yet; what serves goes on serving."""
+    from kappa.replay.rollout.intents import abandon as give_up
+    from kappa.state.journal.events import Abandoned
+
+    here = here_of(context)
+    record = give_up(here.store, pipeline)
+    if isinstance(record.event, Abandoned):
+        say(f"rollout {here.state().rollout(record.event.rollout).number} is given up")

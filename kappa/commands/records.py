@@ -1,0 +1,208 @@
+"""Commands on the records of a topic: tail, export, import; topics.py has them in the group."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kappa.base.units import count_of
+from kappa.commands.terminal.lines import open_lines, open_new_file
+from kappa.commands.terminal.moving import moving
+from kappa.commands.terminal.options import As, here_of
+from kappa.commands.terminal.output import print_listing, say
+from kappa.serving.query.render import Form, Listing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kappa.replay.status.topics.tail import SeenRecord
+    from kappa.state.offsets import Offsets
+
+_NEWEST = 10
+
+
+class SeenAs(StrEnum):
+    """The lines that records are printed as."""
+
+    TEXT = "text"
+    JSONL = "jsonl"
+
+
+OneTopic = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
+Start = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="PLACE",
+        show_default=False,
+        help="beginning, end, an offset, TOPIC:PARTITION=OFFSET,..., or a time",
+    ),
+]
+Partitions = Annotated[
+    list[int] | None,
+    typer.Option("--partition", "-p", show_default=False, help="this one; again for more"),
+]
+
+
+def tail(
+    context: typer.Context,
+    topic: OneTopic,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="go on with what comes")] = False,
+    count: Annotated[
+        int | None,
+        typer.Option(
+            "-n",
+            "--num",
+            min=0,
+            show_default=False,
+            help="so many records at most; without --from the newest, 10",
+        ),
+    ] = None,
+    start: Start = None,
+    partitions: Partitions = None,
+    key: Annotated[
+        str | None, typer.Option("--key", show_default=False, help="records of this key alone")
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--where",
+            metavar="FIELD=VALUE",
+            show_default=False,
+            help="records whose event has this value; again for more",
+        ),
+    ] = None,
+    output: Annotated[SeenAs, typer.Option("-o", "--output", help="what is printed")] = SeenAs.TEXT,
+) -> None:
+    """Show records of a topic, decoded as it is declared; an invalid one with its reason.
+
+    Without --from these are the newest. A line of JSON is an envelope, as kappa produce reads it.
+    """
+    from kappa.replay.status.topics.range import begin_of, newest, of_partitions
+    from kappa.replay.status.topics.tail import (
+        decoder_of,
+        filter_of,
+        following,
+        seen_line,
+        seen_text,
+    )
+
+    here = here_of(context)
+    log, declared = here.log(), here.topics.get(topic)
+    decode, is_wanted = decoder_of(declared), filter_of(key, where or (), declared)
+    shown = seen_line if output is SeenAs.JSONL else seen_text
+
+    def end_now() -> Offsets:
+        return of_partitions(topic, log.end([topic]), partitions or ())
+
+    begin, end = begin_of(log, topic, start), end_now()
+    most = _NEWEST if count is None and start is None else count
+    if start is None and most is not None and key is None and not where:
+        begin = newest(topic, begin, end, most)
+    seen: Iterable[SeenRecord] = filter(is_wanted, map(decode, log.records([topic], begin, end)))
+    if start is None and most is not None:
+        # The newest of all partitions, in the order of their times.
+        seen = heapq.nlargest(most, seen, key=lambda each: each.place)[::-1]
+    elif most is not None:
+        seen = itertools.islice(seen, most)
+    for each in seen:
+        sys.stdout.write(shown(each))
+    if not follow:
+        return
+    sys.stdout.flush()
+    for record in following(log, topic, end.highest(begin), end_now):
+        if is_wanted(found := decode(record)):
+            sys.stdout.write(shown(found))
+            sys.stdout.flush()
+
+
+def export(
+    context: typer.Context,
+    topic: OneTopic,
+    file: Annotated[
+        str,
+        typer.Argument(
+            help="a new file: NAME.parquet, or lines of JSON; - is stdout", show_default=False
+        ),
+    ],
+    start: Start = None,
+    partitions: Partitions = None,
+    decoded: Annotated[
+        bool,
+        typer.Option("--decoded", help="add each event as it is declared, or why it is none"),
+    ] = False,
+) -> None:
+    """Write a topic's records to a file: places, times, keys, values and headers, byte for byte.
+
+    These are the committed records up to the end that the log has now.
+    """
+    from kappa.replay.status.topics.export import PARQUET, counted, export_lines, export_parquet
+    from kappa.replay.status.topics.range import begin_of, of_partitions
+    from kappa.replay.status.topics.tail import decoder_of
+
+    here = here_of(context)
+    log = here.log()
+    begin = begin_of(log, topic, start)
+    end = of_partitions(topic, log.end([topic]), partitions or ())
+    total = sum(max(0, last - begin.at(topic, part)) for _, part, last in end.items())
+    decode = decoder_of(here.topics.get(topic) if decoded else None)
+    with moving("exporting") as show, open_new_file(file) as made:
+        records = counted(
+            log.records([topic], begin, end),
+            lambda number: show(f"exporting: {number:,} of {total:,}"),
+        )
+        try:
+            if file.endswith(PARQUET):
+                count = export_parquet(records, decode, made, decoded=decoded)
+            else:
+                count = export_lines(records, decode, made)
+        except BaseException:
+            # A part would look like the whole.
+            if file != "-":
+                Path(file).unlink()
+            raise
+    say(f"{count:,} records of topic {topic} are in {'stdout' if file == '-' else file}")
+
+
+def import_(
+    context: typer.Context,
+    topic: OneTopic,
+    file: Annotated[
+        str,
+        typer.Argument(help="an exported file, or - for lines on stdin", show_default=False),
+    ],
+    partitions: Annotated[
+        bool,
+        typer.Option("--keep-partitions", help="each record to the partition it was in"),
+    ] = False,
+    output: As = Form.TABLE,
+) -> None:
+    """Produce exported records again, in order, and wait until all are acknowledged.
+
+    Keys, values, headers and times are what they were; offsets are new.
+    """
+    from kappa.replay.status.topics.export import PARQUET, import_lines, import_parquet
+
+    log = here_of(context).log()
+    with moving("importing") as show:
+
+        def acknowledged(count: int) -> None:
+            show(f"importing: {count:,} acknowledged")
+
+        if file.endswith(PARQUET):
+            found = import_parquet(log, topic, Path(file), partitions=partitions, show=acknowledged)
+        else:
+            with open_lines(file) as lines:
+                found = import_lines(log, topic, lines, partitions=partitions, show=acknowledged)
+    say(f"{count_of(found.count, 'record')} acknowledged")
+    print_listing(
+        output,
+        Listing(("topic", "partition", "next_offset"), tuple(found.offsets.items())),
+        document={"acknowledged": found.count, "offsets": found.offsets.plain()},
+    )

@@ -1,0 +1,220 @@
+"""Rejects: list and show them, export them to be fixed, redrive those that are fixed."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from kappa.base.errors import UsageError
+from kappa.commands.terminal.lines import open_lines, open_new_file
+from kappa.commands.terminal.moving import moving
+from kappa.commands.terminal.options import As, OfBuild, OnePipeline, Yes, here_of
+from kappa.commands.terminal.output import ask_consent, print_listing, say
+from kappa.serving.query.render import Form, Listing
+
+
+class _Rejects(TyperGroup):
+    """`kappa rejects [PIPELINE]` is `kappa rejects list [PIPELINE]`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        # Typer has no public name for that type.
+        return super().parse_args(
+            ctx,
+            args if args and (args[0] in self.commands or args[0] == "--help") else ["list", *args],
+        )
+
+
+app = typer.Typer(
+    cls=_Rejects,
+    help="The invalid records: list and show them, export them to fix, redrive the fixed ones.",
+)
+
+
+@app.command("list")
+def list_rejects(
+    context: typer.Context,
+    pipeline: OnePipeline = None,
+    lines: Annotated[
+        int, typer.Option("-n", "--lines", min=0, help="how many of the newest; 0 for all")
+    ] = 20,
+    reason: Annotated[
+        str | None,
+        typer.Option(
+            "--reason",
+            help="only those with this reason: wrong_type, missing_field, ...",
+            show_default=False,
+        ),
+    ] = None,
+    build: OfBuild = None,
+    output: As = Form.TABLE,
+) -> None:
+    """List the newest rejects: their position, their content, and the reason.
+
+    `kappa rejects` alone does the same.
+    """
+    from kappa.replay.rollout.numbered import part_named
+    from kappa.replay.status.rejects_text import rejects_listing
+    from kappa.serving.query.rejects import Wanted, newest_rejects
+
+    here = here_of(context)
+    with moving("reading rejects"):
+        found = newest_rejects(
+            here.store,
+            Wanted(*part_named(here.state, pipeline, build), reason),
+            limit=lines or None,
+            lease_seconds=here.lease_seconds,
+        )
+    print_listing(output, rejects_listing(found))
+
+
+@app.command("show")
+def show_reject(
+    context: typer.Context,
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="TOPIC:PARTITION:OFFSET",
+            help="the record's place in the log",
+            show_default=False,
+        ),
+    ],
+    build: OfBuild = None,
+    output: As = Form.TABLE,
+) -> None:
+    """Show all of one record that was rejected, once for each pipeline that has rejected it."""
+    from kappa.records.redrive import parse_position
+    from kappa.replay.rollout.numbered import part_named
+    from kappa.replay.status.rejects_text import reject_text, rejects_listing
+    from kappa.serving.query.rejects import Wanted, newest_rejects
+
+    here = here_of(context)
+    at = parse_position(place)
+    _, build = part_named(here.state, None, build)
+    found = newest_rejects(
+        here.store, Wanted(build=build, at=at), limit=None, lease_seconds=here.lease_seconds
+    )
+    if not found:
+        raise UsageError(
+            f"{at} is no reject of {f'build {build}' if build else 'what serves'}",
+            hint="see kappa rejects list",
+        )
+    if output is Form.TABLE:
+        sys.stdout.write("\n".join(map(reject_text, found)))
+    else:
+        print_listing(output, rejects_listing(found))
+
+
+@app.command("export")
+def export_rejects(
+    context: typer.Context,
+    arguments: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[PIPELINE|ROLLOUT] FILE",
+            help="one pipeline or rollout; a new file for the lines, or - for stdout",
+            show_default=False,
+        ),
+    ],
+    reason: Annotated[
+        str | None, typer.Option("--reason", help="only those with this reason", show_default=False)
+    ] = None,
+) -> None:
+    """Write the rejects that are not fixed yet as lines of JSON, to fix and then to redrive.
+
+    A line is an envelope as `kappa produce --envelope` reads it. "value" is a JSON object, or a
+    text. Bytes that are no UTF-8 are in base 64, and "base64" names them. The header kappa-redrive
+    names the original, and has to stay.
+
+    Late and expired rejects are left out: a redriven record is as late as its original. If their
+    times are what is wrong, --reason late or --reason expired exports them.
+    """
+    from kappa.replay.rollout.numbered import part_named
+    from kappa.serving.query.redrive import export_line, is_mendable, to_mend
+    from kappa.serving.query.rejects import Wanted, rejects_in_order
+
+    if len(arguments) > 2:
+        raise UsageError(
+            f"{len(arguments)} arguments were given", hint="kappa rejects export [PIPELINE] FILE"
+        )
+    here = here_of(context)
+    pipeline, file = (arguments[0] if len(arguments) == 2 else None), arguments[-1]
+    wanted = Wanted(*part_named(here.state, pipeline, None), reason)
+    with moving("reading rejects"):
+        unfixed = to_mend(rejects_in_order(here.store, wanted, lease_seconds=here.lease_seconds))
+    found = [each for each in unfixed if each.reason == reason or is_mendable(each)]
+    with open_new_file(file) as lines:
+        lines.writelines(f"{export_line(reject)}\n".encode() for reject in found)
+    say(
+        f"{len(found):,} rejects; once they are mended: kappa rejects redrive "
+        f"{'FILE' if file == '-' else file}"
+    )
+    if left_out := len(unfixed) - len(found):
+        say(
+            f"{left_out:,} late rejects are left out, since a redriven record is as late as its "
+            "original; if their times are what is wrong: --reason late, or expired, exports them"
+        )
+
+
+@app.command("redrive")
+def redrive_rejects(
+    context: typer.Context,
+    file: Annotated[
+        str,
+        typer.Argument(
+            help="a file with mended lines of kappa rejects export, or - for stdin",
+            show_default=False,
+        ),
+    ],
+    yes: Yes = False,
+    output: As = Form.TABLE,
+) -> None:
+    """Produce fixed rejects again.
+
+    Each is folded once, in place of the record that its header names.
+    """
+    from kappa.serving.query.redrive import plan_redrive, read_lines
+    from kappa.serving.query.rejects import Wanted, rejects_in_order
+    from kappa.state.build import read_birth
+    from kappa.state.root import ensure_no_copy
+
+    here = here_of(context)
+    ensure_no_copy(here.store)
+    with open_lines(file) as lines:
+        read = read_lines(lines)
+    topics = sorted({line.names.topic for line in read})
+    with moving("reading rejects"):
+        found = rejects_in_order(
+            here.store, Wanted(topics=topics), lease_seconds=here.lease_seconds
+        )
+    log = here.log()
+    births = {build: read_birth(here.store, build) for build in {reject.build for reject in found}}
+    planned = plan_redrive(read, found, births, {topic: log.facts(topic) for topic in topics})
+    sys.stdout.write(planned.text) if output is Form.TABLE else say(planned.text.rstrip("\n"))
+    sys.stdout.flush()
+    if planned.records:
+        ask_consent(
+            f"rejects redrive {file}",
+            yes=yes,
+            question="produce them?",
+            what="records would be produced",
+            undone="nothing was produced",
+        )
+    sent = {topic: log.produce(records, topic) for topic, records in planned.records.items()}
+    count = sum(each.count for each in sent.values())
+    say(
+        f"{count} record{'' if count == 1 else 's'} acknowledged; "
+        f"what becomes of {'it' if count == 1 else 'them'}: kappa rejects list"
+    )
+    rows = tuple((*row,) for each in sent.values() for row in each.offsets.items())
+    print_listing(
+        output,
+        Listing(("topic", "partition", "next_offset"), rows),
+        document={
+            "acknowledged": count,
+            "folded_already": planned.folded_already,
+            "unmended": planned.unmended,
+        },
+    )

@@ -1,0 +1,71 @@
+"""The root of the project, as a whole."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kappa.commands.terminal.moving import moving
+from kappa.commands.terminal.options import here_of
+from kappa.commands.terminal.output import say
+
+app = typer.Typer(no_args_is_help=True, help="All that Kappa keeps, as a whole.")
+
+
+@app.command("copy")
+def copy(
+    context: typer.Context,
+    to: Annotated[
+        str,
+        typer.Argument(metavar="TO", show_default=False, help="a folder, or s3://BUCKET/PREFIX"),
+    ],
+    take_over: Annotated[
+        bool,
+        typer.Option(
+            "--take-over",
+            help="claim the project's root in a bucket that another host had: once that is gone",
+        ),
+    ] = False,
+) -> None:
+    """Copy the project's root to another folder or bucket, while the platform is down.
+
+    A copy that was cut short is gone on with when this is typed again. The root itself is not
+    changed.
+    """
+    from kappa.replay.platform.copy import copy_root
+
+    here = here_of(context)
+    with moving("copying") as show:
+        copied = copy_root(
+            *(here.settings, here.store, to),
+            take_over=take_over,
+            on_progress=lambda done, of: show(f"copying, object {done} of {of}"),
+        )
+    say(f"{copied.url} has all of {here.store.url}: {copied.objects} objects")
+    say(f'now set in kappa.toml: root = "{to}"')
+    say("then kappa up; of two copies of a root only one may ever be up")
+
+
+@app.command("adopt")
+def adopt(
+    context: typer.Context,
+    send: Annotated[
+        bool,
+        typer.Option(
+            "--send",
+            help="let its sinks, alerts and pulled sources run: the first root sends no more",
+        ),
+    ] = False,
+) -> None:
+    """Make a copied root a root of its own: a copy of folder, disk or bucket is changed by nobody.
+
+    It gets a new id. Its sinks, alerts and pulled sources are off until this is typed with --send.
+    """
+    from kappa.replay.platform.adopt import adopt as adopt_root
+    from kappa.state.root import SENDS_NOT
+
+    store = here_of(context).store
+    root = adopt_root(store, sends=send)
+    say(f"{store.url} is root {root.id}, adopted from root {root.adopted_from}")
+    say("kappa up goes on from it" if root.sends else f"kappa up goes on from it; {SENDS_NOT}")

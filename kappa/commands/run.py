@@ -1,0 +1,149 @@
+"""The platform itself: start it, stop it, run a part of it alone, delete what is not needed."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Annotated
+
+import typer
+
+from kappa.commands.terminal.moving import moving
+from kappa.commands.terminal.options import As, here_of
+from kappa.commands.terminal.output import print_listing, say
+from kappa.serving.query.render import Form
+
+
+def up(
+    context: typer.Context,
+    detach: Annotated[
+        bool, typer.Option("-d", "--detach", help="in the background; returns when it is ready")
+    ] = False,
+    take_over: Annotated[
+        bool,
+        typer.Option(
+            "--take-over",
+            help="claim a root in a bucket that another host had: once that is gone",
+        ),
+    ] = False,
+) -> None:
+    """Start the platform: broker, jobs, controller and HTTP.
+
+    The broker is not started if another one is configured. Each build has a job of its own. A root
+    in a bucket has one host on which this runs.
+    """
+    from kappa.replay.platform import supervisor
+    from kappa.replay.status.running import served_at
+
+    here = here_of(context)
+    with moving("starting") if detach else contextlib.nullcontext() as show:
+        started = supervisor.up(here.settings, detach=detach, take_over=take_over, on_progress=show)
+    if started is not None:
+        url = served_at(here.store)
+        say(
+            f"kappa is up: process {started.pid}, Kafka at "
+            f"{started.bootstrap_servers}{f', HTTP at {url}' if url else ''}"
+        )
+
+
+def down(context: typer.Context) -> None:
+    """Stop the platform; everything is kept.
+
+    It also ends the HTTP server that a killed platform has left, and no `kappa serve`.
+    """
+    from kappa.replay.platform import supervisor
+
+    settings = here_of(context).settings
+    with moving("ending"):
+        was_up = supervisor.down(settings)
+        served = supervisor.end_left_server(settings)
+    left = "; the HTTP server that one had left is ended" if served else ""
+    say("kappa is down" if was_up else f"kappa was not up{left}")
+
+
+def serve(
+    context: typer.Context,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            "--listen",
+            metavar="HOST:PORT",
+            show_default=False,
+            help="where, instead of serve.listen; port 0: any that is free",
+        ),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            "--token",
+            show_default=False,
+            help="each request must send this token; other users cannot see KAPPA__SERVE__TOKEN",
+        ),
+    ] = None,
+) -> None:
+    """Serve HTTP alone, without the rest of the platform. `kappa up` does it too.
+
+    It answers untrusted queries, and shows what runs.
+    """
+    from kappa.replay.platform.serve import serve as serve_http
+
+    serve_http(here_of(context), listen=listen, token=token, say=say)
+
+
+def collect(
+    context: typer.Context,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            "--listen",
+            metavar="HOST:PORT",
+            show_default=False,
+            help="where, instead of collect.listen; port 0: any that is free",
+        ),
+    ] = None,
+) -> None:
+    """Take events over the network alone, without the rest of the platform.
+
+    `kappa up` does it too, if kappa.toml names topics in [collect].
+    """
+    from kappa.serving.collect.collector import collect as collect_events
+
+    here = here_of(context)
+    servers = here.log().bootstrap_servers
+    collect_events(here.settings, here.store, servers, listen=listen, say=say)
+
+
+def gc(
+    context: typer.Context,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="only list what would be deleted")
+    ] = False,
+    output: As = Form.TABLE,
+) -> None:
+    """Delete what is not needed: retired builds, unreferenced files, expired leases.
+
+    Running jobs clean up their own builds.
+    """
+    from kappa.replay.rollout import gc as collection
+    from kappa.replay.status.listings import gc_listing
+
+    here = here_of(context)
+    collect = collection.look if dry_run else collection.gc
+    with moving("looking for what nothing needs") as show:
+        found = collect(
+            here.store,
+            keep_seconds=here.settings.history.keep_seconds,
+            now=time.time(),
+            temp=here.settings.verify.temp,
+            on_build=lambda number, of: show(f"collecting, build {number} of {of}"),
+        )
+    listing = gc_listing(found, done=not dry_run)
+    print_listing(
+        output,
+        listing,
+        document={
+            "dry_run": dry_run,
+            "bytes": sum(each.bytes for each in found),
+            "found": listing.objects(),
+        },
+    )

@@ -1,0 +1,68 @@
+"""Commands about the service of a whole pipeline: retire, pause, resume."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Annotated
+
+import typer
+
+from kappa.commands.terminal.options import Yes, here_of
+from kappa.commands.terminal.output import ask_consent, typed
+
+ThePipeline = Annotated[str, typer.Argument(help="the pipeline", show_default=False)]
+
+
+def retire(context: typer.Context, pipeline: ThePipeline, yes: Yes = False) -> None:
+    """Take a pipeline out of service: its tables and views leave, in a new generation.
+
+    It shows first what leaves and who reads it now. The build is kept for `rollout.soak`, and
+    within that time `kappa undo` lets it serve again. Then its data are deleted.
+    """
+    from kappa.replay.rollout.numbered import serving_pipeline
+    from kappa.replay.rollout.retiring import ask_retire, leaving_text, look_at_leaving, may_retire
+
+    here = here_of(context)
+    state, kept_seconds = here.state(), here.settings.rollout.soak_seconds
+    pipeline = serving_pipeline(state, pipeline)
+    if may_retire(state, pipeline):
+        leaving = look_at_leaving(
+            here.store, state, pipeline, kept_seconds=kept_seconds, now=time.time()
+        )
+        sys.stdout.write(leaving_text(leaving))
+        sys.stdout.flush()
+        ask_consent(typed("retire", pipeline), yes=yes)
+        ask_retire(here.store, pipeline, kept_seconds=kept_seconds, seen=state)
+    retirement = here.state().retirements[pipeline]
+    print(f"{pipeline} was {retirement.text}; {retirement.way_back}")
+
+
+def pause(context: typer.Context, pipeline: ThePipeline) -> None:
+    """Stop the jobs of a pipeline; its tables go on serving as they are, until `kappa resume`.
+
+    The pause outlives `kappa down`. Nothing can be deployed meanwhile, but an undo can.
+    """
+    from kappa.replay.rollout.numbered import serving_pipeline
+    from kappa.replay.rollout.pausing import ask_pause
+
+    here = here_of(context)
+    pipeline = serving_pipeline(here.state(), pipeline)
+    ask_pause(here.store, pipeline)
+    found = here.state().paused[pipeline]
+    print(f"{pipeline} is {found.text}; its tables serve as they are: kappa resume {pipeline}")
+
+
+def resume(context: typer.Context, pipeline: ThePipeline) -> None:
+    """Let the jobs of a paused pipeline go on, from where they were."""
+    from kappa.replay.rollout.numbered import serving_pipeline
+    from kappa.replay.rollout.pausing import ask_resume
+
+    here = here_of(context)
+    pipeline = serving_pipeline(here.state(), pipeline)
+    record = ask_resume(here.store, pipeline)
+    print(
+        f"{pipeline} is not paused"
+        if record is None
+        else f"{pipeline} is resumed: its jobs go on from their frontiers"
+    )

@@ -1,0 +1,138 @@
+"""The way from a plan to its rollouts: plan, show, ask, try the law of slices, begin."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from kappa.commands.terminal.follow import bring_on, follow_rollout, for_each_rollout
+from kappa.commands.terminal.moving import moving
+from kappa.commands.terminal.output import ask_consent, say, typed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from kappa.replay.rollout.plan.finding import Accepting
+    from kappa.replay.rollout.plan.observed import Observed
+    from kappa.replay.rollout.plan.plan import Plan
+    from kappa.replay.status.here import Here
+
+
+def roll_out(
+    here: Here,
+    command: str,
+    pipelines: Sequence[str],
+    *,
+    again: bool,
+    accepting: Accepting,
+    yes: bool,
+    auto_promote: bool,
+    timeout: float | None,
+) -> None:
+    """Plans and begins rollouts with a yes, and follows each until it serves."""
+    bring_on(
+        here,
+        begin_planned(
+            here,
+            command,
+            pipelines,
+            again=again,
+            accepting=accepting,
+            yes=yes,
+            auto_promote=yes or auto_promote,
+        ),
+        timeout,
+    )
+
+
+def begin_planned(
+    here: Here,
+    command: str,
+    pipelines: Sequence[str],
+    *,
+    again: bool,
+    accepting: Accepting,
+    yes: bool,
+    auto_promote: bool,
+) -> tuple[int, ...]:
+    """Plans, and begins the rollouts of the plan. Returns their ids."""
+    from kappa.code.spark_child import one_child
+
+    here.must_run()
+    with one_child(here.settings):
+        made, _ = plan_changes(here, pipelines, again=again, accepting=accepting)
+        return begin(here, command, pipelines, made, yes=yes, auto_promote=auto_promote)
+
+
+def plan_changes(
+    here: Here, pipelines: Sequence[str], *, again: bool, accepting: Accepting
+) -> tuple[Plan, Observed]:
+    """Plans what is declared. Returns the plan with the facts that it was made of."""
+    from kappa.replay.rollout.plan.make_plan import make_plan
+
+    observed = observed_for(here, pipelines)
+    return make_plan(observed, only=pipelines, again=again, accepting=accepting), observed
+
+
+def observed_for(here: Here, pipelines: Sequence[str]) -> Observed:
+    """Gathers the facts of a plan from files, journal, log and disk."""
+    from kappa.replay.rollout.plan.observe import observe
+
+    log = here.log()
+    with moving("planning"):
+        return observe(here.settings, here.store, log, only=pipelines)
+
+
+def begin(
+    here: Here, command: str, pipelines: Sequence[str], made: Plan, *, yes: bool, auto_promote: bool
+) -> tuple[int, ...]:
+    """Shows a plan, asks for a yes, tries the law of slices, and begins the rollouts.
+
+    Returns their ids: none if the plan has no changes.
+    """
+    from kappa.replay.rollout.plan.plan_text import plan_text
+
+    sys.stdout.write(plan_text(made))
+    sys.stdout.flush()
+    made.ensure_possible_as_shown()
+    if not made.has_changes:
+        return ()
+    ask_consent(typed(command, " ".join(pipelines) or None), yes=yes)
+    return _begun(here, made, auto_promote=auto_promote)
+
+
+def apply_saved(here: Here, file: Path, *, timeout: float | None) -> None:
+    """Brings a saved plan to its end with no question: saving it was the yes.
+
+    Raises Conflict if the plan is stale.
+    """
+    from kappa.replay.rollout.plan.plan_text import plan_text
+    from kappa.replay.rollout.saved_plan import SavedPlan
+
+    here.must_run()
+    saved = SavedPlan.read(file)
+    made = saved.plan_again(file, observed_for(here, saved.only))
+    sys.stdout.write(plan_text(made))
+    sys.stdout.flush()
+    made.ensure_possible_as_shown()
+    for_each_rollout(
+        lambda id_: follow_rollout(here, id_, timeout), _begun(here, made, auto_promote=True)
+    )
+
+
+def _begun(here: Here, made: Plan, *, auto_promote: bool) -> tuple[int, ...]:
+    from kappa.replay.rollout.law import ensure_lawful
+    from kappa.replay.rollout.stage import stage
+
+    with moving("trying it on a sample of the log, cut in several ways") as show:
+
+        def report(line: str) -> None:
+            say(line)
+            show(line)
+
+        ensure_lawful(here.settings, here.store, here.log(), made, say=report)
+    # A minute has passed: what is begun now, nobody would bring on if the supervisor has ended.
+    here.must_run()
+    with moving("beginning the rollouts"):
+        return stage(here.store, made, auto_promote=auto_promote)

@@ -1,0 +1,156 @@
+"""The progress of rollouts, shown to their end or until they wait for a yes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from kappa.base.errors import KappaError, Unreachable
+from kappa.commands.terminal.output import ask_consent, say, show_failure, talk, typed
+
+if TYPE_CHECKING:
+    from kappa.kafka.client import Log
+    from kappa.replay.rollout.rollout import Rollout
+    from kappa.replay.rollout.state import State
+    from kappa.replay.status.here import Here
+    from kappa.state.build import Birth
+    from kappa.state.offsets import Offsets
+
+
+def follow_rollout(
+    here: Here,
+    id_: int,
+    timeout: float | None,
+    *,
+    to_the_yes: bool = False,
+    known: Rollout | None = None,
+) -> Rollout:
+    """Shows the progress of a rollout to its end, or until it waits for a yes.
+
+    Raises the error that its end means if it does not serve.
+    """
+    from kappa.replay.status.follow import follow
+    from kappa.replay.status.progress import ensure_served, tell
+    from kappa.replay.status.sending import sending
+    from kappa.state.build import read_birth
+
+    begun = here.state().rollout(id_)
+    birth = read_birth(here.store, begun.build)
+    try:
+        log, end = _log_of(here, begun, birth)
+        steps = follow(
+            here.store,
+            id_,
+            timeout=timeout,
+            supervised=lambda: here.running is not None,
+            until=lambda rollout: to_the_yes and rollout.waits,
+        )
+        ended = tell(
+            steps,
+            end,
+            talk(),
+            known=known,
+            end_now=lambda: log.end(birth.topic_ids),
+            sends=lambda rollout: sending(
+                here.store, here.state(), rollout, most=here.settings.alerts.most
+            ),
+        )
+    except KeyboardInterrupt:
+        say(
+            f"rollout {begun.number} goes on; kappa wait {begun.number} follows it, kappa abandon "
+            f"{begun.number} gives it up"
+        )
+        raise
+    ensure_served(ended)
+    if not ended.active:
+        print(_outcome(here.state(), ended))
+    return ended
+
+
+def _log_of(here: Here, begun: Rollout, birth: Birth) -> tuple[Log, Offsets]:
+    """Returns the broker's client and the end of what a rollout reads.
+
+    Raises Unreachable, which says that the rollout has begun all the same.
+    """
+    try:
+        log = here.log()
+        return log, log.end(birth.topic_ids)
+    except Unreachable as error:
+        raise Unreachable(
+            f"rollout {begun.number} of pipeline {begun.pipeline} has begun, and cannot be "
+            f"followed: {error.message}",
+            hint=f"kappa up -d goes on with it, kappa wait {begun.number} follows it, "
+            f"kappa abandon {begun.number} gives it up",
+        ) from error
+
+
+def _outcome(state: State, ended: Rollout) -> str:
+    """Returns a line about a rollout that served: its generation, and what serves by now."""
+    from kappa.replay.rollout.history import Chapter
+    from kappa.replay.rollout.rollout import Phase
+
+    told = f"{ended.pipeline}: build {ended.build} (version {ended.version})"
+    made = Chapter(ended, state.served_in(ended.id)).generation
+    serving = state.serving.get(ended.pipeline)
+    # A later undo may have brought the same build back, by a generation of its own.
+    is_last = not any(
+        later.pipeline == ended.pipeline and later.phase is Phase.SERVED
+        for later in state.rollouts[ended.number :]
+    )
+    if is_last and serving == ended.build:
+        return f"{told} serves, generation {made}"
+    now = "nothing serves" if serving is None else f"build {serving} serves"
+    return f"{told} served, generation {made}; now {now}, generation {state.generation}"
+
+
+def approve(here: Here, ready: Iterable[Rollout], timeout: float | None) -> None:
+    """Gives one yes to these candidates together and follows each until it serves."""
+    from kappa.replay.rollout.intents import ask_promote
+    from kappa.replay.status.progress import ensure_not_waiting
+    from kappa.state.journal.events import PromoteAsked
+
+    asked = ask_promote(here.store, seen=[rollout.id for rollout in ready]).event
+    assert isinstance(asked, PromoteAsked)
+    # What happened before the yes is on the screen already.
+    for_each_rollout(
+        lambda id_: ensure_not_waiting(
+            follow_rollout(here, id_, timeout, to_the_yes=True, known=here.state().rollout(id_))
+        ),
+        (asked.rollout, *asked.together),
+    )
+
+
+def for_each_rollout(act: Callable[[int], object], ids: Iterable[int]) -> None:
+    """Does it for each rollout, even after an error.
+
+    All errors are printed or raised; the first one decides the exit code.
+    """
+    refused = []
+    for id_ in ids:
+        try:
+            act(id_)
+        except KappaError as error:
+            refused.append(error)
+    for other in refused[1:]:
+        show_failure(other)
+    for first in refused[:1]:
+        raise first
+
+
+def bring_on(here: Here, ids: tuple[int, ...], timeout: float | None) -> None:
+    """Follows rollouts until each serves or waits for a yes, and asks for that."""
+    waiting: list[Rollout] = []
+
+    def bring_on(id_: int) -> None:
+        ended = follow_rollout(here, id_, timeout, to_the_yes=True)
+        if ended.waits:
+            waiting.append(ended)
+
+    for_each_rollout(bring_on, ids)
+    if waiting:
+        ask_consent(
+            typed("promote", " ".join(rollout.pipeline for rollout in waiting)),
+            yes=False,
+            question="promote?",
+        )
+        approve(here, waiting, timeout)

@@ -1,0 +1,182 @@
+"""The options and arguments that several commands take, each declared once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kappa.base.errors import UsageError
+from kappa.replay.status.here import Here
+from kappa.serving.query.render import Form
+
+As = Annotated[Form, typer.Option("-o", "--output", help="what is printed")]
+
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask")]
+
+
+AutoPromote = Annotated[
+    bool,
+    typer.Option(
+        "--auto-promote", help="ask about the plan only: what passes its verification serves"
+    ),
+]
+
+
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout", min=0, help="stop waiting after so many seconds; the rollout goes on"
+    ),
+]
+
+
+AllowBreaking = Annotated[
+    bool,
+    typer.Option(
+        "--allow-breaking", help="let changes through that may break what reads the tables"
+    ),
+]
+
+
+AcceptGap = Annotated[
+    bool,
+    typer.Option(
+        "--accept-gap",
+        help="replay a topic that has lost its beginning; the history records this for good",
+    ),
+]
+
+
+Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow",
+        metavar="NAME=REASON",
+        show_default=False,
+        help="let through what the plan refuses under that name; the reason is kept",
+    ),
+]
+
+
+PastGeneration = Annotated[
+    int | None,
+    typer.Option(
+        "--at-generation",
+        min=1,
+        help="of what that generation showed last, as long as it is kept",
+        show_default=False,
+    ),
+]
+
+
+PastTime = Annotated[
+    str | None,
+    typer.Option(
+        "--at",
+        metavar="TIME",
+        help="of what was served then (ISO 8601; UTC without a zone), as long as it is kept",
+        show_default=False,
+    ),
+]
+
+
+PastOffsets = Annotated[
+    str | None,
+    typer.Option(
+        "--at-offsets",
+        metavar="TOPIC:PARTITION=OFFSET,...",
+        help="of what serves, as of exactly these offsets, as long as it is kept",
+        show_default=False,
+    ),
+]
+
+
+PastEventTime = Annotated[
+    str | None,
+    typer.Option(
+        "--at-event-time",
+        metavar="TIME",
+        help="of what serves, as of the slice that folded the records of its log up to that time "
+        "(log time: the running maximum of the records' timestamps), as long as it is "
+        "kept",
+        show_default=False,
+    ),
+]
+
+
+After = Annotated[
+    str | None,
+    typer.Option(
+        "--after",
+        metavar="TOKEN",
+        help="wait until readers see these offsets: the write token that kappa produce prints",
+        show_default=False,
+    ),
+]
+
+
+WaitSeconds = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout",
+        min=0,
+        help="stop waiting after so many seconds; 30 if it is not given",
+        show_default=False,
+    ),
+]
+
+
+OfBuild = Annotated[
+    str | None,
+    typer.Option(
+        "--build",
+        metavar="BUILD|ROLLOUT",
+        help="those of this build, such as a candidate that is on its way, and not of what serves",
+        show_default=False,
+    ),
+]
+
+
+def refuse_numbers(context: typer.Context, given: str | list[str] | None) -> object:
+    """Returns the pipelines given. Raises UsageError if one is digits only: a rollout's number."""
+    from kappa.replay.rollout.numbered import is_number  # most commands need none of it
+
+    for name in [given] if isinstance(given, str) else given or ():
+        if is_number(name):
+            raise UsageError(
+                f"{name} is the number of a rollout, and kappa {context.info_name} is for what "
+                "the project declares: it takes pipelines",
+                hint="kappa history shows which pipeline that rollout is of",
+            )
+    return given
+
+
+OnePipeline = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[PIPELINE|ROLLOUT]",
+        show_default=False,
+        help="one pipeline, or the number of one of its rollouts",
+    ),
+]
+OneDeclared = Annotated[
+    str, typer.Argument(help="the pipeline", show_default=False, callback=refuse_numbers)
+]
+SomePipelines = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[PIPELINES]...",
+        show_default=False,
+        help="some pipelines; all if none is named",
+        callback=refuse_numbers,
+    ),
+]
+
+
+def here_of(context: typer.Context) -> Here:
+    """Returns the project and root of this command, as the callback has set them."""
+    here = context.obj
+    assert isinstance(here, Here), "the callback has run"
+    return here

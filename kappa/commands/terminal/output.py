@@ -1,0 +1,79 @@
+"""The terminal: stdout has the answer; talk, questions and errors are on stderr."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import typer
+
+from kappa.base.errors import ConsentNeeded, KappaError
+from kappa.serving.query.render import Form, Listing, rendered
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def say(text: str) -> None:
+    """Writes a line to stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def console(*, stderr: bool) -> Console:
+    """Returns Rich's console for stderr or stdout."""
+    from rich.console import Console
+
+    return Console(stderr=stderr)
+
+
+def talk() -> Console:
+    """Returns the console for progress, on stderr."""
+    return console(stderr=True)
+
+
+def print_listing(
+    form: Form, listing: Listing, *, document: object = None, heading: str = ""
+) -> None:
+    """Writes a listing to stdout in the form that was asked for."""
+    sys.stdout.write(rendered(form, listing, document=document, heading=heading))
+
+
+def write_bytes(content: bytes) -> None:
+    """Writes bytes of a log to stdout; those that are no UTF-8 are escaped."""
+    sys.stdout.write(content.decode(errors="backslashreplace"))
+    sys.stdout.flush()
+
+
+def show_failure(error: KappaError) -> int:
+    """Writes what went wrong and its hint to stderr. Returns the exit code."""
+    say(f"error: {error.message}")
+    if error.hint:
+        say(f"hint: {error.hint}")
+    return error.exit_code
+
+
+def typed(command: str, pipeline: str | None) -> str:
+    """Returns a command as it would be typed."""
+    return command if pipeline is None else f"{command} {pipeline}"
+
+
+def ask_consent(
+    command: str,
+    *,
+    yes: bool,
+    question: str = "go on?",
+    what: str = "this changes what serves",
+    undone: str = "what serves was not changed",
+) -> None:
+    """Asks once, on a terminal.
+
+    Raises ConsentNeeded if the answer is no, or if there is no terminal.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ConsentNeeded(
+            f"{what}, and there is no terminal to ask on", hint=f"to go on: kappa {command} --yes"
+        )
+    if not typer.confirm(question, err=True):
+        raise ConsentNeeded(undone, hint=f"to go on: kappa {command}")

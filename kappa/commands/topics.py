@@ -1,0 +1,241 @@
+"""Topics: create, list, describe, change and delete them."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kappa.base.errors import UsageError, did_you_mean
+from kappa.commands import records
+from kappa.commands.join import join_topics
+from kappa.commands.terminal.options import As, Yes, here_of
+from kappa.commands.terminal.output import ask_consent, print_listing, say
+from kappa.serving.query.render import Form, Listing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kappa.declare.topic import Topic
+    from kappa.replay.status.here import Here
+    from kappa.replay.status.topics.describe import TopicDescription
+    from kappa.replay.status.topics.users import TopicUser
+
+
+app = typer.Typer(
+    no_args_is_help=True, help="The topics that the project declares, and those on the broker."
+)
+app.command("tail")(records.tail)
+app.command("export")(records.export)
+app.command("import")(records.import_)
+app.command("join")(join_topics)
+
+
+@app.command("create")
+def create_topics(
+    context: typer.Context,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAMES]...", show_default=False, help="all declared ones, if none is named"
+        ),
+    ] = None,
+    output: As = Form.TABLE,
+) -> None:
+    """Make the declared topics on the broker; one that is there stays as it is."""
+    here = here_of(context)
+    declared = [_declared(name, here.topics) for name in names or here.topics]
+    log = here.log()
+    by_brokers_time = {
+        topic.name
+        for pipeline in here.topic_readers.values()
+        for topic in pipeline.topics
+        if pipeline.needs_brokers_time(topic)
+    }
+    made = [
+        (topic, log.create(topic, brokers_time=topic.name in by_brokers_time)) for topic in declared
+    ]
+    print_listing(
+        output,
+        Listing(
+            ("topic", "kind", "partitions", "id"),
+            tuple((topic.name, topic.kind, facts.partitions, facts.id) for topic, facts in made),
+        ),
+    )
+
+
+@app.command("list")
+def list_topics(context: typer.Context, output: As = Form.TABLE) -> None:
+    """List the topics on the broker, and those that are only declared."""
+    from kappa.replay.status.listings import topics_listing
+
+    here = here_of(context)
+    print_listing(output, topics_listing(here.log(), here.topics))
+
+
+@app.command("describe")
+def describe_topic(
+    context: typer.Context, topic: records.OneTopic, output: As = Form.TABLE
+) -> None:
+    """Show one topic: settings as declared and as they are, partitions, and what uses it."""
+    from kappa.replay.status.topics import describe
+
+    found = _described(here_of(context), topic)
+    print_listing(
+        output,
+        describe.description_listing(found),
+        document=describe.description_document(found),
+        heading=describe.description_text(found),
+    )
+
+
+@app.command("alter")
+def alter_topic(
+    context: typer.Context,
+    topic: records.OneTopic,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="NAME=VALUE", show_default=False, help="a setting; again for more"
+        ),
+    ] = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            "--partitions", min=1, show_default=False, help="how many there are afterwards"
+        ),
+    ] = None,
+    yes: Yes = False,
+) -> None:
+    """Change a topic's settings, or add partitions: what is named, else what is declared."""
+    from kappa.kafka.topic_config import set_config
+    from kappa.replay.status.topics.alter import change_of, change_text, parse_settings
+
+    here = here_of(context)
+    found = _described(here, topic)
+    change = change_of(found, parse_settings(settings or ()), partitions)
+    if not change:
+        say(f"topic {topic} is so already")
+        return
+    say(change_text(found, change).rstrip())
+    count = () if partitions is None else ("--partitions", str(partitions))
+    ask_consent(
+        _typed("alter", topic, "--set", settings, *count),
+        yes=yes,
+        what=f"this changes topic {topic}",
+        undone=f"topic {topic} was not changed",
+    )
+    log = here.log()
+    if change.config:
+        set_config(log, topic, change.config)
+    if change.partitions is not None:
+        log.add_partitions(topic, change.partitions)
+
+
+@app.command("delete")
+def delete_topic(
+    context: typer.Context,
+    topic: records.OneTopic,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow",
+            metavar="PIPELINE",
+            show_default=False,
+            help="delete it though this pipeline uses it; again for more",
+        ),
+    ] = None,
+    yes: Yes = False,
+) -> None:
+    """Delete a topic with all its records; one that a pipeline uses only if that is allowed."""
+    from kappa.replay.status.topics.users import refuse_used
+
+    here = here_of(context)
+    log = here.log()
+    log.must_have(topic)
+    users = _users(here, topic)
+    refuse_used(topic, users, allow or ())
+    offsets = log.end([topic]).distance(log.beginning([topic]))
+    say(f"topic {topic}: {offsets:,} offsets would be deleted, and cannot be had back")
+    for each in users:
+        say(f"  {each}")
+    ask_consent(
+        _typed("delete", topic, "--allow", allow),
+        yes=yes,
+        what=f"this deletes topic {topic}",
+        undone=f"topic {topic} was not deleted",
+    )
+    log.delete(topic)
+    say(f"topic {topic} is deleted")
+
+
+def _typed(
+    command: str, topic: str, option: str, values: Sequence[str] | None, *others: str
+) -> str:
+    """Returns a command with its options, as it would be typed."""
+    given = (each for value in values or () for each in (option, value))
+    return shlex.join(("topics", command, topic, *given, *others))
+
+
+@app.command("lag")
+def lag(
+    context: typer.Context,
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TOPICS]...", show_default=False, help="all, if none is named"),
+    ] = None,
+    output: As = Form.TABLE,
+) -> None:
+    """Show how far each build has folded each partition, and how far it is behind."""
+    from kappa.replay.status.status import observe_status
+    from kappa.replay.status.topics.lag import lag_listing
+
+    here = here_of(context)
+    log = here.log()
+    for name in topics or ():
+        log.must_have(name)
+    status = observe_status(here.store, log)
+    for why in (*status.damaged, status.broker_error):
+        if why:
+            say(why)
+    print_listing(output, lag_listing(status, topics or ()))
+
+
+def _described(here: Here, topic: str) -> TopicDescription:
+    from kappa.kafka.broker.sizes import partition_bytes
+    from kappa.replay.status.topics.describe import describe
+
+    declared = here.topics.get(topic)
+    brokers_time = declared is not None and any(
+        pipeline.needs_brokers_time(declared)
+        for pipeline in here.topic_readers.values()
+        if declared in pipeline.topics
+    )
+    sizes = partition_bytes(here.store.local.folder, [topic]) if here.settings.runs_broker else {}
+    return describe(
+        here.log(),
+        topic,
+        declared,
+        _users(here, topic),
+        brokers_time=brokers_time,
+        sizes=sizes.get(topic, {}),
+    )
+
+
+def _users(here: Here, topic: str) -> tuple[TopicUser, ...]:
+    from kappa.replay.status.topics.users import users_of
+    from kappa.state.build import read_birth
+
+    state = here.state()
+    births = {build: read_birth(here.store, build) for build in state.wanted_builds()}
+    return users_of(topic, state, births)
+
+
+def _declared(name: str, known: Mapping[str, Topic]) -> Topic:
+    if name not in known:
+        raise UsageError(
+            f"the project declares no topic {name}",
+            hint=did_you_mean(name, known) or f"it declares {', '.join(known) or 'none'}",
+        )
+    return known[name]

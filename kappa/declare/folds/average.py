@@ -1,0 +1,98 @@
+"""The fold `avg_`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from kappa.base.sql import spark_quote
+from kappa.declare.folds.exactness import Exactness
+from kappa.declare.folds.fold import MergedFold, Quote, Types, sides
+from kappa.declare.folds.returned import Returned
+from kappa.declare.folds.sums import Total, summed_type, total_columns, total_of
+from kappa.declare.values.columns import parse_type
+
+
+def avg_(column: str) -> Average:
+    """Averages a numeric column, nulls ignored; double, null if no value is left.
+
+    It is kept as a sum and a count, by the rules of `sum_`, and fits whatever the sum is. For whole
+    numbers and decimals it is exact up to the last division. Averages of doubles depend on the
+    order.
+
+    Example:
+        Table("pages", keys=("page",), fold={"mean_ms": avg_("ms")})
+    """
+    return Average(column)
+
+
+class Average(MergedFold):
+    """The average of the values that are not null. Hidden columns keep sum and number."""
+
+    kind = "avg"
+
+    def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
+        yield name, "double"
+        yield from total_columns(name, summed_type(self, name, rows))
+        yield _count(name), "bigint"
+
+    def following(self, name: str, types: Types) -> tuple[str, ...]:
+        return (name,)
+
+    def narrow(self, name: str, types: Types) -> tuple[str, ...]:
+        total = total_of(name, types)
+        return (total.column,) if total.is_narrow else ()
+
+    def exactness(self, name: str, types: Types) -> Exactness:
+        # Without types, as far as the declaration decides it.
+        is_double = bool(types) and total_of(name, types).kind == "double"
+        return Exactness.ROUNDED if is_double else Exactness.EXACT
+
+    def aggregates(self, name: str, types: Types, given: Types) -> Iterator[str]:
+        value, kind = self.value(given), parse_type(given[str(self.column)])
+        yield from total_of(name, types).aggregates(value, kind)
+        yield f"count({value}) as {spark_quote(_count(name))}"
+
+    def combinations(self, name: str, types: Types) -> Iterator[str]:
+        yield from total_of(name, types).combinations()
+        hidden = spark_quote(_count(name))
+        yield f"sum({hidden}) as {hidden}"
+
+    def combined(self, name: str, types: Types) -> Mapping[str, str]:
+        total, counted = total_of(name, types), spark_quote(_count(name))
+        kept = total.combined()
+        return {**kept, name: _quotient(total, kept, counted)}
+
+    def updated(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
+        counted = "({} + {})".format(*sides(quote(_count(name))))
+        total = total_of(name, types)
+        kept = total.updated(quote)
+        return self._quoted(name, types, quote, total, kept, counted) | {
+            quote(_count(name)): counted
+        }
+
+    def inserted(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
+        total = total_of(name, types)
+        kept = total.inserted(quote)
+        return self._quoted(name, types, quote, total, kept, f"s.{quote(_count(name))}")
+
+    def _quoted(
+        self,
+        name: str,
+        types: Types,
+        quote: Quote,
+        total: Total,
+        kept: Mapping[str, str],
+        counted: str,
+    ) -> dict[str, str]:
+        # A table of contributions that wait has no served column.
+        served = {name: _quotient(total, kept, counted)} if name in types else {}
+        return {quote(column): sql for column, sql in {**kept, **served}.items()}
+
+
+def _quotient(total: Total, kept: Mapping[str, str], counted: str) -> str:
+    return f"case when {counted} > 0 then {total.quotient(kept, counted)} end"
+
+
+def _count(name: str) -> str:
+    """Returns the hidden column of the number of values."""
+    return f"_{name}_count"

@@ -1,0 +1,60 @@
+"""The folds `and_` and `or_`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from kappa.declare.folds.fold import Quote, ReaggregatedFold, Types, ignoring_nulls, sides
+from kappa.declare.folds.returned import Returned
+
+
+def and_(column: str) -> And:
+    """Returns True if all values of a boolean column are true, nulls ignored. Exact.
+
+    Example:
+        Table("pages", keys=("page",), fold={"all_new": and_("is_new")})
+    """
+    return And(column)
+
+
+def or_(column: str) -> Or:
+    """Returns True if any value of a boolean column is true, nulls ignored. Exact.
+
+    Example:
+        Table("pages", keys=("page",), fold={"any_new": or_("is_new")})
+    """
+    return Or(column)
+
+
+class _Joined(ReaggregatedFold):
+    """Booleans joined by the SQL operator that the kind is named after."""
+
+    @property
+    def aggregate(self) -> str:
+        return f"bool_{self.kind}"
+
+    def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
+        kind = rows.type_of(str(self.column), self.text_of(name))
+        if str(kind) != "boolean":
+            raise rows.refused(
+                f"folds {self.text_of(name)} over the type {kind}",
+                hint="only booleans are folded so: give a condition a name",
+            )
+        yield name, str(kind)
+
+    def updated(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
+        held, contributed = sides(quote(name))
+        both = f"({held} {self.kind} {contributed})"
+        return {quote(name): ignoring_nulls(held, contributed, both)}
+
+
+class And(_Joined):
+    """True if all values are true."""
+
+    kind = "and"
+
+
+class Or(_Joined):
+    """True if any value is true."""
+
+    kind = "or"

@@ -1,0 +1,60 @@
+"""The fold `count_distinct`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from kappa.base.sql import spark_quote
+from kappa.declare.folds.fold import Fold, Types, whole_option
+from kappa.declare.folds.returned import Returned
+from kappa.declare.values.columns import Array
+
+
+def count_distinct(column: str, *, limit: int = 10_000) -> CountDistinct:
+    """Counts the distinct values of a column, nulls ignored; bigint, exact up to `limit`.
+
+    The values are kept, hidden, beside the count. Of more than `limit` the count is null for good,
+    and none is kept: a limit below 100,000 keeps rows small, and `hll` estimates any number.
+
+    Example:
+        Table("pages", keys=("page",), fold={"visitors": count_distinct("visitor")})
+    """
+    return CountDistinct(column, (whole_option("count_distinct", "limit", limit, 1, 100_000),))
+
+
+class CountDistinct(Fold):
+    """The number of distinct values. A hidden column keeps them, or null of too many."""
+
+    kind = "count_distinct"
+
+    def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
+        kind = rows.distinct_type_of(str(self.column), self.text_of(name))
+        yield name, "bigint"
+        yield _values(name), str(Array(kind))
+
+    def following(self, name: str, types: Types) -> tuple[str, ...]:
+        return (name,)
+
+    def aggregates(self, name: str, types: Types, given: Types) -> Iterator[str]:
+        found = f"collect_set({self.value(given)})"
+        yield f"{self._within_limit(found)} as {spark_quote(_values(name))}"
+
+    def combinations(self, name: str, types: Types) -> Iterator[str]:
+        values = spark_quote(_values(name))
+        # One that is null already had too many, and a union of more has no fewer.
+        found = f"array_distinct(flatten(collect_list({values})))"
+        whole = f"case when bool_and({values} is not null) then {found} end"
+        yield f"{self._within_limit(whole)} as {values}"
+
+    def combined(self, name: str, types: Types) -> Mapping[str, str]:
+        values = spark_quote(_values(name))
+        return {name: f"case when {values} is not null then cast(size({values}) as bigint) end"}
+
+    def _within_limit(self, values: str) -> str:
+        """Returns Spark's SQL of an array, or of null if it has too many values."""
+        return f"case when size({values}) <= {self.option('limit')} then {values} end"
+
+
+def _values(name: str) -> str:
+    """Returns the hidden column of the values."""
+    return f"_{name}_values"

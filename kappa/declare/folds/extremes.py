@@ -1,0 +1,55 @@
+"""The folds `min_` and `max_`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
+
+from kappa.declare.folds.fold import Quote, ReaggregatedFold, Types, ignoring_nulls, sides
+from kappa.declare.folds.returned import Returned
+
+
+def min_(column: str) -> Min:
+    """Keeps the least value of a column, nulls ignored. Exact.
+
+    Example:
+        Table("pages", keys=("page",), fold={"least_ms": min_("ms")})
+    """
+    return Min(column)
+
+
+def max_(column: str) -> Max:
+    """Keeps the greatest value of a column, nulls ignored. Exact.
+
+    Example:
+        Table("pages", keys=("page",), fold={"most_ms": max_("ms")})
+    """
+    return Max(column)
+
+
+class _Extreme(ReaggregatedFold):
+    """The extreme value. `beyond` compares a contributed value with the stored one."""
+
+    beyond: ClassVar[str]
+
+    def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
+        yield name, str(rows.ordered_type_of(str(self.column), self.text_of(name)))
+
+    def updated(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
+        held, contributed = sides(quote(name))
+        both = f"case when {contributed} {self.beyond} {held} then {contributed} else {held} end"
+        return {quote(name): ignoring_nulls(held, contributed, both)}
+
+
+class Min(_Extreme):
+    """The least value."""
+
+    kind = "min"
+    beyond = "<"
+
+
+class Max(_Extreme):
+    """The greatest value."""
+
+    kind = "max"
+    beyond = ">"

@@ -1,0 +1,185 @@
+"""A fold's meaning at each place that uses it. Pure.
+
+Names and SQL: `name` is the served column, `types` the stored columns of its table with Spark's
+types, hidden ones included. In merges `t` is the table and `s` the contributions
+(kappa/tables/merge.py).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kappa.base.errors import DeclarationError
+from kappa.base.source import Source
+from kappa.base.sql import spark_quote
+from kappa.declare.folds.exactness import Exactness
+from kappa.declare.folds.returned import Returned
+from kappa.declare.values.columns import Scalar, Type, parse_type
+
+Option = str | int | float
+Types = Mapping[str, str]
+Quote = Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Fold(ABC):
+    """The fold of one served column: its input column (None: rows are counted) and options.
+
+    A kind of fold is one class. `kind` is its name in birth certificates and may never change.
+    """
+
+    kind: ClassVar[str]
+    # True if the log's order decides which value is kept.
+    by_order: ClassVar[bool] = False
+    # True if the birth certificate keeps the type of its values, which its own type does not show.
+    is_sketched: ClassVar[bool] = False
+
+    column: str | None = None
+    options: tuple[tuple[str, Option], ...] = ()
+
+    @property
+    def given(self) -> tuple[object, ...]:
+        """Lists what the declaration gives as its input columns, which may be no names."""
+        return (self.column,)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Lists the input columns that it reads."""
+        return () if self.column is None else (self.column,)
+
+    @property
+    def is_combined(self) -> bool:
+        """Returns True if no merge can express it: stored rows are then read and folded too."""
+        return True
+
+    @abstractmethod
+    def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
+        """Lists the stored columns, the served one first.
+
+        Raises DeclarationError if it cannot fold these rows.
+        """
+
+    @abstractmethod
+    def aggregates(self, name: str, types: Types, given: Types) -> Iterator[str]:
+        """Lists Spark's SQL that folds rows of one key, of `given` columns, into a contribution."""
+
+    @abstractmethod
+    def combinations(self, name: str, types: Types) -> Iterator[str]:
+        """Lists Spark's SQL that folds stored rows and contributions of one key into one."""
+
+    def combined(self, name: str, types: Types) -> Mapping[str, str]:
+        """Returns Spark's SQL of the columns that `combinations` do not give as they are stored."""
+        return {}
+
+    def declared(self, name: str) -> str:
+        """Returns the declaration as a version counts it, with what the fold serves since then."""
+        return str(self)
+
+    def beside(self, name: str) -> tuple[str, ...]:
+        """Lists the served columns beside its own."""
+        return ()
+
+    def following(self, name: str, types: Types) -> tuple[str, ...]:
+        """Lists the columns that are computed from hidden ones, and so are not contributed."""
+        return ()
+
+    def narrow(self, name: str, types: Types) -> tuple[str, ...]:
+        """Lists the sums that travel in 37 digits and may not fit: those of older builds."""
+        return ()
+
+    def compared(self, name: str) -> tuple[str, ...]:
+        """Lists the hidden columns that a comparison of two values needs."""
+        return ()
+
+    def exactness(self, name: str, types: Types) -> Exactness:
+        """Returns how near its values are; without types, as far as the declaration decides it."""
+        return Exactness.EXACT
+
+    def value(self, given: Types, column: str | None = None) -> str:
+        """Returns Spark's SQL of an input value, in one spelling of equal ones."""
+        name = str(self.column if column is None else column)
+        return _one_spelling(spark_quote(name), parse_type(given[name]))
+
+    def option(self, name: str) -> Option:
+        """Returns an option by name; KeyError if it was not given."""
+        return dict(self.options)[name]
+
+    def text_of(self, name: str) -> str:
+        """Returns the declaration in words, for messages: `total = sum(x)`."""
+        return f"{name} = {self}"
+
+    def __str__(self) -> str:
+        options = (f"{name}={value}" for name, value in self.options)
+        return f"{self.kind}({', '.join([self.column or '', *options])})"
+
+
+class MergedFold(Fold):
+    """A fold that a merge can express, in SQL that Spark, DataFusion and DuckDB read alike."""
+
+    @property
+    def is_combined(self) -> bool:
+        """Returns False: its contributions are merged without reading the stored rows first."""
+        return False
+
+    @abstractmethod
+    def updated(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
+        """Returns each column's value after a merge into a stored row, by its quoted name."""
+
+    def inserted(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
+        """Returns the new row's values of columns that are not stored as they were contributed."""
+        return {}
+
+
+class ReaggregatedFold(MergedFold):
+    """A merged fold of one column: Spark's aggregate that makes a value also joins two of them."""
+
+    @property
+    def aggregate(self) -> str:
+        """Spark's aggregate function."""
+        return self.kind
+
+    def aggregates(self, name: str, types: Types, given: Types) -> Iterator[str]:
+        yield f"{self.aggregate}({self.value(given)}) as {spark_quote(name)}"
+
+    def combinations(self, name: str, types: Types) -> Iterator[str]:
+        yield f"{self.aggregate}({spark_quote(name)}) as {spark_quote(name)}"
+
+
+def ignoring_nulls(held: str, contributed: str, both: str, *, alone: str | None = None) -> str:
+    """Returns SQL for `both`, or the one side that is not null."""
+    return (
+        f"case when {contributed} is null then {held} "
+        f"when {held} is null then {contributed if alone is None else alone} else {both} end"
+    )
+
+
+def sides(column: str) -> tuple[str, str]:
+    """Returns a quoted column of the table and of the contributions."""
+    return f"t.{column}", f"s.{column}"
+
+
+def whole_option(fold: str, name: str, number: object, least: int, most: int) -> tuple[str, int]:
+    """Returns a fold's option that is a whole number.
+
+    Raises DeclarationError with the line that declares it. It is called by the function that the
+    declaring line calls.
+    """
+    if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
+        raise DeclarationError(
+            f"{Source.of_caller(2)}: {fold} has {name}={number!r}",
+            hint=f"give a whole number from {least} to {most}",
+        )
+    return name, number
+
+
+def _one_spelling(value: str, kind: Type) -> str:
+    """Returns SQL in which NaN, which is no measure, is null, and both zeros are one.
+
+    `-0.0 + 0.0` is `0.0` (IEEE 754).
+    """
+    if kind in {Scalar("double"), Scalar("float")}:
+        return f"case when isnan({value}) then null else {value} + cast(0 as {kind}) end"
+    return value

@@ -1,0 +1,96 @@
+"""The folds `first` and `latest`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
+
+from kappa.base.sql import spark_quote
+from kappa.declare.folds.fold import MergedFold, Quote, Types
+from kappa.declare.folds.order import FOLD_ORDER_COLUMNS, later, order_column
+from kappa.declare.folds.returned import Returned
+
+_ORDER = tuple(name for name, _ in FOLD_ORDER_COLUMNS)
+
+
+def first(column: str) -> First:
+    """Keeps the earliest value of a column, nulls ignored. Exact.
+
+    The order is that of log time, topic, partition and offset. Of several rows of one record the
+    least value counts.
+
+    Example:
+        Table("pages", keys=("page",), fold={"first_visitor": first("visitor")})
+    """
+    return First(column)
+
+
+def latest(column: str) -> Latest:
+    """Keeps the newest value of a column, nulls ignored. Exact.
+
+    The order is that of log time, topic, partition and offset. Of several rows of one record the
+    greatest value counts.
+
+    Example:
+        Table("pages", keys=("page",), fold={"last_visitor": latest("visitor")})
+    """
+    return Latest(column)
+
+
+class _Picked(MergedFold):
+    """The value at one end of the log's order; `end` is the SQL aggregate of that end."""
+
+    by_order = True
+    end: ClassVar[str]
+
+    def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
+        yield name, str(rows.type_of(str(self.column), self.text_of(name)))
+        rows.check(FOLD_ORDER_COLUMNS, self.text_of(name))
+        yield from ((order_column(name, of), kind) for of, kind in FOLD_ORDER_COLUMNS)
+
+    def aggregates(self, name: str, types: Types, given: Types) -> Iterator[str]:
+        value = self.value(given)
+        # With the value last: of several rows of one record the choice must not depend on their
+        # order.
+        row = f"struct({', '.join(_ORDER)}, {value} as value)"
+        picked = f"{self.end}({row}) filter (where {value} is not null)"
+        yield f"{picked}.value as {spark_quote(name)}"
+        yield from (f"{picked}.{of} as {spark_quote(order_column(name, of))}" for of in _ORDER)
+
+    def combinations(self, name: str, types: Types) -> Iterator[str]:
+        order = [spark_quote(order_column(name, of)) for of in _ORDER]
+        by = f"struct({', '.join(order)})) filter (where {order[0]} is not null)"
+        yield from (
+            f"{self.end}_by({column}, {by} as {column}" for column in (spark_quote(name), *order)
+        )
+
+    def updated(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
+        """Returns a value and its own order with it. Of a null none is kept, and it never wins."""
+        columns = [quote(name), *(quote(order_column(name, of)) for of in _ORDER)]
+        held, contributed = ([f"{side}.{column}" for column in columns[1:]] for side in "ts")
+        wins = self.wins(contributed, held)
+        when = f"{contributed[0]} is not null and ({held[0]} is null or {wins})"
+        return {
+            column: f"case when {when} then s.{column} else t.{column} end" for column in columns
+        }
+
+    def wins(self, contributed: list[str], held: list[str]) -> str:
+        """Returns the condition that the contributed value is picked, by the order of both."""
+        return later(contributed, held)
+
+
+class First(_Picked):
+    """The earliest value."""
+
+    kind = "first"
+    end = "min"
+
+    def wins(self, contributed: list[str], held: list[str]) -> str:
+        return later(held, contributed)
+
+
+class Latest(_Picked):
+    """The newest value."""
+
+    kind = "latest"
+    end = "max"

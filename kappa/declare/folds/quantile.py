@@ -1,0 +1,95 @@
+"""The fold `kll`: a quantile, by a KLL sketch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from kappa.base.errors import DeclarationError
+from kappa.base.source import Source
+from kappa.base.sql import spark_quote
+from kappa.declare.folds.exactness import Exactness, range_columns
+from kappa.declare.folds.fold import Fold, Types, whole_option
+from kappa.declare.folds.returned import Returned
+from kappa.declare.folds.sketches import sketch_column
+from kappa.declare.values.columns import INTEGERS, Decimal, Scalar
+
+
+def kll(column: str, rank: float, *, k: int = 200) -> Kll:
+    """Estimates a column's value of a rank, a quantile; bigint of whole numbers, else double.
+
+    Nulls are ignored. The estimate is one of the values, and its rank is near the wanted one. In 99
+    of 100 cases it is within 2.3 / k^0.97: 1.3 % by default. Approximate: a KLL sketch draws lots,
+    so the same records may give another value. Ranks 0 and 1 are the least and the greatest, and
+    exact.
+
+    Example:
+        Table("pages", keys=("page",), fold={"p99_ms": kll("ms", 0.99)})
+    """
+    if not isinstance(rank, int | float) or isinstance(rank, bool) or not 0 <= rank <= 1:
+        raise DeclarationError(
+            f"{Source.of_caller()}: kll has rank={rank!r}, which is no number from 0 to 1",
+            hint='the median is kll("...", 0.5)',
+        )
+    return Kll(column, (("rank", float(rank)), whole_option("kll", "k", k, 8, 65_535)))
+
+
+class Kll(Fold):
+    """A quantile. Hidden columns keep the sketch and the range of the true value."""
+
+    kind = "kll"
+
+    def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
+        kind = rows.type_of(str(self.column), self.text_of(name))
+        if isinstance(kind, Scalar) and kind.name in INTEGERS:
+            served = "bigint"
+        elif str(kind) in {"double", "float"} or isinstance(kind, Decimal):
+            served = "double"
+        else:
+            raise rows.refused(
+                f"folds {self.text_of(name)} over the type {kind}",
+                hint="only numbers have quantiles here",
+            )
+        yield name, served
+        yield sketch_column(name), "binary"
+        yield from ((each, served) for each in range_columns(name))
+
+    def following(self, name: str, types: Types) -> tuple[str, ...]:
+        return (name, *range_columns(name))
+
+    def compared(self, name: str) -> tuple[str, ...]:
+        return range_columns(name)
+
+    def exactness(self, name: str, types: Types) -> Exactness:
+        return Exactness.APPROXIMATE
+
+    def aggregates(self, name: str, types: Types, given: Types) -> Iterator[str]:
+        served, value = types[name], self.value(given)
+        sketched = f"kll_sketch_agg_{served}(cast({value} as {served}), {self.option('k')})"
+        yield f"{sketched} as {spark_quote(sketch_column(name))}"
+
+    def combinations(self, name: str, types: Types) -> Iterator[str]:
+        sketch = spark_quote(sketch_column(name))
+        yield f"kll_merge_agg_{types[name]}({sketch}, {self.option('k')}) as {sketch}"
+
+    def combined(self, name: str, types: Types) -> Mapping[str, str]:
+        sketch = spark_quote(sketch_column(name))
+        ranks = zip((name, *range_columns(name)), self._ranks(), strict=True)
+        return {column: _quantile(sketch, types[name], rank) for column, rank in ranks}
+
+    def _ranks(self) -> tuple[float, float, float]:
+        """Returns the wanted rank, and those between whose values the true one is all but surely.
+
+        Within once the error it is in 99 of 100 cases; within twice, in all but one of a million.
+        (DataSketches' KllHelper.getNormalizedRankError)
+        """
+        rank, error = float(self.option("rank")), 2.296 / float(self.option("k")) ** 0.9723
+        # The least and the greatest value are kept exactly, and a rank beyond them has none.
+        return rank, max(rank - 2 * error, 0.0), min(rank + 2 * error, 1.0)
+
+
+def _quantile(sketch: str, kind: str, rank: float) -> str:
+    # An empty sketch has no quantile, and Spark raises.
+    return (
+        f"case when kll_sketch_get_n_{kind}({sketch}) > 0 "
+        f"then kll_sketch_get_quantile_{kind}({sketch}, {rank!r}D) end"
+    )

@@ -1,0 +1,50 @@
+"""All kinds of folds, by the name that birth certificates have. A new kind is one line here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kappa.base.errors import KappaError
+from kappa.declare.folds.average import Average
+from kappa.declare.folds.booleans import And, Or
+from kappa.declare.folds.count import Count
+from kappa.declare.folds.distinct import CountDistinct
+from kappa.declare.folds.extremes import Max, Min
+from kappa.declare.folds.fold import Fold, Option
+from kappa.declare.folds.picked import First, Latest
+from kappa.declare.folds.quantile import Kll
+from kappa.declare.folds.set import DistinctSet
+from kappa.declare.folds.sketches import Hll, Theta
+from kappa.declare.folds.sum import Sum
+from kappa.declare.folds.top import TopK
+
+KINDS: Mapping[str, type[Fold]] = {
+    fold.kind: fold
+    for fold in (
+        *(Count, Sum, Average, Min, Max, And, Or, First, Latest),
+        *(DistinctSet, CountDistinct, TopK, Hll, Theta, Kll),
+    )
+}
+
+
+def ensure_known(
+    build: str, table: str, fold: Mapping[str, tuple[str, str | None]], version: str | None
+) -> None:
+    """Raises KappaError if a build's table has a fold that this Kappa does not know.
+
+    `fold` has the kind and the input of each column.
+    """
+    for column, (kind, _) in fold.items():
+        if kind not in KINDS:
+            raise KappaError(
+                f"build {build} was made by a newer Kappa{f' ({version})' if version else ''}: "
+                f"its table {table} folds {column} by {kind!r}, which this one does not know",
+                hint=f"pip install kappa=={version}, or a newer one"
+                if version
+                else "install the Kappa that made it, or a newer one",
+            )
+
+
+def fold_of(kind: str, column: str | None, options: Mapping[str, Option]) -> Fold:
+    """Returns the fold that a birth certificate names."""
+    return KINDS[kind](column, tuple(options.items()))

@@ -1,0 +1,95 @@
+"""The folds `hll` and `theta`: estimates of the number of distinct values, by sketches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from kappa.base.sql import spark_quote
+from kappa.declare.folds.exactness import Exactness
+from kappa.declare.folds.fold import Fold, Types, whole_option
+from kappa.declare.folds.returned import Returned
+
+
+def hll(column: str, *, lg_k: int = 12) -> Hll:
+    """Estimates the number of distinct values of a column by a HyperLogLog sketch; bigint.
+
+    Nulls are ignored. The sketch takes at most 2^`lg_k` bytes. The standard error is 1.04 /
+    sqrt(2^lg_k): 1.6 % by default. The same records give the same estimate for any slices.
+
+    Example:
+        Table("pages", keys=("page",), fold={"visitors": hll("visitor")})
+    """
+    return Hll(column, (whole_option("hll", "lg_k", lg_k, 4, 21),))
+
+
+def theta(column: str, *, lg_k: int = 12) -> Theta:
+    """Estimates the number of distinct values of a column by a theta sketch; bigint.
+
+    Nulls are ignored. Exact up to 2^`lg_k` values, each of which takes 8 bytes. Beyond, the
+    standard error is 1 / sqrt(2^lg_k): 1.6 % by default. The same records give the same estimate
+    for any slices.
+
+    Example:
+        Table("pages", keys=("page",), fold={"visitors": theta("visitor", lg_k=14)})
+    """
+    return Theta(column, (whole_option("theta", "lg_k", lg_k, 4, 26),))
+
+
+def sketch_column(column: str) -> str:
+    """Returns the hidden column of the sketch from which a served estimate is read."""
+    return f"_{column}_sketch"
+
+
+class _Distinct(Fold):
+    """An estimate of the number of distinct values."""
+
+    is_sketched = True
+
+    def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
+        rows.distinct_type_of(str(self.column), self.text_of(name))
+        yield name, "bigint"
+        yield sketch_column(name), "binary"
+
+    def following(self, name: str, types: Types) -> tuple[str, ...]:
+        return (name,)
+
+    def exactness(self, name: str, types: Types) -> Exactness:
+        return Exactness.ESTIMATED
+
+    def aggregates(self, name: str, types: Types, given: Types) -> Iterator[str]:
+        value = self.value(given)
+        # Spark's sketches ignore an empty text, and take only some types: by its hash each value
+        # counts.
+        hashed = f"case when {value} is not null then xxhash64({value}) end"
+        sketch = spark_quote(sketch_column(name))
+        yield f"{self.kind}_sketch_agg({hashed}, {self.option('lg_k')}) as {sketch}"
+
+
+class Hll(_Distinct):
+    """An estimate by a HyperLogLog sketch."""
+
+    kind = "hll"
+
+    def combinations(self, name: str, types: Types) -> Iterator[str]:
+        sketch = spark_quote(sketch_column(name))
+        yield f"hll_union_agg({sketch}) as {sketch}"
+
+    def combined(self, name: str, types: Types) -> Mapping[str, str]:
+        sketch = spark_quote(sketch_column(name))
+        # A sketch remembers the order in which it met values, and estimates by it, until it is
+        # united with another one, be it itself.
+        return {name: f"hll_sketch_estimate(hll_union({sketch}, {sketch}))"}
+
+
+class Theta(_Distinct):
+    """An estimate by a theta sketch."""
+
+    kind = "theta"
+
+    def combinations(self, name: str, types: Types) -> Iterator[str]:
+        sketch = spark_quote(sketch_column(name))
+        # A union keeps exactly the 2^lg_k least hashes, whatever order the sketches met them in.
+        yield f"theta_union_agg({sketch}, {self.option('lg_k')}) as {sketch}"
+
+    def combined(self, name: str, types: Types) -> Mapping[str, str]:
+        return {name: f"theta_sketch_estimate({spark_quote(sketch_column(name))})"}

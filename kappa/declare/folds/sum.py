@@ -1,0 +1,79 @@
+"""The fold `sum_`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from kappa.declare.folds.exactness import Exactness
+from kappa.declare.folds.fold import MergedFold, Quote, Types
+from kappa.declare.folds.returned import Returned
+from kappa.declare.folds.set import overflow_column
+from kappa.declare.folds.sums import summed_type, total_columns, total_of
+from kappa.declare.values.columns import parse_type
+
+
+def sum_(column: str) -> Sum:
+    """Adds a numeric column, nulls ignored; null if no value is left.
+
+    Exact for whole numbers (bigint) and decimals; sums of doubles depend on the order. A sum that
+    does not fit its type is null, and the boolean column beside it, `<name>_overflow`, is then
+    true. It is kept wider than it is served: with later records that bring it back it fits again.
+
+    Example:
+        Table("pages", keys=("page",), fold={"ms": sum_("ms")})
+    """
+    return Sum(column)
+
+
+class Sum(MergedFold):
+    """The sum of the values that are not null. Hidden columns keep it wider than it is served."""
+
+    kind = "sum"
+
+    def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
+        served = summed_type(self, name, rows)
+        yield name, str(served)
+        yield from total_columns(name, served)
+        yield overflow_column(name), "boolean"
+
+    def beside(self, name: str) -> tuple[str, ...]:
+        return (overflow_column(name),)
+
+    def following(self, name: str, types: Types) -> tuple[str, ...]:
+        # Where a build was born before the total was wide, the sum is the total.
+        total = total_of(name, types)
+        return () if total.column == name else (name, overflow_column(name))
+
+    def narrow(self, name: str, types: Types) -> tuple[str, ...]:
+        total = total_of(name, types)
+        return (total.column,) if total.is_narrow else ()
+
+    def exactness(self, name: str, types: Types) -> Exactness:
+        return Exactness.ROUNDED if types.get(name) == "double" else Exactness.EXACT
+
+    def aggregates(self, name: str, types: Types, given: Types) -> Iterator[str]:
+        kind = parse_type(given[str(self.column)])
+        yield from total_of(name, types).aggregates(self.value(given), kind)
+
+    def combinations(self, name: str, types: Types) -> Iterator[str]:
+        yield from total_of(name, types).combinations()
+
+    def combined(self, name: str, types: Types) -> Mapping[str, str]:
+        return self._with_served(name, types, total_of(name, types).combined())
+
+    def updated(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
+        columns = self._with_served(name, types, total_of(name, types).updated(quote))
+        return {quote(column): sql for column, sql in columns.items()}
+
+    def inserted(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
+        columns = self._with_served(name, types, total_of(name, types).inserted(quote))
+        return {quote(column): sql for column, sql in columns.items()}
+
+    def _with_served(self, name: str, types: Types, kept: Mapping[str, str]) -> Mapping[str, str]:
+        # A table of contributions that wait has no served column.
+        if overflow_column(name) not in types:
+            return kept
+        total = total_of(name, types)
+        value = total.value(kept, types[name])
+        is_lost = f"({kept[total.column]}) is not null and ({value}) is null"
+        return {**kept, name: value, overflow_column(name): is_lost}

@@ -1,0 +1,318 @@
+"""Totals: the state of a sum, which no number of records can make too small. Pure.
+
+The sum and the average are made of them. A total is exact for whole numbers and decimals, and it is
+joined by additions alone, so its value does not depend on the order or the slices of its records.
+What a reader gets of it may not fit its column; the total goes on, and fits again later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal as Exact
+
+from kappa.base.sql import spark_quote
+from kappa.declare.folds.fold import Fold, Quote, Types, ignoring_nulls, sides
+from kappa.declare.folds.returned import Returned
+from kappa.declare.values.columns import INTEGERS, Decimal, Scalar, Type, parse_type
+
+# One digit less than the engines have: Spark drops digits behind the point from a sum that might
+# need 39.
+_WIDE_DIGITS = 37
+WIDE = f"decimal({_WIDE_DIGITS},0)"
+# A served sum has so many digits more than its values.
+_SUM_DIGITS = 10
+_WIDEST_SUMMED = _WIDE_DIGITS - _SUM_DIGITS
+# Values of so many digits, and of bigint, fill 37 only after 10^18 records.
+_MOST_WITHOUT_CARRY = 19
+# Doubles from 2^959 on are summed apart, divided by 2^64: neither part can become infinite before
+# 2^63 records have been added.
+_LARGE = "cast('4.8726570057e288' as double)"
+_SCALE = "cast('18446744073709551616' as double)"
+_GREATEST_DOUBLE = "cast('1.7976931348623157e308' as double)"
+
+
+def summed_type(fold: Fold, name: str, rows: Returned) -> Type:
+    """Returns the type of a served sum. Raises DeclarationError if it cannot be summed."""
+    kind = rows.type_of(str(fold.column), fold.text_of(name))
+    if isinstance(kind, Scalar) and kind.name in INTEGERS:
+        return Scalar("bigint")
+    if kind in {Scalar("double"), Scalar("float")}:
+        return Scalar("double")
+    if isinstance(kind, Decimal) and kind.precision <= _WIDEST_SUMMED:
+        return Decimal(kind.precision + _SUM_DIGITS, kind.scale)
+    if isinstance(kind, Decimal):
+        raise rows.refused(
+            f"sums {fold.column} of type {kind}, which has no digits left for a sum",
+            hint=f"cast it to at most {_WIDEST_SUMMED} digits in the function",
+        )
+    raise rows.refused(
+        f"folds {fold.text_of(name)} over the type {kind}", hint="only numbers have sums and means"
+    )
+
+
+def total_columns(name: str, served: Type) -> Iterator[tuple[str, str]]:
+    """Lists the hidden columns of a total whose value is served with this type."""
+    yield _sum(name), carried(str(served))
+    if served == Scalar("double"):
+        yield _large(name), "double"
+    elif isinstance(served, Decimal) and served.precision - _SUM_DIGITS > _MOST_WITHOUT_CARRY:
+        yield _carry(name), "bigint"
+
+
+def total_of(name: str, types: Types) -> Total:
+    """Returns the total of a column among a table's stored columns."""
+    if _carry(name) in types:
+        return CarriedTotal(_sum(name), types[_sum(name)], _carry(name))
+    if _large(name) in types:
+        return DoubleTotal(_sum(name), "double", _large(name))
+    # A build that was born before totals were wide has the served sum alone, or beside it a sum of
+    # an average with the type of a served one. It goes on so.
+    held = _sum(name) if _sum(name) in types else name
+    return Total(held, types[held])
+
+
+def carried(kind: str) -> str:
+    """Returns the type in which sums travel: double, or one of 37 digits."""
+    match parse_type(kind):
+        case Scalar("bigint"):
+            return WIDE
+        case Decimal(scale=scale):
+            return f"decimal({_WIDE_DIGITS},{scale})"
+        case _:
+            return kind
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """A total in one column, as a decimal of 37 digits.
+
+    The column of a build that was born before totals were wide is narrower: there every engine
+    refuses the cast of a sum that does not fit.
+    """
+
+    column: str
+    kind: str
+
+    @property
+    def is_narrow(self) -> bool:
+        """Returns True if a sum may not fit the column, and travels in another type."""
+        return carried(self.kind) != self.kind
+
+    def aggregates(self, value: str, kind: Type) -> Iterator[str]:
+        """Lists Spark's SQL that sums values of this type into a contribution."""
+        yield f"{_sum_aggregate(value, kind, self.kind)} as {spark_quote(self.column)}"
+
+    def combinations(self) -> Iterator[str]:
+        """Lists Spark's SQL that adds a stored row and a contribution of one key, or has one."""
+        yield f"sum({spark_quote(self.column)}) as {spark_quote(self.column)}"
+
+    def combined(self) -> Mapping[str, str]:
+        """Returns Spark's SQL of the total's columns, from what `combinations` give."""
+        return {self.column: _cast(spark_quote(self.column), self.kind)}
+
+    def updated(self, quote: Quote) -> Mapping[str, str]:
+        """Returns the SQL of the total's columns after a merge into a stored row."""
+        held, contributed = sides(quote(self.column))
+        both = _cast(f"cast({held} as {carried(self.kind)}) + {contributed}", self.kind)
+        alone = _cast(contributed, self.kind)
+        return {self.column: ignoring_nulls(held, contributed, both, alone=alone)}
+
+    def inserted(self, quote: Quote) -> Mapping[str, str]:
+        """Returns the SQL of the total's columns in a new row."""
+        return {self.column: _cast(f"s.{quote(self.column)}", self.kind)}
+
+    def value(self, kept: Mapping[str, str], served: str) -> str:
+        """Returns the SQL of the value with the served type; null if it does not fit.
+
+        `kept` has the SQL of the total's columns, by name.
+        """
+        return f"try_cast({kept[self.column]} as {served})"
+
+    def quotient(self, kept: Mapping[str, str], counted: str) -> str:
+        """Returns the SQL of the value divided by a number that is not 0, as a double."""
+        return f"{_as_double(kept[self.column], self.kind)} / cast({counted} as double)"
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedTotal(Total):
+    """A total that 37 digits may not hold: `carry` times 10^37 units, and a rest of 0 or more.
+
+    So a value has one form. Each rest is less than 10^37 units, the half of which is subtracted
+    twice, since 10^37 has 38 digits.
+    """
+
+    carry: str
+
+    def aggregates(self, value: str, kind: Type) -> Iterator[str]:
+        summed = _sum_aggregate(value, kind, self.kind)
+        raised = self._narrow(f"{self._narrow(f'{summed} + {self._half}')} + {self._half}")
+        rest, carry = spark_quote(self.column), spark_quote(self.carry)
+        yield f"case when {summed} < 0 then {raised} else {summed} end as {rest}"
+        yield f"case when {summed} < 0 then -1L when {summed} >= 0 then 0L end as {carry}"
+
+    def combinations(self) -> Iterator[str]:
+        rest, carry = spark_quote(self.column), spark_quote(self.carry)
+        one = f"max({rest})"
+        other = f"case when count({rest}) > 1 then min({rest}) else cast(0 as {self.kind}) end"
+        yield f"{self._rest(one, other)} as {rest}"
+        yield f"sum({carry}) + {self._bump(one, other)} as {carry}"
+
+    def combined(self) -> Mapping[str, str]:
+        return {each: spark_quote(each) for each in (self.column, self.carry)}
+
+    def updated(self, quote: Quote) -> Mapping[str, str]:
+        rests, carries = sides(quote(self.column)), sides(quote(self.carry))
+        carry = f"{carries[0]} + {carries[1]} + {self._bump(*rests)}"
+        return {
+            self.column: ignoring_nulls(*rests, self._rest(*rests)),
+            self.carry: ignoring_nulls(*carries, carry),
+        }
+
+    def inserted(self, quote: Quote) -> Mapping[str, str]:
+        return {each: f"s.{quote(each)}" for each in (self.column, self.carry)}
+
+    def value(self, kept: Mapping[str, str], served: str) -> str:
+        return f"try_cast({self._within(kept)} as {served})"
+
+    def quotient(self, kept: Mapping[str, str], counted: str) -> str:
+        full = f"cast('1e{_WIDE_DIGITS - self._scale}' as double)"
+        beyond = (
+            f"cast({kept[self.carry]} as double) * {full}"
+            f" + {_as_double(kept[self.column], self.kind)}"
+        )
+        within = _as_double(self._within(kept), self.kind)
+        near = f"{kept[self.carry]} in (-1, 0)"
+        return f"case when {near} then {within} else {beyond} end / cast({counted} as double)"
+
+    @property
+    def _wide(self) -> str:
+        return f"decimal({_WIDE_DIGITS + 1},{self._scale})"
+
+    @property
+    def _scale(self) -> int:
+        kind = parse_type(self.kind)
+        assert isinstance(kind, Decimal), "only decimals have a carry"
+        return kind.scale
+
+    @property
+    def _half(self) -> str:
+        """Returns SQL for half of 10^37 units."""
+        return self._units(5 * 10 ** (_WIDE_DIGITS - 1), self.kind)
+
+    def _units(self, units: int, kind: str) -> str:
+        return f"cast('{Exact(units).scaleb(-self._scale):f}' as {kind})"
+
+    def _narrow(self, value: str) -> str:
+        return f"cast({value} as {self.kind})"
+
+    def _is_full(self, one: str, other: str) -> str:
+        return f"{one} + {other} >= {self._units(10**_WIDE_DIGITS, self._wide)}"
+
+    def _rest(self, one: str, other: str) -> str:
+        less = " + ".join(self._narrow(f"{each} - {self._half}") for each in (one, other))
+        # try_cast: an engine may compute the branch that is not taken, too.
+        return (
+            f"case when {self._is_full(one, other)} then try_cast({less} as {self.kind})"
+            f" else try_cast({one} + {other} as {self.kind}) end"
+        )
+
+    def _bump(self, one: str, other: str) -> str:
+        return f"case when {self._is_full(one, other)} then 1 else 0 end"
+
+    def _within(self, kept: Mapping[str, str]) -> str:
+        """Returns SQL for the value as a decimal of 38 digits, or null if it has more."""
+        rest, carry = kept[self.column], kept[self.carry]
+        negative = f"{self._narrow(f'{rest} - {self._half}')} - {self._half}"
+        return f"case {carry} when 0 then cast({rest} as {self._wide}) when -1 then {negative} end"
+
+
+@dataclass(frozen=True, slots=True)
+class DoubleTotal(Total):
+    """A total of doubles: the sum of usual ones, and that of large ones, divided by 2^64."""
+
+    large: str
+
+    def aggregates(self, value: str, kind: Type) -> Iterator[str]:
+        double = f"cast({value} as double)"
+        is_large, there = f"abs({double}) >= {_LARGE}", f"{double} is not null"
+        usual = f"sum(case when {is_large} then 0D when {there} then {double} end)"
+        large = f"sum(case when {is_large} then {double} / {_SCALE} when {there} then 0D end)"
+        yield f"{usual} as {spark_quote(self.column)}"
+        yield f"{large} as {spark_quote(self.large)}"
+
+    def combinations(self) -> Iterator[str]:
+        for column in map(spark_quote, (self.column, self.large)):
+            yield f"sum({column}) as {column}"
+
+    def combined(self) -> Mapping[str, str]:
+        return {each: spark_quote(each) for each in (self.column, self.large)}
+
+    def updated(self, quote: Quote) -> Mapping[str, str]:
+        columns = {each: sides(quote(each)) for each in (self.column, self.large)}
+        return {each: ignoring_nulls(*both, " + ".join(both)) for each, both in columns.items()}
+
+    def inserted(self, quote: Quote) -> Mapping[str, str]:
+        return {each: f"s.{quote(each)}" for each in (self.column, self.large)}
+
+    def value(self, kept: Mapping[str, str], served: str) -> str:
+        return _finite(f"({kept[self.column]} + {kept[self.large]} * {_SCALE})")
+
+    def quotient(self, kept: Mapping[str, str], counted: str) -> str:
+        usual, large = (
+            f"{kept[each]} / cast({counted} as double)" for each in (self.column, self.large)
+        )
+        return _finite(f"({usual} + {large} * {_SCALE})")
+
+
+def _finite(value: str) -> str:
+    # NaN is greater than all other numbers to Spark, DuckDB and DataFusion.
+    return f"case when abs({value}) <= {_GREATEST_DOUBLE} then {value} end"
+
+
+def _as_double(value: str, kind: str) -> str:
+    # Engines cast decimals to doubles in different ways, but all read a decimal's text as the
+    # nearest double.
+    exact = f"cast({value} as string)" if kind.startswith("decimal") else value
+    return f"cast({exact} as double)"
+
+
+def _sum_aggregate(value: str, kind: Type, stored: str) -> str:
+    """Returns Spark's SQL that sums values of this type for a column that is `stored` so."""
+    match kind:
+        case Scalar("bigint"):
+            # In two halves of 32 bits, exact for two billion rows. A plain sum would overflow, or
+            # not, on its way to a total that fits, by the order of the rows.
+            high = f"cast(sum(shiftright({value}, 32)) as decimal(20,0))"
+            low = f"cast(sum({value} & 4294967295L) as decimal(20,0))"
+            return f"cast({high} * 4294967296 + {low} as {WIDE})"
+        case Scalar("float" | "double"):
+            return f"sum(cast({value} as double))"
+        case Scalar():
+            return f"cast(sum(cast({value} as bigint)) as {WIDE})"
+        case _:
+            return f"cast(sum({value}) as {carried(stored)})"
+
+
+def _cast(summed: str, kind: str) -> str:
+    """Returns the SQL that casts a sum to the type in which it is stored.
+
+    Only sums are cast: bigint, decimal and double mean the same to all engines. DataFusion's
+    `timestamp` would be one of nanoseconds, which ends in the year 2262.
+    """
+    return f"cast({summed} as {kind})"
+
+
+def _sum(name: str) -> str:
+    """Returns the hidden column of a total."""
+    return f"_{name}_sum"
+
+
+def _carry(name: str) -> str:
+    """Returns the hidden column of how often 37 digits of a total were full."""
+    return f"_{name}_carry"
+
+
+def _large(name: str) -> str:
+    """Returns the hidden column of the large values of a total of doubles."""
+    return f"_{name}_large"

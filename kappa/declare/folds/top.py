@@ -1,0 +1,94 @@
+"""The fold `top_k`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from kappa.base.sql import spark_quote
+from kappa.declare.folds.fold import Fold, Option, Types, whole_option
+from kappa.declare.folds.order import FOLD_ORDER_COLUMNS
+from kappa.declare.folds.returned import Returned
+from kappa.declare.folds.set import overflow_column
+from kappa.declare.values.columns import Array, Column, Scalar, Struct
+
+
+def top_k(column: str, k: int = 10, *, by: str | None = None) -> TopK:
+    """Keeps the values of the `k` rows with the greatest `by` (or value), greatest first. Exact.
+
+    Of equals the later one is first, by log time, topic, partition and offset. Rows in which the
+    value or `by` is null are ignored; a value of two rows is in the array twice. A struct as the
+    column keeps several values of a row. The boolean column beside it, `<name>_overflow`, is true
+    if there were more than `k` such rows.
+
+    Example:
+        Table("pages", keys=("page",), fold={"slowest": top_k("visitor", 3, by="ms")})
+    """
+    options: tuple[tuple[str, Option], ...] = (whole_option("top_k", "k", k, 1, 10_000),)
+    return TopK(column, options if by is None else (*options, ("by", by)))
+
+
+class TopK(Fold):
+    """The values of the greatest rows. A hidden column keeps their ranks and order."""
+
+    kind = "top_k"
+    by_order = True
+
+    @property
+    def given(self) -> tuple[object, ...]:
+        return (self.column, dict(self.options).get("by", self.column))
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Lists the column of the values, and the one that ranks them if it is another."""
+        by = dict(self.options).get("by")
+        return (str(self.column),) if by is None else (str(self.column), str(by))
+
+    def stored(self, name: str, rows: Returned) -> Iterator[tuple[str, str]]:
+        value = rows.type_of(str(self.column), self.text_of(name))
+        by = rows.ordered_type_of(self.inputs[-1], self.text_of(name))
+        yield name, str(Array(value))
+        rows.check(FOLD_ORDER_COLUMNS, self.text_of(name))
+        order = (Column(of.removeprefix("_"), Scalar(kind)) for of, kind in FOLD_ORDER_COLUMNS)
+        yield _top(name), str(Array(Struct((Column("by", by), *order, Column("value", value)))))
+        yield overflow_column(name), "boolean"
+
+    def declared(self, name: str) -> str:
+        # Versions that were declared before there was this column serve none.
+        return f"{self}, with {overflow_column(name)}"
+
+    def beside(self, name: str) -> tuple[str, ...]:
+        return (overflow_column(name),)
+
+    def following(self, name: str, types: Types) -> tuple[str, ...]:
+        return (name,)
+
+    def aggregates(self, name: str, types: Types, given: Types) -> Iterator[str]:
+        value, by = self.value(given), self.value(given, self.inputs[-1])
+        order = ", ".join(f"{of} as {of.removeprefix('_')}" for of, _ in FOLD_ORDER_COLUMNS)
+        row = f"struct({by} as by, {order}, {value} as value)"
+        ranked = f"{by} is not null and {value} is not null"
+        found = f"max_by({row}, {row}, {self.option('k')}) filter (where {ranked})"
+        none = f"cast(array() as {types[_top(name)]})"
+        yield f"coalesce({found}, {none}) as {spark_quote(_top(name))}"
+        yield from self._overflow(name, types, f"count_if({ranked})")
+
+    def combinations(self, name: str, types: Types) -> Iterator[str]:
+        top = spark_quote(_top(name))
+        every = f"sort_array(flatten(collect_list({top})), false)"
+        yield f"slice({every}, 1, {self.option('k')}) as {top}"
+        one = spark_quote(overflow_column(name))
+        yield from self._overflow(name, types, f"sum(size({top}))", f"bool_or({one}) or ")
+
+    def combined(self, name: str, types: Types) -> Mapping[str, str]:
+        return {name: f"transform({spark_quote(_top(name))}, each -> each.value)"}
+
+    def _overflow(self, name: str, types: Types, rows: str, before: str = "") -> Iterator[str]:
+        # A build that was born before there was this column goes on without it.
+        if overflow_column(name) in types:
+            overflow = spark_quote(overflow_column(name))
+            yield f"{before}{rows} > {self.option('k')} as {overflow}"
+
+
+def _top(name: str) -> str:
+    """Returns the hidden column of the values' ranks and their records' order."""
+    return f"_{name}_top"

@@ -1,0 +1,255 @@
+"""Avro's schemas, as fastavro reads records by them. Nothing here is by a topic."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from io import BytesIO
+from typing import Any
+
+from kappa.base.errors import DeclarationError
+from kappa.declare.values.reason import Reason, Rejected
+
+# They change nothing about a record.
+_PROSE = {"doc"}
+# The field of a schema that is no record.
+BARE_FIELD = "value"
+# Schemas that are parsed once: each event that is written needs its own.
+_MOST_SCHEMAS = 64
+# A record without bytes may have all parts of its schema.
+_MOST_PARTS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class AvroSchema:
+    """A parsed schema: as written, and `bare` of logical types, for reading."""
+
+    whole: Any
+    named: Mapping[str, Any]
+    bare: Any
+
+
+@lru_cache(_MOST_SCHEMAS)
+def parsed(text: str, references: tuple[str, ...] = ()) -> AvroSchema:
+    """Parses a schema and those that it refers to. Raises DeclarationError if it is none."""
+    # Its import costs more than reading a project that has no such topic.
+    from fastavro.schema import SchemaParseException, UnknownType, parse_schema  # noqa: PLC0415
+
+    try:
+        named: dict[str, Any] = {}
+        bare_named: dict[str, Any] = {}
+        for each in references:
+            parse_schema(json.loads(each), named_schemas=named)
+            parse_schema(_bare(json.loads(each)), named_schemas=bare_named)
+        whole = _as_record(json.loads(text), named)
+        found = AvroSchema(
+            parse_schema(whole, named_schemas=named),
+            named,
+            parse_schema(_bare(whole), named_schemas=bare_named),
+        )
+    except UnknownType as error:
+        raise DeclarationError(f"the schema has no type {error}, which it names") from None
+    except (SchemaParseException, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise DeclarationError(f"the schema is no Avro: {error}") from None
+    return found
+
+
+def _as_record(schema: Any, named: Mapping[str, Any]) -> Any:
+    """Returns a schema of a record as it is, and any other one as that of a record's only field.
+
+    The bytes of both are the same.
+    """
+    kind = schema.get("type") if isinstance(schema, dict) else schema
+    if kind in ("record", "error") or (isinstance(kind, str) and kind in named):
+        return schema
+    return {
+        "type": "record",
+        "name": "kappa.Bare",
+        "fields": [{"name": BARE_FIELD, "type": schema}],
+    }
+
+
+def read_record(value: bytes, writer: Any, reader: Any = None) -> dict[str, Any]:
+    """Reads one record by the schema of its writer, as that of a reader has it if it is given.
+
+    Both are without logical types. Raises Rejected if the bytes are not exactly one.
+    """
+    read, unresolved, damage = _fastavro()
+    left = BytesIO(value)
+    try:
+        event = read(left, writer, reader)
+    except UnicodeDecodeError:
+        raise Rejected(Reason.NOT_UTF8, "a text of the value is not UTF-8") from None
+    except unresolved as error:
+        raise Rejected(
+            Reason.SCHEMA_MISMATCH, f"the value does not fit the declared schema: {error}"
+        ) from None
+    except damage as error:
+        raise Rejected(
+            Reason.MALFORMED_AVRO,
+            f"the value is no record of its schema: {_damage_of(error)}",
+        ) from None
+    if left.tell() != len(value):
+        raise Rejected(Reason.MALFORMED_AVRO, f"{len(value) - left.tell()} bytes follow the record")
+    assert isinstance(event, dict), "the schema is a record"
+    return event
+
+
+def _damage_of(error: Exception) -> str:
+    """Puts the library's error of a damaged value in our words."""
+    match error:
+        case EOFError() if str(error).startswith("Expected -"):
+            return "a length in it is negative"
+        case EOFError():
+            return "the record ends early"
+        case IndexError() if str(error).startswith("string index"):
+            # A number of variable length, of which the last byte is missing.
+            return "the record ends early"
+        case IndexError():
+            return "a union or an enum in it has no such branch"
+        case OverflowError() | MemoryError():
+            return "a number in it is too large"
+        case _:
+            return "its bytes are damaged"
+
+
+@cache
+def _fastavro() -> tuple[Any, type[Exception], tuple[type[Exception], ...]]:
+    """Returns its reader, its error of two schemas, and its errors of damaged values."""
+    from fastavro import schemaless_reader  # noqa: PLC0415  # see `parsed`
+    from fastavro.read import SchemaResolutionError  # noqa: PLC0415
+    from fastavro.schema import SchemaParseException  # noqa: PLC0415
+
+    damage = (
+        *(EOFError, IndexError, KeyError, ValueError, TypeError, OverflowError, MemoryError),
+        *(struct.error, SchemaParseException),
+    )
+    return schemaless_reader, SchemaResolutionError, damage
+
+
+def plain_text(text: str) -> str:
+    """Returns a schema's text without prose and layout: equal texts read all records alike."""
+    return json.dumps(_without(json.loads(text), _PROSE), ensure_ascii=False)
+
+
+def why_unreadable(schema: AvroSchema) -> str | None:
+    """Explains why no record may be read by a schema, since a damaged one would never end.
+
+    Returns None if nothing is wrong: nothing in it is of any length without having bytes.
+    """
+    try:
+        if _size(schema.whole, schema.named, (), {}) > _MOST_PARTS:
+            return f"it has more than {_MOST_PARTS:,} parts"
+        return next(_endless(schema.whole, schema.named), None)
+    except _WithinItself as error:
+        return f"{error} contains itself"
+    except RecursionError:
+        return "its parts are nested too deep"
+
+
+def differing_times(writer: AvroSchema, reader: AvroSchema) -> str | None:
+    """Names a field that both schemas have and whose values mean different things; else None.
+
+    Avro's rules of resolution look at no logical type: milliseconds would become microseconds.
+    """
+    known = dict(_logical_types(reader.whole, reader.named, ""))
+    for path, logical in _logical_types(writer.whole, writer.named, ""):
+        if path in known and known[path] != logical:
+            return f"{path.strip('.')} is {logical}, and {known[path]} is declared"
+    return None
+
+
+def _bare(schema: Any) -> Any:
+    return _without(schema, {"logicalType", "precision", "scale"})
+
+
+def _without(schema: Any, names: set[str]) -> Any:
+    match schema:
+        case dict():
+            return {
+                name: value if name in {"default", "symbols", "aliases"} else _without(value, names)
+                for name, value in schema.items()
+                if name not in names
+            }
+        case list():
+            return [_without(each, names) for each in schema]
+        case _:
+            return schema
+
+
+def _parts(schema: Any, named: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yields the parts right within a schema, with the names of fields."""
+    match schema:
+        case list():
+            yield from (("", each) for each in schema)
+        case {"type": "record" | "error", "fields": fields}:
+            yield from ((field["name"], field["type"]) for field in fields)
+        case {"type": "array", "items": items}:
+            yield "[]", items
+        case {"type": "map", "values": values}:
+            yield "{}", values
+        case {"type": dict() | list() as inner}:
+            yield "", inner
+        case str() if schema in named:
+            yield "", named[schema]
+        case _:
+            pass
+
+
+def _logical_types(
+    schema: Any, named: Mapping[str, Any], path: str, within: tuple[int, ...] = ()
+) -> Iterator[tuple[str, str]]:
+    if isinstance(schema, dict) and "logicalType" in schema:
+        scale = f" of scale {schema.get('scale', 0)}" if schema["logicalType"] == "decimal" else ""
+        yield path, f"{schema['logicalType']}{scale}"
+    if id(schema) in within:
+        return
+    for name, part in _parts(schema, named):
+        yield from _logical_types(
+            part, named, f"{path}.{name}" if name else path, (*within, id(schema))
+        )
+
+
+class _WithinItself(Exception):
+    """A type contains itself; its name."""
+
+
+def _size(
+    schema: Any, named: Mapping[str, Any], within: tuple[str, ...], known: dict[str, int]
+) -> int:
+    """Counts the parts of a schema, a type as often as it is named. Raises _WithinItself."""
+    name = str(schema.get("name")) if isinstance(schema, dict) else str(schema)
+    if name not in named:
+        return 1 + sum(_size(part, named, within, known) for _, part in _parts(schema, named))
+    if name in within:
+        raise _WithinItself(name)
+    if name not in known:
+        of = named[name]
+        known[name] = 1 + sum(
+            _size(part, named, (*within, name), known) for _, part in _parts(of, named)
+        )
+    return known[name]
+
+
+def _endless(schema: Any, named: Mapping[str, Any]) -> Iterator[str]:
+    is_array = isinstance(schema, dict) and schema.get("type") == "array"
+    if is_array and _has_no_bytes(schema["items"], named):
+        yield "it has an array of elements without bytes"
+    for _, part in _parts(schema, named):
+        yield from _endless(part, named)
+
+
+def _has_no_bytes(schema: Any, named: Mapping[str, Any]) -> bool:
+    schema = named.get(schema, schema) if isinstance(schema, str) else schema
+    match schema:
+        case "null" | {"type": "null"} | {"type": "fixed", "size": 0}:
+            return True
+        case {"type": "record", "fields": fields}:
+            return all(_has_no_bytes(field["type"], named) for field in fields)
+        case {"type": dict() | str() as inner} if inner != schema:
+            return isinstance(inner, dict) and _has_no_bytes(inner, named)
+        case _:
+            return False

@@ -1,0 +1,160 @@
+"""Events as lines of separated values. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kappa.base.errors import DeclarationError, UsageError
+from kappa.base.source import Source
+from kappa.declare.described import described, texts
+from kappa.declare.formats.texts import check_plain, decoded_text, text_check, text_of
+from kappa.declare.values.columns import Column
+from kappa.declare.values.csv_text import CsvError, text_rows
+from kappa.declare.values.reason import Reason, Rejected
+from kappa.declare.values.value import Check
+
+_TO_QUOTE = frozenset('"\r\n')
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Csv:
+    """The format of one line of separated values a record, without a header (RFC 4180).
+
+    `fields` are the names of the values, in their order; the columns of the event if left out. A
+    field that is no column is ignored. `separator` is one character.
+
+    An empty value is null, and `""` is the empty text. A line has exactly the declared values; only
+    those at its end whose columns have a default may be missing, as in older events.
+
+    Example:
+        Topic(
+            "sales",
+            event="id string not null, amount decimal(10,2), currency string default 'EUR'",
+            format=Csv(fields=["id", "till", "amount", "currency"], separator=";"),
+        )
+    """
+
+    fields: tuple[str, ...] | None
+    separator: str
+    source: Source = field(compare=False)
+
+    def __init__(self, *, fields: Sequence[str] | None = None, separator: str = ",") -> None:
+        source = Source.of_caller()
+        if not isinstance(separator, str) or len(separator) != 1 or separator in _TO_QUOTE:
+            raise DeclarationError(
+                f"{source}: format csv has the separator {described(separator)}",
+                hint='a separator is one character, and no quote: separator=";"',
+            )
+        listed = None
+        if fields is not None:
+            listed = texts(f"{source}: format csv", "fields", fields, '["id", "at"]')
+            twice = [name for number, name in enumerate(listed) if name in listed[:number]]
+            if twice or not listed or isinstance(fields, str):
+                what = f"the field {twice[0]} twice" if twice else f"{described(fields)} for fields"
+                raise DeclarationError(
+                    f"{source}: format csv has {what}",
+                    hint='name each value once, in the order of a line: fields=["id", "at"]',
+                )
+        set_field = object.__setattr__
+        set_field(self, "fields", listed)
+        set_field(self, "separator", separator)
+        set_field(self, "source", source)
+
+    def lines(self) -> Iterator[str]:
+        """Yields its name, its separator and its fields."""
+        yield f"format csv separated by {self.separator!r}"
+        if self.fields is not None:
+            yield f"fields {', '.join(map(repr, self.fields))}"
+
+    def event(self) -> None:
+        """Returns None: the topic declares its events."""
+
+    def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:
+        """Refuses columns with parts, and those that are no field."""
+        check_plain(columns, self._names(columns), "format csv", by_schema=by_schema)
+
+    def reader(self, columns: Sequence[Column]) -> CsvReader:
+        """Returns a reader of lines."""
+        optional = {
+            name
+            for column in columns
+            if column.default is not None
+            for name in (column.name, *column.was)
+        }
+        names = self._names(columns)
+        needed = [number for number, name in enumerate(names, start=1) if name not in optional]
+        return CsvReader(names, self.separator, max(needed, default=1))
+
+    def encode(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
+        """Returns an event's line; a field that is missing is an empty value.
+
+        Raises UsageError if no line has such values.
+        """
+        names = self._names(columns)
+        # An event of a test may have a field's old name.
+        spelled = {
+            name: spellings
+            for column in columns
+            for spellings in [(column.name, *column.was)]
+            for name in spellings
+        }
+        found = [
+            next((fields[each] for each in spelled.get(name, (name,)) if each in fields), None)
+            for name in names
+        ]
+        line = self.separator.join(map(self._written, found, names))
+        if not line:
+            raise UsageError(
+                f"{names[0]} is null, and a line of CSV with that value alone is no record",
+                hint="give the format a second field, or leave such rows out",
+            )
+        return line.encode()
+
+    def _written(self, value: Any, name: str) -> str:
+        if value is None:
+            return ""
+        text = text_of(value, name)
+        is_plain = not _TO_QUOTE & {*text} and self.separator not in text
+        # The first value of a line may not look like a byte order mark.
+        if text and is_plain and not text.startswith("\ufeff"):
+            return text
+        doubled = text.replace('"', '""')
+        return f'"{doubled}"'
+
+    def _names(self, columns: Sequence[Column]) -> tuple[str, ...]:
+        return self.fields or tuple(column.name for column in columns)
+
+
+@dataclass(frozen=True, slots=True)
+class CsvReader:
+    """The reader of lines with these fields, of which the first `least` must be there."""
+
+    names: tuple[str, ...]
+    separator: str
+    least: int
+
+    def fields(self, value: bytes) -> dict[str, Any]:
+        """Reads the values of a line. Raises Rejected if it is not exactly one, as declared."""
+        text = decoded_text(value)
+        try:
+            rows = [row for _, row in text_rows(text, self.separator)]
+        except CsvError as error:
+            raise Rejected(Reason.MALFORMED_CSV, str(error)) from None
+        if len(rows) != 1:
+            raise Rejected(
+                Reason.MALFORMED_CSV, f"the value has {len(rows) or 'no'} lines, not exactly one"
+            )
+        row = rows[0]
+        if not self.least <= len(row) <= len(self.names):
+            raise Rejected(
+                Reason.MALFORMED_CSV,
+                f"the line has {len(row)} value{'' if len(row) == 1 else 's'}, "
+                f"and {len(self.names)} {'is' if len(self.names) == 1 else 'are'} declared",
+            )
+        return dict(zip(self.names, row, strict=False))
+
+    def check(self, column: Column) -> Check:
+        """Returns the check of a column's texts."""
+        return text_check(column.type)

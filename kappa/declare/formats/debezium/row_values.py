@@ -1,0 +1,240 @@
+"""The values of a row, by how they were written and what their columns declare. Pure.
+
+A value whose meaning is not certain is refused: a whole number alone does not say whether it is
+milliseconds, nor letters whether they are digits or bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import re
+from collections.abc import Mapping
+from decimal import Decimal as Number
+from typing import Any
+
+from kappa.declare.formats.debezium.written import PLAIN, Written
+from kappa.declare.values.columns import Array, Column, Decimal, Scalar, Struct, Type
+from kappa.declare.values.reason import Reason, Rejected, kind_of, shown
+from kappa.declare.values.value import FIRST_MICROS, LAST_MICROS, Check, check_of, default_of
+
+_DAY_MICROS = 86_400_000_000
+_CONNECT = "org.apache.kafka.connect.data."
+_TIME = "io.debezium.time."
+# Whole numbers to microseconds, as (factor, divisor).
+UNITS = {"millis": (1000, 1), "micros": (1, 1), "nanos": (1, 1000)}
+_MOMENTS = {
+    f"{_TIME}Timestamp": "millis",
+    f"{_TIME}MicroTimestamp": "micros",
+    f"{_TIME}NanoTimestamp": "nanos",
+    f"{_CONNECT}Timestamp": "millis",
+}
+_MOMENT_TEXTS = {f"{_TIME}ZonedTimestamp", f"{_TIME}IsoTimestamp"}
+_DAYS = {f"{_TIME}Date", f"{_CONNECT}Date"}
+_DECIMAL = f"{_CONNECT}Decimal"
+_OWN_SCALE = "io.debezium.data.VariableScaleDecimal"
+_FLOATS = {Scalar("double"), Scalar("float")}
+_DECIMALS = {_DECIMAL, _OWN_SCALE}
+_DIGITS = re.compile(r"[+-]?[0-9]{1,80}(?:\.[0-9]{1,80})?")
+# What Debezium writes for a value that the source did not send: in texts, and in bytes.
+_UNAVAILABLE = "__debezium_unavailable_value"
+_UNAVAILABLES = {_UNAVAILABLE, base64.b64encode(_UNAVAILABLE.encode()).decode()}
+
+
+class RowValues:
+    """The checks of values for one declaration, made once for each way of writing."""
+
+    def __init__(self, *, times: str | None, decimals: str | None) -> None:
+        """`times` and `decimals` say what values without a schema are, as `Debezium` has them."""
+        self._times = times
+        self._decimals = decimals
+
+    def check(self, kind: Type, written: Written | None) -> Check:
+        """Returns the check of a column's values; None: they have no schema."""
+        match kind:
+            case Scalar(name="timestamp"):
+                return _available(self._moment(written))
+            case Scalar(name="date"):
+                return _available(self._day(written))
+            case Decimal():
+                return _available(self._decimal(kind, written))
+            case Array():
+                return _array(self.check(kind.element, written and (written.element or PLAIN)))
+            case Struct():
+                return self._struct(kind.fields, written)
+            case _:
+                return _available(_plain(kind, written))
+
+    def _moment(self, written: Written | None) -> Check:
+        text = check_of(Scalar("timestamp"))
+        unit = self._times if written is None else _MOMENTS.get(written.name)
+        name = "" if written is None else written.name
+
+        def land(found: Any, path: str) -> int:
+            if type(found) is str and name in {"", *_MOMENT_TEXTS}:
+                return int(text(found, path))
+            if type(found) is not int or name in _DAYS:
+                raise _unlike(path, found, name, "a time")
+            if unit is None:
+                raise Rejected(
+                    Reason.BAD_FORMAT,
+                    f"{path} is the whole number {shown(found)}, and nothing says its unit: "
+                    'declare times="micros", "millis" or "nanos", or send schemas',
+                )
+            factor, divisor = UNITS[unit]
+            micros = found * factor // divisor
+            if not FIRST_MICROS <= micros <= LAST_MICROS:
+                raise _beyond(path, found, "timestamp")
+            return micros
+
+        return land
+
+    def _day(self, written: Written | None) -> Check:
+        text = check_of(Scalar("date"))
+        name = "" if written is None else written.name
+        is_days = written is None or name in _DAYS
+
+        def land(found: Any, path: str) -> int:
+            if type(found) is str and name not in _MOMENT_TEXTS:
+                return int(text(found.removesuffix("Z"), path))
+            if type(found) is not int or not is_days:
+                raise _unlike(path, found, name, "a day")
+            if not FIRST_MICROS // _DAY_MICROS <= found <= LAST_MICROS // _DAY_MICROS:
+                raise _beyond(path, found, "date")
+            return found
+
+        return land
+
+    def _decimal(self, kind: Decimal, written: Written | None) -> Check:
+        check = check_of(kind)
+        name = "" if written is None else written.name
+        # With a schema, a text of no other meaning is a number's digits.
+        are_digits = self._decimals == "text" if written is None else not name
+        scale = written.scale if written is not None and name == _DECIMAL else None
+
+        def land(found: Any, path: str) -> Any:
+            if type(found) is dict and name in {"", _OWN_SCALE}:
+                return check(_own_scale(found, path), path)
+            if type(found) in {str, bytes}:
+                if name == _DECIMAL:
+                    if scale is None:
+                        raise Rejected(
+                            Reason.BAD_FORMAT, f"the schema of {path} is a decimal without a scale"
+                        )
+                    return check(_unscaled(found, scale, path), path)
+                if type(found) is str and are_digits:
+                    if not _DIGITS.fullmatch(found):
+                        raise Rejected(Reason.BAD_FORMAT, f"{path} is {shown(found)}, no number")
+                    return check(Number(found), path)
+                if type(found) is str and written is None:
+                    raise Rejected(
+                        Reason.BAD_FORMAT,
+                        f"{path} is the text {shown(found)}, and nothing says whether it is digits "
+                        'or bytes: set decimal.handling.mode=string and declare decimals="text", '
+                        "or send schemas",
+                    )
+            # A double of Avro is no exact number, but its shortest digits are what was meant.
+            return check(Number(repr(found)) if type(found) is float else found, path)
+
+        return land
+
+    def _struct(self, fields: tuple[Column, ...], written: Written | None) -> Check:
+        parts = [
+            (
+                each,
+                self.check(each.type, None if written is None else written.fields.get(each.name)),
+                default_of(each, check_of(each.type)),
+            )
+            for each in fields
+        ]
+
+        def land(found: Any, path: str) -> dict[str, Any]:
+            if type(found) is not dict:
+                raise _unlike(path, found, "", "an object")
+            made = {}
+            for each, check, default in parts:
+                value = found.get(each.name)
+                if value is not None:
+                    made[each.name] = check(value, f"{path}.{each.name}")
+                elif default is not None and each.name not in found:
+                    made[each.name] = default
+                elif each.nullable:
+                    made[each.name] = None
+                else:
+                    raise Rejected(Reason.MISSING, f"{path}.{each.name} is null or missing")
+            return made
+
+        return land
+
+
+def _plain(kind: Type, written: Written | None) -> Check:
+    check = check_of(kind)
+    if kind in _FLOATS:
+        return _finite(check)
+    if written is None or written.name not in _DECIMALS:
+        return check
+
+    def land(found: Any, path: str) -> Any:
+        raise _unlike(path, found, written.name, str(kind))
+
+    return land
+
+
+def _finite(check: Check) -> Check:
+    def land(found: Any, path: str) -> Any:
+        if type(found) is float and math.isnan(found):
+            raise Rejected(Reason.OUT_OF_RANGE, f"{path} is NaN, which is no number")
+        return check(found, path)
+
+    return land
+
+
+def _available(check: Check) -> Check:
+    def land(found: Any, path: str) -> Any:
+        if type(found) is str and found in _UNAVAILABLES:
+            raise Rejected(
+                Reason.MISSING,
+                f"{path} is a large value that the source did not send, since it had not changed: "
+                "alter its table with REPLICA IDENTITY FULL",
+            )
+        return check(found, path)
+
+    return land
+
+
+def _array(element: Check) -> Check:
+    def land(found: Any, path: str) -> list[Any]:
+        if type(found) is not list:
+            raise _unlike(path, found, "", "an array")
+        return [None if each is None else element(each, f"an element of {path}") for each in found]
+
+    return land
+
+
+def _own_scale(found: Mapping[str, Any], path: str) -> Number:
+    scale, value = found.get("scale"), found.get("value")
+    if type(scale) is not int or not -1000 <= scale <= 1000 or type(value) not in {str, bytes}:
+        raise Rejected(Reason.BAD_FORMAT, f"{path} is an object that is no decimal with its scale")
+    return _unscaled(value, scale, path)
+
+
+def _unscaled(found: Any, scale: int, path: str) -> Number:
+    """Returns a decimal of the bytes of its digits. No arithmetic of decimals may round it."""
+    try:
+        number = found if type(found) is bytes else base64.b64decode(found, validate=True)
+    except (binascii.Error, ValueError):
+        number = b""
+    if not 0 < len(number) <= 64:
+        raise Rejected(Reason.BAD_FORMAT, f"{path} is {shown(found)}, which are no bytes of digits")
+    whole = int.from_bytes(number, signed=True)
+    return Number((int(whole < 0), tuple(map(int, str(abs(whole)))), -scale))
+
+
+def _unlike(path: str, found: Any, name: str, wanted: str) -> Rejected:
+    what = f"{kind_of(found)} of type {shown(name)}" if name else kind_of(found)
+    return Rejected(Reason.WRONG_TYPE, f"{path} is {what}, not {wanted}")
+
+
+def _beyond(path: str, found: Any, kind: str) -> Rejected:
+    return Rejected(Reason.OUT_OF_RANGE, f"{path} is {shown(found)}, beyond what {kind} holds")

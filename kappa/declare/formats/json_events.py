@@ -1,0 +1,112 @@
+"""Events as JSON objects: the format of a topic that declares no other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kappa.base.errors import DeclarationError
+from kappa.base.source import Source
+from kappa.declare.described import described, shown
+from kappa.declare.formats.pinned import PinnedSchema, Subject, read_pin
+from kappa.declare.formats.schema_source import framed, unframed
+from kappa.declare.values.columns import Column
+from kappa.declare.values.json_schema import read_schema
+from kappa.declare.values.json_text import JsonFormat
+from kappa.declare.values.schema_place import SchemaPlace
+from kappa.declare.values.value import Check, check_of, holds_decimal
+
+_KIND = "JSON"
+_NO_ID = 0
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Json:
+    """The format of one JSON object in UTF-8 a record.
+
+    `schema` is a `Subject` with a JSON Schema, which is then the topic's event: its columns, and
+    all that it demands of them.
+
+    `framed` records begin with the id of the schema they were written with, as serializers of a
+    schema registry write them: so they are if there is a subject. The id is not looked at. JSON is
+    read without the schema of its writer, and the declared event says what is valid.
+
+    Example:
+        Topic("orders", event="id string not null, amount double", format=Json(framed=True))
+    """
+
+    schema: Subject | None
+    framed: bool
+    pin: PinnedSchema | None
+    source: Source = field(compare=False)
+
+    def __init__(self, schema: Subject | None = None, *, framed: bool | None = None) -> None:
+        source = Source.of_caller()
+        if not isinstance(schema, Subject | None) or not isinstance(framed, bool | None):
+            raise DeclarationError(
+                f"{source}: format json is given {described(schema)}, framed={shown(framed)}",
+                hint='give it nothing, or a subject: Json(Subject("orders-value")); the schema of '
+                'a file is the topic\'s event: event=Path("schemas/order.json")',
+            )
+        set_field = object.__setattr__
+        set_field(self, "schema", schema)
+        set_field(self, "framed", schema is not None if framed is None else framed)
+        set_field(self, "source", source)
+        try:
+            set_field(self, "pin", None if schema is None else read_pin(schema))
+            self.event()
+        except DeclarationError as error:
+            raise DeclarationError(
+                f"{source}: format json: {error.message}", hint=error.hint
+            ) from None
+
+    def lines(self) -> Iterator[str]:
+        """Yields nothing of plain JSON: versions that are older than formats are of it.
+
+        A subject's schema is the topic's event, and part of the version as such.
+        """
+        if self.framed:
+            yield "format json, framed by a registry"
+
+    def event(self) -> SchemaPlace | None:
+        """Returns the subject's event; None without one, since the topic declares it then."""
+        if self.pin is None:
+            return None
+        if self.pin.schema.kind != _KIND:
+            raise DeclarationError(f"the schema is of type {self.pin.schema.kind}, not JSON Schema")
+        try:
+            document = json.loads(self.pin.schema.text or "")
+        except ValueError as error:
+            raise DeclarationError(f"the schema is no JSON: {error}") from None
+        if not isinstance(document, dict):
+            raise DeclarationError("the schema is no JSON object, and declares no event")
+        return read_schema(document)
+
+    def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:
+        """Accepts each declaration: it was made for JSON."""
+
+    def reader(self, columns: Sequence[Column]) -> JsonReader:
+        """Returns a reader, which keeps every digit if a column needs them."""
+        fields = JsonFormat(exact=any(holds_decimal(column.type) for column in columns)).fields
+        return JsonReader((lambda value: fields(unframed(value)[1])) if self.framed else fields)
+
+    def encode(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
+        """Returns the event as JSON text; if framed, with the pinned id, or 0 without a pin."""
+        del columns
+        text = json.dumps(fields, ensure_ascii=False).encode()
+        if not self.framed:
+            return text
+        return framed(_NO_ID if self.pin is None else self.pin.id, text)
+
+
+@dataclass(frozen=True, slots=True)
+class JsonReader:
+    """The reader of JSON objects."""
+
+    fields: Callable[[bytes], dict[str, Any]]
+
+    def check(self, column: Column) -> Check:
+        """Returns the check of JSON's values."""
+        return check_of(column.type)

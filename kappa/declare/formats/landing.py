@@ -1,0 +1,104 @@
+"""The columns and values that fields of a schema land as, whatever the format is. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kappa.base.errors import DeclarationError
+from kappa.declare.values.columns import Column, Scalar, Type, refuse_repeated
+from kappa.declare.values.reason import Reason, Rejected
+from kappa.declare.values.value import Check, check_of
+
+EVENT_HINT = 'event="id string not null, amount double"'
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """The outcome of a part of an event: type and null of a column, and its values."""
+
+    type: Type
+    nullable: bool
+    land: Check
+
+
+def columns_of(found: Mapping[str, Landing]) -> tuple[Column, ...]:
+    """Returns the columns of an event. Raises DeclarationError if a field can be none."""
+    columns = []
+    for name, landing in found.items():
+        if name.startswith("_"):
+            raise DeclarationError(
+                f"the schema has the field {name}, and an underscore marks the platform's columns",
+                hint=f"declare the columns that you need, without it: {EVENT_HINT}",
+            )
+        columns.append(column_of(name, landing))
+    refuse_repeated(columns, "the schema")
+    return tuple(columns)
+
+
+def column_of(name: str, landing: Landing) -> Column:
+    """Returns the column of one field. Raises DeclarationError if it can be none."""
+    if isinstance(landing.land, _Refusal):
+        raise landing.land.error
+    return Column(name, landing.type, landing.nullable)
+
+
+def check_declared(
+    columns: Sequence[Column], known: Mapping[str, Landing], what: str, *, by_schema: bool
+) -> None:
+    """Raises DeclarationError if declared columns are not what fields land as.
+
+    `what` names the format in errors: `Avro`.
+    """
+    if by_schema:
+        raise DeclarationError(
+            f"a JSON Schema is about JSON's values, and this topic has {what}'s",
+            hint="leave out event: the columns are the schema's fields",
+        )
+    for column in columns:
+        if column.was or column.default is not None:
+            raise DeclarationError(
+                f"column {column.name} has {'an old name' if column.was else 'a default'}, "
+                f"and {what}'s schemas have their own rules for those",
+                hint='for Avro, give the field in the schema "aliases", or a "default"',
+            )
+        if column.name not in known:
+            raise DeclarationError(
+                f"column {column.name} is no field of the schema",
+                hint=f"its fields are {', '.join(known)}",
+            )
+        found = column_of(column.name, known[column.name])
+        if str(found.type) != str(column.type):
+            raise DeclarationError(
+                f"column {column.name} is {column.type}, and the schema has {found.type} there",
+                hint=f"declare it as it is: {found}",
+            )
+
+
+class _Refusal:
+    """The landing of a field that can be no column."""
+
+    def __init__(self, error: DeclarationError) -> None:
+        self.error = error
+
+    def __call__(self, *_: Any) -> Any:
+        raise self.error
+
+
+def refusing(error: DeclarationError) -> Landing:
+    """Returns the landing of a field that can be no column, for which it raises the error."""
+    return Landing(Scalar("string"), nullable=True, land=_Refusal(error))
+
+
+def finite(kind: str) -> Check:
+    """Returns the check of numbers that are no NaN."""
+    check = check_of(Scalar(kind))
+
+    def land(found: Any, name: str) -> Any:
+        if math.isnan(found):
+            raise Rejected(Reason.OUT_OF_RANGE, f"{name} is NaN, which is no number")
+        return check(found, name)
+
+    return land

@@ -1,0 +1,192 @@
+"""Loops that go through Protobuf's messages field by field, compiled by Numba.
+
+All compiled code for them, and every constant in it, is in this one file: what is kept of it is
+known by this file's digest alone (kappa/base/loops.py).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+from numba import types
+
+from kappa.base.loops import compiled
+from kappa.declare.values.lengths import Bytes, Ends, Numbers
+
+
+class Shape(IntEnum):
+    """The binary form of a field's value: that of its wire type, or of a message that is known."""
+
+    VARINT = 0
+    # Eight bytes.
+    FIXED64 = 1
+    # A length, and bytes.
+    BYTES = 2
+    # A google.protobuf.Timestamp.
+    MOMENT = 3
+    # Four bytes.
+    FIXED32 = 5
+    # A record that has such a field is left to the other reader.
+    OTHER = 8
+
+
+# Arrow's own memory is not written to.
+_READ_ONLY = tuple(types.Array(kind, 1, "C", readonly=True) for kind in (types.int32, types.uint8))
+_TAG_BYTES, _LENGTH_BYTES, _NUMBER_BYTES = 5, 5, 10
+_LAST_TAG = (1 << 32) - 1
+_LAST_LENGTH = (1 << 31) - 1
+# The years 1 to 9999.
+_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
+_SECONDS_TAG, _NANOS_TAG = 8, 16
+
+
+@compiled(
+    types.UniTuple(types.int64, 2)(_READ_ONLY[1], types.int64, types.int64, types.int64),
+)
+def _varint(data: Bytes, at: int, end: int, most: int) -> tuple[int, int]:
+    """Returns a number of variable length and the place behind it.
+
+    The place is -1 if it does not end here within so many bytes, or is longer than it needs to be.
+    """
+    found = np.uint64(0)
+    for place in range(most):
+        if at >= end:
+            return 0, -1
+        byte = np.uint64(data[at])
+        at += 1
+        if place == _NUMBER_BYTES - 1 and byte > np.uint64(1):
+            return 0, -1
+        found |= (byte & np.uint64(127)) << np.uint64(7 * place)
+        if byte < np.uint64(128):
+            return int(np.int64(found)), (at if byte or not place else -1)
+    return 0, -1
+
+
+@compiled(
+    types.UniTuple(types.int64, 3)(_READ_ONLY[1], types.int64, types.int64, types.int64),
+)
+def _value(data: Bytes, at: int, end: int, shape: int) -> tuple[int, int, int]:
+    """Returns a value, its length if it is bytes, and the place behind it; -1 if it is none."""
+    if shape == Shape.VARINT:
+        found, at = _varint(data, at, end, _NUMBER_BYTES)
+        return found, 0, at
+    if shape == Shape.BYTES:
+        length, at = _varint(data, at, end, _LENGTH_BYTES)
+        if at < 0 or length > _LAST_LENGTH or length > end - at:
+            return 0, 0, -1
+        return at, length, at + length
+    if shape == Shape.FIXED64 or shape == Shape.FIXED32:  # noqa: PLR1714  # Numba has no sets
+        size = 8 if shape == Shape.FIXED64 else 4
+        if end - at < size:
+            return 0, 0, -1
+        bits = np.uint64(0)
+        for byte in range(size):
+            bits |= np.uint64(data[at + byte]) << np.uint64(8 * byte)
+        return int(np.int64(bits)), 0, at + size
+    return 0, 0, -1
+
+
+@compiled(types.UniTuple(types.int64, 2)(_READ_ONLY[1], types.int64, types.int64))
+def _moment(data: Bytes, at: int, end: int) -> tuple[int, int]:
+    """Returns the microseconds of a Timestamp and its end; -1 if it is none, or not plain."""
+    seconds, nanos = np.int64(0), np.int64(0)
+    last = 0
+    while at < end:
+        tag = data[at]
+        found, at = _varint(data, at + 1, end, _NUMBER_BYTES)
+        if at < 0 or tag <= last:
+            return 0, -1
+        if tag == _SECONDS_TAG:
+            seconds = np.int64(found)
+        elif tag == _NANOS_TAG:
+            nanos = np.int64(found)
+        else:
+            return 0, -1
+        last = tag
+    if not _FIRST_SECOND <= seconds <= _LAST_SECOND or not 0 <= nanos < 1_000_000_000:
+        return 0, -1
+    return int(seconds * 1_000_000 + nanos // 1000), end
+
+
+@compiled(
+    types.UniTuple(types.int64, 3)(_READ_ONLY[1], types.int64, types.int64, types.int64),
+)
+def _wrapped(data: Bytes, at: int, end: int, shape: int) -> tuple[int, int, int]:
+    """Returns the value of a wrapper, as `_value` does; an empty one has zero, or no text."""
+    if at == end:
+        return at if shape == Shape.BYTES else 0, 0, end
+    if data[at] != 8 + shape:
+        return 0, 0, -1
+    found, length, behind = _value(data, at + 1, end, shape)
+    return found, length, (behind if behind == end else -1)
+
+
+@compiled(
+    types.void(
+        _READ_ONLY[0],
+        _READ_ONLY[1],
+        types.int64[::1],
+        types.int64,
+        types.int64[:, ::1],
+        types.int64[:, ::1],
+        types.int64[:, ::1],
+        types.boolean[::1],
+    )
+)
+def read_messages(
+    ends: Ends,
+    data: Bytes,
+    places: Numbers,
+    skipped: int,
+    spec: Numbers,
+    values: Numbers,
+    lengths: Numbers,
+    sure: npt.NDArray[np.bool_],
+) -> None:
+    """Reads the messages of the records at these places, each from its `skipped` byte on.
+
+    `spec` has of each field its number, its shape, and whether a wrapper contains it. A value is a
+    number, bits, or where bytes begin. `lengths` has to be -1, and stays so for absent fields.
+    Unknown fields are skipped. A field that is there twice is not plain.
+    """
+    count = len(spec)
+    for number in range(len(places)):
+        at = int(ends[places[number]]) + skipped
+        end = int(ends[places[number] + 1])
+        field = count - 1
+        while 0 <= at < end:
+            tag, at = _varint(data, at, end, _TAG_BYTES)
+            if at < 0 or tag < 8 or tag > _LAST_TAG:
+                at = -1
+                break
+            wire = tag & 7
+            # Most writers write fields in their order.
+            looked = 0
+            while looked < count:
+                field = field + 1 if field + 1 < count else 0
+                if spec[field, 0] == tag >> 3:
+                    break
+                looked += 1
+            if looked == count:
+                _, _, at = _value(data, at, end, wire if wire != Shape.MOMENT else Shape.OTHER)
+                continue
+            shape, wrapped = spec[field, 1], spec[field, 2]
+            outer = Shape.BYTES if wrapped or shape == Shape.MOMENT else shape
+            if wire != outer or lengths[field, number] >= 0:
+                at = -1
+                break
+            value, length, at = _value(data, at, end, outer)
+            if at < 0:
+                break
+            if shape == Shape.MOMENT:
+                value, behind = _moment(data, value, at)
+                length = 0
+                at = at if behind >= 0 else -1
+            elif wrapped:
+                value, length, behind = _wrapped(data, value, at, shape)
+                at = at if behind >= 0 else -1
+            values[field, number] = value
+            lengths[field, number] = length
+        sure[number] = at == end

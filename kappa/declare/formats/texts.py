@@ -1,0 +1,73 @@
+"""Values that a format gives as texts, whatever their column's type is. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from kappa.base.errors import DeclarationError, UsageError
+from kappa.declare.values.columns import Array, Column, Scalar, Struct, Type
+from kappa.declare.values.csv_text import text_reader
+from kappa.declare.values.reason import Reason, Rejected
+from kappa.declare.values.value import Check
+
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
+
+
+def text_check(kind: Type) -> Check:
+    """Returns the check of a plain type's texts: as in a file's rows, and epoch milliseconds."""
+    check = text_reader(kind)
+    if kind != Scalar("timestamp"):
+        return check
+    return lambda text, name: check(int(text) if _WHOLE.fullmatch(text) else text, name)
+
+
+def text_of(value: Any, name: str) -> str:
+    """Returns the text of a plain value, as `text_check` reads it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | dict):
+        raise UsageError(
+            f"{name} is {'a list' if isinstance(value, list) else 'a mapping'}, and this format "
+            "has one plain value in each place"
+        )
+    return str(value)
+
+
+def decoded_text(value: bytes) -> str:
+    """Returns the text of a record. Raises Rejected if it is none."""
+    try:
+        text = value.decode()
+    except UnicodeDecodeError as error:
+        raise Rejected(Reason.NOT_UTF8, f"byte {error.start} of the value is not UTF-8") from None
+    if text.startswith("\ufeff"):
+        raise Rejected(Reason.BYTE_ORDER_MARK, "the value begins with a byte order mark")
+    return text
+
+
+def check_plain(
+    columns: Sequence[Column], fields: Iterable[str], what: str, *, by_schema: bool
+) -> None:
+    """Raises DeclarationError if the columns are not plain values of these fields.
+
+    `what` names the format in errors: `format csv`.
+    """
+    if by_schema:
+        raise DeclarationError(
+            f"{what} has texts in its fields, and a JSON Schema is about JSON's values",
+            hint='declare the event by DDL: event="id string not null, at timestamp"',
+        )
+    known = set(fields)
+    for column in columns:
+        if isinstance(column.type, Array | Struct):
+            raise DeclarationError(
+                f"column {column.name} is of type {column.type}, and {what} has one plain value in "
+                "each place",
+                hint="use a type without parts, and split the text in the function",
+            )
+        if not known & {column.name, *column.was}:
+            raise DeclarationError(
+                f"column {column.name} is no field of {what}",
+                hint=f"its fields are {', '.join(fields) or 'none'}",
+            )

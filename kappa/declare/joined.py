@@ -1,0 +1,177 @@
+"""The topics that have joined a pattern, recorded in a file of the project.
+
+`kappa topics join` writes what a pattern matches at the broker. Declarations read that file, and no
+broker: so a version reads the same topics wherever and whenever it is loaded, and a build's code
+snapshot has the file. A topic that is made later joins by the same step, never by itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+
+from kappa.base.disk import put_file
+from kappa.base.errors import DeclarationError
+from kappa.base.source import Source
+from kappa.declare.described import described, shown
+from kappa.declare.named_files import FileNotThere, read_schema_file
+from kappa.declare.topic_kind import TopicKind
+
+# The project's folder of such files.
+FOLDER = "topics/joined"
+# Kafka's and its tools' own topics: `__consumer_offsets`, `_schemas`.
+_INTERNAL = "_"
+# Longer ones could not name a file.
+_LONGEST = 200
+# The errors with which a pattern has no topics, instead of being refused.
+_excused: list[type[DeclarationError]] = []
+
+
+class NothingJoined(DeclarationError):
+    """No topic has joined a pattern."""
+
+
+class JoinedTopic(Struct, frozen=True):
+    """A topic as it was when it joined."""
+
+    name: str
+    partitions: int
+
+
+class JoinedTopics(Struct, frozen=True):
+    """The topics that a pattern means, by name."""
+
+    pattern: str
+    topics: tuple[JoinedTopic, ...]
+
+
+def joined_path(pattern: str) -> str:
+    """Returns the path of a pattern's file, from the project's folder."""
+    return f"{FOLDER}/{quote(pattern, safe='')}.json"
+
+
+def matching(pattern: str, names: Iterable[str], sinks: Collection[str]) -> tuple[str, ...]:
+    """Returns the topics that a pattern matches: never internal ones, and none of `sinks`."""
+    whole = re.compile(pattern)
+    return tuple(
+        name
+        for name in sorted(names)
+        if not name.startswith(_INTERNAL) and name not in sinks and whole.fullmatch(name)
+    )
+
+
+def topics_of_pattern(
+    source: Source, name: object, pattern: object, kind: str, partitions: object
+) -> tuple[JoinedTopic, ...]:
+    """Returns the topics of a declared pattern. Raises DeclarationError if it cannot be meant."""
+    found = _checked(source, pattern)
+    if name is not None:
+        raise DeclarationError(
+            f"{source}: topic {shown(name)} has the pattern {found}, too",
+            hint="give it a name or a pattern",
+        )
+    if kind == TopicKind.COMPACTED:
+        raise DeclarationError(
+            f"{source}: the pattern {found} is of compacted topics, and each is a table of its own",
+            hint="declare each by its name",
+        )
+    if partitions != 1:
+        raise DeclarationError(
+            f"{source}: the pattern {found} has partitions={shown(partitions)}",
+            hint="leave partitions out: each topic has those with which it joined",
+        )
+    return _read(source, found)
+
+
+def _checked(source: Source, pattern: object) -> str:
+    """Returns a topic's pattern. Raises DeclarationError if it is no regular expression."""
+    if not isinstance(pattern, str) or not pattern:
+        raise DeclarationError(
+            f"{source}: a topic has the pattern {described(pattern)}",
+            hint=r'a pattern is a regular expression of whole names: pattern="logs\\..*"',
+        )
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise DeclarationError(
+            f"{source}: the pattern {pattern} is no regular expression: {error}",
+            hint=r'it is one of whole names: pattern="logs\\..*"',
+        ) from None
+    if len(quote(pattern, safe="")) > _LONGEST:
+        raise DeclarationError(f"{source}: the pattern {pattern[:60]}... is too long to be kept")
+    return pattern
+
+
+def _read(source: Source, pattern: str) -> tuple[JoinedTopic, ...]:
+    """Reads the topics that have joined a pattern.
+
+    Raises DeclarationError if none has, but within `before_joining`.
+    """
+    try:
+        return _listed(source, pattern)
+    except DeclarationError as error:
+        if isinstance(error, tuple(_excused)):
+            return ()
+        raise
+
+
+def _listed(source: Source, pattern: str) -> tuple[JoinedTopic, ...]:
+    path, hint = joined_path(pattern), f"kappa topics join '{pattern}'"
+    try:
+        found = msgspec.convert(read_schema_file(Path(path), source.file), JoinedTopics)
+    except FileNotThere:
+        raise _nothing_joined(source, pattern) from None
+    except DeclarationError as error:
+        raise DeclarationError(
+            f"{source}: no topic has joined the pattern {pattern}: {error.message}", hint=hint
+        ) from None
+    except msgspec.ValidationError as error:
+        raise DeclarationError(f"{source}: {path} lists no topics: {error}", hint=hint) from None
+    odd = [each.name for each in found.topics if not re.fullmatch(pattern, each.name)]
+    if found.pattern != pattern or odd:
+        what = f"topic {odd[0]}" if odd else f"topics of the pattern {found.pattern}"
+        raise DeclarationError(
+            f"{source}: {path} has {what}, and the pattern is {pattern}", hint=hint
+        )
+    if not found.topics:
+        raise _nothing_joined(source, pattern)
+    return found.topics
+
+
+def _nothing_joined(source: Source, pattern: str) -> NothingJoined:
+    return NothingJoined(
+        f"{source}: no topic has joined the pattern {pattern}",
+        hint=f"kappa topics join '{pattern}', once a topic of such a name is on the broker: its"
+        " producer makes it, or kafka-topics.sh",
+    )
+
+
+def put_joined(project: Path, found: JoinedTopics) -> None:
+    """Writes the topics of a pattern into a project's folder, in place of earlier ones."""
+    path = project / joined_path(found.pattern)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    put_file(path, msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+
+
+def is_joining() -> bool:
+    """Returns True within `before_joining`."""
+    return bool(_excused)
+
+
+@contextmanager
+def before_joining(excused: type[DeclarationError] = DeclarationError) -> Iterator[None]:
+    """Lets patterns be declared with no topics; for the command that joins, with wrong ones.
+
+    `NothingJoined` excuses only those that no topic has joined.
+    """
+    _excused.append(excused)
+    try:
+        yield
+    finally:
+        _excused.pop()

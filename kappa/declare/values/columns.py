@@ -1,0 +1,272 @@
+"""Columns and their types, as an event declares them in DDL.
+
+`id string not null, at timestamp` are two. Pure: the spelling is Spark's, and no Spark is needed to
+read it. An event has only types that JSON can carry.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kappa.base.errors import DeclarationError
+from kappa.declare.values.tokens import PLAIN_NAME, Tokens
+
+# Spark's other spellings of the same types.
+_SYNONYMS = {
+    "integer": "int",
+    "long": "bigint",
+    "short": "smallint",
+    "byte": "tinyint",
+    "real": "float",
+    "bool": "boolean",
+    "varchar": "string",
+    "text": "string",
+}
+INTEGERS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+# The headers of a record, in the platform's own tables alone; Spark's name for them.
+HEADERS = "array<struct<key:string,value:binary>>"
+SCALARS = frozenset({"string", "boolean", "float", "double", "date", "timestamp", *INTEGERS})
+# Letters behind a backslash in a text of Spark's SQL; any other letter is itself.
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "0": "\0"}
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A type without parts, by Spark's simple name."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Decimal:
+    """An exact number of at most `precision` digits, `scale` of them behind the point."""
+
+    precision: int
+    scale: int
+
+    def __str__(self) -> str:
+        return f"decimal({self.precision},{self.scale})"
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """A list of values of one type; elements may be null."""
+
+    element: Type
+
+    def __str__(self) -> str:
+        return f"array<{self.element}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Struct:
+    """An object with named fields."""
+
+    fields: tuple[Column, ...]
+
+    def __str__(self) -> str:
+        return f"struct<{','.join(f'{column.name}:{column.type}' for column in self.fields)}>"
+
+
+Type = Scalar | Decimal | Array | Struct
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A named, typed place in a row.
+
+    `default` is the JSON text of the value if an event has no such field (a null stays null). `was`
+    are the names that the field had in older events, in the order in which they are looked for.
+    """
+
+    name: str
+    type: Type
+    nullable: bool = True
+    default: str | None = None
+    was: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        # It is hashed into versions and kept in birth certificates: it has only what is declared.
+        default = "" if self.default is None else f" default {self.default}"
+        was = f" was {json.dumps(self.was, ensure_ascii=False)}" if self.was else ""
+        return f"{self.name} {_demanded(self)}{default}{was}"
+
+
+def _demanded(column: Column) -> str:
+    """Returns a column's type with every `not null`, which Spark's name for a struct leaves out."""
+    return f"{_spelled(column.type)}{'' if column.nullable else ' not null'}"
+
+
+def _spelled(kind: Type) -> str:
+    match kind:
+        case Struct():
+            return (
+                f"struct<{','.join(f'{field.name}:{_demanded(field)}' for field in kind.fields)}>"
+            )
+        case Array():
+            return f"array<{_spelled(kind.element)}>"
+        case _:
+            return str(kind)
+
+
+def parse_columns(ddl: str) -> tuple[Column, ...]:
+    """Reads a DDL list of columns. Raises DeclarationError that names the column at fault."""
+    tokens = Tokens(ddl)
+    columns = [_column(tokens)]
+    while tokens.take(","):
+        columns.append(_column(tokens))
+    if not tokens.at_end:
+        raise DeclarationError(
+            f"`{tokens.peek()}` is not expected after column {columns[-1].name} in: {ddl}",
+            hint="separate columns by commas: `id string not null, at timestamp`",
+        )
+    refuse_repeated(columns, ddl)
+    for column in columns:
+        _refuse_odd_names_inside(column.type, column.name)
+    return tuple(columns)
+
+
+def parse_type(text: str) -> Type:
+    """Reads one type, such as `decimal(10,2)` or Spark's simple string of it."""
+    tokens = Tokens(text)
+    found = _type(tokens, text)
+    if not tokens.at_end:
+        raise DeclarationError(
+            f"`{tokens.peek()}` is not expected after the type {found} in: {text}"
+        )
+    return found
+
+
+def _refuse_odd_names_inside(kind: Type, of: str) -> None:
+    # Spark's names of types have no backquotes, so a struct with such a field could not be read.
+    match kind:
+        case Array(element):
+            _refuse_odd_names_inside(element, of)
+        case Struct(fields):
+            for field in fields:
+                if not PLAIN_NAME.fullmatch(field.name):
+                    raise DeclarationError(
+                        f"{of} has a field {field.name}, and only a column of its own may have "
+                        "other characters in its name than letters a to z, digits and _",
+                        hint=f"leave {field.name} out, or send it under another name",
+                    )
+                _refuse_odd_names_inside(field.type, f"{of}.{field.name}")
+        case _:
+            pass
+
+
+def _column(tokens: Tokens) -> Column:
+    name = tokens.name()
+    if name.startswith("_"):
+        raise DeclarationError(
+            f"column {name} begins with an underscore, which marks the platform's own columns",
+            hint="choose another name",
+        )
+    tokens.take(":")
+    kind = _type(tokens, name)
+    nullable, default, is_null = True, None, False
+    while True:
+        if nullable and tokens.take("not"):
+            tokens.must("null")
+            nullable = False
+        elif default is None and not is_null and tokens.take("default"):
+            default = _literal(tokens, name)
+            is_null = default is None
+        else:
+            break
+    if is_null and not nullable:
+        raise DeclarationError(
+            f"column {name} is not null, and null by default",
+            hint="take `default null` away, or `not null`",
+        )
+    return Column(name, kind, nullable, default)
+
+
+def _literal(tokens: Tokens, of: str) -> str | None:
+    """Reads a literal of SQL as JSON text. Returns None for null, as for a missing field."""
+    word = tokens.next()
+    if word.lower() in {"date", "timestamp"} and tokens.peek()[:1] in {"'", '"'}:
+        # The column's type decides how the text is read.
+        word = tokens.next()
+    sign = "-" if word == "-" else ""
+    number = tokens.next() if word in {"-", "+"} else word
+    if number[:1].isdigit():
+        return f"{sign}{int(number) if number.isdigit() else number}"
+    if word[:1] in {"'", '"'} and len(word) > 1:
+        inside = word[1:-1].replace(word[0] * 2, word[0])
+        return json.dumps(
+            re.sub(
+                r"\\(.)", lambda found: _ESCAPES.get(found[1], found[1]), inside, flags=re.DOTALL
+            ),
+            ensure_ascii=False,
+        )
+    if word.lower() in {"true", "false"}:
+        return word.lower()
+    if word.lower() == "null":
+        return None
+    raise DeclarationError(
+        f"the default of {of} is {'`' + word + '`' if word else 'missing'}, which is no literal",
+        hint="write a text, a number, true or false: `page string not null default '/'`",
+    )
+
+
+def _type(tokens: Tokens, of: str) -> Type:
+    word = tokens.word(f"a type of {of}").lower()
+    word = _SYNONYMS.get(word, word)
+    if word in SCALARS:
+        return Scalar(word)
+    if word in {"decimal", "numeric"}:
+        return _decimal(tokens, of)
+    if word == "array":
+        tokens.must("<")
+        element = _type(tokens, of)
+        tokens.must(">")
+        return Array(element)
+    if word == "struct":
+        tokens.must("<")
+        fields = [_column(tokens)]
+        while tokens.take(","):
+            fields.append(_column(tokens))
+        tokens.must(">")
+        refuse_repeated(fields, tokens.text)
+        for field in fields:
+            if field.default is not None:
+                raise DeclarationError(
+                    f"{field.name} in {of} has a default, which only a column of its own has",
+                    hint="declare the event by a JSON Schema, where nested fields have defaults",
+                )
+        return Struct(tuple(fields))
+    raise DeclarationError(
+        f"{of} has the type {word}, which events cannot have",
+        hint=f"use one of {', '.join(sorted(SCALARS))}, decimal(p,s), array<...>, struct<...>",
+    )
+
+
+def _decimal(tokens: Tokens, of: str) -> Decimal:
+    precision, scale = 10, 0
+    if tokens.take("("):
+        precision = tokens.number()
+        scale = tokens.number() if tokens.take(",") else 0
+        tokens.must(")")
+    if not 1 <= precision <= 38 or scale > precision:
+        raise DeclarationError(
+            f"{of} is a decimal({precision},{scale}): it has 1 to 38 digits, "
+            "at most all of them behind the point"
+        )
+    return Decimal(precision, scale)
+
+
+def refuse_repeated(columns: Iterable[Column], text: str) -> None:
+    """Raises DeclarationError if two columns have one name, whatever its case."""
+    # Spark and Delta compare names without regard to case.
+    seen: set[str] = set()
+    for column in columns:
+        if column.name.lower() in seen:
+            raise DeclarationError(f"column {column.name} is declared twice in: {text}")
+        seen.add(column.name.lower())

@@ -1,0 +1,143 @@
+"""CSV to rows of texts, and texts to values of a type. Pure.
+
+CSV is as RFC 4180 has it: commas, double quotes, UTF-8. Nothing is guessed: no other separator, no
+space taken away. An empty value is null, and an empty one in quotes is the empty text, as
+PostgreSQL writes them. Values are those of an event's fields (value.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from decimal import Decimal as Number
+from functools import cache
+
+from kappa.declare.values.columns import INTEGERS, Decimal, Scalar, Type
+from kappa.declare.values.reason import Rejected
+from kappa.declare.values.value import Check, check_of
+
+_END = re.compile(r"\r?\n|\Z")
+_BOM = "\ufeff"
+_LONE_RETURN = "a carriage return is in the middle of a line: quote the value that has it"
+
+_WHOLE = re.compile(r"[+-]?[0-9]{1,40}")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,6})?")
+_TRUTH = {"true": True, "false": False}
+# Numbers as they are printed: 007 is a text, and so is one that would lose digits.
+_PRINTED_WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
+_PRINTED = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
+# A double gives back so many digits of every number.
+_EXACT_DIGITS = 15
+
+
+class CsvError(ValueError):
+    """A text that is no CSV, and the line at fault."""
+
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+def csv_rows(content: bytes) -> Iterator[tuple[int, Sequence[str | None]]]:
+    """Yields each row with the number of its first line. Raises CsvError if the text is no CSV."""
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise CsvError(line, f"byte {error.start} is no UTF-8") from None
+    yield from text_rows(text.removeprefix(_BOM))
+
+
+def text_rows(text: str, separator: str = ",") -> Iterator[tuple[int, Sequence[str | None]]]:
+    """Yields the rows of a text as `csv_rows` does."""
+    place, line = 0, 1
+    while place < len(text):
+        end = text.find("\n", place)
+        end = len(text) if end < 0 else end
+        whole = text[place:end].removesuffix("\r")
+        if '"' not in whole:
+            if "\r" in whole:
+                raise CsvError(line, _LONE_RETURN)
+            yield line, [value or None for value in whole.split(separator)]
+            place, line = end + 1, line + 1
+            continue
+        values, end = _quoted_row(text, place, line, separator)
+        yield line, values
+        line += text.count("\n", place, end)
+        place = end
+
+
+@cache
+def _value_in_quotes(separator: str) -> re.Pattern[str]:
+    # No quote is given back, so a text without an end costs one pass.
+    return re.compile(rf'"(?P<quoted>(?:[^"]+|"")*+)"|(?P<plain>[^"{re.escape(separator)}\r\n]*)')
+
+
+def _quoted_row(text: str, place: int, line: int, separator: str) -> tuple[list[str | None], int]:
+    """Returns the values of a row, and the place behind its end."""
+    values: list[str | None] = []
+    value = _value_in_quotes(separator)
+    while True:
+        found = value.match(text, place)
+        assert found is not None, "a plain value may be empty"
+        quoted = found["quoted"]
+        values.append(found["plain"] or None if quoted is None else quoted.replace('""', '"'))
+        place = found.end()
+        if text.startswith(separator, place):
+            place += 1
+        elif (end := _END.match(text, place)) is not None:
+            return values, end.end()
+        else:
+            raise CsvError(line, _wrong(text, place, found))
+
+
+def _wrong(text: str, place: int, found: re.Match[str]) -> str:
+    if text[place] == "\r":
+        return _LONE_RETURN
+    if text[place] == '"' and found.end() == found.start():
+        return "a quote is opened and never closed"
+    if text[place] == '"':
+        return (
+            f"a quote is within the value {found['plain']}: quote the value, and double the quote"
+        )
+    return "text follows a closed quote: a quote within a value is written twice"
+
+
+def text_reader(kind: Type) -> Check:
+    """Returns the reader of texts of a plain type, which raises Rejected as `check_of` does."""
+    check = check_of(kind)
+    match kind:
+        case Scalar("boolean"):
+            return lambda text, name: check(_TRUTH.get(text.lower(), text), name)
+        case Scalar(scalar) if scalar in INTEGERS:
+            return lambda text, name: check(int(text) if _WHOLE.fullmatch(text) else text, name)
+        case Scalar("double" | "float") | Decimal():
+            return lambda text, name: check(Number(text) if _NUMBER.fullmatch(text) else text, name)
+        case _:
+            return check
+
+
+def type_of_texts(texts: Iterable[str | None]) -> Type:
+    """Returns the first type that all texts of a column are of, which may be null."""
+    there = {text for text in texts if text is not None}
+    fits: dict[str, Callable[[str], bool]] = {
+        "boolean": lambda text: text.lower() in _TRUTH,
+        "bigint": lambda text: bool(_PRINTED_WHOLE.fullmatch(text)) and _is("bigint", text),
+        "double": _is_exact,
+        "date": lambda text: _is("date", text),
+        "timestamp": lambda text: _is("timestamp", text),
+    }
+    found = (kind for kind, fit in fits.items() if there and all(map(fit, there)))
+    return Scalar(next(found, "string"))
+
+
+def _is_exact(text: str) -> bool:
+    return bool(_PRINTED.fullmatch(text)) and sum(map(str.isdigit, text)) <= _EXACT_DIGITS
+
+
+def _is(kind: str, text: str) -> bool:
+    try:
+        text_reader(Scalar(kind))(text, "")
+    except Rejected:
+        return False
+    return True

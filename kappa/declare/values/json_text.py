@@ -1,0 +1,134 @@
+"""The format of records: bytes to an event's fields, as Python has the values of JSON. Pure.
+
+A value is exactly one JSON object in UTF-8 (RFC 8259). Repeated fields are refused, and so is
+whatever depends on the parser. `kappa/records/record.py` decides what the fields mean.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from decimal import Decimal as Number
+from decimal import InvalidOperation
+from typing import Any
+
+from kappa.declare.values.reason import Reason, Rejected, kind_of, shown
+
+# Deeper than any event, and far from the end of the JSON parser's stack. That end depends on the
+# caller, and a record must not be valid on one path and too deep on another.
+DEEPEST = 64
+_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
+_BRACKETS = re.compile(r"[\[\]{}]")
+# Python refuses integers beyond 4,300 digits, by a setting of the process; ours is no setting.
+# Shorter texts cannot have such a one, and are read without a look at each integer.
+_LONGEST_INTEGER = 4_000
+
+
+class JsonFormat:
+    """The reader of one event's fields. Another format is another such class."""
+
+    def __init__(self, *, exact: bool) -> None:
+        """`exact` keeps every digit of a number."""
+        self._parse = _parser(_number if exact else float, None)
+        self._parse_long = _parser(_number if exact else float, _integer)
+
+    def fields(self, value: bytes) -> dict[str, Any]:
+        """Reads the fields of one event. Raises Rejected if the bytes are not one object."""
+        try:
+            text = value.decode()
+        except UnicodeDecodeError as error:
+            raise Rejected(
+                Reason.NOT_UTF8, f"byte {error.start} of the value is not UTF-8"
+            ) from None
+        if text.startswith("\ufeff"):
+            raise Rejected(Reason.BYTE_ORDER_MARK, "the value begins with a byte order mark")
+        # No text has more levels than opening brackets, so nearly all are spared the count.
+        if text.count("{") + text.count("[") > DEEPEST and _depth(text) > DEEPEST:
+            raise Rejected(Reason.TOO_DEEP, f"the value is nested deeper than {DEEPEST} levels")
+        try:
+            event = (self._parse if len(text) <= _LONGEST_INTEGER else self._parse_long)(text)
+        except json.JSONDecodeError as error:
+            raise Rejected(
+                Reason.MALFORMED, f"not one JSON value: {error.msg} at character {error.pos}"
+            ) from None
+        if not isinstance(event, dict):
+            raise Rejected(Reason.NOT_AN_OBJECT, f"the value is {kind_of(event)}, not an object")
+        # Only an escape can make half a surrogate pair: UTF-8 itself has none.
+        if "\\u" in text:
+            _refuse_surrogates(event)
+        return event
+
+
+def exact_value(text: str) -> Any:
+    """Reads the one value of a JSON text, with every digit of its numbers.
+
+    Raises Rejected, or JSONDecodeError.
+    """
+    return _parser(_number, None)(text)
+
+
+def _parser(
+    parse_float: Callable[[str], Any], parse_int: Callable[[str], int] | None
+) -> Callable[[str], Any]:
+    return json.JSONDecoder(
+        object_pairs_hook=_object,
+        parse_constant=_refuse_constant,
+        parse_float=parse_float,
+        parse_int=parse_int,
+    ).decode
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        name, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+        raise Rejected(Reason.REPEATED_FIELD, f"{shown(name)} stands twice in one object")
+    return made
+
+
+def _refuse_constant(word: str) -> None:
+    raise Rejected(Reason.MALFORMED, f"{word} is no JSON")
+
+
+def _integer(text: str) -> int:
+    if len(text) > _LONGEST_INTEGER:
+        raise Rejected(Reason.OUT_OF_RANGE, f"a number has {len(text)} digits")
+    return int(text)
+
+
+def _number(text: str) -> Number:
+    try:
+        return Number(text)
+    except InvalidOperation:
+        raise Rejected(Reason.OUT_OF_RANGE, f"{shown(text)} is beyond any number") from None
+
+
+def _refuse_surrogates(found: Any) -> None:
+    match found:
+        case str():
+            if not found.isascii() and any("\ud800" <= letter <= "\udfff" for letter in found):
+                raise Rejected(
+                    Reason.LONE_SURROGATE,
+                    "a text holds half of a surrogate pair, which is no character",
+                )
+        case dict():
+            for name, value in found.items():
+                _refuse_surrogates(name)
+                _refuse_surrogates(value)
+        case list():
+            for value in found:
+                _refuse_surrogates(value)
+
+
+def _depth(text: str) -> int:
+    """Counts how deep brackets are nested, outside of strings.
+
+    For a text that is no JSON the count need only be the same each time.
+    """
+    depth = deepest = 0
+    for bracket in _BRACKETS.findall(_STRINGS.sub("", text)):
+        depth += 1 if bracket in "[{" else -1
+        deepest = max(deepest, depth)
+    return deepest

@@ -1,0 +1,247 @@
+"""Valid values of each type, and how a row has them. Pure.
+
+Nothing is coerced, and a value out of range is refused. In a row a timestamp is an integer of
+microseconds since 1970, UTC, and a date one of days. A decimal is Python's, and a struct is a dict.
+Texts of times are RFC 3339's.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal as Number
+from typing import Any, assert_never
+
+from kappa.declare.values.columns import INTEGERS, Array, Column, Decimal, Scalar, Struct, Type
+from kappa.declare.values.json_text import exact_value
+from kappa.declare.values.reason import Reason, Rejected, kind_of, shown
+
+# Turns JSON's value into the row's; the text names it in errors. Raises Rejected if it is none.
+Check = Callable[[Any, str], Any]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+_DAY_MICROS = 86_400_000_000
+# The first and the last moment that a timestamp may be: microseconds since 1970, UTC.
+FIRST_MICROS = (date(1, 1, 1).toordinal() - _EPOCH_DAY) * _DAY_MICROS
+LAST_MICROS = (date(9999, 12, 31).toordinal() - _EPOCH_DAY + 1) * _DAY_MICROS - 1
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_TIMESTAMP = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ](?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
+    r"(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+)
+
+
+def check_of(kind: Type) -> Check:
+    """Returns the check of a type's values."""
+    match kind:
+        case Scalar():
+            return _integer_check(kind.name) if kind.name in INTEGERS else _SCALAR_CHECKS[kind.name]
+        case Decimal():
+            return _decimal_check(kind)
+        case Array():
+            return _array_check(kind)
+        case Struct():
+            return _struct_check(kind.fields)
+        case _:
+            assert_never(kind)
+
+
+def _string(found: Any, name: str) -> str:
+    if type(found) is not str:
+        raise _wrong(name, "a text", found)
+    return found
+
+
+def _boolean(found: Any, name: str) -> bool:
+    if found is not True and found is not False:
+        raise _wrong(name, "true or false", found)
+    return bool(found)
+
+
+def _double(found: Any, name: str) -> float:
+    # To Python a bool is an int; here it is no number.
+    if type(found) not in {float, int, Number}:
+        raise _wrong(name, "a number", found)
+    try:
+        value = float(found)
+    except OverflowError:
+        value = math.inf
+    if math.isinf(value):
+        raise _beyond(name, found, "double")
+    return value
+
+
+def _float(found: Any, name: str) -> float:
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", _double(found, name)))[0])
+    except OverflowError:
+        raise _beyond(name, found, "float") from None
+
+
+def _date(found: Any, name: str) -> int:
+    if type(found) is not str:
+        raise _wrong(name, "a date as text", found)
+    if not _DATE.fullmatch(found):
+        raise Rejected(Reason.BAD_FORMAT, f"{name} is {shown(found)}, not a date like 2024-12-31")
+    try:
+        return date.fromisoformat(found).toordinal() - _EPOCH_DAY
+    except ValueError:
+        raise Rejected(
+            Reason.OUT_OF_RANGE, f"{name} is {shown(found)}, a day that is not in the calendar"
+        ) from None
+
+
+def _timestamp(found: Any, name: str) -> int:
+    if type(found) is int:
+        micros = found * 1000
+    elif type(found) is str:
+        micros = _instant(found, name)
+    else:
+        raise _wrong(name, "a time as text or in epoch milliseconds", found)
+    if not FIRST_MICROS <= micros <= LAST_MICROS:
+        raise _beyond(name, found, "timestamp")
+    return micros
+
+
+def _instant(found: str, name: str) -> int:
+    if not _TIMESTAMP.fullmatch(found):
+        raise Rejected(
+            Reason.BAD_FORMAT,
+            f"{name} is {shown(found)}, not a time with zone and at most 6 fraction digits, "
+            "like 2024-12-31T23:59:59.5Z",
+        )
+    try:
+        since = datetime.fromisoformat(found.upper()) - _EPOCH
+    except ValueError:
+        # A leap second, for one: Spark and Delta cannot store it.
+        raise Rejected(
+            Reason.OUT_OF_RANGE, f"{name} is {shown(found)}, a time that is not in the calendar"
+        ) from None
+    return since.days * _DAY_MICROS + since.seconds * 1_000_000 + since.microseconds
+
+
+_SCALAR_CHECKS: dict[str, Check] = {
+    "string": _string,
+    "boolean": _boolean,
+    "double": _double,
+    "float": _float,
+    "date": _date,
+    "timestamp": _timestamp,
+}
+
+
+def _integer_check(type_name: str) -> Check:
+    limit = 1 << (INTEGERS[type_name] - 1)
+
+    def check(found: Any, name: str) -> int:
+        if type(found) is not int:
+            raise _wrong(name, "a whole number", found)
+        if not -limit <= found < limit:
+            raise _beyond(name, found, type_name)
+        return found
+
+    return check
+
+
+def _decimal_check(kind: Decimal) -> Check:
+    def check(found: Any, name: str) -> Number:
+        if type(found) is not int and type(found) is not Number:
+            raise _wrong(name, "a number", found)
+        number = Number(found)
+        if not number.is_finite():
+            raise Rejected(Reason.OUT_OF_RANGE, f"{name} is {shown(found)}, which is no number")
+        sign, digits, exponent = number.as_tuple()
+        # By value, not by spelling: 1.10 fits one digit behind the point less than 1.11 does.
+        count = len(digits)
+        while count and digits[count - 1] == 0:
+            count -= 1
+        if count == 0:
+            return Number(0)
+        exponent = int(exponent) + len(digits) - count
+        if exponent < -kind.scale:
+            raise Rejected(
+                Reason.OUT_OF_RANGE,
+                f"{name} is {shown(found)}, more digits behind the point than {kind} has",
+            )
+        if count + exponent + kind.scale > kind.precision:
+            raise _beyond(name, found, str(kind))
+        return Number((sign, digits[:count], exponent))
+
+    return check
+
+
+def _array_check(kind: Array) -> Check:
+    element = check_of(kind.element)
+
+    def check(found: Any, name: str) -> list[Any]:
+        if type(found) is not list:
+            raise _wrong(name, "an array", found)
+        return [None if each is None else element(each, f"an element of {name}") for each in found]
+
+    return check
+
+
+def _struct_check(fields: tuple[Column, ...]) -> Check:
+    checks = tuple(
+        (field.name, field.nullable, typed := check_of(field.type), default_of(field, typed))
+        for field in fields
+    )
+
+    def check(found: Any, name: str) -> dict[str, Any]:
+        if type(found) is not dict:
+            raise _wrong(name, "an object", found)
+        made = {}
+        for field, nullable, of_field, default in checks:
+            value = found.get(field)
+            if value is not None:
+                made[field] = of_field(value, f"{name}.{field}")
+            elif default is not None and field not in found:
+                made[field] = default
+            elif nullable:
+                made[field] = None
+            else:
+                raise Rejected(
+                    Reason.MISSING, f"{name}.{field} is {'null' if field in found else 'missing'}"
+                )
+        return made
+
+    return check
+
+
+def default_of(column: Column, check: Check) -> Any:
+    """Returns the row's value for a missing field, or None if the column has no default.
+
+    Raises Rejected if the default is no value of the column.
+    """
+    return (
+        None
+        if column.default is None
+        else check(exact_value(column.default), f"the default of {column.name}")
+    )
+
+
+def holds_decimal(kind: Type) -> bool:
+    """Returns True if a value of that type contains a decimal, whose digits all count."""
+    match kind:
+        case Scalar():
+            return False
+        case Decimal():
+            return True
+        case Array():
+            return holds_decimal(kind.element)
+        case Struct():
+            return any(holds_decimal(field.type) for field in kind.fields)
+        case _:
+            assert_never(kind)
+
+
+def _wrong(name: str, wanted: str, found: Any) -> Rejected:
+    return Rejected(Reason.WRONG_TYPE, f"{name} is {kind_of(found)}, not {wanted}")
+
+
+def _beyond(name: str, found: Any, type_name: str) -> Rejected:
+    return Rejected(Reason.OUT_OF_RANGE, f"{name} is {shown(found)}, beyond what {type_name} holds")

@@ -1,0 +1,84 @@
+"""A process with Python imported and Spark booted and warm, which waits for its task.
+
+    python -m kappa.engine.children.spare --project DIR --root ROOT --folder FOLDER --door yes|no
+
+FOLDER takes what Spark spills and leaves; it is for this process alone, which is killed with the
+one that started it. A task comes on the input, also before Spark has booted: then nothing is warmed
+up. With a door, a command may take the spare, too: by a socket in FOLDER's parent, named for this
+process (task.py), which goes when one has come. Only the tasks of one command are run in one
+process, one after the other, and only one job: nothing of a build is in it when another's begins.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from kappa.base.errors import ExitCode
+from kappa.base.process import name_process
+from kappa.base.program import command_of, run_program
+from kappa.base.settings import load_settings
+from kappa.code.task import ENDED, Task, door
+from kappa.engine.children.tasks import Tasks
+from kappa.engine.spark.jvm import Profile
+from kappa.engine.spark.session import boot_ahead, end_process
+
+# What tasks use is imported while the JVM boots.
+_IMPORTED = ("kappa.engine.children.describe", "kappa.engine.job.legwork")
+
+
+def run_tasks(tasks: Tasks) -> int:
+    """Runs each task, up to a job. Returns the exit code of this process."""
+    for task in tasks:
+        code = _run(task)
+        if task.log:
+            return code
+        print(f"{ENDED}{code}", file=sys.stderr, flush=True)
+    return ExitCode.OK
+
+
+def _run(task: Task) -> int:
+    """Runs a task's program in this process; returns its exit code."""
+    if task.log:
+        log = os.open(task.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.close(log)
+    os.environ.update(task.environment)
+    if task.folder:
+        os.chdir(task.folder)
+    name_process(lambda _spare: " ".join(command_of(task.program, *task.arguments)))
+    code: int = import_module(task.program).main(list(task.arguments))
+    return code
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the program; returns its exit code."""
+
+    def work(given: argparse.Namespace) -> int:
+        settings = load_settings(given.project, root=given.root)
+        folder = Path(given.folder)
+        tasks = Tasks(door(folder.parent, os.getpid()) if given.door == "yes" else None)
+        machine = boot_ahead(settings, profile=Profile.TAIL, local_dir=folder)
+        for module in _IMPORTED:
+            import_module(module)
+        if given.door == "yes" and not tasks.is_there():
+            spark = machine.session()
+            warm = import_module("kappa.engine.children.warm_up")
+            for warming in warm.steps(spark, folder):
+                if tasks.is_there():
+                    break
+                warming()
+            tasks.open_door()
+        return run_tasks(tasks)
+
+    return run_program("kappa.engine.children.spare", work, arguments, folder=str, door=str)
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(BrokenPipeError):
+        end_process(main())

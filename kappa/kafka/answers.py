@@ -1,0 +1,299 @@
+"""A broker's answers: each is waited for within a limit, its errors put in our words."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from typing import Any, NoReturn, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]  # exported, but not by name
+
+from kappa.base.errors import AccessRefused, KappaError, Unreachable, UsageError
+from kappa.kafka.acl import Acl, acl_missing, missing_of
+from kappa.kafka.client_options import principal_of
+from kappa.kafka.probe import why_not_in
+
+# librdkafka's options by name.
+Options = Mapping[str, str | int | float | bool]
+
+# How long a running broker can take to answer, with room for a busy machine.
+PATIENCE_SECONDS = 20.0
+# People who only look want to know within five seconds that no broker answers.
+LOOKING_SECONDS = 3.0
+# How often it is looked meanwhile whether the client is let in at all; librdkafka tries again, and
+# is heard again, within the second of these.
+_LOOK_SECONDS, _RECENT_SECONDS = 1.0, 12.0
+_NAP_SECONDS = 0.1
+# A call that takes moments where the broker is there; one that takes so long may never end.
+_STUCK_SECONDS = 10.0
+# An answer that takes so long has some reason, which a connection of our own may show.
+_SLOW_SECONDS = 1.8
+# The broker's address before librdkafka's words, and the state after them.
+_SAID = re.compile(r"^\S+: | \(after \d+ms in state \w+[^)]*\)")
+_SECURED = "see [kafka.auth] in kappa.toml, and docs/howto/secured-kafka.md"
+
+_Answer = TypeVar("_Answer")
+
+UP = "start the platform with: kappa up -d; or see kafka.bootstrap_servers in kappa.toml"
+AWAY = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TRANSPORT,
+        KafkaError._TIMED_OUT,
+        KafkaError._RESOLVE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+    }
+)
+# A leader is being made or moved: right after a topic is made, and when a broker returns.
+NOT_YET = frozenset(
+    {
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        # "No leaders found": librdkafka asks the leaders for offsets, and there is none yet.
+        KafkaError._NOENT,
+    }
+)
+
+
+class Answers:
+    """The answers of one cluster, or the errors that its refusals mean.
+
+    librdkafka tries again for ever, whatever the reason: it is only heard by `ears`.
+    """
+
+    def __init__(
+        self, bootstrap_servers: str, options: Options, patience_seconds: float | None = None
+    ) -> None:
+        """Takes the address that errors name, and the options of the clients.
+
+        An answer is waited for `patience_seconds`, or as long as a busy machine may need.
+        """
+        self._bootstrap_servers = bootstrap_servers
+        self._options = options
+        self.patience_seconds = PATIENCE_SECONDS if patience_seconds is None else patience_seconds
+        self._admin: AdminClient | None = None
+        # What was heard last of a client that is not let in, and when.
+        self._heard = ""
+        self._heard_at = -_RECENT_SECONDS
+        # What a look at the listener has shown last, and when.
+        self._why = ""
+        self._probed_at = -_RECENT_SECONDS
+
+    def admin(self, options: Options) -> AdminClient:
+        """Makes the client whose questions are answered."""
+        self._admin = AdminClient({**options, **self.ears})
+        return self._admin
+
+    @property
+    def ears(self) -> dict[str, Any]:
+        """Returns the option of a client by which its errors are heard: those of no answer."""
+        return {"error_cb": self._hear}
+
+    def _hear(self, error: KafkaError) -> None:
+        if error.code() in {KafkaError._AUTHENTICATION, KafkaError._SSL}:
+            self._heard, self._heard_at = error.str(), time.monotonic()
+
+    def look(self) -> None:
+        """Raises AccessRefused if this client is not let in."""
+        if self._admin is not None:
+            self._admin.poll(0)
+        if time.monotonic() - self._heard_at < _RECENT_SECONDS:
+            raise self._refused()
+
+    def waited(self, future: Future[_Answer]) -> _Answer:
+        """Waits for an answer. Raises what it raises, and Unreachable if none arrives."""
+        began = time.monotonic()
+        while True:
+            try:
+                return future.result(_LOOK_SECONDS)
+            except TimeoutError:
+                self._look_closely(began)
+                if time.monotonic() > began + self.patience_seconds + 1:
+                    raise self.unreachable() from None
+
+    def of(self, future: Future[_Answer], otherwise: str, *needed: Acl) -> _Answer:
+        """Returns an answer. Raises Unreachable if none arrives, and KappaError as `refuse`."""
+        try:
+            return self.waited(future)
+        except KafkaException as error:
+            self.refuse(error, otherwise, *needed)
+
+    def but(
+        self, code: int, future: Future[_Answer], otherwise: str, *needed: Acl
+    ) -> _Answer | None:
+        """Returns an answer as `of` does, or None if it is an error of this code."""
+        try:
+            return self.waited(future)
+        except KafkaException as error:
+            if code_of(error) != code:
+                self.refuse(error, otherwise, *needed)
+            return None
+
+    def asked(
+        self, ask: Callable[[float], _Answer], patience_seconds: float = PATIENCE_SECONDS
+    ) -> _Answer:
+        """Asks a question that takes a time-out, until it is answered.
+
+        Raises AccessRefused, and the KafkaException of the last time.
+        """
+        began = time.monotonic()
+        while True:
+            left = began + patience_seconds - time.monotonic()
+            try:
+                return ask(max(0.1, min(_LOOK_SECONDS, left)))
+            except KafkaException as error:
+                self._look_closely(began)
+                if code_of(error) not in AWAY or left <= 0:
+                    raise
+                # Some errors are found at once.
+                time.sleep(_NAP_SECONDS)
+
+    def ended(self, act: Callable[[], None], ask: Callable[[float], object]) -> bool:
+        """Does what librdkafka may never end once the broker was away meanwhile.
+
+        It takes no account of its time-out then, nor of the broker's return. So `ask` asks the
+        broker by another client: returns False once that is answered while the call goes on. Raises
+        what the call raises, and Unreachable if neither ends.
+        """
+        raised = list[Exception]()
+
+        def work() -> None:
+            try:
+                act()
+            except Exception as error:  # noqa: BLE001  # raised by the thread that waits
+                raised.append(error)
+
+        thread = threading.Thread(target=work, name="call", daemon=True)
+        thread.start()
+        deadline = time.monotonic() + 2 * PATIENCE_SECONDS
+        thread.join(_STUCK_SECONDS)
+        while thread.is_alive():
+            with suppress(KafkaException, KappaError):
+                self.asked(ask, _LOOK_SECONDS)
+                if thread.is_alive():
+                    return False
+            if time.monotonic() > deadline:
+                raise self.unreachable()
+            thread.join(_LOOK_SECONDS)
+        for error in raised:
+            raise error
+        return True
+
+    def listed(self, patience_seconds: float) -> ClusterMetadata:
+        """Returns what the cluster has. Raises AccessRefused, and the last KafkaException."""
+        admin = self._admin
+        assert admin is not None, "its questions are answered"
+        return self.asked(lambda seconds: admin.list_topics(timeout=seconds), patience_seconds)
+
+    def refuse(self, error: KafkaException, otherwise: str, *needed: Acl) -> NoReturn:
+        """Raises the error that one of the broker's means.
+
+        `otherwise` names the action that failed, and `needed` the rules that it takes.
+        """
+        self.look()
+        if code_of(error) in AWAY:
+            raise self.unreachable() from error
+        missing = missing_of(code_of(error), *needed)
+        if missing is not None:
+            raise self.missing(missing) from error
+        is_invalid = code_of(error) == KafkaError.INVALID_CONFIG
+        raise KappaError(
+            f"{otherwise}: {error.args[0].str()}",
+            hint="correct the setting that the broker names"
+            if is_invalid
+            else "see the broker's log: kappa logs broker",
+        ) from error
+
+    def missing(self, acl: Acl) -> KappaError:
+        """Returns the error that the cluster has no such rule for this client."""
+        return acl_missing(acl, self._bootstrap_servers, principal_of(self._options))
+
+    def unreachable(self) -> Unreachable:
+        """Returns the error that no broker answers, with the reason if it can be seen."""
+        why = self._probed(self.patience_seconds)
+        if why:
+            return self._not_let_in(why)
+        secured = self._options.get("security.protocol")
+        return Unreachable(
+            f"no Kafka broker answers at {self._bootstrap_servers}",
+            hint=f"{UP}; or its listener wants another protocol than {secured}" if secured else UP,
+        )
+
+    def _look_closely(self, since: float) -> None:
+        """Raises AccessRefused also for what librdkafka does not hear, after a while."""
+        self.look()
+        waited = time.monotonic() - since
+        if waited >= _SLOW_SECONDS and (why := self._probed(self.patience_seconds - waited)):
+            raise self._not_let_in(why)
+
+    def _probed(self, within_seconds: float) -> str:
+        """Returns why this client does not get in, as a look shows now or did a moment ago."""
+        at = time.monotonic()
+        if at - self._probed_at >= _RECENT_SECONDS:
+            self._why = why_not_in(self._bootstrap_servers, self._texts(), within_seconds)
+            self._probed_at = at
+        return self._why
+
+    def _refused(self) -> AccessRefused:
+        said = _SAID.sub("", self._heard)
+        why = why_not_in(self._bootstrap_servers, self._texts(), self.patience_seconds)
+        if "SASL" in said or not why:
+            user = principal_of(self._options).removeprefix("User:")
+            why = f"{f'user {user}' if user else 'the client'} is not let in: {said}"
+        return self._not_let_in(why)
+
+    def _not_let_in(self, why: str) -> AccessRefused:
+        return AccessRefused(
+            f"the Kafka cluster at {self._bootstrap_servers} cannot be used: {why}", hint=_SECURED
+        )
+
+    def _texts(self) -> dict[str, str]:
+        return {name: str(value) for name, value in self._options.items()}
+
+
+def wait_until(
+    reached: Callable[[], bool], what: str, patience_seconds: float | None = None
+) -> None:
+    """Waits for a state of the broker.
+
+    Raises Unreachable, naming the state as `what`, if it takes too long.
+    """
+    patience = PATIENCE_SECONDS if patience_seconds is None else patience_seconds
+    deadline = time.monotonic() + patience
+    while not reached():
+        if time.monotonic() > deadline:
+            raise Unreachable(
+                f"waited {patience:.0f} seconds for {what}",
+                hint="see the broker's log: kappa logs broker",
+            )
+        time.sleep(0.05)
+
+
+def code_of(error: KafkaException) -> int:
+    """Returns the code of an error, one of KafkaError's."""
+    return int(error.args[0].code())
+
+
+@contextmanager
+def making(what: str) -> Iterator[None]:
+    """Turns librdkafka's reports of its options into a UsageError."""
+    try:
+        yield
+    except KafkaException as error:
+        raise UsageError(
+            f"{what} of Kafka cannot be made from kafka.auth and kafka.options: "
+            f"{error.args[0].str()}",
+            hint="see both in kappa.toml; names of options are librdkafka's",
+        ) from error

@@ -1,0 +1,291 @@
+"""The embedded broker: one real Apache Kafka on 127.0.0.1, as a child process.
+
+It is KRaft, with broker and controller in one. It keeps its data below `<root>/broker/` between
+runs and ends with its parent. It is no place for the only copy of anything:
+`kafka.bootstrap_servers` names a cluster that is.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Self
+
+from kappa.base.disk import sync_folders, sync_tree
+from kappa.base.errors import KappaError
+from kappa.base.java.class_archive import ClassArchive
+from kappa.base.java.jars import Jars
+from kappa.base.java.java import Java
+from kappa.base.process import process_id, start_tied
+from kappa.kafka.broker.last_run import (
+    LastRun,
+    end_leftover,
+    free_ports,
+    read_last_run,
+    write_last_run,
+)
+from kappa.kafka.broker.properties import HOST, java_text, log4j2_properties, server_properties
+from kappa.kafka.client import Log
+
+# 3 s on a quiet machine, 10 s at load 10; a slow disk and a recovery after a crash take longer.
+_READY_SECONDS = 120.0
+# A port that was free may be taken by the time that Kafka binds it.
+_PORT_ATTEMPTS = 3
+_STOP_SECONDS = 20.0
+_NAP_SECONDS = 0.05
+
+
+class Broker:
+    """A running broker."""
+
+    def __init__(self, process: subprocess.Popen[bytes], port: int, log_file: Path) -> None:
+        """Takes the process, port and log file that `Broker.start` has made."""
+        self._process = process
+        self._port = port
+        self.log_file = log_file
+
+    @classmethod
+    def start(
+        cls,
+        root: Path,
+        jars: Jars,
+        java: Java,
+        *,
+        heap: str = "512m",
+        syncs: bool = True,
+        list_classes: Path | None = None,
+    ) -> Self:
+        """Starts the broker of a root folder and returns when it answers.
+
+        Call it from the main thread (`start_tied`). A broker that a crash has left over on the same
+        data is killed first. `syncs`: see `server_properties`; `list_classes` is a path to write
+        the list of its classes to. Raises KappaError with the last words of its log if it dies
+        before it answers.
+        """
+        folder = root / "broker"
+        folder.mkdir(parents=True, exist_ok=True)
+        (root / "logs").mkdir(exist_ok=True)
+        log_file = root / "logs" / "broker.log"
+        (folder / "log4j2.properties").write_bytes(java_text(log4j2_properties(log_file)))
+        last = read_last_run(folder)
+        end_leftover(folder, last)
+        for attempt in range(1, _PORT_ATTEMPTS + 1):
+            port, controller_port = free_ports(last if attempt == 1 else None)
+            settings = partial(
+                server_properties, port=port, controller_port=controller_port, syncs=syncs
+            )
+            (folder / "server.properties").write_bytes(java_text(settings(folder / "data")))
+            _ensure_formatted(folder, jars, java, settings)
+            sharing = broker_archive(jars, java.command).options(list_classes)
+            process, written_before = _launch(
+                folder, jars, java, [f"-Xmx{heap}", *sharing], log_file
+            )
+            write_last_run(
+                folder, LastRun.of(folder, port, controller_port, process_id(process.pid))
+            )
+            broker = cls(process, port, log_file)
+            try:
+                answers = broker._wait_until_ready()
+            except BaseException:
+                broker.stop()
+                raise
+            if answers:
+                return broker
+            broker.stop()
+            words = last_words(
+                _written_since(log_file, written_before) or _written_since(folder / "output.log", 0)
+            )
+            if "already in use" not in words or attempt == _PORT_ATTEMPTS:
+                raise KappaError(f"the Kafka broker did not start: {words}", hint=f"see {log_file}")
+        raise AssertionError("the last attempt returns or raises")
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Returns the address that clients connect to."""
+        return f"{HOST}:{self._port}"
+
+    @property
+    def pid(self) -> int:
+        """Returns its process id, which is its process group's too."""
+        return self._process.pid
+
+    def alive(self) -> bool:
+        """Returns True while its process runs."""
+        return self._process.poll() is None
+
+    def stop(self, patience_seconds: float = _STOP_SECONDS) -> None:
+        """Ends the broker: asks it, waits for it, and kills it if it does not end.
+
+        A second call does nothing.
+        """
+        if self.alive():
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(patience_seconds)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+        self._process.wait()
+
+    def _wait_until_ready(self) -> bool:
+        """Returns True when it answers, and False if its process has died."""
+        deadline = time.monotonic() + _READY_SECONDS
+        # The port opens last; until then clients would only make noise.
+        while self.alive() and not _accepts(self._port):
+            if time.monotonic() > deadline:
+                raise KappaError(
+                    f"the Kafka broker has not opened its port within {_READY_SECONDS:.0f} seconds",
+                    hint=f"see {self.log_file}",
+                )
+            time.sleep(_NAP_SECONDS)
+        log = Log(self.bootstrap_servers)
+        while self.alive():
+            if log.wait_until_ready(1.0):
+                # Another process might have the port, and our broker be about to die of that.
+                return self.alive()
+            if time.monotonic() > deadline:
+                raise KappaError(
+                    f"the Kafka broker does not answer at {self.bootstrap_servers} within "
+                    f"{_READY_SECONDS:.0f} seconds",
+                    hint=f"see {self.log_file}",
+                )
+        return False
+
+
+def broker_archive(jars: Jars, java: str) -> ClassArchive:
+    """Returns the broker's class archive."""
+    return ClassArchive("broker", _class_path(jars.broker), jars.broker, java)
+
+
+def last_words(log: str) -> str:
+    """Returns the line of a broker's log that gives the reason why it ended.
+
+    That is the last cause named in it, or else its last line.
+    """
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    # Frames of a stack trace show places, not reasons.
+    spoken = [
+        line
+        for line in lines
+        if not line.startswith("at ") and not re.match(r"\.\.\. \d+ more", line)
+    ]
+    causes = [
+        line for line in spoken if re.match(r"(Caused by: )?[\w.$]+(Exception|Error)\b", line)
+    ]
+    return (causes or spoken or ["it left no word"])[-1].removeprefix("Caused by: ")
+
+
+def _accepts(port: int) -> bool:
+    try:
+        socket.create_connection((HOST, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _ensure_formatted(
+    folder: Path, jars: Jars, java: Java, settings: Callable[[Path], str]
+) -> None:
+    """Makes the data folder with its cluster id, as Kafka's `kafka-storage format` does.
+
+    Kafka syncs none of it, and no broker starts from a part of it. So it is made under another
+    name.
+    """
+    data, unfinished = folder / "data", folder / "data.new"
+    if (data / "meta.properties").exists():
+        return
+    shutil.rmtree(unfinished, ignore_errors=True)
+    written = folder / "format.properties"
+    written.write_bytes(java_text(settings(unfinished)))
+    command = [
+        *(
+            java.command,
+            "-Xmx256m",
+            "-XX:TieredStopAtLevel=1",
+            *broker_archive(jars, java.command).options(),
+            f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
+            "-cp",
+            _class_path(jars.broker),
+        ),
+        *(
+            "kafka.tools.StorageTool",
+            "format",
+            "-t",
+            _new_cluster_id(),
+            "-c",
+            str(written),
+        ),
+    ]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    failed = last_words(done.stderr or done.stdout) if done.returncode else ""
+    try:
+        if not failed:
+            sync_tree(unfinished)
+            unfinished.rename(data)
+            sync_folders([folder])
+    except OSError as error:
+        failed = str(error)
+    if failed:
+        raise KappaError(
+            f"the Kafka broker's folder {data} could not be made: {failed}",
+            hint="see whether the disk is full or the folder may be written",
+        )
+
+
+def _new_cluster_id() -> str:
+    """Returns a Kafka Uuid: 16 bytes in URL-safe base 64 without padding.
+
+    One that begins with a dash would be taken for a flag.
+    """
+    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith(
+        "-"
+    ):
+        pass
+    return text
+
+
+def _launch(
+    folder: Path, jars: Jars, java: Java, options: Sequence[str], log_file: Path
+) -> tuple[subprocess.Popen[bytes], int]:
+    written_before = log_file.stat().st_size if log_file.exists() else 0
+    command = [
+        *(
+            java.command,
+            *options,
+            "-XX:+UseSerialGC",
+            f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
+            "-Djava.net.preferIPv4Stack=true",
+        ),
+        *("-cp", _class_path(jars.broker), "kafka.Kafka", str(folder / "server.properties")),
+    ]
+    # The JVM's own messages (out of memory, a bad flag) do not pass through log4j.
+    with (folder / "output.log").open("wb") as output:
+        return start_tied(command, output=output, folder=folder), written_before
+
+
+def _class_path(jars: Sequence[Path]) -> str:
+    return ":".join(str(jar) for jar in jars)
+
+
+def _written_since(log_file: Path, position: int) -> str:
+    if not log_file.exists():
+        return ""
+    with log_file.open("rb") as log:
+        # A log that was rolled since begins anew.
+        log.seek(position if log_file.stat().st_size >= position else 0)
+        return log.read().decode(errors="replace")

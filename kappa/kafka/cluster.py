@@ -1,0 +1,312 @@
+"""A cluster's topics and their offsets: read from the broker, made and changed.
+
+Nothing here waits for ever: a broker that does not answer becomes Unreachable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from confluent_kafka import (
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not by name
+    ConfigResource,
+    NewPartitions,
+    OffsetSpec,
+    ResourceType,
+)
+
+from kappa.base.errors import Conflict, UsageError, did_you_mean
+from kappa.declare.log_time import BROKERS_TIME, SET_BROKERS_TIME, TIMESTAMP_TYPE
+from kappa.declare.topic import KAFKAS_OWN, Topic
+from kappa.declare.topic_settings import declared_config
+from kappa.kafka.acl import topic as acl
+from kappa.kafka.answers import NOT_YET, Answers, code_of, making, wait_until
+from kappa.kafka.replicated import brokers, ensure_topic
+from kappa.state.offsets import Offsets
+
+_EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # has no types
+_LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # has no types
+# librdkafka also prints its reports; only the reports are wanted.
+_QUIET = {"log_level": "0"}
+# A question waits for the broker that librdkafka knows as the controller. If that one is dead, it
+# learns of another within this time, which is less than our patience; by itself in five minutes.
+_FOUND_AGAIN = {"topic.metadata.refresh.interval.ms": "10000"}
+
+
+def ensure_not_kafkas_own(name: str) -> None:
+    """Raises UsageError for a topic that Kafka keeps itself: it is not to be changed."""
+    if name.startswith(KAFKAS_OWN):
+        raise UsageError(
+            f"topic {name} is one of Kafka's own, which it keeps itself",
+            hint="kappa topics list shows the others",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """A topic as the broker reports it; a re-created topic has another id.
+
+    `replicas` is how many brokers keep each of its partitions, at least; 0: not known.
+    """
+
+    name: str
+    id: str
+    partitions: int
+    replicas: int = 0
+
+
+class Cluster:
+    """One Kafka cluster: its topics and their offsets."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        options: Mapping[str, str] | None = None,
+        *,
+        patience_seconds: float | None = None,
+    ) -> None:
+        """Takes librdkafka's `options`. It does not connect yet: the first request does.
+
+        `patience_seconds` is how long an answer is waited for, as Answers takes it.
+        """
+        self.bootstrap_servers = bootstrap_servers
+        self._options: dict[str, str | int | float | bool] = {
+            **_QUIET,
+            **(options or {}),
+            "bootstrap.servers": bootstrap_servers,
+        }
+        self.answers = Answers(bootstrap_servers, self._options, patience_seconds)
+        with making("the client"):
+            self.admin = self.answers.admin({**_FOUND_AGAIN, **self._options})
+
+    def brokers(self) -> int:
+        """Counts the brokers that are up."""
+        return brokers(self.answers, self.admin)
+
+    def topics(self) -> Mapping[str, TopicFacts]:
+        """Returns all topics by name, Kafka's own (`__...`) left out."""
+        return {
+            name: facts for name, facts in self._facts(self._names()).items() if facts is not None
+        }
+
+    def facts(self, name: str) -> TopicFacts | None:
+        """Returns one topic, or None if the broker has none of that name."""
+        return self._facts((name,))[name]
+
+    def create(self, topic: Topic, *, brokers_time: bool = False) -> TopicFacts:
+        """Makes sure that a declared topic exists, and is ready to be produced to.
+
+        An existing topic with the same number of partitions stays as it is, whatever its settings
+        (`config` shows them). Raises Conflict if it has another number, or if it has its producers'
+        time and the declaration needs the broker's.
+
+        A history is kept for ever (`retention.ms=-1`): the broker's default would delete events
+        with old timestamps at once. A cluster keeps it so that one broker may be lost.
+        `brokers_time`: a pipeline needs it, if not the topic.
+        """
+        brokers_time |= topic.needs_brokers_time
+        config = declared_config(topic, brokers_time=brokers_time)
+        ensure_topic(self.answers, self.admin, topic.name, topic.partitions, config)
+        facts = self._settled(topic.name)
+        if facts.partitions != topic.partitions:
+            raise Conflict(
+                f"topic {topic.name} is there with {facts.partitions} partitions, and is declared "
+                f"with {topic.partitions}",
+                hint=f"declare it with partitions={facts.partitions}, or give it another name",
+            )
+        found = self.config(topic.name).get(TIMESTAMP_TYPE) if brokers_time else BROKERS_TIME
+        if found != BROKERS_TIME:
+            raise Conflict(
+                f"topic {topic.name} is there with {TIMESTAMP_TYPE}={found}, and its lateness, its "
+                "identity or rows that expire go by the broker's time",
+                hint=SET_BROKERS_TIME.format(topic.name),
+            )
+        return facts
+
+    def delete(self, name: str) -> None:
+        """Makes sure that a topic does not exist; all its records are deleted with it."""
+        ensure_not_kafkas_own(name)
+        self.answers.but(
+            KafkaError.UNKNOWN_TOPIC_OR_PART,
+            self.admin.delete_topics([name], request_timeout=self.answers.patience_seconds)[name],
+            f"topic {name} could not be deleted",
+            acl(name, "Delete"),
+        )
+        wait_until(lambda: self.facts(name) is None, f"topic {name} to be deleted")
+
+    def add_partitions(self, name: str, total: int) -> TopicFacts:
+        """Makes sure that a topic has at least `total` partitions; Kafka cannot take any away."""
+        ensure_not_kafkas_own(name)
+        if self.must_have(name).partitions < total:
+            self.answers.of(
+                self.admin.create_partitions([NewPartitions(name, total)])[name],
+                f"topic {name} could not be given {total} partitions",
+                acl(name, "Alter"),
+            )
+            wait_until(
+                lambda: self.must_have(name).partitions >= total,
+                f"topic {name} to have {total} partitions",
+            )
+        return self._settled(name)
+
+    def config(self, name: str) -> Mapping[str, str]:
+        """Returns all settings of a topic that are in force, defaults among them."""
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        entries = self.answers.of(
+            self.admin.describe_configs([resource])[resource],
+            f"the settings of topic {name} could not be read",
+            acl(name, "DescribeConfigs"),
+        )
+        return {
+            str(key): str(entry.value) for key, entry in entries.items() if entry.value is not None
+        }
+
+    def beginning(self, topics: Iterable[str]) -> Offsets:
+        """Returns the earliest offsets that still exist."""
+        return self._offsets(topics, _EARLIEST, IsolationLevel.READ_UNCOMMITTED)
+
+    def end(self, topics: Iterable[str]) -> Offsets:
+        """Returns the offsets at which a reader of committed records reaches its end for now.
+
+        They are behind the last record that no open transaction holds back.
+        """
+        return self._offsets(topics, _LATEST, IsolationLevel.READ_COMMITTED)
+
+    def at_time(self, topics: Iterable[str], timestamp_ms: int) -> Offsets:
+        """Returns each partition's first offset since a time, by record timestamps, or its end."""
+        names = tuple(topics)
+        since, ends = (
+            self._offsets(
+                names, OffsetSpec.for_timestamp(timestamp_ms), IsolationLevel.READ_UNCOMMITTED
+            ),
+            self.high_watermark(names),
+        )
+        # Kafka returns -1 if no record is as late.
+        return Offsets(
+            {
+                name: {
+                    part: offset if offset >= 0 else ends.at(name, part)
+                    for part, offset in parts.items()
+                }
+                for name, parts in since.next.items()
+            }
+        )
+
+    def high_watermark(self, topics: Iterable[str]) -> Offsets:
+        """Returns the end of the log, records of open transactions included."""
+        return self._offsets(topics, _LATEST, IsolationLevel.READ_UNCOMMITTED)
+
+    def wait_until_ready(self, patience_seconds: float) -> bool:
+        """Returns True as soon as the cluster answers; False if it does not within the time.
+
+        Raises AccessRefused if it does not let this client in.
+        """
+        try:
+            self.answers.listed(patience_seconds)
+        except KafkaException:
+            return False
+        return True
+
+    def _names(self) -> tuple[str, ...]:
+        try:
+            found = self.answers.listed(self.answers.patience_seconds)
+        except KafkaException as error:
+            self.answers.refuse(error, "the topics could not be listed")
+        return tuple(sorted(name for name in found.topics if not name.startswith("__")))
+
+    def _facts(self, names: Sequence[str]) -> dict[str, TopicFacts | None]:
+        facts: dict[str, TopicFacts | None] = {}
+        if not names:
+            return facts
+        asked = self.admin.describe_topics(
+            TopicCollection(list(names)), request_timeout=self.answers.patience_seconds
+        )
+        for name, future in asked.items():
+            found = self.answers.but(
+                KafkaError.UNKNOWN_TOPIC_OR_PART,
+                future,
+                f"topic {name} could not be described",
+                acl(name, "Describe"),
+            )
+            facts[name] = found and TopicFacts(
+                name=name,
+                id=str(found.topic_id),
+                partitions=len(found.partitions),
+                replicas=min((len(each.replicas) for each in found.partitions), default=0),
+            )
+        return facts
+
+    def must_have(self, name: str) -> TopicFacts:
+        """Returns one topic. Raises UsageError if the broker has none of that name."""
+        if (facts := self.facts(name)) is None:
+            raise UsageError(
+                f"there is no topic {name} on the broker at {self.bootstrap_servers}",
+                hint=f"{did_you_mean(name, self._names())} see: kappa topics list; make the "
+                "declared ones with: kappa topics create".lstrip(),
+            )
+        return facts
+
+    def _offsets(
+        self, topics: Iterable[str], spec: OffsetSpec, isolation: IsolationLevel
+    ) -> Offsets:
+        names = tuple(topics)
+        answers: list[dict[str, dict[int, int]]] = []
+
+        def answered() -> bool:
+            # The broker is asked for the topics each time: librdkafka keeps what it heard of them,
+            # and would go on without a leader that was away for a moment.
+            found = self._ask([self.must_have(name) for name in names], spec, isolation)
+            answers.extend([found] if found is not None else [])
+            return bool(answers)
+
+        wait_until(answered, "the leaders of its partitions", self.answers.patience_seconds)
+        return Offsets(answers[0])
+
+    def _ask(
+        self, topics: Sequence[TopicFacts], spec: OffsetSpec, isolation: IsolationLevel
+    ) -> dict[str, dict[int, int]] | None:
+        """Returns offsets of topics, or None if a partition has no leader at the moment."""
+        found: dict[str, dict[int, int]] = {}
+        asked = {
+            TopicPartition(each.name, n): spec for each in topics for n in range(each.partitions)
+        }
+        if not asked:
+            return found
+        for part, future in self.admin.list_offsets(
+            asked, isolation_level=isolation, request_timeout=self.answers.patience_seconds
+        ).items():
+            try:
+                found.setdefault(part.topic, {})[part.partition] = int(
+                    self.answers.waited(future).offset
+                )
+            except KafkaException as error:
+                if code_of(error) in NOT_YET:
+                    return None
+                self.answers.refuse(
+                    error,
+                    f"the offsets of {part.topic} partition {part.partition} could not be read",
+                    acl(part.topic, "Describe"),
+                )
+        return found
+
+    def _settled(self, name: str) -> TopicFacts:
+        """Waits until every partition of a topic has a leader that answers."""
+        found: list[TopicFacts] = []
+        uncommitted = IsolationLevel.READ_UNCOMMITTED
+
+        def answers() -> bool:
+            facts = self.facts(name)
+            if facts is None or self._ask([facts], _LATEST, uncommitted) is None:
+                return False
+            found.append(facts)
+            return True
+
+        wait_until(answers, f"topic {name} to answer")
+        return found[-1]

@@ -1,0 +1,56 @@
+"""The settings of an exact consumer, and the meaning of its errors; both readers share them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NoReturn
+
+from confluent_kafka import KafkaError, KafkaException
+
+from kappa.base.errors import Broken, Unreachable
+from kappa.kafka.acl import READERS, topic
+from kappa.kafka.answers import PATIENCE_SECONDS
+from kappa.state.offsets import Offsets
+
+# Raises the error that one of the broker's means; the text names the failed action, and the rules
+# are those that it takes.
+Refuse = Callable[..., NoReturn]
+
+# A group's name is demanded; nothing is ever committed under it.
+EXACT = {
+    "group.id": READERS,
+    "enable.auto.commit": "false",
+    "isolation.level": "read_committed",
+    "enable.partition.eof": "true",
+    "auto.offset.reset": "error",
+}
+# A bounded range ends soon, and records fetched beyond it are wasted. With a full queue librdkafka
+# would by default fetch again only after a second.
+BOUNDED = {"queued.min.messages": 20_000, "fetch.queue.backoff.ms": 5}
+
+Part = tuple[str, int]
+
+
+def check_error(error: KafkaError, part: Part, refuse: Refuse) -> None:
+    """Raises the error that an error in place of a record means; a reached end is none."""
+    if error.code() == KafkaError._AUTO_OFFSET_RESET:
+        raise Broken(
+            f"the log no longer has what was to be read of {part[0]} partition {part[1]}: "
+            f"{error.str()}",
+            hint="see kappa topics list; kappa replay begins at what is there",
+        )
+    if error.code() != KafkaError._PARTITION_EOF:
+        refuse(
+            KafkaException(error),
+            f"{part[0]} partition {part[1]} could not be read",
+            topic(part[0], "Read"),
+        )
+
+
+def unreachable(parts: Iterable[Part], end: Offsets | int) -> Unreachable:
+    """Returns the error that no records arrive from these partitions."""
+    where = ", ".join(f"{topic} partition {partition}" for topic, partition in sorted(parts))
+    return Unreachable(
+        f"nothing came from {where} for {PATIENCE_SECONDS:.0f} seconds before offset {end}",
+        hint="see the broker's log: kappa logs broker",
+    )

@@ -1,0 +1,92 @@
+"""A record's headers, by name and value, also those whose names are not UTF-8.
+
+Such a name is read with U+FFFD for each byte that is no UTF-8, as Kafka's Java clients read it. So
+it is never the name of a header that Kappa knows. The record is like any other, and its other
+headers keep their meaning.
+
+confluent_kafka cannot decode such a name. Those records are read once more by librdkafka itself
+(bulk.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from operator import methodcaller
+from typing import Any
+
+from kappa.base.errors import Broken
+from kappa.kafka.answers import Options
+from kappa.kafka.consumers import Refuse
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+# The binding raises with a list that must not be read: it has null pointers in place of names.
+# In a call from Python code the interpreter may skip that check; `methodcaller` never does.
+_headers = methodcaller("headers")
+
+
+def decoded_headers(message: Any) -> Headers | None:
+    """Returns a message's headers, or None if confluent_kafka cannot decode one of their names."""
+    try:
+        found = _headers(message)
+    except SystemError as error:
+        if not isinstance(error.__cause__, UnicodeDecodeError):
+            raise
+        return None
+    return tuple((str(name), value) for name, value in found or ())
+
+
+class HeadersAgain:
+    """A second reader of the headers of some records of one partition.
+
+    It reads them in the order of their offsets.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        refuse: Refuse,
+        topic: str,
+        partition: int,
+        end: int,
+    ) -> None:
+        """Takes a LogReader's arguments; no record at or behind `end` will be asked for."""
+        self._options = options
+        self._refuse = refuse
+        self._place = topic, partition
+        self._end = end
+        self._found: Generator[tuple[int, Headers]] | None = None
+
+    def of(self, offset: int) -> Headers:
+        """Returns the headers of the record at `offset`.
+
+        Raises Broken if the log lost it meanwhile.
+        """
+        if self._found is None:
+            self._found = self._read(offset)
+        for at, headers in self._found:
+            if at == offset:
+                return headers
+            if at > offset:
+                break
+        raise Broken(
+            f"the log lost offset {offset} of {self._place[0]} partition {self._place[1]} while "
+            "it was read",
+            hint="run it again: it reads what is there now",
+        )
+
+    def close(self) -> None:
+        """Closes the second reader."""
+        if self._found is not None:
+            self._found.close()
+
+    def _read(self, start: int) -> Generator[tuple[int, Headers]]:
+        # Imported late: it loads a compiler, which takes a second, and is hardly ever needed.
+        from kappa.kafka.bulk import BulkReader  # noqa: PLC0415
+
+        with BulkReader(self._options, self._refuse, *self._place, start) as reader:
+            for columns in reader.read(self._end):
+                for at, headers in zip(
+                    columns.offsets.tolist(), columns.headers.to_pylist(), strict=True
+                ):
+                    yield at, tuple((each["key"], each["value"]) for each in headers or ())

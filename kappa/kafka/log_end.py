@@ -1,0 +1,174 @@
+"""The end of the log as it was read before: whether it is the same now.
+
+Two questions are asked of each partition. The broker knows where the last known leader's epoch has
+ended (KIP-320); librdkafka asks it when a place with an epoch is assigned. And the records that are
+at the witness's place now are read and compared with it (kappa/state/witness.py).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from kappa.kafka.answers import PATIENCE_SECONDS, Options
+from kappa.kafka.consumers import EXACT, Part, Refuse, check_error, unreachable
+from kappa.kafka.reader import LogReader, Record
+from kappa.state.offsets import Offsets
+from kappa.state.witness import NO_EPOCH, LostEnd, Witness, Witnesses, digest_of, is_other
+
+# A record or two are wanted, and at the log's end the broker's answer at once.
+_FEW = {"queued.min.messages": 1, "fetch.wait.max.ms": 10, "fetch.queue.backoff.ms": 5}
+# How much further back a partition's last record is looked for, if it is not among the last ones.
+_WIDER = 16
+# librdkafka's words for what it has found; the offset is where the epoch has ended.
+_CUT = re.compile(r"log truncation detected|No epoch found")
+_CUT_AT = re.compile(r"broker end offset is (\d+)")
+
+
+def witness_of(record: Record) -> Witness:
+    """Returns the witness that a record is."""
+    return Witness(
+        record.offset,
+        record.leader_epoch,
+        digest_of(record.timestamp_ms, record.key, record.value),
+    )
+
+
+def last_before(
+    options: Options, refuse: Refuse, end: Offsets, beginning: Offsets
+) -> dict[Part, Witness]:
+    """Finds the last committed record of each partition before these offsets.
+
+    A partition that has none there (any more) is left out.
+    """
+    found: dict[Part, Witness] = {}
+    reach = 1
+    with LogReader({**options, **_FEW}, refuse) as reader:
+        while True:
+            open_ = {
+                (topic, partition): (max(offset - reach, beginning.at(topic, partition)), offset)
+                for topic, partition, offset in end.items()
+                if (topic, partition) not in found and offset > beginning.at(topic, partition)
+            }
+            if not open_:
+                return found
+            last = {
+                (record.topic, record.partition): record
+                for record in reader.read(
+                    _vector({part: start for part, (start, _) in open_.items()}),
+                    _vector({part: upto for part, (_, upto) in open_.items()}),
+                )
+            }
+            found |= {part: witness_of(record) for part, record in last.items()}
+            if all(start == beginning.at(*part) for part, (start, _) in open_.items()):
+                return found
+            reach *= _WIDER
+
+
+def lost_ends(
+    options: Options,
+    refuse: Refuse,
+    end: Offsets,
+    witnesses: Witnesses,
+    *,
+    beginning: Offsets,
+    high_watermark: Offsets,
+) -> tuple[LostEnd, ...]:
+    """Finds the partitions that are not the ones any more that were read up to `end`.
+
+    Raises Unreachable if the broker does not answer.
+    """
+    ends = {(topic, partition): offset for topic, partition, offset in end.items()}
+    cut: dict[Part, int | None] = {
+        part: high_watermark.at(*part)
+        for part, offset in ends.items()
+        if high_watermark.at(*part) < offset
+    }
+    known = {
+        part: witness
+        for part, offset in ends.items()
+        if (witness := witnesses.get(part[0], {}).get(part[1])) is not None
+        and beginning.at(*part) <= witness.offset + 1 <= offset
+    }
+    for part, first in _cut_since(options, refuse, known).items():
+        # The epoch's end is exact; a high watermark may lag behind for a moment.
+        cut[part] = cut.get(part) if first is None else first
+    rest = {
+        part: witness
+        for part, witness in known.items()
+        if part not in cut and beginning.at(*part) <= witness.offset
+    }
+    cut |= dict.fromkeys(_others(options, refuse, rest, ends))
+    return tuple(
+        LostEnd(topic, partition, first, ends[topic, partition])
+        for (topic, partition), first in sorted(cut.items())
+    )
+
+
+def _cut_since(
+    options: Options, refuse: Refuse, known: Mapping[Part, Witness]
+) -> dict[Part, int | None]:
+    """Asks where partitions were cut since their witnesses; those that were not are left out."""
+    waiting = {part for part, witness in known.items() if witness.epoch != NO_EPOCH}
+    if not waiting:
+        return {}
+    found: dict[Part, int | None] = {}
+    consumer = Consumer({**options, **_FEW, **EXACT})
+    try:
+        consumer.assign(
+            [
+                TopicPartition(*part, known[part].offset + 1, leader_epoch=known[part].epoch)
+                for part in sorted(waiting)
+            ]
+        )
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while waiting:
+            if time.monotonic() > deadline:
+                raise unreachable(
+                    waiting, _vector({part: known[part].offset + 1 for part in waiting})
+                )
+            message = consumer.poll(0.2)
+            if message is None:
+                continue
+            part = str(message.topic()), int(message.partition() or 0)
+            error = message.error()
+            if error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
+                # Any other reason is that the log begins later by now: nothing can be asked of it.
+                if _CUT.search(error.str()):
+                    at = _CUT_AT.search(error.str())
+                    found[part] = None if at is None else int(at[1])
+            elif error is not None:
+                check_error(error, part, refuse)
+            waiting.discard(part)
+    finally:
+        consumer.close()
+    return found
+
+
+def _others(
+    options: Options,
+    refuse: Refuse,
+    known: Mapping[Part, Witness],
+    ends: Mapping[Part, int],
+) -> list[Part]:
+    """Reads the witnesses' records again. Lists the partitions that have others in their place."""
+    if not known:
+        return []
+    found: dict[Part, list[Witness]] = {part: [] for part in known}
+    with LogReader({**options, **_FEW}, refuse) as reader:
+        for record in reader.read(
+            _vector({part: witness.offset for part, witness in known.items()}),
+            _vector({part: ends[part] for part in known}),
+        ):
+            found[record.topic, record.partition].append(witness_of(record))
+    return [part for part, witness in known.items() if is_other(witness, found[part])]
+
+
+def _vector(places: Mapping[Part, int]) -> Offsets:
+    vector: dict[str, dict[int, int]] = {}
+    for (topic, partition), offset in places.items():
+        vector.setdefault(topic, {})[partition] = offset
+    return Offsets(vector)

@@ -1,0 +1,183 @@
+"""The client of a schema registry.
+
+The official client would bring 26 packages for a handful of requests whose answers are plain JSON.
+Redirects are not followed: a password would be sent wherever they lead.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import ssl
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from kappa.base.errors import SettingsError, Unreachable, UsageError
+from kappa.base.sections import RegistrySettings
+from kappa.declare.formats.pinned import PinnedSchema
+from kappa.declare.formats.schema_source import RegisteredSchema
+
+_AVRO = "AVRO"
+_JSON = "application/vnd.schemaregistry.v1+json"
+_NEWEST = "latest"
+_AWAY = "see whether it runs, and what registry.url in kappa.toml is"
+_NO_LOGIN = "set registry.user and registry.password, or registry.token"
+# Schemas that refer to one another deeper than this are a circle.
+_DEEPEST = 32
+
+
+class RegistryClient:
+    """A client of one registry."""
+
+    def __init__(self, settings: RegistrySettings) -> None:
+        """Raises SettingsError if no registry is set, or its URL is none."""
+        if settings.url is None:
+            raise SettingsError(
+                "no schema registry is set",
+                hint='set it in kappa.toml: [registry] url = "http://127.0.0.1:8081"',
+            )
+        url = urlsplit(settings.url)
+        if url.scheme not in {"http", "https"} or url.hostname is None:
+            raise SettingsError(
+                "registry.url is no URL of HTTP", hint='such as "https://registry.example:8081"'
+            )
+        if url.username is not None or url.password is not None:
+            raise SettingsError("registry.url has a user or a password in it", hint=_NO_LOGIN)
+        self._settings = settings
+        self._host, self._port = url.hostname, url.port
+        self._is_secure = url.scheme == "https"
+        self._path = url.path.rstrip("/")
+        # It is shown in errors, and has no secret.
+        self._shown = f"{url.scheme}://{url.netloc}"
+
+    def subjects(self) -> tuple[str, ...]:
+        """Lists the subjects."""
+        return tuple(sorted(self._get("/subjects") or ()))
+
+    def pin(self, subject: str, version: int | None = None) -> PinnedSchema:
+        """Returns a version of a subject, or its newest. Raises UsageError if there is none."""
+        asked = f"/subjects/{quote(subject, safe='')}/versions/{version or _NEWEST}"
+        found = self._get(asked)
+        if found is None:
+            which = f"version {version} of subject {subject}" if version else f"subject {subject}"
+            raise UsageError(
+                f"the registry at {self._shown} has no {which}", hint="see kappa schemas list"
+            )
+        schema = self._registered(found)
+        if not isinstance(found.get("version"), int) or not isinstance(found.get("id"), int):
+            raise self._odd()
+        return PinnedSchema(subject, found["version"], found["id"], schema)
+
+    def newest(self, subject: str) -> int | None:
+        """Returns the newest version of a subject; None if the registry has no such subject."""
+        found = self._get(f"/subjects/{quote(subject, safe='')}/versions")
+        if found is None:
+            return None
+        if not isinstance(found, list) or not all(type(each) is int for each in found):
+            raise self._odd()
+        return max(found, default=None)
+
+    def schema(self, schema_id: int) -> RegisteredSchema:
+        """Returns the schema of an id; without a text if the registry does not know it."""
+        found = self._get(f"/schemas/ids/{schema_id}")
+        return RegisteredSchema(_AVRO, None) if found is None else self._registered(found)
+
+    def incompatible(self, subject: str, schema: RegisteredSchema) -> tuple[str, ...] | None:
+        """Asks why a schema may not be a next version of a subject; nothing: it may.
+
+        Returns None if the registry has no such subject.
+        """
+        asked = f"/compatibility/subjects/{quote(subject, safe='')}/versions/{_NEWEST}?verbose=true"
+        found = self._asked("POST", asked, {"schema": schema.text or "", "schemaType": schema.kind})
+        if found is None:
+            return None
+        if found.get("is_compatible"):
+            return ()
+        return tuple(map(str, found.get("messages") or ())) or ("it gives no reason",)
+
+    def _registered(self, found: Any) -> RegisteredSchema:
+        if not isinstance(found, dict) or not isinstance(found.get("schema"), str):
+            raise self._odd()
+        texts: dict[tuple[str, int], str] = {}
+        self._collect(found.get("references") or (), texts, 0)
+        return RegisteredSchema(
+            found.get("schemaType") or _AVRO, found["schema"], tuple(texts.values())
+        )
+
+    def _collect(
+        self, references: Sequence[Any], texts: dict[tuple[str, int], str], depth: int
+    ) -> None:
+        """Collects the schemas that are referred to, each behind those that it needs."""
+        for each in references:
+            subject, version = each["subject"], each["version"]
+            if (subject, version) in texts or depth > _DEEPEST:
+                continue
+            found = self._get(f"/subjects/{quote(subject, safe='')}/versions/{version}")
+            if found is None:
+                raise Unreachable(
+                    f"the registry at {self._shown} lacks version {version} of subject {subject}, "
+                    "which a schema refers to",
+                    hint="register it there again",
+                )
+            self._collect(found.get("references") or (), texts, depth + 1)
+            texts[subject, version] = found["schema"]
+
+    def _get(self, path: str) -> Any:
+        return self._asked("GET", path, None)
+
+    def _asked(self, method: str, path: str, document: Any) -> Any:
+        """Returns the answer, or None if there is no such thing (404)."""
+        settings = self._settings
+        headers = {"accept": _JSON, "content-type": _JSON, "user-agent": "kappa"}
+        if settings.token:
+            headers["authorization"] = f"Bearer {settings.token}"
+        elif settings.user:
+            given = f"{settings.user}:{settings.password}".encode()
+            headers["authorization"] = f"Basic {base64.b64encode(given).decode()}"
+        body = None if document is None else json.dumps(document).encode()
+        try:
+            connection = self._connection()
+            try:
+                connection.request(method, f"{self._path}{path}", body, headers)
+                answer = connection.getresponse()
+                status, content = answer.status, answer.read()
+            finally:
+                connection.close()
+        except (OSError, http.client.HTTPException) as error:
+            why = str(error) or type(error).__name__
+            raise Unreachable(
+                f"the schema registry at {self._shown} does not answer: {why}", hint=_AWAY
+            ) from None
+        if status == http.client.NOT_FOUND:
+            return None
+        if status in {http.client.UNAUTHORIZED, http.client.FORBIDDEN}:
+            raise Unreachable(
+                f"the schema registry at {self._shown} lets nobody in: it answered {status}",
+                hint=_NO_LOGIN,
+            )
+        try:
+            found = json.loads(content)
+        except ValueError:
+            found = None
+        if status != http.client.OK or found is None:
+            raise Unreachable(f"the schema registry at {self._shown} answered {status}", hint=_AWAY)
+        return found
+
+    def _odd(self) -> Unreachable:
+        return Unreachable(f"the answer of {self._shown} is no schema", hint=_AWAY)
+
+    def _connection(self) -> http.client.HTTPConnection:
+        seconds = self._settings.timeout_seconds
+        if not self._is_secure:
+            return http.client.HTTPConnection(self._host, self._port, timeout=seconds)
+        ca = self._settings.ca
+        try:
+            context = ssl.create_default_context(cafile=None if ca is None else str(ca))
+        except (OSError, ssl.SSLError) as error:
+            raise SettingsError(
+                f"registry.ca is {ca}, which cannot be read: {error}",
+                hint="it is a file of certificates in PEM",
+            ) from None
+        return http.client.HTTPSConnection(self._host, self._port, timeout=seconds, context=context)

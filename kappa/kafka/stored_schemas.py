@@ -1,0 +1,179 @@
+"""The schemas of ids, as the registry gave them once: kept in the root for good.
+
+An id is immutable, so a replay reads by what is kept, and needs no registry. That an id is unknown
+is kept, too: records of it are rejects, and a replay must reject them again. Delete the file of
+such an id, and it is asked for anew; then its records are read by the next build.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from kappa.base.disk import put_file
+from kappa.base.errors import Superseded, Unreachable
+from kappa.base.sealed import sealed, unsealed
+from kappa.base.sections import RegistrySettings
+from kappa.base.settings import Settings
+from kappa.declare.formats.schema_source import RegisteredSchema, open_schemas
+from kappa.kafka.registry import RegistryClient
+from kappa.state.store import Store
+
+# The root's folder of them.
+FOLDER = "schemas"
+# A registry of several servers may not know on one what it has just accepted on another. Records
+# may each have another id: after a wait in vain none is waited for within this time.
+_DOUBT_SECONDS, _SURE_SECONDS = 3.0, 30.0
+_PAUSE_SECONDS = 0.5
+# So long a job waits in place for a registry that is away. Then it ends, with this as its error,
+# and is started again, as after any other trouble.
+JOB_PATIENCE_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSchemas:
+    """The source of schemas of a folder, which asks the registry for those that it lacks.
+
+    Spark's workers have it; `known` are those of the root when it was sent to them.
+    """
+
+    folder: Path
+    settings: RegistrySettings
+    patience_seconds: float
+    known: Mapping[int, RegisteredSchema] = field(default_factory=dict)
+
+    def schema(self, schema_id: int) -> RegisteredSchema:
+        """Returns the schema of an id. Raises Unreachable if it is not kept and cannot be had."""
+        if schema_id in self.known:
+            return self.known[schema_id]
+        path = self.folder / f"{schema_id}.json"
+        with suppress(FileNotFoundError):
+            kept = _read(path.read_bytes(), str(path))
+            if kept is not None:
+                return kept
+        found = self._asked(schema_id)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        put_file(path, _written(found))
+        return found
+
+    def _asked(self, schema_id: int) -> RegisteredSchema:
+        client = RegistryClient(self.settings)
+        began = time.monotonic()
+        unknown_since: float | None = None
+        while True:
+            try:
+                found = client.schema(schema_id)
+            except Unreachable as error:
+                if time.monotonic() - began >= self.patience_seconds:
+                    raise
+                if unknown_since is None:
+                    print(f"waits: {error.message}", file=sys.stderr, flush=True)
+            else:
+                if found.text is not None:
+                    return found
+                now = time.monotonic()
+                unknown_since = now if unknown_since is None else unknown_since
+                if now - unknown_since >= _DOUBT_SECONDS:
+                    _waited.at = now
+                if now - _waited.at < _SURE_SECONDS:
+                    return found
+            time.sleep(_PAUSE_SECONDS)
+
+
+class _Waited:
+    """The end of this process's last wait for an id that nobody knows."""
+
+    at = -math.inf
+
+
+_waited = _Waited()
+
+
+class RootSchemas:
+    """The source of schemas of a root in a bucket, for the process that has the root open.
+
+    A folder of this host has what Spark's workers have asked for; it is kept in the root once it is
+    asked for here, and before the next slice of theirs.
+    """
+
+    def __init__(self, store: Store, settings: RegistrySettings, patience_seconds: float) -> None:
+        self._store = store
+        self._here = StoredSchemas(store.local.path(FOLDER), settings, patience_seconds)
+        self._known: dict[int, RegisteredSchema] = {}
+
+    def schema(self, schema_id: int) -> RegisteredSchema:
+        """Returns the schema of an id. Raises Unreachable if it is not kept and cannot be had."""
+        if schema_id not in self._known:
+            name = f"{FOLDER}/{schema_id}.json"
+            if self._kept(name) is None:
+                self._keep(name, self._here.schema(schema_id))
+        return self._known[schema_id]
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        """Is sent to Spark's workers as what needs no root."""
+        self._keep_all()
+        here = self._here
+        return StoredSchemas, (here.folder, here.settings, here.patience_seconds, {**self._known})
+
+    def _keep_all(self) -> None:
+        for name in self._store.names(FOLDER):
+            if _id_of(name) not in self._known:
+                self._kept(name)
+        for name in self._store.local.names(FOLDER):
+            schema_id = _id_of(name)
+            if schema_id is not None and schema_id not in self._known:
+                self._keep(name, self._here.schema(schema_id))
+
+    def _keep(self, name: str, found: RegisteredSchema) -> None:
+        # Another host's root may be read from here.
+        with suppress(Superseded):
+            self._store.put(name, _written(found))
+        self._known[int(Path(name).stem)] = found
+
+    def _kept(self, name: str) -> RegisteredSchema | None:
+        content, schema_id = self._store.get(name), _id_of(name)
+        if content is None or schema_id is None:
+            return None
+        found = _read(content, self._store.address(name))
+        if found is None:
+            return None
+        self._known[schema_id] = found
+        return found
+
+
+def open_registry(
+    settings: Settings, store: Store, *, patience_seconds: float = JOB_PATIENCE_SECONDS
+) -> None:
+    """Opens the schemas of a project's root for the readers of this process."""
+    registry = settings.registry
+    open_schemas(
+        StoredSchemas(store.path(FOLDER), registry, patience_seconds)
+        if store.is_on_disk
+        else RootSchemas(store, registry, patience_seconds)
+    )
+
+
+def _written(found: RegisteredSchema) -> bytes:
+    """Returns a schema as it is kept: sealed."""
+    return sealed(msgspec.to_builtins(found))[0]
+
+
+def _read(content: bytes, where: str) -> RegisteredSchema | None:
+    """Returns a kept schema. None: it is damaged, and asked for again as one that is missing."""
+    try:
+        return msgspec.convert(unsealed(content)[0], RegisteredSchema)
+    except ValueError:
+        print(f"{where} is damaged, and asked for again", file=sys.stderr, flush=True)
+        return None
+
+
+def _id_of(name: str) -> int | None:
+    stem = Path(name).stem
+    return int(stem) if stem.isdigit() else None

@@ -1,0 +1,286 @@
+"""Transactions of one topic's only writer: records and the position after them, all or none.
+
+The position is the metadata of an offset that a consumer group of the topic's own commits in the
+same transaction. `transactional.id` fences: of two writers the one that began first is refused.
+Source: https://kafka.apache.org/documentation/#semantics
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any, NoReturn, Self
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from kappa.base.errors import Conflict, KappaError
+from kappa.base.failpoint import failpoint
+from kappa.kafka.acl import Acl, AclKind, missing_of, sink_id, writer_id
+from kappa.kafka.acl import topic as acl
+from kappa.kafka.answers import (
+    AWAY,
+    NOT_YET,
+    PATIENCE_SECONDS,
+    Answers,
+    Options,
+    code_of,
+    making,
+)
+
+# The longest that brokers allow by default: a snapshot of a large table is one transaction.
+_TRANSACTION_SECONDS = 900.0
+_FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
+_TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE})
+_POLL_EACH = 500
+_WAIT_SECONDS = 1.0
+# A batch is refused as a whole, so none is larger than the topic lets one record be.
+_BATCH_BYTES = 1_000_000
+_LEAST_BYTES, _HEAD_BYTES = 1_000, 512
+
+
+class Fenced(Conflict):
+    """A later writer of the same topic: this one writes no more."""
+
+
+class TooLarge(KappaError):
+    """A record that is larger than its topic takes."""
+
+
+class Transactions:
+    """The transactions of a topic, for one thread. After an error they are made anew.
+
+    What is open when its writer dies is aborted by the next one that begins.
+    """
+
+    def __init__(
+        self, bootstrap_servers: str, options: Options, topic: str, most: int, writer: str
+    ) -> None:
+        """Takes the address that errors name, librdkafka's options, and the longest record.
+
+        Another `writer` has another transactional id, so that neither fences the other.
+        """
+        self._answers = Answers(bootstrap_servers, options)
+        self._topic = topic
+        self._most = most
+        self._number = 0
+        self._failure: tuple[KafkaError, bytes] | None = None
+        # When a record was last acknowledged.
+        self._heard_at = 0.0
+        name = self._name = writer_id(topic, writer)
+        # What a refusal to touch the topic is about.
+        self._operation = "Write"
+        size = max(most, _LEAST_BYTES)
+        exact = {
+            "transactional.id": name,
+            "enable.idempotence": "true",
+            "partitioner": "murmur2_random",
+            "transaction.timeout.ms": str(int(_TRANSACTION_SECONDS * 1000)),
+            # Each change set is waited for: only large ones fill batches.
+            "linger.ms": "5",
+            "message.timeout.ms": "60000",
+            "message.max.bytes": str(size),
+            "batch.size": str(min(_BATCH_BYTES, size)),
+            "on_delivery": self._delivered,
+        }
+        with making("the producer"):
+            self._producer = Producer(
+                {"compression.type": "lz4", **options, **exact, **self._answers.ears}
+            )
+        with making("a consumer"):
+            self._group = Consumer(
+                {
+                    **options,
+                    "group.id": sink_id(topic),
+                    "enable.auto.commit": "false",
+                    "isolation.level": "read_committed",
+                }
+            )
+
+    def begin(self) -> str | None:
+        """Fences earlier writers, settles what they left open, and returns the position."""
+        failpoint("sink.before_begin")
+        self._patiently(lambda: self._producer.init_transactions(PATIENCE_SECONDS))
+        failpoint("sink.after_begin")
+        return self.position()
+
+    def position(self) -> str | None:
+        """Returns the position that was sent last, whoever sent it.
+
+        Returns None if none is known: nothing was ever sent, or the topic was made anew.
+        """
+        part = TopicPartition(self._topic, 0)
+        try:
+            (found,) = self._answers.asked(lambda seconds: self._committed(part, seconds))
+        except KafkaException as error:
+            self._refuse(error)
+        if found.error is not None:
+            self._refuse(KafkaException(found.error))
+        self._number = max(found.offset, 0)
+        return found.metadata if found.offset >= 0 and found.metadata else None
+
+    def _committed(self, part: TopicPartition, seconds: float) -> list[TopicPartition]:
+        try:
+            return self._group.committed([part], timeout=seconds)
+        except KafkaException:
+            # A group that this client may not ask for is tried again for ever.
+            message = self._group.poll(0)
+            if message is not None and (error := message.error()) is not None:
+                raise KafkaException(error) from None
+            raise
+
+    def send(
+        self,
+        records: Iterable[tuple[bytes, bytes | None]],
+        headers: Mapping[str, bytes],
+        position: str,
+    ) -> int:
+        """Sends records and the position after them in one transaction. Returns their number.
+
+        Raises Fenced if there is a later writer, and TooLarge for a record that does not fit. After
+        any error it is unknown whether the transaction took place: the next `begin` knows.
+        """
+        self._operation = "Write"
+        try:
+            self._producer.begin_transaction()
+            count = self._produce(records, [*headers.items()])
+            self._wait_for_records()
+            failpoint("sink.before_position")
+            self._commit_position(position)
+            failpoint("sink.after_position")
+            failpoint("sink.before_commit")
+            self._patiently(lambda: self._producer.commit_transaction(PATIENCE_SECONDS))
+            failpoint("sink.after_commit")
+        except KafkaException as error:
+            self._raise_failure()
+            self._refuse(error)
+        return count
+
+    def _produce(
+        self,
+        records: Iterable[tuple[bytes, bytes | None]],
+        headers: list[tuple[str, str | bytes | None]],
+    ) -> int:
+        count = 0
+        for key, value in records:
+            if len(key) + len(value or b"") + _HEAD_BYTES > self._most:
+                raise self._too_large(key)
+            while True:
+                try:
+                    self._producer.produce(self._topic, key=key, value=value, headers=headers)
+                    break
+                except BufferError:
+                    # A record that is not delivered in time is reported, which ends this loop.
+                    self._producer.poll(0.1)
+                    self._raise_failure()
+            count += 1
+            if count % _POLL_EACH == 0:
+                self._producer.poll(0)
+                self._raise_failure()
+        return count
+
+    def _wait_for_records(self) -> None:
+        """Waits until all records are acknowledged: so the broker is there for the position.
+
+        A record that is not delivered in time is reported, which ends this.
+        """
+        # Of a producer that is fenced, `flush` raises no error of Kafka's.
+        while len(self._producer):
+            self._producer.poll(_WAIT_SECONDS)
+            self._raise_failure()
+        self._raise_failure()
+
+    def _commit_position(self, position: str) -> None:
+        self._number += 1
+        self._operation = "Read"
+        part = TopicPartition(self._topic, 0, self._number, position)
+        group = self._group.consumer_group_metadata()
+
+        def commit() -> None:
+            self._producer.send_offsets_to_transaction([part], group, PATIENCE_SECONDS)
+
+        if not self._answers.ended(
+            lambda: self._patiently(commit), lambda seconds: self._committed(part, seconds)
+        ):
+            # The thread that is left behind is of a producer that the next one fences.
+            raise KappaError(
+                f"the position of topic {self._topic} was not taken, as the broker was away",
+                hint="its rows are sent again with it, by a new producer",
+            )
+
+    def _patiently(self, act: Any) -> None:
+        """Does a step of a transaction again for as long as librdkafka says that it may help."""
+        began = time.monotonic()
+        while True:
+            try:
+                act()
+            except KafkaException as error:
+                # A commit waits for all records, and goes on while they are acknowledged.
+                late = time.monotonic() > max(began, self._heard_at) + PATIENCE_SECONDS
+                if not error.args[0].retriable() or late:
+                    self._raise_failure()
+                    self._refuse(error)
+            else:
+                return
+
+    def _delivered(self, error: KafkaError | None, message: Any) -> None:
+        self._heard_at = time.monotonic() if error is None else self._heard_at
+        if error is not None and self._failure is None:
+            self._failure = error, message.key() or b""
+
+    def _raise_failure(self) -> None:
+        if self._failure is None:
+            return
+        error, key = self._failure
+        if error.code() in _TOO_LARGE:
+            raise self._too_large(key)
+        if error.code() == KafkaError._PURGE_QUEUE:
+            # The transaction was given up, and only its end gives the reason.
+            try:
+                self._producer.commit_transaction(PATIENCE_SECONDS)
+            except KafkaException as reason:
+                self._refuse(reason)
+        self._refuse(KafkaException(error))
+
+    def _too_large(self, key: bytes) -> TooLarge:
+        return TooLarge(
+            f"the row of key {key[:200].decode(errors='replace')} is larger than topic "
+            f"{self._topic} takes (max.message.bytes={self._most})",
+            hint=f"raise max.message.bytes of topic {self._topic}, or send fewer columns",
+        )
+
+    def _refuse(self, error: KafkaException) -> NoReturn:
+        found = error.args[0]
+        if found.code() in _FENCED or (found.fatal() and "fenced" in found.str()):
+            raise Fenced(
+                f"another courier has taken over topic {self._topic}",
+                hint="one courier writes to a topic: end the sink in the other platform that has "
+                "it; this one goes on by itself if that has sent nothing",
+            ) from error
+        if found.code() in AWAY or found.code() == KafkaError._MSG_TIMED_OUT:
+            raise self._answers.unreachable() from error
+        missing = missing_of(
+            code_of(error),
+            acl(self._topic, self._operation),
+            Acl(AclKind.TRANSACTIONAL_ID, self._name, "Write"),
+            Acl(AclKind.GROUP, self._name, "Read"),
+        )
+        if missing is not None:
+            raise self._answers.missing(missing) from error
+        again = "; it is made anew" if found.code() in NOT_YET else ""
+        raise KappaError(
+            f"topic {self._topic} cannot be written to: {found.str().removeprefix('Local: ')}",
+            hint=f"see the broker's log: kappa logs broker{again}",
+        ) from error
+
+    def __enter__(self) -> Self:
+        """Returns itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Gives up what is open. It does not wait for a broker that is away."""
+        with suppress(KafkaException):
+            self._producer.purge()
+            self._producer.poll(0)
+        with suppress(KafkaException, RuntimeError):
+            self._group.close()

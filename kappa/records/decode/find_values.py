@@ -1,0 +1,99 @@
+"""The values of flat JSON objects of a known layout.
+
+A layout is the text between values, and the spelling of each. A record is found only if it is that
+text and such values from its first byte to its last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kappa.declare.values.lengths import Bytes, Ends, Numbers, array_of, ends_of
+from kappa.records.decode.find_loops import Spelling, find_all, gather
+
+
+class Expected(NamedTuple):
+    """A value that is looked for.
+
+    An integer is between `low` and `high`. Of a number they are the most digits before and behind
+    the point, and `exponent` is the most digits of its exponent.
+    """
+
+    spelling: Spelling
+    nullable: bool
+    low: int = 0
+    high: int = 0
+    exponent: int = 0
+
+
+class Texts(NamedTuple):
+    """A binary or string array, as compiled code reads it."""
+
+    ends: Ends
+    data: Bytes
+    valid: npt.NDArray[np.bool_]
+
+
+class Found(NamedTuple):
+    """The values that were found, per value (rows) and record (columns).
+
+    `values` has an integer or a truth, or where a text or number begins in the data. `lengths` has
+    the bytes of that, or -1 for null. `sure` is True for the records of the layout.
+    """
+
+    sure: npt.NDArray[np.bool_]
+    values: Numbers
+    lengths: Numbers
+
+
+def texts_of(array: pa.Array) -> Texts:
+    """Views an array of binaries or strings without a copy."""
+    _, ends, data = array.buffers()
+    found = Texts(
+        np.frombuffer(ends, np.int32)[array.offset : array.offset + len(array) + 1]
+        if ends
+        else np.zeros(len(array) + 1, np.int32),
+        np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8),
+        array.is_valid().to_numpy(zero_copy_only=False),
+    )
+    for each in found:
+        each.flags.writeable = False
+    return found
+
+
+def find(
+    records: Texts,
+    places: Numbers,
+    between: Sequence[bytes],
+    values: Sequence[Expected],
+    keys: Texts,
+    key: int,
+) -> Found:
+    """Finds values in the records at these places.
+
+    `between` are the texts before, between and behind the values. The value numbered `key` must be
+    the bytes of the record's key; -1 if no value must.
+    """
+    literals = np.frombuffer(b"".join(between), np.uint8)
+    ends = np.cumsum([len(text) for text in between], dtype=np.int64)
+    spec = np.array([tuple(map(int, each)) for each in values], np.int64).reshape(-1, 5)
+    found = Found(
+        np.zeros(len(places), np.bool_),
+        np.zeros((len(values), len(places)), np.int64),
+        np.zeros((len(values), len(places)), np.int64),
+    )
+    find_all(*records, places, literals, ends, spec, *keys, key, *found)
+    return found
+
+
+def strings(records: Texts, starts: Numbers, lengths: Numbers) -> pa.StringArray:
+    """Copies pieces of records into an array; null if a length is -1. They must be UTF-8."""
+    ends = ends_of(lengths)
+    data = np.empty(ends[-1], np.uint8)
+    gather(records.data, starts, ends, data)
+    return array_of(pa.string(), lengths, ends, data)

@@ -1,0 +1,46 @@
+"""Keys in a format of their own, read in whole batches as the events of a topic are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from kappa.declare.topic import Topic
+from kappa.declare.values.lengths import Places
+from kappa.records.decode.plain_reader import PlainReader
+
+
+def topic_of_keys(topic: Topic) -> Topic:
+    """Returns a topic whose events are the keys of this one, which have a format."""
+    form, column = topic.key_format, topic.key_column
+    assert form is not None, "keys have a format"
+    assert column is not None, "it is that of a column"
+    declared = f"`{column.name}` {column.type} not null" if form.event() is None else None
+    return Topic(topic.name, event=declared, format=form)
+
+
+class FormattedKeys:
+    """A reader of plain records whose keys are plain events of a format of their own."""
+
+    def __init__(self, records: PlainReader, keys: PlainReader) -> None:
+        """Takes the reader of the records, by keys as texts, and that of the keys."""
+        self._records, self._keys = records, keys
+
+    @property
+    def pays(self) -> bool:
+        """Returns False if trying costs more than it saves."""
+        return self._records.pays and self._keys.pays
+
+    def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
+        """Reads the plain records among these, as `PlainEvents.read` does."""
+        return self._records.read(self._texts(keys), values)
+
+    def _texts(self, keys: pa.Array) -> pa.Array:
+        """Returns keys as texts; null if they are not plain."""
+        parts = self._keys.read(pa.nulls(len(keys), pa.binary()), keys)
+        if not parts:
+            return pa.nulls(len(keys), pa.binary())
+        found = pa.concat_arrays([rows.column(0).cast(pa.string()) for _, rows in parts])
+        place_of = np.full(len(keys), -1)
+        place_of[np.concatenate([places for places, _ in parts])] = np.arange(len(found))
+        return found.take(pa.array(place_of, mask=place_of < 0)).cast(pa.binary())

@@ -1,0 +1,48 @@
+"""The frames that a schema registry's serializers put before messages, of whole batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kappa.declare.formats.schema_source import FRAME_BYTES, MAGIC
+from kappa.declare.values.lengths import Places, array_of, ends_of
+from kappa.records.decode.find_loops import gather
+from kappa.records.decode.find_values import Texts, texts_of
+
+
+def by_schema(records: Texts) -> Mapping[int, Places]:
+    """Returns the places of the framed records that were written with each schema."""
+    framed = np.flatnonzero(_framed(records))
+    starts = records.ends[framed].astype(np.int64)
+    heads = records.data[starts[:, None] + np.arange(FRAME_BYTES)].astype(np.int64)
+    ids = heads[:, 1] << 24 | heads[:, 2] << 16 | heads[:, 3] << 8 | heads[:, 4]
+    return {int(each): framed[ids == each] for each in np.unique(ids)}
+
+
+def messages_of(values: pa.Array) -> pa.Array:
+    """Returns what follows the frames; null for a value without one."""
+    records = texts_of(values)
+    lengths = np.where(_framed(records), np.diff(records.ends) - FRAME_BYTES, -1).astype(np.int64)
+    ends = ends_of(lengths)
+    data = np.empty(ends[-1], np.uint8)
+    gather(records.data, records.ends[:-1].astype(np.int64) + FRAME_BYTES, ends, data)
+    return array_of(pa.binary(), lengths, ends, data)
+
+
+def begin_with(records: Texts, places: Places, frame: bytes) -> npt.NDArray[np.bool_]:
+    """Marks which of the records at these places begin with a frame."""
+    starts = records.ends[places].astype(np.int64)
+    marks = records.ends[places + 1] - starts >= len(frame)
+    heads = records.data[starts[marks][:, None] + np.arange(len(frame))]
+    marks[marks] = (heads == np.frombuffer(frame, np.uint8)).all(axis=1)
+    return marks
+
+
+def _framed(records: Texts) -> npt.NDArray[np.bool_]:
+    marks = records.valid & (np.diff(records.ends) >= FRAME_BYTES)
+    marks[marks] = records.data[records.ends[:-1][marks]] == MAGIC
+    return marks

@@ -1,0 +1,157 @@
+"""Plain Avro records, decoded many at once by compiled code.
+
+A plain record is written with a flat schema of which each field is one of the declared schema's, of
+the same type. Every other record, valid or not, is left to the reader of records.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import pyarrow as pa
+
+from kappa.declare.formats.avro_events import Avro, AvroReader
+from kappa.declare.formats.avro_loops import Coding, read_all
+from kappa.declare.formats.schema_source import FRAME_BYTES
+from kappa.declare.topic import Topic
+from kappa.declare.values.arrow import arrow_type
+from kappa.declare.values.columns import Scalar
+from kappa.declare.values.lengths import Places
+from kappa.declare.values.reason import Rejected
+from kappa.records.decode.binary_columns import column_of, keep_fitting, keyed_rows
+from kappa.records.decode.find_values import Texts, texts_of
+from kappa.records.decode.frames import by_schema
+from kappa.records.decode.tried import Tried
+
+_CODINGS = {
+    "string": Coding.TEXT,
+    "boolean": Coding.BOOLEAN,
+    "int": Coding.INTEGER,
+    "long": Coding.INTEGER,
+    "double": Coding.DOUBLE,
+    "float": Coding.FLOAT,
+}
+
+
+class _Field(NamedTuple):
+    """A field of a writer's schema: its coding, and which branch of a union is null (-1: none)."""
+
+    name: str
+    kind: str
+    null: int
+
+
+class PlainAvro:
+    """A reader of the plain records of a topic. It is not for several threads."""
+
+    def __init__(self, topic: Topic, form: Avro, left_out: frozenset[str]) -> None:
+        """Takes a topic that `of` accepts."""
+        self._topic = topic
+        self._left_out = left_out - {topic.key}
+        self._framed = form.framed
+        self._reader = AvroReader(form)
+        self._declared = {each.name: each for each in _flat(self._reader.declared) or ()}
+        self._scales = {
+            field["name"]: 1000 if "timestamp-millis" in str(field["type"]) else 1
+            for field in self._reader.whole["fields"]
+        }
+        self._schema = pa.schema(
+            [pa.field(column.name, arrow_type(column.type)) for column in topic.columns]
+        )
+        # By id, the fields as they are written; None: such records are left to the other reader.
+        self._programs: dict[int, list[_Field] | None] = {}
+        self._tried = Tried()
+
+    @classmethod
+    def of(cls, topic: Topic, left_out: frozenset[str] = frozenset()) -> Self | None:
+        """Makes a reader of a topic's records. Columns that are `left_out` may be null.
+
+        Returns None if the declaration asks for more than this reader knows.
+        """
+        form = topic.format
+        if not isinstance(form, Avro) or topic.lateness_ms is not None or topic.identity:
+            return None
+        made = cls(topic, form, left_out)
+        names = {column.name for column in topic.columns}
+        plain = all(isinstance(column.type, Scalar) for column in topic.columns)
+        # A field that is no column decides all the same whether a record is valid.
+        return made if plain and names == made._declared.keys() else None
+
+    @property
+    def pays(self) -> bool:
+        """Returns False if so few records are plain that trying costs more than it saves."""
+        return self._tried.pays
+
+    def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
+        """Reads the plain records among these (bytes, or null), as `PlainEvents.read` does."""
+        records = texts_of(values)
+        parts = []
+        # Records that are not framed are of the declared schema: -1.
+        found = by_schema(records) if self._framed else {-1: np.flatnonzero(records.valid)}
+        for schema_id, places in found.items():
+            if schema_id not in self._programs:
+                self._programs[schema_id] = self._program(schema_id)
+            program = self._programs[schema_id]
+            if program is not None:
+                parts += self._rows(program, records, places, keys)
+        self._tried.add(len(values), sum(len(places) for places, _ in parts))
+        return parts
+
+    def _program(self, schema_id: int) -> list[_Field] | None:
+        """Returns the fields of a writer's schema; None if they are not all as declared."""
+        writer = self._reader.declared
+        if schema_id >= 0:
+            writer = self._reader.writer(schema_id)
+        fields = None if isinstance(writer, Rejected) else _flat(writer)
+        if fields is None or {each.name for each in fields} != self._declared.keys():
+            return None
+        return (
+            fields if all(each.kind == self._declared[each.name].kind for each in fields) else None
+        )
+
+    def _rows(
+        self, program: list[_Field], records: Texts, places: Places, keys: pa.Array
+    ) -> list[tuple[Places, pa.RecordBatch]]:
+        spec = np.array([(_CODINGS[each.kind], each.null) for each in program], np.int64)
+        values = np.zeros((len(program), len(places)), np.int64)
+        lengths = np.zeros((len(program), len(places)), np.int64)
+        sure = np.zeros(len(places), np.bool_)
+        skipped = FRAME_BYTES if self._framed else 0
+        read_all(records.ends, records.data, places, skipped, spec, values, lengths, sure)
+        at = {each.name: number for number, each in enumerate(program)}
+        found = [
+            (column, at[column.name], self._scales[column.name]) for column in self._topic.columns
+        ]
+        for column, place, scale in found:
+            keep_fitting(column, records.data, values[place], lengths[place], sure, scale=scale)
+        kept = np.flatnonzero(sure)
+        made = {
+            column.name: column_of(
+                column, records.data, values[place, kept], lengths[place, kept], scale=scale
+            )
+            for column, place, scale in found
+            if column.name not in self._left_out
+        }
+        rows, same = keyed_rows(self._topic, made, keys.take(pa.array(places[kept])), self._schema)
+        if not same.all():
+            kept, rows = kept[same], rows.filter(pa.array(same))
+        return [(places[kept], rows)] if len(kept) else []
+
+
+def _flat(schema: Any) -> list[_Field] | None:
+    """Returns the fields of a flat record; None if one is of another type than those known."""
+    found = []
+    for field in schema["fields"]:
+        kind, null = _plain_kind(field["type"]), -1
+        if isinstance(kind, list) and len(kind) == 2 and "null" in kind:
+            null = kind.index("null")
+            kind = _plain_kind(kind[1 - null])
+        if not isinstance(kind, str) or kind not in _CODINGS:
+            return None
+        found.append(_Field(field["name"], kind, null))
+    return found
+
+
+def _plain_kind(kind: Any) -> Any:
+    return kind["type"] if isinstance(kind, dict) and kind.keys() == {"type"} else kind

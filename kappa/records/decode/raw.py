@@ -1,0 +1,70 @@
+"""Raw records: the records of a slice before they are decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+
+from kappa.declare.values.arrow import arrow_schema
+from kappa.declare.values.columns import HEADERS
+
+# The columns of raw records. `timestamp` is the record's own, or the broker's if the topic has
+# LogAppendTime. Headers are for rejects and redriven records: null if none, and so nearly free.
+RAW_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+RAW_SCHEMA = arrow_schema(
+    zip(
+        RAW_COLUMNS,
+        ("string", "int", "bigint", "timestamp", "binary", "binary", HEADERS),
+        strict=True,
+    )
+)
+# One record in the order of those columns: its time in microseconds since 1970, its headers as name
+# and value.
+RawRecord = tuple[
+    str, int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]
+]
+
+
+@dataclass(frozen=True, slots=True)
+class RawRange:
+    """The raw records `[start, end)` of one partition, in the order of their offsets.
+
+    `read` gets partition, start and end. It is called in a worker, and is pickled for it.
+    """
+
+    partition: int
+    start: int
+    end: int
+    read: Callable[[int, int, int], Iterator[pa.RecordBatch]]
+
+    @property
+    def offsets(self) -> int:
+        """Returns how many offsets the range spans."""
+        return self.end - self.start
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Reads the records, batch by batch."""
+        return self.read(self.partition, self.start, self.end)
+
+    def divided(self, count: int) -> tuple[RawRange, ...]:
+        """Returns so many ranges that follow one another, of as many offsets each as can be."""
+        bounds = (self.start + self.offsets * number // count for number in range(count + 1))
+        return tuple(replace(self, start=start, end=end) for start, end in pairwise(bounds))
+
+
+def raw_table(records: Iterable[RawRecord]) -> pa.Table:
+    """Makes a table of raw records."""
+    *others, headers = list(zip(*records, strict=True)) or [()] * len(RAW_COLUMNS)
+    # Null where there are none.
+    columns: list[Sequence[Any]] = [
+        *others,
+        [[{"key": name, "value": value} for name, value in each] or None for each in headers],
+    ]
+    return pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, RAW_SCHEMA, strict=True)],
+        schema=RAW_SCHEMA,
+    )

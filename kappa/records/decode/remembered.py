@@ -1,0 +1,126 @@
+"""A partition's memory of identities as a file, for one offset.
+
+`FOLDER/<partition>/<offset>.parquet` is the memory of all records before the offset, and the log
+time there. Behind the Parquet is its SHA-256, but for a file of an earlier Kappa. The memory
+follows from the log, so it may be written again, or lost. Spark's tasks read and write it for large
+slices, a job for itself; engine/read/identities.py decides when. FOLDER is a path or URL.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kappa.base.errors import Damaged, KappaError
+from kappa.records.identity import DIGEST_BYTES, Memory
+from kappa.state.files.address import delete_file, files_in, read_file, write_file
+
+_LOG_TIME = b"log_time"
+# The last bytes of a file without a seal, and the length of one.
+_PARQUET, _SEAL_BYTES = b"PAR1", 32
+_SCHEMA = pa.schema([("identity", pa.binary(DIGEST_BYTES)), ("accepted", pa.int64())])
+
+
+def put_memory(
+    folder: str, partition: int, offset: int, memory: Memory, log_time: int | None
+) -> None:
+    """Puts a memory as of `offset`, and replaces one that exists.
+
+    `log_time` is that of the last record before it, or None if no record is.
+    """
+    accepted = {} if log_time is None else memory.within(log_time)
+    schema = _SCHEMA.with_metadata({_LOG_TIME: b"" if log_time is None else str(log_time).encode()})
+    table = pa.table(
+        [pa.array(accepted, _SCHEMA.types[0]), pa.array(accepted.values(), _SCHEMA.types[1])],
+        schema=schema,
+    )
+    written = pa.BufferOutputStream()
+    pq.write_table(table, written)
+    # A torn one would be read back from a log that has perhaps lost its beginning.
+    content = written.getvalue().to_pybytes()
+    write_file(_path(folder, partition, offset), content + hashlib.sha256(content).digest())
+
+
+def get_memory(
+    folder: str, partition: int, offset: int, horizon_ms: int
+) -> tuple[Memory, int | None]:
+    """Returns the memory that was put for this offset, and the log time there.
+
+    The log time is None if no record was before. Raises Damaged if it cannot be read, and
+    KappaError if it is not there, or not yet on this machine.
+    """
+    path = _path(folder, partition, offset)
+    try:
+        # Read as a data set, its folders would become columns.
+        content = _unsealed(read_file(path))
+        table = pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False)
+        kept = (table.schema.metadata or {})[_LOG_TIME]
+        log_time = int(kept) if kept else None
+        accepted = dict(
+            zip(
+                table.column("identity").to_pylist(),
+                table.column("accepted").to_pylist(),
+                strict=True,
+            )
+        )
+    except FileNotFoundError as error:
+        raise KappaError(
+            f"the memory of identities {path} is missing on this machine",
+            hint="each machine has to see at once what another has written below the root; the job "
+            "is started again by itself",
+        ) from error
+    except (OSError, pa.ArrowException, KeyError, ValueError) as error:
+        raise Damaged(
+            f"{path} cannot be read: {error}",
+            hint="it is made from the log again where it is not there: delete it",
+        ) from error
+    return Memory(horizon_ms, accepted), log_time
+
+
+def _unsealed(content: bytes) -> bytes:
+    """Returns the Parquet of a memory. Raises ValueError if a seal says that it is another."""
+    if content.endswith(_PARQUET):
+        return content
+    parquet, seal = content[:-_SEAL_BYTES], content[-_SEAL_BYTES:]
+    if hashlib.sha256(parquet).digest() != seal:
+        raise ValueError("it is not as it was written")
+    return parquet
+
+
+def newest_memory(
+    folder: str, partition: int, at_most: int, horizon_ms: int
+) -> tuple[int, Memory, int | None] | None:
+    """Returns the newest memory up to an offset: its own offset, itself, and the log time there.
+
+    Returns None if there is none. One that cannot be read is deleted, and told.
+    """
+    for offset in reversed(memory_offsets(folder, partition)):
+        if offset <= at_most:
+            try:
+                return offset, *get_memory(folder, partition, offset, horizon_ms)
+            except Damaged as error:
+                print(
+                    f"{error.message}; it is made from the log again", file=sys.stderr, flush=True
+                )
+                delete_file(_path(folder, partition, offset))
+    return None
+
+
+def memory_offsets(folder: str, partition: int) -> list[int]:
+    """Lists the offsets that have a memory, ascending."""
+    stems = (name.removesuffix(".parquet") for name in files_in(f"{folder}/{partition}"))
+    return sorted(int(stem) for stem in stems if stem.isdecimal())
+
+
+def drop_memories(folder: str, partition: int, *, below: int) -> None:
+    """Deletes the memories for offsets below one."""
+    for offset in memory_offsets(folder, partition):
+        if offset < below:
+            delete_file(_path(folder, partition, offset))
+
+
+def _path(folder: str, partition: int, offset: int) -> str:
+    return f"{folder}/{partition}/{offset}.parquet"

@@ -1,0 +1,222 @@
+"""An envelope: a whole Kafka record as one line of JSON.
+
+It is `{"key": "N1", "value": {...}, "timestamp": 1356998400000, "headers": {"trace": "x"},
+"partition": 0}`; only `value` is required. An object, array, number or boolean is sent as the JSON
+text of the line, a string as its raw text, null as a tombstone. Bytes that are no UTF-8 are a
+string in base 64, and `"base64": ["value"]` names those fields: `key`, `value`, `headers.NAME`. If
+two headers have one name, the headers are an array of pairs: `[["trace", "x"], ["trace", null]]`.
+A `note` is for people and is passed over; so are `offset`, `event` and `reject` of an export.
+"""
+
+from __future__ import annotations
+
+import base64
+import difflib
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any, NoReturn
+
+from kappa.base.errors import UsageError
+from kappa.kafka.producer import ProducedRecord
+
+_FIELDS = ("key", "value", "timestamp", "headers", "partition", "base64", "note")
+# What an exported record has besides: it was true where it came from.
+_PASSED_OVER = ("offset", "event", "reject")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SPACE = re.compile(r"[ \t\n\r]*")
+EXAMPLE = '{"key": "N1", "value": {"tailnum": "N1"}}'
+# Kafka's partition is a number of 32 bits, its time one of 64, both signed.
+_PARTITIONS, _MILLISECONDS = 2**31, 2**63
+
+
+def envelope_record(line: bytes) -> ProducedRecord:
+    """Returns the record of an envelope's line. Raises UsageError if the line is no envelope.
+
+    The error's text continues a sentence that begins with `line 7`.
+    """
+    fields = _fields(line)
+    if "value" not in fields:
+        raise _line_error(
+            "is an envelope without a value",
+            f'a tombstone says "value": null; an event: {EXAMPLE}',
+        )
+    key, timestamp, headers, partition, encoded = (
+        fields[name][0] if name in fields else None
+        for name in ("key", "timestamp", "headers", "partition", "base64")
+    )
+    raw = _in_base64(encoded)
+    found = _headers(headers, raw)
+    unknown = sorted(raw - {"key", "value"} - {f"headers.{name}" for name, _ in found})
+    if unknown:
+        raise _line_error(
+            f"has {unknown[0]} in base64, and no such field", "it names key, value and headers.NAME"
+        )
+    value = _bytes(fields["value"][0], "value") if "value" in raw else _value(*fields["value"])
+    return ProducedRecord(
+        value,
+        _bytes(key, "key") if "key" in raw else _key(key),
+        _timestamp(timestamp),
+        found,
+        _partition(partition),
+    )
+
+
+def _in_base64(named: Any) -> frozenset[str]:
+    if named is None:
+        return frozenset()
+    if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
+        raise _line_error(
+            f"has the base64 {json.dumps(named)[:40]}", 'base64 names fields: ["value"]'
+        )
+    return frozenset(named)
+
+
+def _bytes(found: Any, of: str) -> bytes | None:
+    if found is None:
+        return None
+    try:
+        return base64.b64decode(found, validate=True)
+    except (ValueError, TypeError) as error:
+        raise _line_error(
+            f"has a {of} that is no base 64: {error}", "leave it out of base64 to send it as text"
+        ) from error
+
+
+def _fields(line: bytes) -> dict[str, tuple[Any, str]]:
+    """Returns each field of an envelope, parsed and as text, so that numbers keep digits."""
+    try:
+        text = line.decode()
+        decoder = json.JSONDecoder(parse_constant=refuse_constant)
+        whole = decoder.decode(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(
+            f"is no JSON: {error}", hint=f"an envelope is one JSON object a line: {EXAMPLE}"
+        ) from error
+    if not isinstance(whole, dict):
+        raise _line_error(
+            f"is no object: {text[:40]}", f"an envelope is one JSON object a line: {EXAMPLE}"
+        )
+    found: dict[str, tuple[Any, str]] = {}
+    at = text.index("{") + 1
+    # The text is JSON, so a name, a colon, a value and a comma or brace follow one another.
+    while text[at := _after_space(text, at)] != "}":
+        name, at = decoder.raw_decode(text, at)
+        begin = _after_space(text, _after_space(text, at) + 1)
+        value, end = decoder.raw_decode(text, begin)
+        if name not in _FIELDS and name not in _PASSED_OVER:
+            near = difflib.get_close_matches(name, _FIELDS, n=1)
+            raise _line_error(
+                f"has a field {name}, which envelopes do not have",
+                f"did you mean {near[0]}?" if near else f"there are {', '.join(_FIELDS)}",
+            )
+        if name in found:
+            raise _line_error(f"has the field {name} twice")
+        found[name] = value, text[begin:end]
+        at = _after_space(text, end)
+        at += text[at] == ","
+    return found
+
+
+def _after_space(text: str, at: int) -> int:
+    match = _SPACE.match(text, at)
+    return at if match is None else match.end()
+
+
+def _value(value: Any, text: str) -> bytes | None:
+    if value is None:
+        return None
+    return _encoded(value if isinstance(value, str) else text, "value")
+
+
+def _key(key: Any) -> bytes | None:
+    if key is None or isinstance(key, str):
+        return None if key is None else _encoded(key, "key")
+    if not isinstance(key, int) or isinstance(key, bool):
+        raise _line_error(
+            f"has the key {json.dumps(key)[:40]}", "a key is a string or a whole number"
+        )
+    return str(key).encode()
+
+
+def _timestamp(timestamp: Any) -> int | None:
+    if timestamp is None:
+        return None
+    milliseconds = _milliseconds(timestamp) if isinstance(timestamp, str) else timestamp
+    if (
+        isinstance(milliseconds, int)
+        and not isinstance(milliseconds, bool)
+        and 0 <= milliseconds < _MILLISECONDS
+    ):
+        return milliseconds
+    raise _line_error(
+        f"has the timestamp {json.dumps(timestamp)[:40]}",
+        "a timestamp is milliseconds since 1970, or ISO 8601 with a zone: 2013-01-01T05:00:00Z",
+    )
+
+
+def _milliseconds(text: str) -> int | None:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return None if moment.tzinfo is None else (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _headers(headers: Any, raw: frozenset[str]) -> tuple[tuple[str, bytes | None], ...]:
+    if headers is None:
+        return ()
+    pairs = list(headers.items()) if isinstance(headers, dict) else headers
+    if not isinstance(pairs, list) or not all(
+        isinstance(each, list | tuple)
+        and len(each) == 2
+        and isinstance(each[0], str)
+        and isinstance(each[1], str | None)
+        for each in pairs
+    ):
+        raise _line_error(
+            f"has the headers {json.dumps(headers)[:40]}",
+            'headers are an object of strings: {"trace": "x"}',
+        )
+    return tuple(
+        (
+            name,
+            None
+            if value is None
+            else _bytes(value, f"header {name}")
+            if f"headers.{name}" in raw
+            else _encoded(value, "headers"),
+        )
+        for name, value in pairs
+    )
+
+
+def _partition(partition: Any) -> int | None:
+    if partition is None or (
+        isinstance(partition, int)
+        and not isinstance(partition, bool)
+        and 0 <= partition < _PARTITIONS
+    ):
+        return partition
+    raise _line_error(
+        f"has the partition {json.dumps(partition)[:40]}", "a partition is a whole number from 0"
+    )
+
+
+def _encoded(text: str, of: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        # JSON can escape half of a surrogate pair, which UTF-8 cannot encode.
+        raise _line_error(
+            f"has half a character in its {of}", "a surrogate pair has two halves"
+        ) from error
+
+
+def refuse_constant(name: str) -> NoReturn:
+    """Raises ValueError: NaN and the infinities are no JSON."""
+    raise ValueError(f"{name} is none of its values")
+
+
+def _line_error(what: str, hint: str = "") -> UsageError:
+    return UsageError(what, hint=hint)

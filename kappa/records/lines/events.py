@@ -1,0 +1,235 @@
+"""Events as their topic's format has them, made of JSON, of texts, or of columns' values.
+
+What is made is read again by the reader that a slice has, so it is no reject of its declaration.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from datetime import date, datetime
+from decimal import Decimal as Number
+from typing import Any
+
+import msgspec
+
+from kappa.base.errors import DeclarationError, UsageError
+from kappa.declare.formats.json_events import Json
+from kappa.declare.formats.named import changes_of, is_framed, pin_of
+from kappa.declare.formats.schema_source import framed
+from kappa.declare.formats.text_events import Text
+from kappa.declare.topic import Topic
+from kappa.declare.values.columns import Array, Column, Decimal, Scalar, Struct, Type
+from kappa.declare.values.csv_text import text_reader
+from kappa.declare.values.json_text import JsonFormat, exact_value
+from kappa.declare.values.reason import Rejected
+from kappa.declare.values.value import holds_decimal
+from kappa.kafka.producer import ProducedRecord
+from kappa.records.lines.envelope import EXAMPLE
+from kappa.records.record import RecordReader
+
+# A decimal keeps its digits, as a number of JSON.
+_JSON = msgspec.json.Encoder(decimal_format="number")
+
+
+class EventWriter:
+    """The writer of one topic's events, each with the key that its reader wants.
+
+    Errors of its methods continue a sentence that begins with `line 7`.
+    """
+
+    def __init__(self, topic: Topic) -> None:
+        """Raises UsageError if no event of the topic's format can be written."""
+        form = topic.format
+        if isinstance(form, Text):
+            raise UsageError(
+                f"events of topic {topic.name} are lines of text, which nothing is made into",
+                hint="give the lines themselves, with --from lines",
+            )
+        if changes_of(form) is not None:
+            raise UsageError(
+                f"topic {topic.name} has a database's changes, whose keys are beside them",
+                hint=f"give each its key with --envelope: {EXAMPLE}",
+            )
+        if is_framed(form) and pin_of(form) is None:
+            raise UsageError(
+                f"topic {topic.name} has framed records, and no schema whose id they begin with",
+                hint='declare the subject: Subject("orders-value")',
+            )
+        self._topic = topic
+        self._reader = RecordReader(topic)
+        self._columns, self._is_whole = _all_columns(topic)
+        self._types: dict[str, Type] = {
+            name: column.type for column in self._columns for name in (column.name, *column.was)
+        }
+        self._fields = JsonFormat(exact=any(map(holds_decimal, self._types.values()))).fields
+
+    def of_json(self, line: bytes) -> ProducedRecord:
+        """Makes an event of a JSON object; in a topic of JSON it is sent byte for byte."""
+        form = self._topic.format
+        if isinstance(form, Json):
+            return self._read(_framed_as(form, line))
+        try:
+            fields = self._fields(line)
+        except Rejected as rejected:
+            raise UsageError(f"is no event: {rejected.detail}") from None
+        self.ensure_known(fields)
+        return self._made({name: self._exact(name, value) for name, value in fields.items()})
+
+    def of_texts(self, names: Iterable[str]) -> Callable[[Iterable[str | None]], ProducedRecord]:
+        """Returns what makes an event of a row of texts, by the names of its columns.
+
+        None is null. Raises UsageError if the topic has no such column.
+        """
+        named = tuple(names)
+        self.ensure_known(named)
+        readers = [_of_text(self._types.get(name, Scalar("string"))) for name in named]
+
+        def made(texts: Iterable[str | None]) -> ProducedRecord:
+            try:
+                return self._made(
+                    {
+                        name: None if text is None else read(text, name)
+                        for name, read, text in zip(named, readers, texts, strict=True)
+                    }
+                )
+            except Rejected as rejected:
+                raise UsageError(f"is no event: {rejected.detail}") from None
+
+        return made
+
+    def of_row(self, row: Mapping[str, Any]) -> ProducedRecord:
+        """Makes an event of a row's values, as Arrow gives them to Python."""
+        return self._made({name: _of_value(value, name) for name, value in row.items()})
+
+    def ensure_known(self, names: Iterable[str]) -> None:
+        """Raises UsageError if an event has no field of one of these names: it would be lost."""
+        if not self._is_whole:
+            return
+        for name in names:
+            if name not in self._types:
+                near = difflib.get_close_matches(name, self._types, n=1)
+                raise UsageError(
+                    f"has {name}, which is no field of topic {self._topic.name}",
+                    hint=f"did you mean {near[0]}?"
+                    if near
+                    else f"its fields are {', '.join(self._types)}",
+                )
+
+    def _exact(self, name: str, value: Any) -> Any:
+        return _by_type(self._types.get(name), value)
+
+    def _made(self, fields: Mapping[str, Any]) -> ProducedRecord:
+        form = self._topic.format
+        if isinstance(form, Json):
+            return self._read(_framed_as(form, _JSON.encode(fields)))
+        try:
+            return self._read(form.encode(fields, self._topic.columns))
+        except UsageError as error:
+            raise UsageError(_continued(error.message), hint=error.hint) from None
+
+    def _read(self, value: bytes) -> ProducedRecord:
+        try:
+            _, key = self._reader.read_unkeyed(value)
+        except Rejected as rejected:
+            raise UsageError(
+                f"is no event of topic {self._topic.name}: {rejected.detail} ({rejected.reason})"
+            ) from None
+        return ProducedRecord(value, key)
+
+
+def _all_columns(topic: Topic) -> tuple[tuple[Column, ...], bool]:
+    """Returns the columns of all fields that are known, and whether there can be no others."""
+    try:
+        found = topic.format.event()
+    except DeclarationError:
+        # The schema has fields that no column can be, which the declared event leaves out.
+        return topic.columns, False
+    of_schema = found if isinstance(found, tuple) else ()
+    declared = {column.name for column in topic.columns}
+    return (*topic.columns, *(each for each in of_schema if each.name not in declared)), True
+
+
+def _framed_as(form: Json, text: bytes) -> bytes:
+    return framed(form.pin.id, text) if form.framed and form.pin is not None else text
+
+
+def _continued(message: str) -> str:
+    """Returns a format's error as it follows `line 7`."""
+    return f"cannot be written: {message}"
+
+
+def _by_type(kind: Type | None, value: Any) -> Any:
+    """Returns a value of JSON with its digits where they count, and Python's floats elsewhere."""
+    match kind, value:
+        case Decimal(), _:
+            return value
+        case Array(element), list():
+            return [_by_type(element, each) for each in value]
+        case Array(Struct(fields)), dict():
+            # A map, as an object.
+            of_values = next((each.type for each in fields if each.name == "value"), None)
+            return {name: _by_type(of_values, each) for name, each in value.items()}
+        case Struct(fields), dict():
+            types = {each.name: each.type for each in fields}
+            return {name: _by_type(types.get(name), each) for name, each in value.items()}
+        case _, list():
+            return [_by_type(None, each) for each in value]
+        case _, dict():
+            return {name: _by_type(None, each) for name, each in value.items()}
+        case _, Number():
+            return float(value)
+        case _:
+            return value
+
+
+def _of_text(kind: Type) -> Callable[[str, str], Any]:
+    """Returns what reads a text as the value of JSON that it means. It raises Rejected."""
+    match kind:
+        case Scalar("string" | "date" | "timestamp"):
+            return lambda text, name: text  # noqa: ARG005  # others name it in their errors
+        case Scalar() | Decimal():
+            return text_reader(kind)
+        case _:
+            return _of_json_text
+
+
+def _of_json_text(text: str, name: str) -> Any:
+    try:
+        return exact_value(text)
+    except json.JSONDecodeError:
+        raise UsageError(
+            f"has a {name} that is no JSON", hint='arrays and objects are JSON in a CSV file: "[1]"'
+        ) from None
+
+
+def _of_value(value: Any, name: str) -> Any:
+    """Returns a value of Python as JSON has it."""
+    match value:
+        case datetime():
+            if value.tzinfo is None:
+                raise UsageError(
+                    f"has {name} without a zone: {value.isoformat()}",
+                    hint="write the column as timestamps in UTC",
+                )
+            return value.isoformat()
+        case date():
+            return value.isoformat()
+        case float() if not math.isfinite(value):
+            raise UsageError(f"has the {name} {value}, which is no number of JSON")
+        case None | bool() | int() | float() | str() | Number():
+            return value
+        case dict():
+            return {key: _of_value(each, f"{name}.{key}") for key, each in value.items()}
+        case list() if value and all(isinstance(each, tuple) for each in value):
+            # A map, as Arrow gives it.
+            return {key: _of_value(each, f"{name}.{key}") for key, each in value}
+        case list():
+            return [_of_value(each, name) for each in value]
+        case _:
+            raise UsageError(
+                f"has a {name} of the type {type(value).__name__}, which events do not have",
+                hint="write the column as another type, or leave it out",
+            )

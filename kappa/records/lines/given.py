@@ -1,0 +1,130 @@
+"""The events that a file gives: lines as they are, lines of JSON, rows of CSV or of Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from kappa.base.errors import UsageError
+from kappa.declare.formats.csv_events import Csv
+from kappa.declare.formats.json_events import Json
+from kappa.declare.formats.named import is_framed
+from kappa.declare.formats.text_events import Text
+from kappa.declare.topic import Topic
+from kappa.declare.values.csv_text import CsvError, text_rows
+from kappa.kafka.producer import ProducedRecord
+from kappa.records.lines.events import EventWriter
+from kappa.records.lines.form import Given
+
+# A row of CSV that is longer has lost the end of a value in quotes.
+_LONGEST_ROW = 32_000_000
+
+# A record, and its place in the file, with which errors begin: `orders.csv line 7`.
+Placed = tuple[str, ProducedRecord]
+_Each = TypeVar("_Each")
+_Made = TypeVar("_Made")
+
+
+def given_as(file: str, topic: Topic | None) -> Given:
+    """Returns the form of a file, by its suffix and by what its topic has.
+
+    Lines of a topic of JSON, CSV or text are its records, byte for byte.
+    """
+    if file.endswith(".parquet"):
+        return Given.PARQUET
+    if topic is None or isinstance(topic.format, Csv | Text):
+        return Given.LINES
+    if file.endswith(".csv"):
+        return Given.CSV
+    return Given.LINES if is_plain(topic) else Given.JSONL
+
+
+def is_plain(topic: Topic) -> bool:
+    """Returns True if a line of text can be a record of the topic."""
+    return isinstance(topic.format, Csv | Text | Json) and not is_framed(topic.format)
+
+
+def placed_lines(
+    lines: Iterable[bytes], record_of: Callable[[bytes], ProducedRecord], file: str = ""
+) -> Iterator[Placed]:
+    """Yields a record for every line but blank ones. Raises UsageError that names the line."""
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            place = placed(file, "line", number)
+            yield place, _made(place, record_of, line.rstrip(b"\r\n"))
+
+
+def csv_events(topic: Topic, lines: Iterable[bytes], file: str = "") -> Iterator[Placed]:
+    """Yields an event for every row of a CSV file, whose first line names the columns."""
+    writer = EventWriter(topic)
+    rows = _rows(lines, file)
+    for place, header in rows:
+        names = [name or "" for name in header]
+        twice = [name for number, name in enumerate(names) if name in names[:number]]
+        if twice or not all(names):
+            what = f"names {twice[0]} twice" if twice else "names a column without a name"
+            raise UsageError(f"{place} {what}", hint="the first line names the columns: id,amount")
+        record_of = _made(place, writer.of_texts, names)
+        break
+    for place, row in rows:
+        if len(row) != len(names):
+            raise UsageError(
+                f"{place} has {len(row)} value{'' if len(row) == 1 else 's'}, "
+                f"and the header names {len(names)}",
+                hint="quote a value with a comma in it; write an empty value for null",
+            )
+        yield place, _made(place, record_of, row)
+
+
+def parquet_events(topic: Topic, path: Path) -> Iterator[Placed]:
+    """Yields an event for every row of a Parquet file."""
+    from kappa.records.lines.parquet_rows import rows_of  # noqa: PLC0415  # it takes Arrow
+
+    writer = EventWriter(topic)
+    rows = rows_of(path, lambda names: _made(str(path), writer.ensure_known, names))
+    for number, row in enumerate(rows, start=1):
+        place = placed(str(path), "row", number)
+        yield place, _made(place, writer.of_row, row)
+
+
+def placed(file: str, what: str, number: int) -> str:
+    """Returns the place of a line or a row; of standard input if there is no file."""
+    return f"{file} {what} {number:d}".lstrip()
+
+
+def _made(place: str, make: Callable[[_Each], _Made], given: _Each) -> _Made:
+    try:
+        return make(given)
+    except UsageError as error:
+        raise UsageError(f"{place} {error.message}", hint=error.hint) from error
+
+
+def _rows(lines: Iterable[bytes], file: str) -> Iterator[tuple[str, Sequence[str | None]]]:
+    """Yields the rows of CSV, of which few are in memory; a row ends outside of quotes."""
+    row, begin = b"", 1
+    for number, line in enumerate(lines, start=1):
+        row, begin = (row + line, begin) if row else (line, number)
+        if row.count(b'"') % 2 and len(row) < _LONGEST_ROW:
+            continue
+        yield from _read(row, begin, file)
+        row = b""
+    yield from _read(row, begin, file)
+
+
+def _read(row: bytes, line: int, file: str) -> Iterator[tuple[str, Sequence[str | None]]]:
+    place = placed(file, "line", line)
+    if not row.strip():
+        return
+    try:
+        text = row.decode()
+        if line == 1:
+            text = text.removeprefix("\ufeff")
+        for _, values in text_rows(text):
+            yield place, values
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{place} is no UTF-8: byte {error.start}", hint="write the file in UTF-8"
+        ) from None
+    except CsvError as error:
+        raise UsageError(f"{place} is no CSV: {error}") from None

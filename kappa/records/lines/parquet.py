@@ -1,0 +1,122 @@
+"""Records of Kafka as a Parquet file: a row each, with its place, time, bytes and headers.
+
+The file is written and read in groups of rows, so that a topic of any size takes little memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kappa.base.errors import UsageError
+from kappa.kafka.producer import ProducedRecord
+
+_HEADERS = pa.list_(
+    pa.struct([pa.field("name", pa.string(), nullable=False), pa.field("value", pa.binary())])
+)
+# What is needed to produce a record again; other columns are passed over.
+_RECORD = pa.schema(
+    [
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("timestamp_ms", pa.int64()),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", _HEADERS),
+    ]
+)
+_SCHEMA = pa.schema(
+    [
+        _RECORD.field("partition"),
+        pa.field("offset", pa.int64(), nullable=False),
+        *(_RECORD.field(name) for name in _RECORD.names[1:]),
+    ]
+)
+_DECODED = (pa.field("event", pa.string()), pa.field("reject", pa.string()))
+# A group ends at either.
+_ROWS, _BYTES = 20_000, 32_000_000
+
+# A record with its offset, its event as JSON, and why it is no valid one.
+PlacedRecord = tuple[ProducedRecord, int, str | None, str | None]
+
+
+def write_records(file: BinaryIO, records: Iterable[PlacedRecord], *, decoded: bool) -> int:
+    """Writes records to a Parquet file; returns how many. `decoded` adds `event` and `reject`."""
+    schema = pa.schema([*_SCHEMA, *_DECODED]) if decoded else _SCHEMA
+    count = 0
+    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for group in _groups(records):
+            rows = [_row(*each) for each in group]
+            writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+            count += len(rows)
+    return count
+
+
+def read_records(path: Path) -> Iterator[ProducedRecord]:
+    """Yields the records of a Parquet file, in order.
+
+    Raises UsageError if it has none, or is damaged: then what came before was given.
+    """
+    try:
+        yield from _records_in(path)
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror or error}",
+            hint="give a file that kappa topics export has written",
+        ) from error
+    except pa.ArrowInvalid as error:
+        raise UsageError(
+            f"{path} is no Parquet file of records, or not whole: {error}",
+            hint="files of JSON lines have other names: .jsonl",
+        ) from error
+
+
+def _records_in(path: Path) -> Iterator[ProducedRecord]:
+    with pq.ParquetFile(path) as file:
+        missing = [name for name in _RECORD.names if name not in file.schema_arrow.names]
+        if missing:
+            raise UsageError(
+                f"{path} has no column {missing[0]}",
+                hint=f"records have the columns {', '.join(_RECORD.names)}",
+            )
+        for batch in file.iter_batches(batch_size=10_000, columns=_RECORD.names):
+            for row in batch.cast(_RECORD).to_pylist():
+                headers = row["headers"] or ()
+                yield ProducedRecord(
+                    row["value"],
+                    row["key"],
+                    row["timestamp_ms"],
+                    tuple((each["name"], each["value"]) for each in headers),
+                    row["partition"],
+                )
+
+
+def _row(
+    record: ProducedRecord, offset: int, event: str | None, reject: str | None
+) -> dict[str, Any]:
+    return {
+        "partition": record.partition,
+        "offset": offset,
+        "timestamp_ms": record.timestamp_ms,
+        "key": record.key,
+        "value": record.value,
+        "headers": [{"name": name, "value": value} for name, value in record.headers],
+        "event": event,
+        "reject": reject,
+    }
+
+
+def _groups(records: Iterable[PlacedRecord]) -> Iterator[list[PlacedRecord]]:
+    group: list[PlacedRecord] = []
+    taken = 0
+    for each in records:
+        group.append(each)
+        taken += len(each[0].value or b"") + len(each[0].key or b"") + 100
+        if len(group) >= _ROWS or taken >= _BYTES:
+            yield group
+            group, taken = [], 0
+    if group:
+        yield group

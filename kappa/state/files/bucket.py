@@ -1,0 +1,414 @@
+"""Objects below a prefix of a bucket, by the S3 protocol.
+
+A request whose answer is lost is sent again, and a server that is away or overloaded is asked again
+for half a minute, or as long as the process has patience (`patient`). Of a server that stayed
+away so long, each further request looks first whether it is back. An object is on several disks
+before a put is answered: nothing is to be synced.
+
+Credentials are taken from the environment, or by the usual chain (credentials.py). No value here
+has them, so no error can show them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+from obstore import copy, get_range, head, list_with_delimiter
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    GenericError,
+    NotFoundError,
+    PreconditionError,
+)
+from obstore.store import S3Store
+
+from kappa.base.errors import KappaError, SettingsError
+from kappa.base.section.storage import StorageSettings, without_secrets
+from kappa.state.files.credentials import keys_for_requests, keys_of_environment
+from kappa.state.files.refused import has_no_answer, is_no_object, why_refused
+
+if TYPE_CHECKING:
+    from obstore import ListResult, ObjectMeta, PutMode
+
+_Answer = TypeVar("_Answer")
+_SCHEME = "s3://"
+_REGION = "us-east-1"
+# The longest time between two attempts.
+_LONGEST_PAUSE = timedelta(seconds=2)
+_PAUSE_SECONDS = 0.2
+AT_ONCE = 1_000  # what one request deletes
+# So much comes within one request's time on a slow network.
+_PIECE = 8 << 20
+# Names of buckets have so many characters (docs.aws.amazon.com, "Bucket naming rules").
+_LEAST, _MOST = 3, 63
+# Names of buckets, and a prefix whose URL is itself.
+_ROOT = re.compile(
+    r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/(?P<prefix>[A-Za-z0-9_./=-]+)"
+)
+# An object that nobody has, to see whether a server answers.
+_PROBE = ".kappa-is-anybody-there"
+# Of obstore and delta-rs, but not of DuckDB.
+_ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT")
+
+
+class Patience(NamedTuple):
+    """The seconds for which a process asks again, waits for one answer, and for a connection.
+
+    The last attempt begins before the first of them are over: who waits may wait for both.
+    """
+
+    again: int
+    answer: int
+    connection: int
+
+
+# A server that is started again answers within seconds. Who asks longer gives up, and says so.
+WORKING = Patience(30, 20, 5)
+# The start of a job costs more than waiting: a server that is away for half a minute ends none.
+FOLDING = Patience(60, 20, 5)
+# Clients of HTTP are answered within half a minute, and people who look within seconds.
+ANSWERING = Patience(10, 15, 5)
+LOOKING = Patience(2, 4, 2)
+_patience = WORKING
+
+
+@contextmanager
+def patient(patience: Patience) -> Iterator[None]:
+    """Sets how long this process waits for the servers of buckets within the block."""
+    global _patience  # noqa: PLW0603  # what kind of process it is
+    before, _patience = _patience, patience
+    try:
+        yield
+    finally:
+        _patience = before
+
+
+def patience_here() -> Patience:
+    """Returns how long this process waits for the servers of buckets."""
+    return _patience
+
+
+class Bucket:
+    """The objects below one prefix of a bucket."""
+
+    def __init__(self, url: str, storage: StorageSettings) -> None:
+        """Takes `s3://BUCKET/PREFIX`. Raises SettingsError if it is none; sends no request."""
+        found = _ROOT.fullmatch(url.rstrip("/"))
+        if found is None or {"", ".", ".."} & {*found["prefix"].split("/")}:
+            raise _no_root(url)
+        if storage.endpoint is None and any(map(os.environ.get, _ENDPOINTS)):
+            raise SettingsError(
+                "AWS_ENDPOINT_URL is set, and not all that reads a root heeds it",
+                hint="set storage.endpoint in kappa.toml to that URL, or unset the variable",
+            )
+        self.url, self.storage = found[0], storage
+        # Called with a name before each request that changes its object.
+        self.before_change: Callable[[str], None] = lambda _name: None
+        self._bucket = found["bucket"]
+        self.endpoint = _endpoint_of(storage, self._bucket)
+        self._prefix = found["prefix"]
+        self._clients: dict[Patience, S3Store] = {}
+        # Whether the server has answered nothing to the last request.
+        self._is_away = False
+        self._client(_patience)
+
+    @property
+    def _objects(self) -> S3Store:
+        return self._client(_patience)
+
+    def _client(self, patience: Patience) -> S3Store:
+        if patience not in self._clients:
+            self._clients[patience] = self._client_of(patience)
+        return self._clients[patience]
+
+    def _client_of(self, patience: Patience) -> S3Store:
+        try:
+            return S3Store(
+                self._bucket,
+                prefix=self._prefix,
+                config={
+                    "region": region_of(self.storage),
+                    "virtual_hosted_style_request": not self.storage.path_style,
+                    **({} if self.endpoint is None else {"endpoint": self.endpoint}),
+                },
+                client_options={
+                    "allow_http": is_plain(self.storage),
+                    "timeout": timedelta(seconds=patience.answer),
+                    "connect_timeout": timedelta(seconds=patience.connection),
+                },
+                retry_config={
+                    "retry_timeout": timedelta(seconds=patience.again),
+                    "max_retries": 1_000,
+                    "backoff": {"max_backoff": _LONGEST_PAUSE},
+                },
+                credential_provider=None if keys_of_environment() else keys_for_requests,
+            )
+        except BaseError as error:
+            raise SettingsError(
+                f"a variable AWS_... of the environment is wrong: {str(error).splitlines()[0]}",
+                hint="unset it, or mend it; kappa.toml says where the bucket is",
+            ) from error
+
+    def address(self, name: str) -> str:
+        """Returns the URL of an object or a folder."""
+        return f"{self.url}/{name}"
+
+    def put(self, name: str, content: bytes, *, new: bool, synced: bool) -> bool:  # noqa: ARG002  # it always is
+        """Puts an object whole. Returns False, changing nothing, if it is to be `new` and is not.
+
+        An object of equal bytes counts as put here. The answer to an earlier attempt may have been
+        lost, and a lost answer is no lost race. So records that only one writer may put have
+        something in them that is the writer's own.
+        """
+        self.before_change(name)
+        return self._put(name, content, "create" if new else "overwrite")
+
+    def put_over(self, name: str, content: bytes, tag: str | None) -> bool:
+        """Puts an object over the one with this tag; None: where there is none.
+
+        Returns False, changing nothing, if there is another by now.
+        """
+        return self._put(name, content, "create" if tag is None else {"e_tag": tag})
+
+    def _put(self, name: str, content: bytes, mode: PutMode) -> bool:
+        self._ensure_back("write", name)
+        try:
+            self._sent(lambda: self._objects.put(name, content, mode=mode, use_multipart=False))
+        except (AlreadyExistsError, PreconditionError):
+            # None: it was deleted meanwhile, so somebody's was there.
+            return self.get(name) == content
+        except (BaseError, OSError) as error:
+            raise self._cannot("write", name, error) from error
+        return True
+
+    def put_file(self, name: str, path: Path, *, claimed: bool = True) -> None:
+        """Puts what is in a file of this machine, whole, in place of any object of that name."""
+        if claimed:
+            self.before_change(name)
+        self._ensure_back("write", name)
+        try:
+            self._sent(lambda: self._objects.put(name, path))
+        except (BaseError, OSError) as error:
+            raise self._cannot("write", name, error) from error
+
+    def get(self, name: str) -> bytes | None:
+        """Returns an object's content, or None if it does not exist."""
+        found = self.get_tagged(name)
+        return None if found is None else found[0]
+
+    def get_tagged(self, name: str) -> tuple[bytes, str] | None:
+        """Returns an object's content and the tag of this one, or None if it does not exist."""
+
+        def ask() -> tuple[bytes, str]:
+            found = self._objects.get(name)
+            return bytes(found.bytes()), str(found.meta["e_tag"])
+
+        return self._asked("read", name, ask)
+
+    def pieces(self, name: str) -> tuple[int, Iterator[bytes]] | None:
+        """Returns how many bytes an object has, and these piece by piece, by a request each.
+
+        Returns None if it does not exist. It never changes.
+        """
+        found = self.meta(name)
+        if found is None:
+            return None
+        size = found["size"]
+        starts = range(0, size, _PIECE)
+        return size, (self.part(name, at, min(_PIECE, size - at)) for at in starts)
+
+    def part(self, name: str, start: int, length: int) -> bytes:
+        """Returns so many bytes of an object, which exists and has them. Raises KappaError."""
+        self._ensure_back("read", name)
+        try:
+            found = self._sent(
+                lambda: bytes(get_range(self._objects, name, start=start, length=length))
+            )
+        except (BaseError, OSError) as error:
+            raise self._cannot("read", name, error) from error
+        if len(found) != length:
+            raise KappaError(
+                f"could not read {self.address(name)}: {self._at} gave {len(found)} bytes, and not "
+                f"the {length} that it was asked for",
+                hint="ask again; if it stays so, see the server, and any proxy before it",
+            )
+        return found
+
+    def meta(self, name: str) -> ObjectMeta | None:
+        """Returns an object's size and time, or None if it does not exist."""
+        return self._asked("read", name, lambda: head(self._objects, name))
+
+    def names(self, prefix: str, *, after: str | None = None) -> tuple[str, ...]:
+        """Returns the names of all objects below a folder, sorted, or of those `after` one."""
+        return tuple(sorted(str(each["path"]) for each in self.metas(prefix, after=after)))
+
+    def metas(self, prefix: str, *, after: str | None = None) -> list[ObjectMeta]:
+        """Returns the names of all objects below a folder, with their sizes and times."""
+
+        def ask() -> list[ObjectMeta]:
+            return [each for batch in self._objects.list(prefix, offset=after) for each in batch]
+
+        return self._asked("list", prefix, ask) or []
+
+    def names_in(self, folder: str) -> list[str]:
+        """Returns the last parts of the names of the objects that are directly in a folder."""
+        found = self._directly_in(folder)
+        return [] if found is None else _last_parts(each["path"] for each in found["objects"])
+
+    def folders_in(self, folder: str) -> list[str]:
+        """Returns the last parts of the names of the folders that are directly in a folder."""
+        found = self._directly_in(folder)
+        return [] if found is None else _last_parts(found["common_prefixes"])
+
+    def _directly_in(self, folder: str) -> ListResult[Sequence[ObjectMeta]] | None:
+        return self._asked("list", folder, lambda: list_with_delimiter(self._objects, folder))
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Deletes objects, 1,000 a request, in any order; what does not exist is deleted already.
+
+        If the process dies meanwhile, some of them are left.
+        """
+        for start in range(0, len(names), AT_ONCE):
+            part = names[start : start + AT_ONCE]
+            self.before_change(part[0])
+            self._asked("delete", part[0], partial(self._objects.delete, part))
+
+    def copy(self, name: str, to: str) -> bool:
+        """Gives an object's content another name too. Returns False if it does not exist.
+
+        The server copies it.
+        """
+        self.before_change(to)
+
+        def ask() -> bool:
+            copy(self._objects, name, to)
+            return True
+
+        return self._asked("copy", name, ask) is not None
+
+    def move(self, name: str, to: str) -> bool:
+        """Gives an object another name. Returns False if it does not exist.
+
+        For a moment it has both names, and keeps them if the process dies then.
+        """
+        if not self.copy(name, to):
+            return False
+        self.delete([name])
+        return True
+
+    def sync(self, files: Iterable[Path]) -> None:
+        """Does nothing: what the server has answered lasts."""
+
+    def ensure_lasting(self, name: str) -> None:
+        """Does nothing: what can be read lasts."""
+
+    def _asked(self, what: str, name: str, ask: Callable[[], _Answer]) -> _Answer | None:
+        """Asks the server. Returns None if the object does not exist. Raises KappaError."""
+        self._ensure_back(what, name)
+        try:
+            return self._sent(ask)
+        except (NotFoundError, FileNotFoundError) as error:
+            if is_no_object(error):
+                return None
+            raise self._cannot(what, name, error) from error
+        except (BaseError, OSError) as error:
+            raise self._cannot(what, name, error) from error
+
+    def _sent(self, ask: Callable[[], _Answer]) -> _Answer:
+        """Sends a request, and again while it has no whole answer.
+
+        obstore gives up an answer that ends early, and a put on a condition that is late. Each
+        request can be sent twice: see `put`.
+        """
+        until = time.monotonic() + _patience.again
+        while True:
+            try:
+                return ask()
+            except GenericError as error:
+                if not has_no_answer(error) or time.monotonic() > until:
+                    raise
+                time.sleep(_PAUSE_SECONDS)
+
+    def _ensure_back(self, what: str, name: str) -> None:
+        """Looks whether a server that was away answers. Raises KappaError if it does not.
+
+        Who asks for many objects waits once for such a server, and not for each of them.
+        """
+        if not self._is_away:
+            return
+        try:
+            head(self._client(LOOKING), _PROBE)
+        except (GenericError, OSError) as error:
+            if not isinstance(error, FileNotFoundError):
+                raise self._cannot(what, name, error) from error
+        except BaseError:
+            # It answers; whether it lets this client in shows the request itself.
+            pass
+        self._is_away = False
+
+    @property
+    def _at(self) -> str:
+        """Returns the server's name for people."""
+        return self.storage.endpoint or "Amazon's S3"
+
+    def _cannot(self, what: str, name: str, error: Exception) -> KappaError:
+        self._is_away = isinstance(error, GenericError | OSError)
+        why, hint = why_refused(error, self._at, self._bucket)
+        return KappaError(f"could not {what} {self.address(name)}: {why}", hint=hint)
+
+
+def is_bucket(root: str) -> bool:
+    """Returns True if a root is in a bucket."""
+    return root.startswith(_SCHEME)
+
+
+def region_of(storage: StorageSettings) -> str:
+    """Returns the region of a bucket: as set, as in the environment, or the first of all."""
+    set_by_user = (os.environ.get(name) for name in ("AWS_REGION", "AWS_DEFAULT_REGION"))
+    return storage.region or next(filter(None, set_by_user), _REGION)
+
+
+def is_plain(storage: StorageSettings) -> bool:
+    """Returns True if requests are sent without TLS."""
+    return storage.endpoint is not None and urlsplit(storage.endpoint).scheme == "http"
+
+
+def _last_parts(names: Iterable[str]) -> list[str]:
+    return sorted(name.rstrip("/").rpartition("/")[2] for name in names)
+
+
+def _no_root(root: str) -> SettingsError:
+    url = without_secrets(root)
+    bucket = urlsplit(url).netloc
+    if bucket and not _LEAST <= len(bucket) <= _MOST:
+        return SettingsError(
+            f"the name {bucket} of the bucket of the root {url} is too "
+            f"{'short' if len(bucket) < _LEAST else 'long'}: it has {len(bucket)} characters",
+            hint=f"set root in kappa.toml to a bucket, whose name has {_LEAST} to {_MOST}",
+        )
+    return SettingsError(
+        f"the root {url} is not the URL of a folder in a bucket",
+        hint="set root in kappa.toml as in s3://BUCKET/kappa; of letters, digits, _ - . =; "
+        "credentials are no part of it",
+    )
+
+
+def _endpoint_of(storage: StorageSettings, bucket: str) -> str | None:
+    """Returns the URL of a bucket's server as obstore and delta-rs take it; None: Amazon's.
+
+    A bucket that is in no path is in the host's name, where they do not put it themselves.
+    """
+    if storage.endpoint is None or storage.path_style:
+        return storage.endpoint
+    scheme, _, host = storage.endpoint.partition("://")
+    return f"{scheme}://{bucket}.{host}"

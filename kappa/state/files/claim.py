@@ -1,0 +1,211 @@
+"""The claim on a root in a bucket: one machine writes there, its control host.
+
+A folder of a disk is guarded by the machine's own locks. A bucket is reached from everywhere, so an
+object names the control host, and each request of ours that changes something is preceded by a look
+at it. Commits of tables are not, nor what delta-rs and Spark write: a commit is put if absent, too.
+
+A host that is taken for gone may go on: it was stopped between such a look and its request. So
+whatever has one winner was numbered before the look, and its number is put if absent. Then a late
+request came before anything of the new host, or is refused (docs/design.md, law 18).
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from kappa.base.clock import now
+from kappa.base.disk import put_file
+from kappa.base.errors import Conflict, Damaged, KappaError, SettingsError, Superseded
+from kappa.base.failpoint import failpoint
+from kappa.base.process import boot, machine
+from kappa.state.files.bucket import Bucket
+
+NAME = "claim.json"
+# On the host itself: the id of its claim.
+_OWN = "run/claim"
+# Of no object.
+_NO_TAG = '"0"'
+# Readers anywhere may pin what they read, and let it go.
+_ANYBODYS = ("leases/",)
+
+
+class Claim(Struct, frozen=True):
+    """The claim of a host, until another takes the root over.
+
+    `id` is its own, `pid` and `boot` are of the supervisor that claimed last. One that is
+    `released` stands for nobody.
+    """
+
+    host: str
+    pid: int
+    boot: str
+    id: str
+    since: str
+    released: bool = False
+    format: int = 1
+
+
+class Control(Protocol):
+    """The control of a root: the host that may change it."""
+
+    def take(self, *, over: bool) -> None:
+        """Claims the root for this host, also `over` another. Raises Superseded otherwise."""
+
+    def ensure_mine(self) -> None:
+        """Raises Superseded if another host has claimed the root."""
+
+    def release(self) -> None:
+        """Lets any host claim the root, if this one has it."""
+
+
+class DiskControl:
+    """The control of a root on a disk, whose locks admit one host, as far as they reach."""
+
+    def take(self, *, over: bool) -> None:
+        """Does nothing: who has the lock of the supervisor has the root."""
+
+    def ensure_mine(self) -> None:
+        """Does nothing: whoever has the locks of the disk has the root."""
+
+    def release(self) -> None:
+        """Does nothing: the lock ends with its process."""
+
+
+class BucketControl:
+    """The control of a root in a bucket, by its claim."""
+
+    def __init__(self, bucket: Bucket, local: Path) -> None:
+        """Looks at the claim before each change below the root; `local` is on this host."""
+        self._bucket = bucket
+        self._own_file = local / _OWN
+        bucket.before_change = self._ensure_may_change
+
+    def take(self, *, over: bool) -> None:
+        """Claims the root for this host, also `over` another. Raises Superseded otherwise.
+
+        The caller has the supervisor's lock. Raises SettingsError if the server can be no root's.
+        """
+        found, tag = self._read()
+        own = self._own()
+        free = found is None or found.released
+        if found is not None and not free and found.id != own and not over:
+            raise self._superseded(found)
+        if own is None or found is None or found.id != own:
+            own = secrets.token_hex(8)
+        # First: a claim whose id is nowhere would be of no host.
+        put_file(self._own_file, f"{own} {self._place()}".encode())
+        claim = Claim(socket.gethostname(), os.getpid(), boot(), own, now())
+        failpoint("claim.before_take")
+        content = msgspec.json.encode(claim)
+        put = self._bucket.put_over(NAME, content, tag)
+        failpoint("claim.after_take")
+        if not put:
+            raise self._lost_race()
+        self._ensure_conditions_hold(content + b"\n")
+        self._ensure_deleted_names_are_free(f"claim-{own}")
+
+    def ensure_mine(self) -> None:
+        """Raises Superseded if another host has claimed the root."""
+        found, _ = self._read()
+        if found is not None and found.id != self._own() and not found.released:
+            raise self._superseded(found)
+
+    def release(self) -> None:
+        """Lets any host claim the root, if this one has it."""
+        found, tag = self._read()
+        if found is not None and found.id == self._own() and not found.released:
+            failpoint("claim.before_release")
+            # Another host may have it by now: then it keeps it.
+            self._bucket.put_over(NAME, msgspec.json.encode(replace(found, released=True)), tag)
+            failpoint("claim.after_release")
+
+    def _ensure_conditions_hold(self, same_claim: bytes) -> None:
+        """Raises SettingsError if the server puts an object over another, whatever the condition.
+
+        Then what has one winner would have two. The claim is there, with other bytes and tag.
+        """
+        if any(self._bucket.put_over(NAME, same_claim, tag) for tag in (None, _NO_TAG)):
+            self.release()
+            raise SettingsError(
+                f"the server of {self._bucket.url} does not heed If-None-Match and If-Match: two "
+                "who put an object at once would both win",
+                hint="keep the root on a server that puts on conditions (docs/howto/bucket.md)",
+            )
+
+    def _ensure_deleted_names_are_free(self, name: str) -> None:
+        """Raises SettingsError if nothing is put under a name that was deleted, unless over it.
+
+        Then no job could commit what it has taken back of a dead one. The name is of no object.
+        """
+        self._bucket.put_over(name, b"1", None)
+        self._bucket.delete([name])
+        free = self._bucket.put_over(name, b"2", None)
+        self._bucket.delete([name])
+        if not free:
+            self.release()
+            raise SettingsError(
+                f"the bucket of {self._bucket.url} puts no name again that was deleted, on the "
+                "condition that there is none: a job could not go on where another was killed",
+                hint="keep the root in a bucket that has never had versions, or on a server whose "
+                "If-None-Match passes what was deleted (docs/howto/bucket.md)",
+            )
+
+    def _ensure_may_change(self, name: str) -> None:
+        if not name.startswith(_ANYBODYS):
+            self.ensure_mine()
+
+    def _read(self) -> tuple[Claim | None, str | None]:
+        """Returns the claim and the tag of its object; None if there is none."""
+        found = self._bucket.get_tagged(NAME)
+        if found is None:
+            return None, None
+        try:
+            return msgspec.json.decode(found[0], type=Claim), found[1]
+        except msgspec.MsgspecError as error:
+            raise Damaged(
+                f"the claim {self._bucket.address(NAME)} cannot be read: {error}",
+                hint="see that no host runs kappa up on this root, and delete that object",
+            ) from error
+
+    def _own(self) -> str | None:
+        """Returns the id of this host's claim; None if it has none, or a copy of another's."""
+        try:
+            own, _, place = self._own_file.read_text(encoding="utf-8", errors="replace").partition(
+                " "
+            )
+        except FileNotFoundError:
+            return None
+        # An earlier Kappa's names no place.
+        return own if place in {"", self._place()} else None
+
+    def _place(self) -> str:
+        """Returns the host's folder by inode and machine: a disk that is mounted anew is the same.
+
+        So a folder that was copied to another host, or on this one, does not have its claim.
+        """
+        folder = self._own_file.parent.parent
+        folder.mkdir(parents=True, exist_ok=True)
+        return f"{folder.stat().st_ino}@{machine()}"
+
+    def _lost_race(self) -> KappaError:
+        found, _ = self._read()
+        if found is not None and not found.released:
+            return self._superseded(found)
+        return Conflict(
+            f"another host has just claimed the root {self._bucket.url}", hint="kappa up"
+        )
+
+    def _superseded(self, claim: Claim) -> Superseded:
+        return Superseded(
+            f"the root {self._bucket.url} is claimed by host {claim.host} (process {claim.pid}, "
+            f"since {claim.since})",
+            hint="type this there; or once that host is gone, here: kappa up --take-over",
+        )

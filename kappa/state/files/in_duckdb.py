@@ -1,0 +1,141 @@
+"""DuckDB over the files of tables, on a disk or in a bucket.
+
+A bucket is read by DuckDB's own client of S3, an extension.
+
+DuckDB checks the extension by its signature. It is installed as a package: by itself DuckDB would
+fetch it from a server of its own. It takes credentials by a command alone. Those of the usual chain
+end, so a connection that is kept is told newer ones before its next query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from kappa.base.duck import Connection, DuckError, Setting, open_connection
+from kappa.base.errors import KappaError
+from kappa.base.sql import quoted, text
+from kappa.state.files.address import opened_buckets
+from kappa.state.files.bucket import Bucket, is_plain, region_of
+from kappa.state.files.credentials import Keys, keys_now
+
+_PACKAGE = "duckdb_extension_httpfs"
+# A server that is overloaded or started again is asked again for some ten seconds.
+_RETRIES = 8
+
+
+class Access(NamedTuple):
+    """The buckets that a DuckDB reads, and with which keys; None: there are no buckets."""
+
+    buckets: tuple[Bucket, ...] = ()
+    keys: Keys | None = None
+
+
+# Of a connection that is told of nothing yet.
+NO_ACCESS = Access()
+
+
+def open_over_files(config: Mapping[str, Setting] | None = None) -> Connection:
+    """Opens a DuckDB that reads files of tables, wherever the roots of this process are.
+
+    Raises KappaError if it cannot.
+    """
+    connection = open_connection(config)
+    try:
+        renew_access(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def open_exact(config: Mapping[str, Setting] | None = None) -> Connection:
+    """Opens a DuckDB over files whose rows are stored: without an optimisation that spoils some.
+
+    DuckDB 1.5 moves a join's filter below the order and limit of a subquery that it joins.
+    Source: https://github.com/duckdb/duckdb/pull/22963, which mends it.
+    """
+    connection = open_over_files(config)
+    # Without it, a limit sorts all rows, so queries of readers have it.
+    connection.execute("set disabled_optimizers = 'top_n'")
+    return connection
+
+
+def open_for_few_rows() -> Connection:
+    """Opens a DuckDB as `open_exact` does, whose as-of joins treat nulls as SQL does.
+
+    They compare all rows of one side with all of the other. `kappa/tables/views/nulls.py` is for
+    more.
+    """
+    connection = open_exact()
+    connection.execute("set asof_loop_join_threshold = 1000000")
+    return connection
+
+
+def renew_access(
+    connection: Connection, access: Access = NO_ACCESS, *, remembers: bool = False
+) -> Access:
+    """Lets a DuckDB read below the roots in buckets that this process has opened, with its keys.
+
+    Returns its access then, which is not told again if it is given. One that `remembers` asks once
+    what a file is, which never changes, and not for each query; it forgets none. Raises KappaError
+    if it cannot.
+    """
+    now = _access_now()
+    if now == access or now.keys is None:
+        return now
+    for command in _commands(now.buckets, now.keys, remembers=remembers):
+        try:
+            connection.execute(command)
+        except DuckError as error:
+            # Its words may quote the command, and a secret with it.
+            raise KappaError(
+                f"DuckDB cannot be made to read buckets: {type(error).__name__}",
+                hint="see that duckdb-extension-httpfs is of DuckDB's own version",
+            ) from None
+    return now
+
+
+def _access_now() -> Access:
+    buckets = opened_buckets()
+    return Access(buckets, keys_now() if buckets else None)
+
+
+def _commands(buckets: Sequence[Bucket], keys: Keys, *, remembers: bool) -> Iterator[str]:
+    yield f"load {text(str(_extension()))}"
+    yield f"set http_retries = {_RETRIES}"
+    yield f"set enable_http_metadata_cache = {str(remembers).lower()}"
+    for bucket in buckets:
+        yield _secret(bucket, keys)
+
+
+def _secret(bucket: Bucket, keys: Keys) -> str:
+    storage = bucket.storage
+    options = {
+        "scope": f"{bucket.url}/",
+        "region": region_of(storage),
+        "url_style": "path" if storage.path_style else "vhost",
+        "key_id": keys.key_id,
+        "secret": keys.secret,
+        **({} if keys.token is None else {"session_token": keys.token}),
+    }
+    if storage.endpoint is not None:
+        options["endpoint"] = urlsplit(storage.endpoint).netloc
+    listed = ", ".join(f"{option} {text(value)}" for option, value in options.items())
+    return (
+        f"create or replace secret {quoted(bucket.url)} "
+        f"(type s3, {listed}, use_ssl {str(not is_plain(storage)).lower()})"
+    )
+
+
+def _extension() -> Path:
+    found = find_spec(_PACKAGE)
+    if found is None or found.origin is None:
+        raise KappaError(
+            "DuckDB cannot read a bucket without its extension httpfs",
+            hint="pip install duckdb-extension-httpfs, of DuckDB's own version",
+        )
+    return next(Path(found.origin).parent.glob("extensions/*/httpfs.duckdb_extension"))

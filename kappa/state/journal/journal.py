@@ -1,0 +1,162 @@
+"""The journal: numbered, append-only records of what was decided and observed, by whom.
+
+Everything else about rollouts is a fold of it (replay/rollout/rollout.py).
+
+A record is put if its number is free. If the number is taken, the record with that number is read.
+If it is our own, as its random id shows, the put succeeded and only its answer was lost. Otherwise
+another process was first, and the decision must be made again on the records that exist now. So the
+journal decides every race, never a clock.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from msgspec import Struct, field
+
+from kappa.base.clock import now
+from kappa.base.errors import KappaError
+from kappa.base.failpoint import failpoint
+from kappa.state.documents import Documents, NumberedRecords
+from kappa.state.files.news import News, touch
+from kappa.state.journal.events import Event, GenerationMade
+from kappa.state.root import ensure_no_copy
+from kappa.state.store import Store
+
+_NEWS = "journal"
+
+
+class JournalRecord(Struct, frozen=True):
+    """One line of the journal."""
+
+    number: int
+    event: Event
+    at: str
+    by: str
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    format: int = 1
+
+
+_RECORD = Documents(JournalRecord)
+
+
+def journal_records(store: Store) -> NumberedRecords[JournalRecord]:
+    """Returns the journal's records as they are kept, for one who examines them."""
+    return NumberedRecords(
+        store,
+        "journal",
+        _RECORD,
+        "journal record {}",
+        hint="it may come from a newer version of Kappa",
+    )
+
+
+class Journal:
+    """The journal under one root."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._records = journal_records(store)
+        self._marker = store.marker(_NEWS)
+
+    @staticmethod
+    def news(store: Store, *, clock: Callable[[], float] = time.monotonic) -> News:
+        """Returns a watcher's looks for records that follow those it has."""
+        return News(store.marker(_NEWS), clock=clock)
+
+    def append(self, number: int, event: Event) -> JournalRecord | None:
+        """Puts record `number`, which must follow the last one read.
+
+        Returns None if another process's record has that number. Raises Damaged if the journal has
+        a hole: what is lost is not written again. Raises KappaError if it cannot be put, or was put
+        and may not survive a power loss, and Copied if the root is a copy.
+        """
+        ensure_no_copy(self._store)
+        self._records.ensure_no_hole()
+        record = JournalRecord(number=number, event=event, at=now(), by=whoami())
+        failpoint(f"journal.before_{event.kind}")
+        try:
+            put = self._records.put(number, record)
+        except KappaError as error:
+            if not self._may_be_put(record):
+                raise
+            # Whoever repeats an undo takes it back.
+            raise KappaError(
+                f"{error.message}; the record holds if it is there, and a power loss may take it",
+                hint="see kappa history before you type this again",
+            ) from error
+        touch(self._marker)
+        failpoint(f"journal.after_{event.kind}")
+        if put:
+            return record
+        return record if self._is_put(record) else None
+
+    def get(self, number: int) -> JournalRecord | None:
+        """Returns record `number`, or None if the journal ends before it."""
+        return self._records.get(number)
+
+    def _may_be_put(self, record: JournalRecord) -> bool:
+        try:
+            return self._is_put(record)
+        except KappaError:
+            # Whoever looks waits for the disk, too (Store.ensure_lasting).
+            return True
+
+    def _is_put(self, record: JournalRecord) -> bool:
+        taken = self.get(record.number)
+        return taken is not None and taken.id == record.id
+
+    def after(self, number: int) -> Iterator[JournalRecord]:
+        """Yields the records that follow `number`, in order; `after(0)` is the whole journal.
+
+        Raises Damaged if a record is not as it was written, or if the newest one is gone, and
+        `after(0)` if one is missing.
+        """
+        if number == 0:
+            self._records.ensure_no_hole()
+        noted = self._records.noted()
+        last = number
+        for _, record in self._records.after(number):
+            last = record.number
+            yield record
+        self._records.ensure_newest(last, noted)
+
+    def last_served(self) -> tuple[int, JournalRecord | None]:
+        """Returns the journal's last number, and the newest record that made a generation.
+
+        The record is None if nothing has served yet.
+        """
+        noted, numbers = self._records.noted(), self._records.numbers()
+        last = numbers[-1] if numbers else 0
+        while self.get(last + 1) is not None:
+            last += 1
+        self._records.ensure_newest(last, noted)
+        for number in range(last, 0, -1):
+            record = self.get(number)
+            if record is not None and isinstance(record.event, GenerationMade):
+                return last, record
+        return last, None
+
+
+def as_document(record: JournalRecord) -> dict[str, Any]:
+    """Returns a record as the journal keeps it."""
+    document: dict[str, Any] = _RECORD.plain(record)
+    return document
+
+
+def whoami() -> str:
+    """Returns the acting user, as `user@host`; KAPPA_BY overrides it (CI jobs, bots)."""
+    given = os.environ.get("KAPPA_BY")
+    if given:
+        return given
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"

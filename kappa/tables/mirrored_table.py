@@ -1,0 +1,156 @@
+"""A small table of a bucket that its job commits to on its own disk first.
+
+To commit to a bucket delta-rs sends nine requests, one after the other: it reads the file that it
+merges into, and lists and reads the log around its put. Here it does all that on the disk. Then the
+files that a commit has added are put to the bucket, and the commit after them, if it is absent
+there. So the table of the bucket has the same commits, in the same order, and it alone counts: for
+readers, for Spark, and for the next job, which makes a mirror of its own. Where anybody else
+commits, and once the table has grown, its job goes on in the bucket.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+
+from kappa.base.disk import delete_file
+from kappa.base.errors import Damaged
+from kappa.state.files.address import put_new_file, side_by_side
+from kappa.state.files.bucket import is_bucket
+from kappa.state.files.transfer import fetch_file, put_data_file
+from kappa.state.recorded import note_put_file
+from kappa.tables.delta import LOG_FOLDER, Guard, attempted, note_put, open_newest
+from kappa.tables.file_list import parse_commit
+from kappa.tables.stored_table import StoredTable, strangers
+from kappa.tables.versions import files_of, log_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kappa.state.mark import Mark
+
+# A table of more bytes is committed to in the bucket itself: each merge writes its files anew.
+_MOST_BYTES = 32 << 20
+
+
+class MirroredTable(StoredTable):
+    """A build's table that its job has open on its own disk, and puts to its bucket.
+
+    It goes on in the bucket, for good, where others commit there, and once it has grown.
+    """
+
+    def __init__(self, path: str, folder: Path, table: DeltaTable) -> None:
+        """Takes the mirror in a folder as `mirrored` makes it."""
+        super().__init__(path, table)
+        self._folder = folder
+        self._at = str(folder)
+        # The newest version that is in the bucket.
+        self._there = self.version
+
+    def refresh(self) -> None:
+        """Notes a commit that was made in the bucket, and goes on there. Raises KappaError."""
+        if self._at == self.path:
+            super().refresh()
+            return
+        self._guards.forget()
+        self._go_on_in_bucket(self.version + 1)
+
+    def replace(self, rows: pa.RecordBatchReader, mark: Mark, guard: Guard) -> None:
+        """Writes the table anew, in the bucket: nobody does that to a small one."""
+        if self._at != self.path:
+            self._go_on_in_bucket(self.version)
+        super().replace(rows, mark, guard)
+
+    def go_on_with(self, newer: StoredTable) -> None:
+        """Deletes what the mirror need not have; without a mirror it goes on with `newer`."""
+        if self._at == self.path:
+            super().go_on_with(newer)
+        else:
+            self._read_on()
+            self._table = _tidied(self._folder, self._table)
+
+    def files(self) -> tuple[str, ...]:
+        """Lists the data files of its version, as URLs, without a look there."""
+        return tuple(map(self._of_bucket, super().files()))
+
+    def copy(self, url: str) -> str:
+        """Returns the path of a data file in the mirror."""
+        return f"{self._at}{url.removeprefix(self.path)}"
+
+    def _go_on_in_bucket(self, at_most: int) -> None:
+        self._ensure_no_hole(self.version)
+        self._at, self._table, self._unread = self.path, open_newest(self.path), 0
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._ensure_own(at_most)
+
+    def _put_version(self, version: int) -> None:
+        if self._at == self.path:
+            return
+        self._ensure_no_hole(version - 1)
+        commit = Path(self._at) / LOG_FOLDER / f"{version:020d}.json"
+        content = commit.read_bytes()
+        made = parse_commit(content, where=str(commit))
+        side_by_side(self.path, self._put, (each.name for each in made.added))
+        if not put_new_file(f"{self.path}/{LOG_FOLDER}/{commit.name}", content):
+            raise strangers(self.path, version, self._there)
+        note_put(f"{self.path}/{LOG_FOLDER}/{commit.name}", content)
+        self._there = version
+        for gone in made.removed:
+            delete_file(self._folder / gone.name)
+        if made.added and sum(self.file_sizes()) > _MOST_BYTES:
+            self._go_on_in_bucket(version)
+
+    def _ensure_no_hole(self, version: int) -> None:
+        """Raises KappaError if a commit up to a version has not reached the bucket."""
+        if version != self._there:
+            raise strangers(self.path, version, self._there)
+
+    def _put(self, name: str) -> None:
+        note_put_file(f"{self.path}/{name}", self._folder / name)
+        put_data_file(self._folder / name, f"{self.path}/{name}")
+
+    def _of_bucket(self, file: str) -> str:
+        return f"{self.path}{file.removeprefix(self._at)}"
+
+
+def mirrored(stored: StoredTable, folder: Path) -> StoredTable:
+    """Returns a small table of a bucket with its mirror in a folder; any other one as it is.
+
+    The table's job alone may commit to it. Raises Damaged if a file of it is gone.
+    """
+    if not is_bucket(stored.path):
+        return stored
+    shutil.rmtree(folder, ignore_errors=True)
+    if sum(stored.file_sizes()) > _MOST_BYTES:
+        return stored
+
+    def fetch(address: str) -> None:
+        fetch_file(address, folder / address.removeprefix(f"{stored.path}/"))
+
+    try:
+        (folder / LOG_FOLDER).mkdir(parents=True)
+        side_by_side(stored.path, fetch, (*log_of(stored.path, stored.version), *stored.files()))
+    except FileNotFoundError as error:
+        raise Damaged(
+            f"table {stored.path} cannot be read: {error}",
+            hint="kappa replay makes a new build of it",
+        ) from error
+    except OSError:
+        # The disk has no room for it.
+        shutil.rmtree(folder, ignore_errors=True)
+        return stored
+    return MirroredTable(stored.path, folder, open_newest(str(folder)))
+
+
+def _tidied(folder: Path, table: DeltaTable) -> DeltaTable:
+    """Opens a mirror anew, by a checkpoint, without the log before it and files of no use."""
+    at, version = str(folder), int(table.version())
+    attempted(table.create_checkpoint, f"the log of {at} could not be checkpointed")
+    needed = {*log_of(at, version), *files_of(at, version, table.file_uris)}
+    for file in folder.rglob("*.*"):
+        if str(file) not in needed:
+            delete_file(file)
+    return open_newest(at)

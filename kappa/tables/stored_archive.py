@@ -1,0 +1,288 @@
+"""The Delta table of an archive, and the files that it is made of."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+from deltalake.transaction import AddAction
+from msgspec import Struct, field
+
+from kappa.base.errors import Damaged
+from kappa.base.failpoint import failpoint
+from kappa.state.documents import Documents
+from kappa.state.files.address import delete_files, delete_folder, deleted_at_once
+from kappa.state.frontier import Sums
+from kappa.state.recorded import name_of
+from kappa.state.store import Store
+from kappa.state.whole import ensure_archived_whole
+from kappa.tables.archive import HINT, ArchiveMark, folder, parse_archive_mark
+from kappa.tables.checkpoint import ensure_checkpoint
+from kappa.tables.delta import (
+    NO_HOOKS,
+    Guard,
+    attempted,
+    commit_properties,
+    create,
+    open_newest,
+    refuse_repeated,
+)
+from kappa.tables.file_list import FileList, ensure_read
+from kappa.tables.lasting import sync_commit, take_back
+from kappa.tables.unneeded import unneeded
+from kappa.tables.versions import is_committed, list_of, mark_text
+
+# An archive's files are named by their place in the log: so one commit can replace exactly some of
+# them.
+_BLOCKED = ["_partition", "_block"]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One file of an archive: rows of one partition, in the order of their offsets.
+
+    `first` is the first offset that it was read for, and names it. `least` and `greatest` are the
+    offsets of its first and last row. It has at least one row.
+    """
+
+    path: str
+    partition: int
+    first: int
+    rows: int
+    bytes: int
+    least: int
+    greatest: int
+
+
+class StoredArchive:
+    """The Delta table of one archive, at the newest version when last opened or committed to."""
+
+    def __init__(self, path: str, table: DeltaTable) -> None:
+        """Wraps an open table: `open_archive` and `ensure_archive` make it."""
+        self.path = path
+        self._table = table
+        # Of the version that was read last: a commit's mark never changes.
+        self._mark: tuple[int, ArchiveMark] | None = None
+        # Of the version that lasts, as far as it was read.
+        self._listed: FileList | None = None
+
+    @property
+    def version(self) -> int:
+        """Returns the newest version that this handle knows of."""
+        return int(self._table.version())
+
+    def mark(self) -> ArchiveMark:
+        """Returns the archive's mark. Raises Damaged if its newest commit carries none."""
+        version = self.version
+        if self._mark is None or self._mark[0] != version:
+            where = f"version {version} of {self.path}"
+            mark = parse_archive_mark(mark_text(self.path, version), where=where)
+            self._mark = version, mark
+        return self._mark[1]
+
+    def blocks(self) -> tuple[Block, ...]:
+        """Lists its files, in the order of partitions and offsets."""
+        import pyarrow as pa  # noqa: PLC0415  # it takes a while, and only the archiver needs it
+
+        found = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
+        blocks = (
+            Block(
+                *(
+                    f"{self.path}/{unquote(each['path'])}",
+                    int(each["partition._partition"]),
+                    int(each["partition._block"]),
+                    int(each["num_records"]),
+                ),
+                *(int(each["size_bytes"]), int(each["min._offset"]), int(each["max._offset"])),
+            )
+            for each in found
+        )
+        return tuple(sorted(blocks, key=lambda block: (block.partition, block.first)))
+
+    def append(
+        self,
+        store: Store,
+        block: Block | None,
+        replaced: Iterable[Block],
+        mark: ArchiveMark,
+        guard: Guard,
+    ) -> None:
+        """Commits a file that is written already, in place of the files whose rows it contains.
+
+        Without a block, the slice's offsets have no record. The commit is on the disk then.
+        """
+        done = self._table.transaction_version(guard.application)
+        refuse_repeated(self.path, done, guard)
+        old = [str(each.first) for each in replaced]
+        assert block is not None or not old, "what is replaced has rows"
+        failpoint("archive.before_append")
+        attempted(
+            lambda: self._table.create_write_transaction(
+                [] if block is None else [_added(block)],
+                "overwrite" if old else "append",
+                self._table.schema(),
+                partition_by=_BLOCKED,
+                partition_filters=[("_partition", "=", str(block.partition)), ("_block", "in", old)]
+                if block is not None and old
+                else None,
+                commit_properties=commit_properties(mark, guard),
+                post_commithook_properties=NO_HOOKS,
+            ),
+            f"records could not be appended to {self.path}",
+        )
+        attempted(self._table.update_incremental, f"archive {self.path} could not be read")
+        self.settle(store)
+        failpoint("archive.after_append")
+
+    def settle(self, store: Store) -> None:
+        """Records that the newest version lasts, and the sums of its files."""
+        added = sync_commit(store, self.path, self.version)
+        needed = {name_of(block.path) for block in self.blocks()}
+        known = {**self.sums(store), **added}
+        sums = {name: each for name, each in known.items() if name in needed}
+        self._listed = list_of(self.path, self.version, None, self._listed)
+        lasting = LastingVersion(self.version, sums, self._listed.sum)
+        _LASTING.put(store, _lasting_name(self.path), lasting)
+
+    def sums(self, store: Store) -> Sums:
+        """Returns the sums of its files, as they were written."""
+        lasting = self._lasting(store)
+        return {} if lasting is None else lasting.sums
+
+    def ensure_listed(self, store: Store) -> None:
+        """Raises Damaged if the files of its newest version that lasts are not those recorded."""
+        lasting = self._lasting(store)
+        if lasting is not None and lasting.file_list is not None:
+            try:
+                with _mended_as_archive():
+                    self._listed = list_of(self.path, lasting.version, lasting.file_list)
+            except Damaged:
+                # The archiver may have gone on meanwhile, and deleted the log of that version.
+                if self._lasting(store) == lasting:
+                    raise
+                self.ensure_listed(store)
+                return
+            # The version may be one that the writer has made since the handle was opened.
+            if lasting.version == self.version:
+                ensure_read(self._listed, self.path, (block.path for block in self.blocks()))
+
+    def _lasting(self, store: Store) -> LastingVersion | None:
+        return _LASTING.get(
+            store, _lasting_name(self.path), f"the newest version of archive {self.path}"
+        )
+
+    def ensure_whole(
+        self,
+        store: Store,
+        blocks: Iterable[Block],
+        copies: Callable[[str], str] | None = None,
+    ) -> None:
+        """Raises Damaged, naming it, if one of its files is not as it was written.
+
+        In a bucket it looks at `copies` on this host, as `ensure_archived_whole` does.
+        """
+        paths = [block.path for block in blocks]
+        ensure_archived_whole(store, self.sums(store), paths, copies=copies, hint=HINT)
+
+    def tidy(self, store: Store, *, long_log: int) -> None:
+        """Deletes files that the newest version does not need, and its log once that is long.
+
+        No other process may be writing.
+        """
+        if self.version % long_log == 0:
+            vouched = None if self._listed is None else self._listed.sum
+            ensure_checkpoint(store, self.path, self.version, vouched)
+            # A handle that has read the log would read its older files again.
+            self._table = open_newest(self.path)
+        for part in deleted_at_once(unneeded(store, self.path, self.version, (), vouched=None)):
+            delete_files(part)
+
+
+class LastingVersion(Struct, frozen=True):
+    """The newest version of an archive that lasts: what a frontier is to a table.
+
+    `sums` are those of its files, but for files from before sums were recorded. `file_list` is the
+    sum over its file list, as a frontier has it; None: an older Kappa has written it.
+    """
+
+    version: int
+    sums: Sums = field(default_factory=dict)
+    file_list: str | None = None
+    format: int = 1
+
+
+_LASTING = Documents(LastingVersion)
+
+
+def open_archive(path: str) -> StoredArchive | None:
+    """Opens an archive to be read. Returns None if it does not exist."""
+    try:
+        with _mended_as_archive():
+            return StoredArchive(path, open_newest(path))
+    except TableNotFoundError:
+        return None
+
+
+@contextmanager
+def _mended_as_archive() -> Iterator[None]:
+    """Raises the damage of a table's log with what mends an archive, within the block."""
+    try:
+        yield
+    except Damaged as error:
+        raise Damaged(error.message, hint=HINT) from error
+
+
+def ensure_archive(
+    store: Store, path: str, columns: Iterable[tuple[str, str]], mark: ArchiveMark
+) -> StoredArchive:
+    """Opens an archive for its writer, or makes it, empty and with this mark.
+
+    A commit that was under way when power was lost is taken back.
+    """
+    name = _lasting_name(path)
+    lasting = _LASTING.get(store, name, f"the newest version of archive {path}")
+    if lasting is not None:
+        take_back(path, lasting.version)
+    elif not is_committed(path, 1):
+        # It was being made, and has no row yet.
+        delete_folder(path)
+    found = open_archive(path)
+    if found is not None:
+        found.ensure_listed(store)
+        return found
+    from kappa.declare.values.arrow import arrow_schema  # noqa: PLC0415  # imports pyarrow
+
+    rows = arrow_schema([*columns, ("_block", "bigint")]).empty_table()
+    failpoint("archive.before_create")
+    told = f"archive {path} could not be made"
+    made = StoredArchive(path, create(path, rows, mark, told, partition_by=_BLOCKED))
+    made.settle(store)
+    failpoint("archive.after_create")
+    return made
+
+
+def _lasting_name(path: str) -> str:
+    return f"{folder(*path.rsplit('/', 2)[1:])}.json"
+
+
+def _added(block: Block) -> AddAction:
+    stats = {
+        "numRecords": block.rows,
+        "minValues": {"_offset": block.least},
+        "maxValues": {"_offset": block.greatest},
+        "nullCount": {"_offset": 0},
+    }
+    return AddAction(
+        block.path.rpartition("/")[2],
+        block.bytes,
+        {"_partition": str(block.partition), "_block": str(block.first)},
+        int(time.time() * 1000),
+        True,  # noqa: FBT003  # deltalake's signature
+        json.dumps(stats),
+    )

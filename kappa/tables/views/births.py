@@ -1,0 +1,223 @@
+"""Maintained views as tables of a build: what they read, and their columns.
+
+DuckDB says so, of tables without rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from kappa.base.duck import (
+    DUCKDB_ERRORS,
+    Connection,
+    open_connection,
+    told_by,
+    without_kind,
+)
+from kappa.base.errors import DeclarationError
+from kappa.base.sql import lowered, quoted
+from kappa.declare.options import DELETED
+from kappa.declare.pipeline import Pipeline
+from kappa.declare.values.columns import Array, Scalar, Struct, Type, parse_type
+from kappa.declare.view import View
+from kappa.state.table import NUMBER, SINCE, TableBirth
+from kappa.tables.shape import table_births
+from kappa.tables.views.bound import why_not_bound
+from kappa.tables.views.by_change import by_change
+from kappa.tables.views.exact import inexact
+from kappa.tables.views.served import read_sql
+from kappa.tables.views.ties import tied
+from kappa.tables.views.trees import tables_in, tree_of
+from kappa.tables.views.types import spark_type
+
+_NO_CIRCLE = "a view reads tables, and views that do not read it"
+
+
+def build_tables(
+    pipeline: Pipeline, outputs: Mapping[str, Mapping[str, Type]]
+) -> tuple[TableBirth, ...]:
+    """Lists the tables of a build of this pipeline, its maintained views among them.
+
+    The rejects are last. Raises DeclarationError as `table_births` and `view_births` do.
+    """
+    return with_views(pipeline, table_births(pipeline, outputs))
+
+
+def with_views(pipeline: Pipeline, tables: tuple[TableBirth, ...]) -> tuple[TableBirth, ...]:
+    """Returns a pipeline's tables, of which the rejects are last, with its maintained views."""
+    *others, rejects = tables
+    return (*others, *view_births(pipeline.views, tables), rejects)
+
+
+def view_births(views: Sequence[View], tables: Iterable[TableBirth]) -> tuple[TableBirth, ...]:
+    """Returns the maintained views as tables, each after those it reads.
+
+    Raises DeclarationError, with the view's line, if its query cannot be read or has rows over no
+    rows, its keys are no columns of it, a table cannot have its columns, or its rows depend on the
+    order in which others are read.
+    """
+    if not any(view.is_maintained for view in views):
+        return ()
+    tables = tuple(tables)
+    with open_connection() as duck:
+        for table in tables:
+            make_empty(duck, table)
+        return births_in(duck, views, tables)
+
+
+def births_in(
+    duck: Connection, views: Sequence[View], tables: Sequence[TableBirth]
+) -> tuple[TableBirth, ...]:
+    """Returns the maintained views as `view_births` does. `duck` has the tables without rows."""
+    births = list[TableBirth]()
+    # Of each view that is not stored: its query, after those of the views that it reads.
+    inlined: dict[str, str] = {}
+    pending, refused = list(views), dict[str, Exception]()
+    while pending:
+        refused = {}
+        for view in pending:
+            try:
+                columns = _columns(duck, view)
+            except DUCKDB_ERRORS as error:
+                refused[view.name] = error
+                continue
+            if not view.is_maintained:
+                duck.execute(f"create view {quoted(view.name)} as {view.sql}")
+                inlined[view.name] = view.sql
+                continue
+            stored = {table.name: table for table in (*tables, *births)}
+            births.append(_birth(duck, view, columns, inlined, stored))
+            make_empty(duck, births[-1])
+        if len(refused) == len(pending):
+            raise _refused(duck, pending, refused)
+        pending = [view for view in pending if view.name in refused]
+    return tuple(births)
+
+
+def make_empty(duck: Connection, table: TableBirth) -> None:
+    """Makes a table in DuckDB with the columns that readers see, and no rows."""
+    # No view: DuckDB would name what that reads in its place.
+    duck.execute(f"create table {quoted(table.name)} as {read_sql(table, (), clock=None)}")
+
+
+def _columns(duck: Connection, view: View) -> list[tuple[str, Any]]:
+    found = duck.sql(f"select * from (\n{view.sql}\n)")
+    # A subquery gives a column that is there twice another name.
+    names = [name for name, *_ in duck.execute(view.sql).description or ()]
+    return list(zip(names, found.types, strict=True))
+
+
+def _birth(
+    duck: Connection,
+    view: View,
+    columns: list[tuple[str, Any]],
+    inlined: Mapping[str, str],
+    stored: Mapping[str, TableBirth],
+) -> TableBirth:
+    where = f"{view.source}: view {view.name}"
+    names = [name for name, _ in columns]
+    # Delta takes names for one that differ in their case alone.
+    lowered = [name.lower() for name in names]
+    for name in names:
+        is_twice = lowered.count(name.lower()) > 1
+        if name.startswith("_") or is_twice:
+            raise DeclarationError(
+                f"{where} has a column {name}"
+                + (" twice" if is_twice else ", and that is the platform's own name"),
+                hint="name it in the query: ... as NAME",
+            )
+    kinds = {name: spark_type(kind, f"{where}: its column {name}") for name, kind in columns}
+    for what, wanted in (("keys", view.keys), ("by", view.by)):
+        for key in wanted:
+            if key not in kinds:
+                raise DeclarationError(
+                    f"{where} has {key} among its {what}, and its query has no such column",
+                    hint=f"it has {', '.join(names)}",
+                )
+            kind = parse_type(kinds[key])
+            if isinstance(kind, Array | Struct) or kind in {Scalar("double"), Scalar("float")}:
+                raise DeclarationError(
+                    f"{where} has {key} of type {kind} among its {what}, which has no exact"
+                    " equality",
+                    hint="key by text, whole numbers, decimals, dates or times",
+                )
+    if duck.execute(view.sql).fetchone() is not None:
+        raise DeclarationError(
+            f"{where} has rows where its tables have none, and a new build stores none then",
+            hint="group its rows by something; or leave keys out: then it is computed when it"
+            " is read",
+        )
+    used, named_ones = _reached(duck, view.sql, inlined)
+    # In the order in which they were made, so that each comes after those it reads.
+    named = [f"{quoted(name)} as (\n{inlined[name]}\n)" for name in inlined if name in used]
+    sql = f"with {', '.join(named)}\nselect * from (\n{view.sql}\n)" if named else view.sql
+    tree = tree_of(duck, sql)
+    if (found := inexact(duck, tree) or tied(tree, stored)) is not None:
+        what, instead = found
+        raise DeclarationError(
+            f"{where} has {what}: its rows would not follow from its tables", hint=instead
+        )
+    reads = tuple(sorted(named_ones & stored.keys()))
+    if (
+        why := why_not_bound(duck, sql, {name: f"from {quoted(name)}" for name in reads})
+    ) is not None:
+        raise DeclarationError(
+            f"{where} cannot be kept: {why}",
+            hint="give each relation a name of its own in the query, and name tables without a"
+            " schema",
+        )
+    read = {name: stored[name] for name in reads}
+    change = by_change(duck, tree, view.keys, read) if view.keys else None
+    state = () if change is None else change.state
+    beside = [(each.name, spark_type(each.type, f"{where}: its sum")) for each in state]
+    numbered = () if view.keys else ((NUMBER, "bigint"),)
+    return TableBirth(
+        view.name,
+        (*kinds.items(), *beside, *numbered, (DELETED, "boolean"), (SINCE, "bigint")),
+        keys=view.keys,
+        checks=view.checks,
+        thresholds=view.thresholds,
+        view=sql,
+        by=view.by,
+        reads=reads,
+    )
+
+
+def _reached(duck: Connection, sql: str, inlined: Mapping[str, str]) -> tuple[set[str], set[str]]:
+    """Returns which views a query reaches, and all relations that it and those name."""
+    used, names, texts = set[str](), set[str](), [sql]
+    while texts:
+        found = _names_in(duck, texts.pop())
+        names |= found
+        new = found & inlined.keys() - used
+        used |= new
+        texts += (inlined[name] for name in new)
+    return used, names
+
+
+def _refused(
+    duck: Connection, pending: Sequence[View], refused: Mapping[str, Exception]
+) -> DeclarationError:
+    """Returns the error of the first view that can never be made."""
+    names = {view.name for view in pending}
+    for view in pending:
+        named = _names_in(duck, view.sql)
+        if view.name in named:
+            return DeclarationError(
+                f"{view.source}: view {view.name} reads itself", hint=_NO_CIRCLE
+            )
+        if not names & named:
+            message, hints = told_by(refused[view.name])
+            return DeclarationError(
+                f"{view.source}: view {view.name} cannot be read: {without_kind(message)}",
+                hint="; ".join(hints),
+            )
+    first = pending[0]
+    return DeclarationError(
+        f"{first.source}: views {' and '.join(sorted(names))} read each other", hint=_NO_CIRCLE
+    )
+
+
+def _names_in(duck: Connection, sql: str) -> set[str]:
+    return {lowered(name) for _, name in tables_in(tree_of(duck, sql))}

@@ -1,0 +1,38 @@
+"""A declared query as DuckDB reads it: its one meaning, and whether slices can read it.
+
+In a slice the tables of a view are named subqueries. A table has a schema, and a named subquery has
+none, by which two relations of one name could be told apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kappa.base.duck import DUCKDB_ERRORS, Connection, told_by, without_kind
+from kappa.base.sql import quoted
+from kappa.tables.views.nulls import asof_joins, without_nulls
+from kappa.tables.views.trees import sql_of, tree_of
+
+
+def why_not_bound(duck: Connection, sql: str, relations: Mapping[str, str]) -> str | None:
+    """Returns why a query over these relations, by their names, cannot be read; or None.
+
+    `duck` has the tables, and reads no rows.
+    """
+    named = ", ".join(f"{quoted(name)} as ({each})" for name, each in relations.items())
+    try:
+        duck.sql(f"with {named} select * from (\n{sql}\n)" if named else sql)
+    except DUCKDB_ERRORS as error:
+        return without_kind(told_by(error)[0])
+    return None
+
+
+def declared_sql(duck: Connection, sql: str) -> str:
+    """Returns a declared query in its one meaning, which DuckDB computes alike by any plan.
+
+    It is the query itself if it has no as-of join.
+    """
+    if "asof" not in sql.lower():
+        return sql
+    tree = tree_of(duck, sql)
+    return sql_of(duck, without_nulls(tree)) if asof_joins(tree) else sql

@@ -1,0 +1,114 @@
+"""A query as its rows leave DuckDB without a loss: for Python, for Arrow, or for a file of Parquet.
+
+The query's columns are looked at before it runs. If a value of one of them would be lost on the
+way (kappa/declare/values/exact_sql.py), the query is put into another one that writes it exactly.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kappa.base.duck import Connection, open_connection
+from kappa.base.sql import quoted
+from kappa.declare.values.exact_sql import arrow_sql, python_sql
+
+# Makes distinct names of a query's columns.
+Names = Callable[[Iterable[str]], tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class ExactQuery:
+    """A query to run, and the columns of the one that was asked: names, and DuckDB's types.
+
+    `as_json` are the places of columns that come as a text of JSON.
+    """
+
+    sql: str
+    columns: tuple[str, ...]
+    types: tuple[str, ...]
+    as_json: tuple[int, ...] = ()
+
+    def row(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Returns a row that was fetched with the values that its columns have."""
+        if not self.as_json:
+            return row
+        values = list(row)
+        for place in self.as_json:
+            values[place] = None if values[place] is None else json.loads(values[place])
+        return tuple(values)
+
+
+def python_query(duck: Connection, sql: str, *, times: bool, names: Names = tuple) -> ExactQuery:
+    """Returns a query for Python. With `times`, dates and timestamps are Python's if it has them.
+
+    Raises DuckDB's errors, and UsageError if a column's type has no form.
+    """
+    return _exact(
+        duck, sql, names, lambda each, kind, column: python_sql(each, kind, column, times=times)
+    )
+
+
+def python_rows(table: Any) -> list[dict[str, Any]]:
+    """Returns the rows of a table of Arrow's. A time that Python lacks is its text."""
+    try:
+        rows: list[dict[str, Any]] = table.to_pylist()
+    except (OverflowError, ValueError):
+        with open_connection() as duck:
+            duck.register("given", table)
+            rows = [*rows_of(duck, "from given")]
+    return rows
+
+
+def rows_of(duck: Connection, sql: str) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a query. Dates and timestamps that Python has are Python's."""
+    query = python_query(duck, sql, times=True)
+    for row in duck.execute(query.sql).fetchall():
+        yield dict(zip(query.columns, query.row(row), strict=True))
+
+
+def arrow_query(duck: Connection, sql: str, *, parquet: bool, names: Names = tuple) -> ExactQuery:
+    """Returns a query for Arrow, or for a file of `parquet`. Raises as `python_query` does."""
+    return _exact(
+        duck,
+        sql,
+        names,
+        lambda each, kind, column: (arrow_sql(each, kind, column, parquet=parquet), False),
+    )
+
+
+def _exact(
+    duck: Connection,
+    sql: str,
+    names: Names,
+    write: Callable[[str, Any, str], tuple[str, bool]],
+) -> ExactQuery:
+    found = duck.query(sql)
+    columns, kinds = names(found.columns), found.types
+    given = [f"_{place}" for place in range(len(columns))]
+    written = [
+        write(f"_answer.{each}", kind, column)
+        for each, kind, column in zip(given, kinds, columns, strict=True)
+    ]
+    types = tuple(map(str, kinds))
+    is_same = all(f"_answer.{each}" == to for each, (to, _) in zip(given, written, strict=True))
+    if is_same and columns == tuple(found.columns):
+        return ExactQuery(sql, columns, types)
+    return ExactQuery(
+        _projected(sql, given, columns, [each for each, _ in written]),
+        columns,
+        types,
+        tuple(place for place, (_, is_json) in enumerate(written) if is_json),
+    )
+
+
+def _projected(
+    sql: str, given: Sequence[str], columns: Sequence[str], written: Sequence[str]
+) -> str:
+    selected = ", ".join(
+        f"{each} as {quoted(column)}" for each, column in zip(written, columns, strict=True)
+    )
+    # On a line of its own, so that a comment at its end comments out nothing of ours.
+    return f"select {selected} from (\n{sql}\n) as _answer({', '.join(given)})"

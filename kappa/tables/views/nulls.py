@@ -1,0 +1,85 @@
+"""Nulls in as-of joins: what a null compares with is never true, as in SQL. Pure.
+
+DuckDB 1.5 takes a null for the latest time in one of its plans, and for no time in the other. With
+nulls among several columns that it compares, it may also find rows that are not equal. Source:
+https://github.com/duckdb/duckdb/pull/24199. It takes no such row if the condition rules nulls out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kappa.tables.views.trees import Tree, conjuncts, copied, trees
+
+# Of these a null makes nothing true.
+_COMPARISONS = {
+    "COMPARE_EQUAL",
+    "COMPARE_GREATERTHAN",
+    "COMPARE_GREATERTHANOREQUALTO",
+    "COMPARE_LESSTHAN",
+    "COMPARE_LESSTHANOREQUALTO",
+}
+
+
+def asof_joins(tree: Any) -> list[Tree]:
+    """Lists the as-of joins of a query."""
+    return [each for each in trees(tree) if each.get("ref_type") == "ASOF"]
+
+
+def unsure_asof(tree: Tree) -> tuple[str, str] | None:
+    """Returns what a query's as-of joins have that DuckDB computes in one way or another, or None.
+
+    The second text is what to type instead.
+    """
+    return next(filter(None, map(unsure_join, asof_joins(tree))), None)
+
+
+def unsure_join(join: Tree) -> tuple[str, str] | None:
+    """Returns what one as-of join has of this; see `unsure_asof`."""
+    if join["join_type"] in {"RIGHT", "FULL"}:
+        return (
+            f"an asof {join['join_type'].lower()} join, on which DuckDB may hang",
+            "write asof join or asof left join, and add the other rows by an anti join",
+        )
+    if join["using_columns"]:
+        columns = ", ".join(join["using_columns"])
+        return (
+            f"an asof join by using ({columns}), in which a null may be the latest time",
+            "write its condition: on t.symbol = p.symbol and t.at >= p.since",
+        )
+    if any("DISTINCT" in each["type"] for each in conjuncts(join["condition"])):
+        return (
+            "an asof join on what is (not) distinct, of which DuckDB may miss rows",
+            "write =, which no null fulfils",
+        )
+    return None
+
+
+def without_nulls(tree: Tree) -> Tree:
+    """Returns a query whose as-of joins have conditions that no null fulfils."""
+    if not asof_joins(tree):
+        return tree
+    found: Tree = copied(tree)
+    for join in asof_joins(found):
+        there = [
+            _is_there(each[side])
+            for each in conjuncts(join["condition"])
+            if each["type"] in _COMPARISONS
+            for side in ("left", "right")
+        ]
+        join["condition"] = {
+            "class": "CONJUNCTION",
+            "type": "CONJUNCTION_AND",
+            "alias": "",
+            "children": [*conjuncts(join["condition"]), *there],
+        }
+    return found
+
+
+def _is_there(expression: Tree) -> Tree:
+    return {
+        "class": "OPERATOR",
+        "type": "OPERATOR_IS_NOT_NULL",
+        "alias": "",
+        "children": [copied(expression)],
+    }

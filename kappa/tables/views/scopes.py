@@ -1,0 +1,344 @@
+"""The columns that a query's `from` clause makes visible, and which of them are equal. Pure.
+
+A query is the tree of DuckDB's own parser, with its named subqueries put in their places
+(trees.py). What is not understood here has no columns: nothing is concluded about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kappa.base.sql import lowered
+from kappa.tables.views.trees import Tree, conjuncts, place_of
+
+# An item of a `from` clause, by its number there, and one of its columns.
+Place = tuple[int, str]
+# The types of each table's columns, by name.
+Tables = Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Visible:
+    """A column that expressions can name.
+
+    It has the value of the column at each of `places`, in every row that has one there. If it is
+    not `given`, an outer join may give a null instead. If not `bare`, it is named with its alias.
+    """
+
+    name: str
+    alias: str
+    places: tuple[Place, ...]
+    given: bool = True
+    bare: bool = True
+
+
+@dataclass(slots=True)
+class Item:
+    """A table or a subquery in a `from` clause, and the names of its columns in their order."""
+
+    tree: Tree
+    columns: tuple[str, ...]
+    # Of a table the names of its own columns: an alias may rename them.
+    table_columns: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Scope:
+    """The columns that a `from` clause makes visible.
+
+    An edge (one, other): rows with certain values in the column `one` meet only such in `other`.
+    """
+
+    items: list[Item] = field(default_factory=list)
+    visible: list[Visible] = field(default_factory=list)
+    edges: set[tuple[Place, Place]] = field(default_factory=set)
+    # Columns that a full join has compared: the first that is not null of both has their value.
+    paired: set[frozenset[Place]] = field(default_factory=set)
+    # An as-of join takes one of several rows: what it does not compare by equality is of that one.
+    taken: set[Place] = field(default_factory=set)
+
+    def find(self, expression: Any) -> Visible | None:
+        """Returns the one column that an expression is; None if it is another thing."""
+        match expression:
+            case Visible():
+                return expression
+            case {"class": "COLUMN_REF", "column_names": [str(name)]}:
+                found = [each for each in self.visible if each.bare and each.name == lowered(name)]
+            case {"class": "COLUMN_REF", "column_names": [str(alias), str(name)]}:
+                wanted = lowered(alias), lowered(name)
+                found = [each for each in self.visible if (each.alias, each.name) == wanted]
+            case {"type": "OPERATOR_COALESCE", "children": [one, other]}:
+                left, right = self.find(one), self.find(other)
+                if left is None or right is None:
+                    return None
+                places = (*left.places, *right.places)
+                return Visible("", "", places) if frozenset(places) in self.paired else None
+            case _:
+                return None
+        return found[0] if len(found) == 1 else None
+
+    def may_have(self, name: str) -> bool:
+        """Returns True if a name may be a column here, or an item's alias."""
+        return any(
+            (each.bare and each.name == name) or each.alias == name for each in self.visible
+        ) or any(not item.columns for item in self.items)
+
+    def reached(self, places: Sequence[Place]) -> set[Place]:
+        """Returns the columns that have certain values wherever those at `places` have them."""
+        found, new = set[Place](), {*places}
+        while new:
+            found |= new
+            new = {other for one, other in self.edges if one in new} - found
+        return found
+
+
+class Scopes:
+    """The scopes of all queries in one tree."""
+
+    def __init__(self, tables: Tables) -> None:
+        """Takes the types of the columns of each table that the tree may name."""
+        self._tables = tables
+        self._made: dict[int, Scope] = {}
+
+    def of(self, select: Tree) -> Scope:
+        """Returns what the `from` clause of a select makes visible, with what its `where` says."""
+        if id(select) not in self._made:
+            scope = Scope()
+            self._made[id(select)] = scope
+            scope.visible = self._relation(scope, select.get("from_table"))
+            for condition in conjuncts(select.get("where_clause")):
+                self._where(scope, condition)
+        return self._made[id(select)]
+
+    def outputs(self, node: Tree) -> list[tuple[str, Any]] | None:
+        """Returns the columns of a query: the name, and the expression or the Visible of each.
+
+        None, if they are not known.
+        """
+        match node:
+            case {"type": "SELECT_NODE"}:
+                return self._outputs(node)
+            case {"type": "SET_OPERATION_NODE", "setop_type": str(kind), "left": left}:
+                found = None if kind.endswith("BY_NAME") else self.outputs(left)
+                return None if found is None else [(name, None) for name, _ in found]
+        return None
+
+    def groups(self, select: Tree) -> list[Any]:
+        """Returns the expressions in the `group by` of a select; one that is not known is None.
+
+        DuckDB looks for a bare name there among the columns of the `from` clause before the names
+        of the select list.
+        """
+        return [self._grouped(select, each) for each in select["group_expressions"]]
+
+    def _grouped(self, select: Tree, expression: Any) -> Any:
+        outputs = self.outputs(select)
+        if (place := place_of(expression)) is not None:
+            is_there = outputs is not None and 0 < place <= len(outputs)
+            return outputs[place - 1][1] if outputs is not None and is_there else None
+        match expression:
+            case {"class": "COLUMN_REF", "column_names": [str(name)]}:
+                scope = self.of(select)
+                if scope.find(expression) is not None:
+                    return expression
+                named = [each for each in outputs or () if each[0] == lowered(name)]
+                is_alias = len(named) == 1 and not scope.may_have(lowered(name))
+                return named[0][1] if is_alias else None
+        return expression
+
+    def kind(self, item: Item, column: str) -> str | None:
+        """Returns the type of a column of an item if it is a table's own column; None otherwise."""
+        if item.columns.count(column) != 1:
+            return None
+        number = item.columns.index(column)
+        if item.tree["type"] == "BASE_TABLE":
+            return self._tables[lowered(item.tree["table_name"])][item.table_columns[number]]
+        return self._kind_of(item.tree["subquery"]["node"], number)
+
+    def _kind_of(self, node: Tree, number: int) -> str | None:
+        if node["type"] == "SET_OPERATION_NODE":
+            left, right = (self._kind_of(node[side], number) for side in ("left", "right"))
+            return left if left == right else None
+        outputs = self.outputs(node)
+        if outputs is None or number >= len(outputs):
+            return None
+        scope = self.of(node)
+        found = scope.find(outputs[number][1])
+        places = () if found is None else found.places
+        kinds = {self.kind(scope.items[item], column) for item, column in places}
+        return kinds.pop() if len(kinds) == 1 else None
+
+    def _outputs(self, select: Tree) -> list[tuple[str, Any]] | None:
+        scope, found = self.of(select), list[tuple[str, Any]]()
+        for each in select["select_list"]:
+            match each:
+                case {"class": "STAR", "columns": False, "expr": None, "replace_list": [],
+                      "rename_list": [], "qualified_exclude_list": []}:  # fmt: skip
+                    alias = lowered(each["relation_name"])
+                    left_out = set(map(lowered, each["exclude_list"]))
+                    if any(not item.columns for item in scope.items):
+                        return None
+                    found += [
+                        (one.name, one)
+                        for one in scope.visible
+                        if (one.alias == alias if alias else one.bare) and one.name not in left_out
+                    ]
+                case {"class": "STAR"}:
+                    return None
+                case {"alias": str(alias)} if alias:
+                    found.append((lowered(alias), each))
+                case {"class": "COLUMN_REF", "column_names": [*_, str(name)]}:
+                    found.append((lowered(name), each))
+                case _:
+                    found.append(("", each))
+        return found
+
+    def _relation(self, scope: Scope, tree: Any) -> list[Visible]:
+        """Adds the items of a `from` clause to a scope. Returns the columns that can be named."""
+        match tree:
+            case {"type": "JOIN"}:
+                return self._join(scope, tree)
+            case {"type": "BASE_TABLE", "schema_name": "", "table_name": str(name)} if (
+                lowered(name) in self._tables
+            ):
+                own = tuple(self._tables[lowered(name)])
+                return self._item(scope, tree, name, own, own)
+            case {"type": "SUBQUERY", "subquery": {"node": dict(node)}}:
+                outputs = self.outputs(node)
+                names = () if outputs is None else tuple(name for name, _ in outputs)
+                return self._item(scope, tree, "", names, ())
+            case dict():
+                return self._item(scope, tree, "", (), ())
+        return []
+
+    def _item(
+        self, scope: Scope, tree: Tree, name: str, columns: tuple[str, ...], own: tuple[str, ...]
+    ) -> list[Visible]:
+        renamed = [lowered(each) for each in tree.get("column_name_alias") or ()]
+        columns = _distinct((*renamed, *columns[len(renamed) :])) if columns else ()
+        scope.items.append(Item(tree, columns, own))
+        alias = lowered(tree.get("alias") or name)
+        return [Visible(each, alias, ((len(scope.items) - 1, each),)) for each in columns]
+
+    def _join(self, scope: Scope, tree: Tree) -> list[Visible]:
+        """Adds a join's items, and what its condition says of their columns.
+
+        A row of the kept side of an outer join meets equal rows alone, and not vice versa.
+        """
+        left, right = (self._relation(scope, tree[side]) for side in ("left", "right"))
+        kind = tree["join_type"]
+        to_right, to_left = kind in {"INNER", "LEFT", "SEMI", "ANTI"}, kind in {"INNER", "RIGHT"}
+        using = [lowered(name) for name in tree["using_columns"]]
+        if tree["ref_type"] == "NATURAL":
+            using = [each.name for each in left if each.bare and _one(right, each.name)]
+        both = Scope(scope.items, [*left, *right])
+        if tree["ref_type"] == "ASOF":
+            using = using[:-1]
+        pairs = [(_one(left, name), _one(right, name)) for name in using]
+        if tree["ref_type"] in {"REGULAR", "ASOF", "NATURAL"}:
+            for condition in conjuncts(tree["condition"]):
+                if condition.get("type") == "COMPARE_EQUAL":
+                    one, other = both.find(condition["left"]), both.find(condition["right"])
+                    pairs.append((other, one) if other in left else (one, other))
+        for one, other in pairs:
+            if one in left and other in right:
+                self._equal(scope, one, other, to_left=to_left, to_right=to_right)
+        if tree["ref_type"] == "ASOF":
+            equal = {place for pair in pairs for each in pair if each for place in each.places}
+            scope.taken |= {place for each in right for place in each.places} - equal
+        if kind in {"SEMI", "ANTI"}:
+            return left
+        paired = {
+            frozenset((*one.places, *other.places))
+            for one, other in pairs
+            if kind == "FULL" and one in left and other in right and one.given and other.given
+        }
+        if kind not in {"INNER", "LEFT", "RIGHT", "FULL"} or tree["ref_type"] == "POSITIONAL":
+            return []
+        merged = {
+            name: _merged(kind, one, other)
+            for name, (one, other) in zip(using, pairs, strict=False)
+            if one is not None and other is not None
+        }
+        if kind in {"LEFT", "FULL"}:
+            right = _not_given(scope, right)
+        if kind in {"RIGHT", "FULL"}:
+            left = _not_given(scope, left)
+        scope.paired |= paired
+        visible = list[Visible]()
+        for each in (*left, *right):
+            if each.bare and each.name in merged:
+                if each in left:
+                    visible.append(merged[each.name])
+                visible.append(replace(each, bare=False))
+            else:
+                visible.append(each)
+        return visible
+
+    def _where(self, scope: Scope, condition: Tree) -> None:
+        """Adds what a condition says of equal columns: no other rows are in the result."""
+        match condition:
+            case {"type": "COMPARE_EQUAL", "left": left, "right": right}:
+                self._equal(scope, scope.find(left), scope.find(right), to_left=True, to_right=True)
+            case {"class": "SUBQUERY", "subquery_type": "ANY", "comparison_type": "COMPARE_EQUAL",
+                  "child": child, "subquery": {"node": dict(node)}}:  # fmt: skip
+                outputs = self.outputs(node) or []
+                names = tuple(name for name, _ in outputs)
+                tree = {"type": "SUBQUERY", "subquery": condition["subquery"]}
+                found = self._item(scope, tree, "", names, ())
+                if len(found) == 1:
+                    self._equal(scope, scope.find(child), found[0], to_left=False, to_right=True)
+
+    def _equal(
+        self,
+        scope: Scope,
+        one: Visible | None,
+        other: Visible | None,
+        *,
+        to_left: bool,
+        to_right: bool,
+    ) -> None:
+        """Adds the edges between two equal columns, if they have one type: others are converted."""
+        for left in () if one is None else one.places:
+            for right in () if other is None else other.places:
+                kinds = {self.kind(scope.items[item], name) for item, name in (left, right)}
+                if len(kinds) == 1 and None not in kinds:
+                    scope.edges |= (
+                        {(left, right)} if to_right and right not in scope.taken else set()
+                    )
+                    scope.edges |= {(right, left)} if to_left and left not in scope.taken else set()
+
+
+def _distinct(names: Sequence[str]) -> tuple[str, ...]:
+    """Returns the names of a subquery's columns: a later one of the same name has a number."""
+    found = list[str]()
+    for name in names:
+        number, each = 0, name
+        while each in found and name:
+            number += 1
+            each = f"{name}_{number}"
+        found.append(each)
+    return tuple(found)
+
+
+def _one(visible: Sequence[Visible], name: str) -> Visible | None:
+    found = [each for each in visible if each.bare and each.name == name]
+    return found[0] if len(found) == 1 else None
+
+
+def _merged(kind: str, left: Visible, right: Visible) -> Visible:
+    """Returns the one column that two of a `using` are."""
+    if kind == "FULL":
+        given = left.given and right.given
+        return Visible(left.name, "", (*left.places, *right.places), given)
+    side = right if kind == "RIGHT" else left
+    return replace(side, alias="")
+
+
+def _not_given(scope: Scope, visible: Sequence[Visible]) -> list[Visible]:
+    """Returns the columns of the side of an outer join that may have no row."""
+    places = {place for each in visible for place in each.places}
+    scope.paired = {pair for pair in scope.paired if not pair & places}
+    return [replace(each, given=False) for each in visible]

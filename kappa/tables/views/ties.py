@@ -1,0 +1,162 @@
+"""Orders that may leave ties, of which DuckDB takes either: refused by name.
+
+Rows that are alike in all that a select uses may stand for each other. So an order decides if it
+gives all of that, or a key of each item of the `from` clause (alike.py). It is refused unless it is
+sure to decide. Recursive queries are not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from kappa.base.sql import lowered
+from kappa.state.table import TableBirth
+from kappa.tables.views.alike import Alike, TableKeys
+from kappa.tables.views.exact import BY_ORDER, has_row_frame, is_by_order
+from kappa.tables.views.nulls import unsure_join
+from kappa.tables.views.scopes import Visible
+from kappa.tables.views.trees import (
+    Tree,
+    aggregates,
+    conjuncts,
+    expanded,
+    is_recursive,
+    joins,
+    meant,
+    sorts,
+    trees,
+)
+
+# What of a query, and what to type instead.
+_Found = tuple[str, str]
+_Outputs = Sequence[tuple[str, Any]] | None
+_ONE_OF_EACH = (
+    "join one row of each, as in asof join (select symbol, since, max(price) as price from prices"
+    " group by all) p; or give the table keys among them"
+)
+# Windows that give each of tied rows another value; others have one for all of them.
+_EACH_ANOTHER = {"row_number", "ntile", "lag", "lead"}
+# Of rows with equal second arguments, the order decides.
+_BY_SECOND = {
+    *("arg_max", "argmax", "max_by", "arg_max_null"),
+    *("arg_min", "argmin", "min_by", "arg_min_null"),
+}
+
+
+def tied(statement: Tree, tables: Mapping[str, TableBirth]) -> _Found | None:
+    """Returns what of a query may take either of several rows, and what to type; or None.
+
+    `tables` are those that it may read.
+    """
+    if is_recursive(statement):
+        return None
+    keys = TableKeys(tables, aggregates())
+    for node in trees(expanded(statement)):
+        if node.get("type") in ("SELECT_NODE", "SET_OPERATION_NODE"):
+            outputs = keys.scopes.outputs(node)
+            checks = (_limits, _asof, _calls) if node["type"] == "SELECT_NODE" else (_limits,)
+            for found in (each for check in checks for each in check(keys, node, outputs)):
+                return found
+    return None
+
+
+def _limits(keys: TableKeys, node: Tree, outputs: _Outputs) -> Iterator[_Found]:
+    """Yields a limit, or a `distinct on`, whose order leaves its rows open."""
+    order, targets, is_limited = _modifiers(node, outputs)
+    if node["type"] == "SET_OPERATION_NODE":
+        left = [name for name, _ in outputs or [("all", None)] if name not in order]
+        if is_limited and left:
+            yield _open("a limit", left)
+        return
+    shown = node["select_list"] if outputs is None else [each for _, each in outputs]
+    if is_limited and (left := Alike(keys, node, order).left_open(shown)):
+        yield _open("a limit", left)
+    if targets and (left := Alike(keys, node, [*targets, *order]).left_open(shown)):
+        yield _open("distinct on", left)
+
+
+def _calls(keys: TableKeys, select: Tree, outputs: _Outputs) -> Iterator[_Found]:
+    """Yields windows and aggregates whose order leaves their value open."""
+    order, targets, _ = _modifiers(select, outputs)
+    shown = select["select_list"] if outputs is None else [each for _, each in outputs]
+    rest = [select[each] for each in ("having", "qualify") if select[each] is not None]
+    used = [*shown, *order, *targets, *rest]
+    for each in trees(used, within=True):
+        name, kind = str(each.get("function_name", "")).lower(), each.get("class")
+        args = each.get("children", [])
+        needs, beside = (args[:1], args[1:2]) if name in _BY_SECOND else (args, [])
+        if kind == "WINDOW" and is_by_order(each):
+            by = [*each["partitions"], *sorts(each["arg_orders"] or each["orders"]), *beside]
+            alike = Alike(keys, select, by, window=each)
+            if name in _EACH_ANOTHER or has_row_frame(each):
+                needs = used
+        elif kind == "FUNCTION" and name in BY_ORDER and each["order_bys"]["orders"]:
+            groups = keys.groups(select) or []
+            by = [*groups, *sorts(each["order_bys"]["orders"]), *beside]
+            alike = Alike(keys, select, by, is_grouped=False)
+        else:
+            continue
+        if left := alike.left_open(needs):
+            yield _open(name, left)
+
+
+def _asof(keys: TableKeys, select: Tree, outputs: _Outputs) -> Iterator[_Found]:
+    """Yields joins that take either of several rows with equal values of what they compare."""
+    scope = keys.scopes.of(select)
+    for join, _, middle, end in joins(select["from_table"]):
+        if join["ref_type"] != "ASOF":
+            continue
+        if (unsure := unsure_join(join)) is not None:
+            yield unsure
+        if join["join_type"] in {"SEMI", "ANTI"}:
+            continue
+        compared = {(middle, lowered(name)) for name in join["using_columns"]}
+        for condition in conjuncts(join["condition"]):
+            for each in (scope.find(condition.get(side)) for side in ("left", "right")):
+                compared |= set() if each is None or len(each.places) > 1 else {*each.places}
+        names, rows = [name for number, name in compared if number == middle], False
+        if end == middle + 1:
+            rows, decided = keys.item(scope.items[middle], names)
+            compared |= {(middle, name) for name in decided}
+        if rows:
+            continue
+        shown = [each for _, each in outputs or () if isinstance(each, Visible)]
+        used = {
+            place
+            for each in (*shown, *keys.named(scope.visible, [*select.values()]))
+            for place in each.places
+            if middle <= place[0] < end
+        }
+        if outputs is None or used - compared:
+            tree = scope.items[middle].tree
+            right = tree.get("table_name") or tree.get("alias") or "a subquery"
+            yield (
+                f"an asof join to {right}, of which several rows may have the same "
+                + ", ".join(sorted(names)),
+                _ONE_OF_EACH,
+            )
+
+
+def _modifiers(node: Tree, outputs: _Outputs) -> tuple[list[Any], list[Any], bool]:
+    """Returns the order of a query, what it is distinct on, and whether it has a limit.
+
+    The columns of a `union` have their names for expressions.
+    """
+    named = [(name, name if each is None else each) for name, each in outputs or ()]
+    order, targets = list[Any](), list[Any]()
+    for each in node["modifiers"]:
+        order += (one for sort in sorts(each.get("orders", ())) for one in meant(sort, named))
+        targets += (
+            one for target in each.get("distinct_on_targets", ()) for one in meant(target, named)
+        )
+    return order, targets, any("LIMIT" in each["type"] for each in node["modifiers"])
+
+
+def _open(what: str, left: Sequence[str]) -> _Found:
+    rest = ", ".join(left[:3])
+    return (
+        f"{what} whose order may leave ties: rows alike in it may differ in {rest}",
+        f"order by what no two rows share, as by {rest} too"
+        + ("; or use rank()" if what == "row_number" else ""),
+    )

@@ -1,0 +1,143 @@
+"""The way of a maintained view: whole, by touched keys, or by change.
+
+*Whole*: the view's query is computed and compared with all stored rows. *By touched keys*: only
+rows of those `by` values are computed that rows of the slice have or had, from only the rows of
+the view's tables that can decide on them (lineage.py). *By change*: counts and sums take what the
+slice adds to them and takes from them (by_change.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kappa.base.duck import Connection, open_connection
+from kappa.base.sql import lowered, quoted
+from kappa.state.table import TableBirth
+from kappa.tables.views.births import make_empty
+from kappa.tables.views.bound import declared_sql, why_not_bound
+from kappa.tables.views.by_change import ByChange, by_change
+from kappa.tables.views.lineage import lineage_of
+from kappa.tables.views.nulls import without_nulls
+from kappa.tables.views.reached import reached_by
+from kappa.tables.views.trees import Tree, copied, sql_of, tree_of, trees
+
+# A place at which the query reads a table has this name there, with its number.
+_READING = "_read_"
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A place at which a view's query reads a table.
+
+    `by` has, of the columns by which the view's rows belong together, those that the table has
+    there, under the table's own names. `reaches` is the query for the keys that its rows reach
+    through joins, if it has not all of these columns and there is a sure one.
+    """
+
+    name: str
+    table: str
+    by: Mapping[str, str]
+    reaches: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """The way of one view: its query over `reads`, and why a change of a table needs it whole."""
+
+    by: tuple[str, ...]
+    # The query for all rows that are stored, over the tables under their own names.
+    whole: str
+    sql: str
+    reads: tuple[Read, ...]
+    whole_after: Mapping[str, str]
+    change: ByChange | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Returns True if every change makes it compute all rows."""
+        return {read.table for read in self.reads} <= set(self.whole_after)
+
+    def __str__(self) -> str:
+        if self.change is not None:
+            return "by change: its counts and sums take what the slice adds"
+        if self.is_whole:
+            return f"whole: {next(iter(self.whole_after.values()), 'it reads no table')}"
+        rest = "".join(
+            f"; whole when {name} changes: {why}" for name, why in self.whole_after.items()
+        )
+        return f"by touched keys ({', '.join(self.by)}){rest}"
+
+
+def ways_of(tables: Iterable[TableBirth]) -> dict[str, Way]:
+    """Returns the way of each maintained view among the tables of a build, by name."""
+    births = {table.name: table for table in tables}
+    views = [table for table in births.values() if table.view is not None]
+    if not views:
+        return {}
+    with open_connection() as duck:
+        for table in births.values():
+            make_empty(duck, table)
+        return {view.name: way_of(duck, view, births) for view in views}
+
+
+def way_of(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth]) -> Way:
+    """Returns the way of a maintained view over the tables of its build.
+
+    `duck` has the tables, and reads no rows.
+    """
+    assert view.view is not None
+    columns = {
+        lowered(name): {lowered(column): kind for column, kind in tables[name].served}
+        for name in view.reads
+    }
+    tree = tree_of(duck, view.view)
+    change = None
+    if view.keys:
+        change = by_change(duck, tree, view.keys, {name: tables[name] for name in view.reads})
+        # A build may be older than what is stored beside such a view.
+        if change is not None and not set(change.columns) <= dict(view.columns).keys():
+            change = None
+    found = lineage_of(tree, columns, view.by)
+    whole_sql = declared_sql(duck, view.view)
+    if found.why_not is not None:
+        return Way(view.by, whole_sql, whole_sql, (), dict.fromkeys(view.reads, found.why_not))
+    reads, whole = list[Read](), dict[str, str]()
+    wanted = {lowered(by): by for by in view.by}
+    for number, reading in enumerate(found.readings):
+        reading.tree[_NUMBER] = number
+    for number, reading in enumerate(found.readings):
+        missing = next((by for by in view.by if by not in reading.by), None)
+        reaches = None
+        if missing is not None:
+            query = reached_by(found.scopes, found.node, reading.tree, wanted)
+            if query is None:
+                whole.setdefault(reading.table, reading.lost.get(missing, "it cannot be told"))
+            else:
+                statement = {**found.tree["statements"][0], "node": query}
+                reaches = _sql(duck, {**found.tree, "statements": [statement]})
+        reads.append(Read(f"{_READING}{number}", reading.table, dict(reading.by), reaches))
+    stored = whole_sql if change is None else change.whole()
+    sql = _sql(duck, found.tree)
+    # What of it DuckDB cannot read is computed whole.
+    at = {read.name: f"from {quoted(read.table)}" for read in reads}
+    if (why := why_not_bound(duck, sql, at)) is not None:
+        whole = {**dict.fromkeys(view.reads, why), **whole}
+    for read in reads:
+        if read.reaches is not None and (why := why_not_bound(duck, read.reaches, at)) is not None:
+            whole.setdefault(read.table, why)
+    return Way(view.by, stored, sql, tuple(reads), whole, change)
+
+
+# In a tree: the number of a reading.
+_NUMBER = "_number"
+
+
+def _sql(duck: Connection, tree: Tree) -> str:
+    """Returns a tree as SQL, in which each reading has a name of its own."""
+    named = without_nulls(copied(tree))
+    for each in trees(named):
+        if _NUMBER in each:
+            each["alias"] = each.get("alias") or each["table_name"]
+            each["table_name"] = f"{_READING}{each.pop(_NUMBER)}"
+    return sql_of(duck, named)

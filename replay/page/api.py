@@ -1,0 +1,281 @@
+"""The addresses of the API: the documents of the commands' `-o json`, and the same intents.
+
+Nothing is decided here. serving/http/http.py is the server, replay/status/desk.py what is looked
+at, replay/page/routes.py the same for people.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request, Response
+
+from kappa.base.errors import UsageError
+from kappa.replay.page.asked_once import do_once
+from kappa.replay.page.intent import Intent, explain, record_intent
+from kappa.replay.rollout.history import Chapter, chapters, proof_records, service_records
+from kappa.replay.rollout.numbered import numbered, part_named
+from kappa.replay.rollout.state import State
+from kappa.replay.status.alerts import alert_statuses, alerts_listing, dead_letters_listing
+from kappa.replay.status.desk import Desk
+from kappa.replay.status.listings import history_listing
+from kappa.replay.status.metrics import Seen, metrics_text
+from kappa.replay.status.rejects_text import rejects_listing
+from kappa.replay.status.status_text import status_document
+from kappa.serving.http.exposition import MEDIA_TYPE
+from kappa.serving.http.problem import HttpError
+from kappa.serving.http.stand import API
+from kappa.serving.outlets.courier.sink_status import sink_statuses, sinks_listing
+from kappa.serving.query.rejects import Wanted, newest_rejects
+from kappa.serving.query.render import to_json
+from kappa.serving.query.tables import tables_listing
+from kappa.state.frontier import Frontiers
+
+router = APIRouter()
+
+
+@router.get(f"{API}/builds", tags=["platform"])
+def builds(request: Request) -> Response:
+    """Lists the builds that serve, are kept or are on their way: as `kappa status -o json`."""
+    return _document(_status(desk_of(request)))
+
+
+@router.get(f"{API}/pipelines", tags=["platform"])
+def pipelines(request: Request) -> Response:
+    """Lists each pipeline that has a build, with its builds by role: live, idle, candidate."""
+    status = _status(desk_of(request))
+    found: dict[str, dict[str, Any]] = {}
+    for row in status["builds"]:
+        found.setdefault(
+            row["pipeline"],
+            {"pipeline": row["pipeline"], "live": None, "idle": None, "candidate": None},
+        )[row["role"]] = row
+    return _document({"generation": status["generation"], "pipelines": list(found.values())})
+
+
+@router.get(f"{API}/rollouts", tags=["platform"])
+def rollouts(
+    request: Request,
+    active: Annotated[bool, Query(description="only those that have not ended")] = False,
+) -> Response:
+    """Lists every rollout, oldest first, with its receipt if it served.
+
+    The `ETag` is what an intent's `If-Match` wants.
+    """
+    state = desk_of(request).here.state()
+    listing = history_listing(
+        tuple(each for each in chapters(state) if each.rollout.active or not active)
+    ).objects()
+    return _document(
+        {"generation": state.generation, "rollouts": listing}, headers=_generation(state)
+    )
+
+
+@router.get(f"{API}/rollouts/{{number}}", tags=["platform"])
+def rollout(request: Request, number: int) -> Response:
+    """Shows one rollout by its number: its row of `GET /api/v1/rollouts`."""
+    state = desk_of(request).here.state()
+    try:
+        wanted = numbered(state, number)
+    except UsageError as error:
+        raise HttpError(404, error.message, hint=error.hint) from None
+    (row,) = history_listing((Chapter(wanted, state.served_in(wanted.id)),)).objects()
+    return _document(row, headers=_generation(state))
+
+
+@router.get(f"{API}/history", tags=["platform"])
+def history(request: Request) -> Response:
+    """Lists rollouts, proofs, retirements and pauses: as `kappa history -o json`."""
+    state = desk_of(request).here.state()
+    return _document(
+        history_listing(chapters(state), proof_records(state), service_records(state)).objects(),
+        headers=_generation(state),
+    )
+
+
+@router.get(f"{API}/tables", tags=["platform"])
+def tables(request: Request) -> Response:
+    """Lists what is served, with path and version for other tools: as `kappa tables -o json`."""
+    desk = desk_of(request)
+    return _document(tables_listing(desk.tables(desk.generation())).objects())
+
+
+@router.get(f"{API}/topics", tags=["platform"])
+def topics(request: Request) -> Response:
+    """Lists the topics of the broker and of the builds: as `kappa topics list -o json`."""
+    return _document(desk_of(request).topics().objects())
+
+
+@router.get(f"{API}/sinks", tags=["platform"])
+def sinks(request: Request) -> Response:
+    """Lists the sinks, with what each has sent and its last error: as `kappa sinks -o json`."""
+    found = sink_statuses(desk_of(request).here.store, time.time())
+    return _document(sinks_listing(found).objects())
+
+
+@router.get(f"{API}/rejects", tags=["platform"])
+def rejects(
+    request: Request,
+    pipeline: str | None = None,
+    build: str | None = None,
+    reason: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 20,
+) -> Response:
+    """Lists the newest rejects, of what serves or of one build: as `kappa rejects -o json`."""
+    here = desk_of(request).here
+    found = newest_rejects(
+        here.store,
+        Wanted(*part_named(here.state, pipeline, build), reason),
+        limit=limit,
+        lease_seconds=here.lease_seconds,
+    )
+    return _document(rejects_listing(found).objects())
+
+
+@router.get(f"{API}/alerts", tags=["platform"])
+def alerts(request: Request) -> Response:
+    """Lists the alerts and their dead letters: as `kappa alerts list -o json`, and `--dead`."""
+    here = desk_of(request).here
+    found = alert_statuses(here.store)
+    letters = ((each.name, letter) for each in found for letter in each.dead)
+    return _document(
+        {
+            "alerts": alerts_listing(found).objects(),
+            "dead_letters": dead_letters_listing(letters).objects(),
+        }
+    )
+
+
+@router.post(
+    f"{API}/rollouts",
+    tags=["platform"],
+    status_code=202,
+    responses={200: {"description": "What would be done", "content": {"application/json": {}}}},
+)
+def intent(
+    request: Request,
+    wanted: Intent,
+    if_match: Annotated[str | None, Header(description="the generation that was looked at")] = None,
+    idempotency_key: Annotated[
+        str | None, Header(description="the same request with the same key is done once")
+    ] = None,
+) -> Response:
+    """Asks for a promote, an undo, an abandon or another verification, a retirement or a pause.
+
+    Returns the journal's record of it at once, and the rollout's number; or, as `already`, why no
+    record is needed. What becomes of it is in `/events` and in
+    `GET /api/v1/rollouts`.
+    """
+    here = desk_of(request).here
+    if if_match is None:
+        raise HttpError(
+            428,
+            "it is not said which generation was looked at",
+            hint=f"send If-Match with the ETag of GET {API}/rollouts",
+        )
+    if not wanted.dry_run and idempotency_key is None:
+        raise HttpError(
+            428,
+            "no Idempotency-Key was sent",
+            hint="make one up for each thing you want done, such as a UUID, and send it again "
+            "with each try",
+        )
+    if wanted.intent != "promote" and len(wanted.pipelines) > 1:
+        raise HttpError(400, f"{wanted.intent} is of one pipeline", hint="ask once for each")
+    of_rollouts = {"promote", "abandon", "verify"}
+    if wanted.rollout is not None and (
+        wanted.intent not in of_rollouts or len(wanted.pipelines) > 1
+    ):
+        raise HttpError(
+            400,
+            "a rollout was named that cannot be all that is meant",
+            hint="name the rollout of one promote, abandon or verify; of others, or of "
+            "several, only pipelines",
+        )
+    here.must_run()
+    state = here.state()
+
+    def act() -> Mapping[str, Any]:
+        # Only after the key is looked up: a client that repeats its request would find the
+        # generation that the request itself has made.
+        if if_match.strip().removeprefix("W/").strip('"') not in {"*", str(state.generation)}:
+            raise HttpError(
+                412,
+                f"generation {state.generation} is served now, and {if_match} was looked at",
+                hint=f"look again: GET {API}/rollouts; then ask again",
+                headers=_generation(state),
+            )
+        return (
+            {"would": explain(here, state, wanted)}
+            if wanted.dry_run
+            else record_intent(here, state, wanted)
+        )
+
+    if wanted.dry_run or idempotency_key is None:
+        return _document(act(), headers=_generation(state))
+    return _document(
+        do_once(here.store, idempotency_key, [wanted.model_dump(mode="json"), if_match], act),
+        status=202,
+        headers=_generation(state),
+    )
+
+
+@router.get(
+    "/metrics",
+    tags=["health"],
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {}}}},
+)
+def metrics(request: Request) -> Response:
+    """Reports the metrics that Prometheus scrapes."""
+    desk = desk_of(request)
+    here, status = desk.here, desk.status()
+
+    found = {}
+    for build in status.builds:
+        frontiers = Frontiers(here.store, build.build)
+        newest = frontiers.newest()
+        if newest is not None:
+            found[build.build] = newest, frontiers.get(newest.number - 1)
+    seen = Seen(
+        here.state(),
+        status,
+        found,
+        desk.counted_rejects(status.generation) if status.generation else {},
+        here.running is not None,
+        {each.name: each.counts for each in alert_statuses(here.store)},
+        sink_statuses(here.store, time.time()),
+    )
+    return Response(metrics_text(seen, datetime.now(UTC)), media_type=MEDIA_TYPE)
+
+
+def desk_of(request: Request) -> Desk:
+    """Returns the desk that all answers are made at."""
+    desk = request.app.state.desk
+    assert isinstance(desk, Desk), "who made the app has put it"
+    return desk
+
+
+def _generation(state: State) -> dict[str, str]:
+    return {"ETag": f'"{state.generation}"'}
+
+
+def _document(
+    document: object, *, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    return Response(
+        to_json(document) + "\n",
+        status,
+        {"Cache-Control": "no-store", **(headers or {})},
+        media_type="application/json",
+    )
+
+
+def _status(desk: Desk) -> dict[str, Any]:
+    here = desk.here
+    return status_document(
+        desk.status(), here.running, here.bootstrap_servers, here.http, datetime.now(UTC)
+    )

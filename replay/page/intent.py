@@ -1,0 +1,194 @@
+"""Intents over HTTP: explained before they are done, and recorded in the journal."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from kappa.base.errors import KappaError, UsageError
+from kappa.replay.rollout.intents import (
+    abandon,
+    active_rollout,
+    ask_promote,
+    ask_undo,
+    ask_verify,
+    ready_rollout,
+    ready_rollouts,
+    seen_rollout,
+    undone,
+)
+from kappa.replay.rollout.numbered import numbered, serving_pipeline
+from kappa.replay.rollout.pausing import ask_pause, ask_resume, may_pause, may_resume
+from kappa.replay.rollout.retiring import ask_retire, may_retire
+from kappa.replay.rollout.rollout import Rollout
+from kappa.replay.rollout.state import State
+from kappa.replay.status.sending import sending
+from kappa.state.journal.begun import rollout_id
+from kappa.state.journal.journal import JournalRecord, as_document
+
+if TYPE_CHECKING:
+    from kappa.replay.status.here import Here
+
+
+class Intent(BaseModel):
+    """An intent about rollouts.
+
+    Without `pipelines` it means the one pipeline that it can mean; only a promote may name several.
+    `rollout` is the one that the client looked at: another one that took its place meanwhile is
+    not meant. A generation does not tell them apart, since none of them serves yet.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    intent: Literal["promote", "undo", "abandon", "verify", "retire", "pause", "resume"] = Field(
+        description="let a candidate serve; let the build before serve again; give a rollout "
+        "up; verify it once more; take a pipeline out of service; stop its jobs; let them go on"
+    )
+    pipelines: tuple[str, ...] = Field(default=(), description="whose")
+    rollout: int | None = Field(
+        default=None,
+        ge=1,
+        description="of a promote, an abandon or a verify: the rollout that was looked at, and "
+        "no other",
+    )
+    to: int | None = Field(
+        default=None, ge=1, description="of an undo: to the build of that generation"
+    )
+    dry_run: bool = Field(default=False, description="only tell what would be done, or why not")
+
+
+def explain(here: Here, state: State, wanted: Intent) -> str:
+    """Returns what would be done, in a sentence. Raises what the intent itself would raise."""
+    match wanted.intent:
+        case "promote":
+            ready = _ready(state, wanted)
+            return "; ".join(
+                f"build {each.build} (version {each.version}) of pipeline {each.pipeline} will "
+                f"serve{_instead(state, each.pipeline)}{_sends(here, state, each)}"
+                for each in ready
+            )
+        case "undo":
+            name, build = undone(state, next(iter(wanted.pipelines), None), wanted.to)
+            return (
+                f"build {build} (version {state.versions[build]}) of pipeline {name} will serve "
+                f"{_before(state, name)}"
+            )
+        case "abandon":
+            ended = (
+                active_rollout(state, next(iter(wanted.pipelines), None), "abandon")
+                if wanted.rollout is None
+                else seen_rollout(state, numbered(state, wanted.rollout).id)
+            )
+            after = (
+                f"build {ended.build} stays kept"
+                if ended.build in state.idle.values()
+                else f"build {ended.build} is ended, and its tables are deleted"
+            )
+            live = state.serving.get(ended.pipeline)
+            return (
+                f"rollout {ended.number} of pipeline {ended.pipeline} is given up: {after}; "
+                f"{f'build {live} goes on serving' if live else 'nothing serves, as before'}"
+            )
+        case "verify":
+            again = (
+                ready_rollout(state, next(iter(wanted.pipelines), None), "verify")
+                if wanted.rollout is None
+                else seen_rollout(state, numbered(state, wanted.rollout).id, ready=True)
+            )
+            return (
+                f"build {again.build} of pipeline {again.pipeline} is brought to the offsets of "
+                "the live build, and verified once more"
+            )
+        case "retire":
+            name = _the_pipeline(state, wanted)
+            if not may_retire(state, name):
+                return f"nothing: pipeline {name} was {state.retirements[name].text}"
+            return (
+                f"pipeline {name} serves no more, and its tables leave with build "
+                f"{state.serving[name]}, which an undo brings back while it is kept"
+            )
+        case "pause":
+            name = _the_pipeline(state, wanted)
+            if not may_pause(state, name):
+                return f"nothing: pipeline {name} is {state.paused[name].text}"
+            return f"the jobs of pipeline {name} stop, and its tables go on serving as they are"
+        case "resume":
+            name = _the_pipeline(state, wanted)
+            if not may_resume(state, name):
+                return f"nothing: pipeline {name} is not paused"
+            return f"the jobs of pipeline {name} go on from where they were"
+
+
+def record_intent(here: Here, state: State, wanted: Intent) -> dict[str, Any]:
+    """Appends what is wanted to the journal.
+
+    Returns its record as the journal keeps it, and the number of the rollout that it is about. If a
+    pipeline is retired, paused or resumed already, it returns `already` with a sentence.
+    """
+    record = _recorded(here, state, wanted)
+    if record is None:
+        return {"already": explain(here, here.state(), wanted)}
+    id_ = rollout_id(record)
+    number = None if id_ is None else here.state().rollout(id_).number
+    return {"rollout": number, **as_document(record)}
+
+
+def _recorded(here: Here, state: State, wanted: Intent) -> JournalRecord | None:
+    pipeline = next(iter(wanted.pipelines), None)
+    seen = None if wanted.rollout is None else numbered(state, wanted.rollout).id
+    match wanted.intent:
+        case "promote":
+            return ask_promote(here.store, seen=[each.id for each in _ready(state, wanted)])
+        case "undo":
+            return ask_undo(here.store, pipeline, to=wanted.to, seen=state)
+        case "abandon":
+            return abandon(here.store, pipeline, reason="abandoned over HTTP", seen=seen)
+        case "verify":
+            return ask_verify(here.store, pipeline, seen=seen)
+        case "retire":
+            return ask_retire(
+                here.store,
+                _the_pipeline(state, wanted),
+                kept_seconds=here.settings.rollout.soak_seconds,
+                seen=state,
+            )
+        case "pause":
+            return ask_pause(here.store, _the_pipeline(state, wanted))
+        case "resume":
+            return ask_resume(here.store, _the_pipeline(state, wanted))
+
+
+def _the_pipeline(state: State, wanted: Intent) -> str:
+    for pipeline in wanted.pipelines:
+        return serving_pipeline(state, pipeline)
+    raise UsageError(
+        f"which pipeline is meant by {wanted.intent}?", hint='name it: "pipelines": ["NAME"]'
+    )
+
+
+def _before(state: State, pipeline: str) -> str:
+    live = state.serving.get(pipeline)
+    return f"instead of {live}" if live else "again, after it was retired"
+
+
+def _ready(state: State, wanted: Intent) -> tuple[Rollout, ...]:
+    return (
+        ready_rollouts(state, *wanted.pipelines)
+        if wanted.rollout is None
+        else (seen_rollout(state, numbered(state, wanted.rollout).id, ready=True),)
+    )
+
+
+def _sends(here: Here, state: State, rollout: Rollout) -> str:
+    # A birth that cannot be read is reported where it matters.
+    with suppress(KappaError):
+        lines = sending(here.store, state, rollout, most=here.settings.alerts.most)
+        return f", and send {', '.join(lines)}" if lines else ""
+    return ""
+
+
+def _instead(state: State, pipeline: str) -> str:
+    live = state.serving.get(pipeline)
+    return f" instead of {live} (version {state.versions[live]})" if live else ", its first"

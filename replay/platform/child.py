@@ -1,0 +1,212 @@
+"""A child process of the supervisor: it is started, asked to end, killed if late, reaped.
+
+It runs in a session of its own that dies with the supervisor (kappa/base/process.py), unless it is
+to outlive it. For the main thread alone: the kernel ties a child to the thread that made it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from kappa.base.failpoint import failpoint
+from kappa.base.process import ensure_session_gone, start_apart, start_tied
+from kappa.base.program import command_of
+from kappa.code.task import Task
+from kappa.replay.platform.back_off import BackOff
+
+_LOG_BYTES = 10_000_000
+_NAP_SECONDS = 0.02
+# A program ends with such a line (kappa/base/program.py), near the end of its log.
+_ERROR, _END_BYTES = "error: ", 64_000
+
+# Gives a task to a process that waits for one; None if there is none.
+HandOver = Callable[[Task], subprocess.Popen[bytes] | None]
+
+
+class ChildProcess:
+    """One child, whether it runs or not."""
+
+    def __init__(
+        self,
+        what: str,
+        log: Path,
+        *,
+        say: Callable[[str], None],
+        clock: Callable[[], float],
+        patience_seconds: float,
+        nice: int = 0,
+        inherits: tuple[int, ...] = (),
+        outlives: bool = False,
+        is_handed_tasks: bool = False,
+        hand_over: HandOver | None = None,
+    ) -> None:
+        """Makes a child that does not run yet.
+
+        `what` names it to the operator, who reads what `say` gets. `clock` gives seconds that only
+        go forward. It is killed `patience_seconds` after it was asked to end; others have `nice`
+        more of the machine, 0 to 19. It `inherits` these open files. One that `outlives` this
+        process is not killed with it, and is not nice. One that `is_handed_tasks` gets a task by
+        its input. `hand_over` may give what is to be started to such a process.
+        """
+        self.what = what
+        self._log = log
+        self._say = say
+        self._clock = clock
+        self._patience_seconds = patience_seconds
+        self._nice = nice
+        self.inherits = inherits
+        self._outlives = outlives
+        self._is_handed_tasks = is_handed_tasks
+        self._hand_over = hand_over
+        self._process: subprocess.Popen[bytes] | None = None
+        self._begun_at = 0.0
+        self._log_begins = 0
+        self._killed_at: float | None = None
+        self._back_off = BackOff()
+
+    @property
+    def pid(self) -> int | None:
+        """Its process; None if it was not started or has been reaped."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def ran_seconds(self) -> float:
+        """The seconds since its start."""
+        return self._clock() - self._begun_at
+
+    @property
+    def asked_to_end(self) -> bool:
+        """True once the process that was started last was asked to end."""
+        return self._killed_at is not None
+
+    def start(self, module: str, *arguments: str) -> None:
+        """Starts a module as its program; its output is appended to its log."""
+        failpoint("child.before_start")
+        log = open_log(self._log)
+        self._log_begins = log.stat().st_size if log.exists() else 0
+        taken = self._hand_over and self._hand_over(Task(module, arguments, log=str(log)))
+        self._process = taken or self._begun(command_of(module, *arguments), log)
+        failpoint("child.after_start")
+        self._begun_at, self._killed_at = self._clock(), None
+
+    def hand_over(self, line: bytes) -> subprocess.Popen[bytes] | None:
+        """Writes a task to the process, and gives it away. Returns None if it takes none now."""
+        process = self._process
+        if process is None or process.stdin is None:
+            return None
+        try:
+            # Of a pipe that nobody has written to, it takes all.
+            os.write(process.stdin.fileno(), line)
+        except BrokenPipeError:
+            return None
+        self._process = None
+        return process
+
+    def ensure_started(self, module: str, *arguments: str) -> None:
+        """Starts it unless it runs, or has died and waits for its next start."""
+        if self._process is None and self._clock() >= self._back_off.not_before:
+            self.start(module, *arguments)
+
+    def ended(self) -> int | None:
+        """Reaps it, with all of its session, if it has ended. Returns its exit code, else None."""
+        if self._process is None or (code := self._process.poll()) is None:
+            return None
+        failpoint("child.before_reap")
+        ensure_session_gone(self._process.pid)
+        failpoint("child.after_reap")
+        _close_input(self._process)
+        self._process = None
+        return code
+
+    def reap(self) -> None:
+        """Reaps it if it has ended, which is a death whatever its exit code."""
+        if (code := self.ended()) is not None:
+            self.has_died(code)
+
+    def last_error(self) -> str:
+        """Returns the sentence of the last error that it has written since its start, or ""."""
+        try:
+            with self._log.open("rb") as log:
+                log.seek(max(self._log_begins, log.seek(0, os.SEEK_END) - _END_BYTES))
+                lines = log.read().decode(errors="replace").splitlines()
+        except OSError:
+            return ""
+        found = (line.removeprefix(_ERROR) for line in reversed(lines) if line.startswith(_ERROR))
+        return next(found, "")
+
+    def has_died(self, code: int) -> None:
+        """Takes an exit code as a death: its next start waits, each time longer."""
+        self._back_off = self._back_off.after_death(ran_seconds=self.ran_seconds, now=self._clock())
+        seconds = round(self._back_off.not_before - self._clock(), 1)
+        self._say(
+            f"{self.what} ended with {code}, see {self._log}; it is started again in {seconds:g} s"
+        )
+
+    def forget_deaths(self) -> None:
+        """Lets it start at once: the cause of its deaths may have been fixed."""
+        self._back_off = BackOff()
+
+    def ask_to_end(self) -> None:
+        """Asks it to end, and kills it if it was asked too long ago. Does not wait."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        if self._killed_at is None:
+            self._killed_at = self._clock() + self._patience_seconds
+            failpoint("child.before_end")
+            self._process.terminate()
+            failpoint("child.after_end")
+        elif self._clock() > self._killed_at:
+            self._say(f"{self.what} does not end, and is killed")
+            self.kill()
+
+    def kill(self) -> None:
+        """Kills it with all of its session, also if it was stopped, and sees it gone."""
+        if self._process is not None:
+            ensure_session_gone(self._process.pid)
+            self._process.wait()
+            _close_input(self._process)
+
+    def end(self) -> None:
+        """Ends it and waits for that."""
+        end_all([self])
+
+    def _begun(self, command: list[str], log: Path) -> subprocess.Popen[bytes]:
+        with log.open("ab") as output:
+            if self._outlives:
+                return start_apart(command, output=output, inherits=self.inherits)
+            return start_tied(
+                command,
+                output=output,
+                nice=self._nice,
+                inherits=self.inherits,
+                source=subprocess.PIPE if self._is_handed_tasks else subprocess.DEVNULL,
+            )
+
+
+def _close_input(process: subprocess.Popen[bytes]) -> None:
+    if process.stdin is not None:
+        process.stdin.close()
+
+
+def end_all(children: list[ChildProcess]) -> None:
+    """Asks all of them to end at once, waits, and kills those that do not end."""
+    for child in children:
+        child.ask_to_end()
+    while [child.pid for child in children if child.ended() is None and child.pid is not None]:
+        for child in children:
+            child.ask_to_end()
+        time.sleep(_NAP_SECONDS)
+
+
+def open_log(path: Path) -> Path:
+    """Makes room for a log: makes its folder, and moves a large file aside. One older is kept."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        if path.stat().st_size > _LOG_BYTES:
+            path.replace(path.with_suffix(".old.log"))
+    return path

@@ -1,0 +1,292 @@
+"""The controller: folds the journal and takes one step of each active rollout a tick.
+
+It remembers nothing that matters: state is a fold of the journal, so the next tick continues after
+a crash. It starts no process itself (Workers) and reads no topic's records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import assert_never
+
+from kappa.base.errors import Broken, Conflict, KappaError, UsageError
+from kappa.base.failpoint import failpoint
+from kappa.base.sections import RolloutSettings
+from kappa.declare.topic_kind import TopicKind
+from kappa.engine.job.legs import has_tail
+from kappa.replay.platform.next_step import next_step
+from kappa.replay.platform.ports import LogView, Workers
+from kappa.replay.rollout.fold import advance, check_may_follow, fold
+from kappa.replay.rollout.promote import ensure_acknowledged
+from kappa.replay.rollout.retire import ensure_data_deleted, ensure_orphans_deleted
+from kappa.replay.rollout.rollout import Phase, Rollout
+from kappa.replay.rollout.state import State, soaked
+from kappa.replay.rollout.step import (
+    Acknowledge,
+    AlignAgain,
+    Append,
+    RolloutStep,
+    Sight,
+    StartVerification,
+    Wait,
+    waits_for,
+)
+from kappa.state.alignment import Alignment, Alignments
+from kappa.state.build import read_birth
+from kappa.state.frontier import Frontiers
+from kappa.state.journal.events import Event, Failed, Held, Retired, Served, Verified
+from kappa.state.journal.journal import Journal
+from kappa.state.lease import ensure_released, ensure_renewed
+from kappa.state.offsets import Offsets
+from kappa.state.stopped import comparable_now
+from kappa.state.store import Store
+
+
+class Controller:
+    """Brings every active rollout on, a step a tick, and retired builds to their end."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        log: LogView,
+        processes: Workers,
+        rules: RolloutSettings,
+        clock: Callable[[], float],
+    ) -> None:
+        """`clock` gives seconds since 1970, for leases and soaks."""
+        self.state = State()
+        # What each active rollout waited for at the last tick: told to people, and nothing else.
+        self.waits: dict[int, str] = {}
+        self._store = store
+        self._journal = Journal(store)
+        self._news = Journal.news(store)
+        self._log = log
+        self._processes = processes
+        self._rules = rules
+        self._clock = clock
+        # What a candidate has to reach: sampled once per phase and attempt, again after a crash.
+        self._targets: dict[tuple[int, Phase, int], Offsets] = {}
+        self._let_go_of: set[int] = set()
+        self._deleted: set[str] = set()
+        self._orphans_looked_for = False
+
+    def tick(self) -> State:
+        """Looks at everything once and takes at most one step per rollout. Returns the state.
+
+        Raises KappaError or OSError, after all else was brought on, if something could not be
+        looked at or done: Unreachable if the broker did not answer. Nothing is decided without it.
+        """
+        with self._news.looking() as due:
+            if due:
+                self.state = fold(self._journal.after(self.state.last), self.state)
+        unseen: list[KappaError | OSError] = []
+        self.waits = {}
+        for begun in self.state.active_rollouts:
+            rollout = self.state.rollout(begun.id)
+            if not rollout.active:
+                # It ended with another one of its group.
+                continue
+            try:
+                step = next_step(self._sight(rollout), self._rules)
+                self.waits[rollout.id] = waits_for(step)
+                self._take(rollout, step)
+            except (Broken, UsageError) as error:
+                self._append(Failed(rollout.id, error.message, error.hint))
+            except (KappaError, OSError) as error:
+                why = error.message if isinstance(error, KappaError) else str(error)
+                self.waits[rollout.id] = f"what could not be looked at: {why}"
+                unseen.append(error)
+        self._let_go()
+        self._retire()
+        if unseen:
+            raise unseen[0]
+        return self.state
+
+    def _sight(self, rollout: Rollout) -> Sight:
+        """Looks at a rollout and at those that are promoted together with it."""
+        seen = self._look(rollout)
+        try:
+            return replace(
+                seen,
+                others=tuple(self._look(self.state.rollout(number)) for number in rollout.together),
+            )
+        except (Broken, UsageError) as error:
+            # The other one fails for it when its turn comes; this one waits for a new yes.
+            return replace(seen, unseen=error.message)
+
+    def _look(self, rollout: Rollout) -> Sight:
+        live_build = self.state.serving.get(rollout.pipeline)
+        birth, live = (
+            read_birth(self._store, rollout.build),
+            read_birth(self._store, live_build) if live_build else None,
+        )
+        frontier = Frontiers(self._store, rollout.build).newest()
+        if live is not None and self.state.serves_the_same(rollout.build, live_build):
+            # Neither the job nor the log has a part in it: one look is at both.
+            return Sight(
+                self.state,
+                rollout,
+                candidate=frontier,
+                live=frontier,
+                comparable=frozenset(birth.topic_ids),
+                code=birth.code_sha256,
+                base=birth.base,
+                live_code=live.code_sha256,
+            )
+        seen = Sight(
+            state=self.state,
+            rollout=rollout,
+            candidate=frontier,
+            live=Frontiers(self._store, live_build).newest() if live_build else None,
+            comparable=comparable_now(self._store, birth, live) if live else frozenset(),
+            tails=rollout.phase is Phase.REPLAYING and has_tail(self._store, rollout.build),
+            alignment=None if rollout.switch else self._alignment(rollout),
+            live_runs=live is not None and self._processes.job_runs(live.folded_by),
+            live_stopped=None if live is None else self._processes.job_stopped(live.folded_by),
+            code=birth.code_sha256,
+            base=birth.base,
+            live_code=None if live is None else live.code_sha256,
+            stopped=self._processes.job_stopped(birth.folded_by),
+            deaths=self._processes.job_deaths(birth.folded_by),
+        )
+        match rollout.phase:
+            case Phase.REPLAYING if seen.tails and not seen.aligns:
+                others = frozenset(birth.topic_ids) - seen.comparable
+                return replace(
+                    seen,
+                    target=self._target(
+                        rollout,
+                        lambda: self._log.end(sorted(others)).highest(_visible_offsets(seen)),
+                    ),
+                )
+            case Phase.READY if rollout.waits:
+                # The target is sampled after the yes: until then the live build goes on.
+                self._targets = {
+                    key: target for key, target in self._targets.items() if key[0] != rollout.id
+                }
+                return seen
+            case Phase.READY:
+                # A bounded read of a compacted topic lacks the keys that were written again after
+                # its end: all of that is read first (law 5).
+                compacted = sorted(
+                    topic.name for topic in birth.topics if topic.kind == TopicKind.COMPACTED
+                )
+                return replace(
+                    seen,
+                    target=self._target(
+                        rollout,
+                        lambda: _visible_offsets(seen).highest(
+                            self._log.end(compacted) if compacted else Offsets()
+                        ),
+                    ),
+                    recreated=self._recreated(birth.topic_ids),
+                )
+            case _:
+                return seen
+
+    def _alignment(self, rollout: Rollout) -> Alignment | None:
+        """Returns the candidate's newest alignment if it is new enough. None if it is gone.
+
+        Its lease is renewed until the rollout ends.
+        """
+        last = Alignments(self._store, rollout.build).last()
+        if last is None or last.number <= rollout.alignment_after:
+            return None
+        return (
+            last
+            if ensure_renewed(
+                self._store, last.lease, now=self._clock(), seconds=self._rules.lease_seconds
+            )
+            else None
+        )
+
+    def _target(self, rollout: Rollout, sample: Callable[[], Offsets]) -> Offsets:
+        key = (rollout.id, rollout.phase, rollout.attempts)
+        if key not in self._targets:
+            self._targets[key] = sample()
+        return self._targets[key]
+
+    def _recreated(self, topic_ids: dict[str, str]) -> str | None:
+        for name, topic_id in topic_ids.items():
+            facts = self._log.facts(name)
+            if facts is None or facts.id != topic_id:
+                return name
+        return None
+
+    def _take(self, rollout: Rollout, step: RolloutStep) -> None:
+        match step:
+            case Wait():
+                return
+            case Append(event):
+                self._append(event)
+            case StartVerification():
+                why_not = self._processes.ensure_verifying(rollout.id)
+                if why_not is not None:
+                    live = self.state.serving.get(rollout.pipeline)
+                    self._append(
+                        Verified(
+                            rollout.id,
+                            "inconclusive",
+                            rollout.caught_up or Offsets(),
+                            reason=f"{why_not}; see kappa logs verification",
+                            live_build=live,
+                        )
+                    )
+            case AlignAgain(build):
+                self._processes.ensure_aligned_again(build)
+            case Acknowledge(build, hold):
+                ensure_acknowledged(self._store, build, hold)
+            case _:
+                assert_never(step)
+
+    def _append(self, event: Event) -> None:
+        """Appends the next record.
+
+        If another writer was first, the next tick looks and chooses again.
+        """
+        check_may_follow(self.state, event)
+        if isinstance(event, Held | Served):
+            failpoint("promote.before_append")
+        record = self._journal.append(self.state.last + 1, event)
+        if record is not None:
+            self.state = advance(self.state, record)
+
+    def _let_go(self) -> None:
+        """Releases the leases of alignments whose rollouts have ended.
+
+        One that is forgotten here expires by itself.
+        """
+        for rollout in self.state.rollouts:
+            if not rollout.active and rollout.id not in self._let_go_of:
+                last = Alignments(self._store, rollout.build).last()
+                if last is not None:
+                    ensure_released(self._store, last.lease)
+                self._let_go_of.add(rollout.id)
+
+    def _retire(self) -> None:
+        now = datetime.fromtimestamp(self._clock(), UTC)
+        for build in sorted(
+            self.state.to_retire() | soaked(self.state, now, self._rules.soak_seconds)
+        ):
+            # Where an undo was first, its record has this number, and the next tick looks again.
+            self._append(Retired(build))
+        for build in sorted(self.state.retired - self._deleted):
+            if self._processes.job_runs(build):
+                continue
+            try:
+                if ensure_data_deleted(self._store, build, now=self._clock()):
+                    self._deleted.add(build)
+            except Conflict:
+                # Its job has outlived its supervisor for a moment; it is being killed.
+                continue
+        if not self._orphans_looked_for:
+            ensure_orphans_deleted(self._store, frozenset(self.state.versions), now=self._clock())
+            self._orphans_looked_for = True
+
+
+def _visible_offsets(sight: Sight) -> Offsets:
+    """Returns what the live build's readers see of the topics that the candidate reads too."""
+    return Offsets() if sight.live is None else sight.live.offsets.only(sight.comparable)

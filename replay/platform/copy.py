@@ -1,0 +1,151 @@
+"""The copy of a project's root to another one, between disks and buckets.
+
+Records come after what they name: tables, then what is written down of builds, then their birth
+certificates, then the journal. Paths in a Delta log are relative to it, so tables are right
+wherever they are. Until the copy is whole a note in it says that it is none yet. A copy that was
+cut short is gone on with: only data files, which never change, are not copied again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from kappa.base.errors import Conflict, Superseded, UsageError
+from kappa.base.settings import Settings
+from kappa.state.files.transfer import copy_file
+from kappa.state.root import LOCK, lock_of, move_root
+from kappa.state.store import Store, open_store
+
+# In a target while it is no root yet: of which root it will be a copy.
+_NOTE = "copying.json"
+_BUILD = r"builds/[^/]+"
+# What this host keeps for itself, where the root is a folder.
+_LOCAL = re.compile(
+    rf"{_BUILD}/(checkpoint|spark|slice|lock|beat|shipped[^/]*)(/.*)?|archive/lock|.*\.(tmp|newest)"
+)
+# In this order; the first that matches an object has it. What matches none stays behind: locks,
+# logs, scratch, states for people, and events that the collector has not sent.
+_PARTS = (
+    re.compile(rf"{_BUILD}/tables/.*|archive/.*"),
+    re.compile(rf"(?!{_BUILD}/birth\.json){_BUILD}/.*|(schemas|alerts|collector/pull|leases)/.*"),
+    re.compile(rf"{_BUILD}/birth\.json"),
+    re.compile(r"journal/.*|run/asked/.*"),
+)
+# Names by chance: what has one never changes.
+_DATA = re.compile(rf"({_BUILD}/tables|archive)/(?!.*_delta_log/).*\.parquet")
+_AT_ONCE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedRoot:
+    """A copy: its URL, how many objects it has, and how many were copied just now."""
+
+    url: str
+    objects: int
+    copied: int
+
+
+def copy_root(
+    settings: Settings,
+    source: Store,
+    to: str,
+    *,
+    take_over: bool = False,
+    on_progress: Callable[[int, int], None] = lambda _done, _of: None,
+) -> CopiedRoot:
+    """Copies the root of a project to another folder or bucket, and returns what is there.
+
+    `on_progress` gets how many objects of how many are there. Raises Conflict if the platform is
+    up, Superseded if another host has claimed the target, or the root and it is not to `take_over`,
+    UsageError if the target is not empty, and SettingsError if it can be no root of this project.
+    """
+    target = open_store(replace(settings, root=to))
+    if target.url == source.url:
+        raise UsageError(f"{to} is the root itself", hint="name another folder or bucket")
+    lock = lock_of(source, LOCK, what="kappa")
+    try:
+        lock.acquire()
+    except Conflict as error:
+        raise Conflict(
+            "kappa is up, and changes what is to be copied", hint="kappa down, and then again"
+        ) from error
+    with ExitStack() as ending:
+        ending.callback(lock.release)
+        with _claiming("type this there; or once that host is gone, here with --take-over"):
+            source.control.take(over=take_over)
+        ending.callback(source.control.release)
+        return _copied(source, target, on_progress)
+
+
+def ensure_whole_root(store: Store) -> None:
+    """Raises Conflict if a root is a copy that was cut short."""
+    note = store.get_json(_NOTE)
+    if note is not None:
+        raise Conflict(
+            f"the root {store.url} is a copy of {note['from']} that was cut short",
+            hint=f"with that one as root: kappa root copy {store.url}",
+        )
+
+
+@contextmanager
+def _claiming(hint: str) -> Iterator[None]:
+    """Hints at what to do here if another host has claimed a root."""
+    try:
+        yield
+    except Superseded as error:
+        raise Superseded(error.message, hint=hint) from error
+
+
+def _copied(source: Store, target: Store, on_progress: Callable[[int, int], None]) -> CopiedRoot:
+    ensure_whole_root(source)
+    wanted, there = objects_of(source), frozenset(objects_of(target))
+    note = target.get_json(_NOTE)
+    if note != {"from": source.url} and (there or note is not None):
+        raise UsageError(
+            f"the root {target.url} is not empty",
+            hint="name a folder or a prefix that has nothing below it",
+        )
+    with _claiming("name a folder or a prefix that has nothing below it"):
+        target.put_json(_NOTE, {"from": source.url})
+    for name in sorted(there - {*wanted}, key=_part_of, reverse=True):
+        # The source has dropped it since.
+        target.delete(name)
+    missing = [name for name in wanted if name not in there or _DATA.fullmatch(name) is None]
+    done = len(wanted) - len(missing)
+
+    def copy(name: str) -> None:
+        if _DATA.fullmatch(name) is not None:
+            # The source may drop it meanwhile.
+            with suppress(FileNotFoundError):
+                copy_file(source.address(name), target.address(name))
+                target.sync([Path(target.address(name))])
+        elif (content := source.get(name)) is not None:
+            target.put(name, content)
+
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="copy") as threads:
+        for _, names in groupby(missing, _part_of):
+            for _ in threads.map(copy, names):
+                done += 1
+                on_progress(done, len(wanted))
+    move_root(source, target)
+    target.delete(_NOTE)
+    return CopiedRoot(target.url, len(wanted), len(missing))
+
+
+def objects_of(store: Store) -> tuple[str, ...]:
+    """Lists all objects of a root that are the project's, in the order in which they are copied."""
+    found = (name for name in store.names("") if _LOCAL.fullmatch(name) is None)
+    named = ((_part_of(name), name) for name in found)
+    return tuple(name for part, name in sorted(named) if part < len(_PARTS))
+
+
+def _part_of(name: str) -> int:
+    return next((n for n, part in enumerate(_PARTS) if part.fullmatch(name)), len(_PARTS))

@@ -1,0 +1,85 @@
+"""The supervisor's messages to the operator: lines with their time, errors in a sentence."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TextIO
+
+from kappa.base.clock import now
+from kappa.base.errors import Broken, KappaError, Superseded
+
+if TYPE_CHECKING:
+    # The keeper of HTTP speaks too, and is small: it needs no journal.
+    from kappa.replay.rollout.state import State
+
+
+def saying(*files: TextIO) -> Callable[[str], None]:
+    """Returns what prints a line with its time to each file."""
+
+    def say(text: str) -> None:
+        for file in files:
+            # A full disk or a closed terminal costs the line, and no job its life.
+            with contextlib.suppress(OSError):
+                print(f"{now()} {text}", file=file, flush=True)
+
+    return say
+
+
+class Reported:
+    """An error that the next tick may mend: reported once; jobs go on meanwhile.
+
+    A full disk, a fork that fails, a broker that is away.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._reported = ""
+
+    @contextlib.contextmanager
+    def reported_once(self) -> Iterator[None]:
+        """Reports an error of the block once. Raises Broken and Superseded, which none mends."""
+        try:
+            yield
+        except (Broken, Superseded):
+            raise
+        except (KappaError, OSError) as error:
+            if str(error) != self._reported:
+                self._reported = str(error)
+                self._say(self._reported)
+        else:
+            self._reported = ""
+
+
+@contextlib.contextmanager
+def named_errors() -> Iterator[None]:
+    """Raises an error of the machine as a KappaError: a full disk, a folder that is not ours."""
+    try:
+        yield
+    except OSError as error:
+        where = f": {error.filename}" if error.filename else ""
+        raise KappaError(
+            f"kappa cannot run: {error.strerror or error}{where}",
+            hint="see whether the disk is full, and whether you may write below the root; "
+            "then: kappa up",
+        ) from error
+
+
+def news(before: State, after: State) -> Iterator[str]:
+    """Yields a line for each rollout that moved on, and each pipeline retired or paused."""
+    known = {rollout.id: rollout.phase for rollout in before.rollouts}
+    for rollout in after.rollouts:
+        if rollout.phase != known.get(rollout.id) and (before.last or rollout.active):
+            yield (
+                f"rollout {rollout.number} of pipeline {rollout.pipeline}, build "
+                f"{rollout.build}: "
+                f"{rollout.phase}{f' ({rollout.reason})' if rollout.reason else ''}"
+            )
+    if not before.last:
+        return
+    for name in sorted(after.retirements.keys() - before.retirements.keys()):
+        yield f"pipeline {name} was {after.retirements[name].text}"
+    for name in sorted(after.paused.keys() - before.paused.keys()):
+        yield f"pipeline {name} is {after.paused[name].text}"
+    for name in sorted(before.paused.keys() - after.paused.keys()):
+        yield f"pipeline {name} is paused no more"

@@ -1,0 +1,253 @@
+"""The children that work on builds: a job per wanted build, a verification per rollout.
+
+Starts, ends and restarts them; what is in the journal is decided elsewhere (controller.py). A
+catch-up and a verification run at a low priority, so that the live job keeps its freshness.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from kappa.base.process import LOW_PRIORITY
+from kappa.base.program import project_options
+from kappa.base.settings import Settings
+from kappa.engine.job.legs import LegKind, has_tail
+from kappa.replay.platform.child import ChildProcess, HandOver, end_all
+from kappa.replay.platform.course import Course, JobEnd, after_end, deaths_of, ended_text
+from kappa.replay.platform.pulse import Pulse
+from kappa.replay.platform.spares import Spares
+from kappa.replay.rollout.underway import Deaths
+from kappa.state.alignment import Alignment, Alignments
+from kappa.state.beat import last_beat
+from kappa.state.build import folder
+from kappa.state.lock import is_held
+from kappa.state.stopped import Stopped, read_stopped
+from kappa.state.store import Store
+from kappa.tables.branch import stands_before_base
+
+# A slice that is being committed may be large.
+_PATIENCE_SECONDS = 30.0
+# So long a job's start takes most of the machine.
+_START_SECONDS = 8.0
+_VERIFICATION_DEATHS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A process of a build's job, and what was written down of the build when it began."""
+
+    child: ChildProcess
+    pulse: Pulse
+    leg: LegKind
+    stopped_before: Stopped | None
+    last_alignment: Alignment | None
+
+
+class Processes:
+    """All child processes that work on builds."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`say` gets what the operator should read; `clock` gives seconds that only go forward."""
+        self._store = store
+        self._settings = settings
+        self._say = say
+        self._clock = clock
+        self._spares = Spares(store, settings, say=say, clock=clock)
+        self._bootstrap_servers = ""
+        self._jobs: dict[str, _Job] = {}
+        # Builds that are to be aligned before their tail goes on.
+        self._aligning: set[str] = set()
+        self._courses: dict[str, Course] = {}
+        self._verifications: dict[int, ChildProcess] = {}
+        self._verification_deaths: dict[int, int] = {}
+
+    def ensure_jobs(
+        self, wanted: frozenset[str], bootstrap_servers: str, *, serves: bool = True
+    ) -> None:
+        """Reaps children that ended, starts the jobs that are missing, ends those not wanted.
+
+        If nothing `serves` yet, a catch-up begins at a normal priority: it is in nobody's way.
+        """
+        moved = bootstrap_servers != self._bootstrap_servers
+        self._bootstrap_servers = bootstrap_servers
+        self._reap_verifications()
+        for build, job in tuple(self._jobs.items()):
+            code = job.child.ended()
+            if code is not None:
+                self._reap_job(build, job, code)
+            elif (silent := job.pulse.silent_seconds()) > self._settings.engine.hung_seconds:
+                self._say(f"{job.child.what} shows no sign of life for {silent:.0f} s: it is ended")
+                job.child.kill()
+            elif (
+                build not in wanted
+                or moved
+                or build in self._aligning
+                # It was asked at an earlier tick, and is killed once patience ends.
+                or job.child.asked_to_end
+            ):
+                job.child.ask_to_end()
+        for build in sorted(wanted - set(self._jobs)):
+            course = self._course(build)
+            if course.stopped is None and self._clock() >= course.back_off.not_before:
+                self._start_job(build, catch_up_nice=LOW_PRIORITY if serves else 0)
+        # A start that is under way has the machine.
+        if all(job.child.ran_seconds >= _START_SECONDS for job in self._jobs.values()):
+            self._spares.ensure_ready()
+
+    def ensure_aligned_again(self, build: str) -> None:
+        """Ends the build's tail and starts it again by an alignment, unless one runs already."""
+        job = self._jobs.get(build)
+        last = Alignments(self._store, build).last()
+        if job is None or job.leg is not LegKind.ALIGNMENT or job.last_alignment != last:
+            self._aligning.add(build)
+
+    @property
+    def jobs(self) -> frozenset[str]:
+        """The builds whose jobs run."""
+        return frozenset(self._jobs)
+
+    @property
+    def aligning(self) -> frozenset[str]:
+        """The builds that are to be aligned before their tail goes on."""
+        return frozenset(self._aligning)
+
+    def job_runs(self, build: str) -> bool:
+        """Returns True while a process of the build's job exists, also an older supervisor's."""
+        return build in self._jobs or is_held(self._store.local.path(f"{folder(build)}/lock"))
+
+    def job_stopped(self, build: str) -> Stopped | None:
+        """Returns why the build's job is not started again."""
+        return self._course(build).stopped
+
+    def job_deaths(self, build: str) -> int:
+        """Counts the deaths in a row of the build's job."""
+        return self._course(build).back_off.deaths
+
+    def deaths(self, build: str) -> Deaths | None:
+        """Returns the deaths in a row of the build's job, for people. None if it has none."""
+        job = self._jobs.get(build)
+        return deaths_of(
+            self._course(build),
+            runs_seconds=0.0 if job is None else job.child.ran_seconds,
+            silent_seconds=0.0 if job is None else job.pulse.silent_seconds(),
+        )
+
+    def ensure_verifying(self, rollout: int) -> str | None:
+        """Starts the verification of a rollout unless it runs.
+
+        Returns why it is not started again if it has died too often.
+        """
+        # One that has just ended is reaped before the journal, with its verdict, is read again.
+        if rollout in self._verifications:
+            return None
+        if self._verification_deaths.get(rollout, 0) >= _VERIFICATION_DEATHS:
+            return f"the verification died {_VERIFICATION_DEATHS} times in a row"
+        child = self._child(
+            "verification",
+            f"the verification of the rollout of record {rollout}",
+            nice=LOW_PRIORITY,
+        )
+        self._start(child, "kappa.replay.rollout.verify.verify", "--rollout", str(rollout))
+        self._verifications[rollout] = child
+        return None
+
+    def end_all(self) -> None:
+        """Asks all of them to end, waits, and kills those that do not."""
+        end_all([*(job.child for job in self._jobs.values()), *self._verifications.values()])
+        self._jobs.clear()
+        self._verifications.clear()
+        self._spares.end()
+
+    def _course(self, build: str) -> Course:
+        return self._courses.get(build, Course())
+
+    def _leg(self, build: str) -> LegKind:
+        if stands_before_base(self._store, build):
+            return LegKind.BASE
+        # The tail's own process writes it down; between the catch-up's end and that, we alone know.
+        if not (self._course(build).caught_up or has_tail(self._store, build)):
+            return LegKind.CATCH_UP
+        return LegKind.ALIGNMENT if build in self._aligning else LegKind.TAIL
+
+    def _start_job(self, build: str, *, catch_up_nice: int) -> None:
+        leg = self._leg(build)
+        job = _Job(
+            self._child(
+                build, f"the job of build {build} ({leg})", hand_over=self._spares.hand_over
+            ),
+            Pulse(partial(last_beat, self._store, build), self._clock),
+            leg,
+            read_stopped(self._store, build),
+            Alignments(self._store, build).last(),
+        )
+        self._start(
+            job.child,
+            "kappa.engine.job.job",
+            *("--build", build, "--leg", leg, "--nice", str(catch_up_nice)),
+        )
+        self._jobs[build] = job
+        self._aligning.discard(build)
+
+    def _child(
+        self, log: str, what: str, *, nice: int = 0, hand_over: HandOver | None = None
+    ) -> ChildProcess:
+        return ChildProcess(
+            what,
+            self._store.local.path(f"logs/{log}.log"),
+            say=self._say,
+            clock=self._clock,
+            patience_seconds=_PATIENCE_SECONDS,
+            nice=nice,
+            hand_over=hand_over,
+        )
+
+    def _start(self, child: ChildProcess, module: str, *arguments: str) -> None:
+        child.start(
+            module,
+            *project_options(self._settings),
+            *("--bootstrap", self._bootstrap_servers, *arguments),
+        )
+        self._say(f"{child.what} begins, process {child.pid}")
+
+    def _reap_verifications(self) -> None:
+        for rollout, child in tuple(self._verifications.items()):
+            code = child.ended()
+            if code is not None:
+                del self._verifications[rollout]
+                self._say(f"{child.what} {ended_text(code)}")
+                deaths = self._verification_deaths.pop(rollout, 0)
+                if code != 0:
+                    self._verification_deaths[rollout] = deaths + 1
+
+    def _reap_job(self, build: str, job: _Job, code: int) -> None:
+        del self._jobs[build]
+        stopped, now = read_stopped(self._store, build), self._clock()
+        course = after_end(
+            self._course(build),
+            JobEnd(
+                code,
+                job.leg,
+                job.child.asked_to_end,
+                stopped if stopped != job.stopped_before else None,
+                job.child.ran_seconds,
+                job.child.last_error(),
+            ),
+            now=now,
+        )
+        self._courses[build] = course
+        if course.stopped is not None:
+            self._say(f"{job.child.what} stopped: {course.stopped.message}")
+            return
+        pause = course.back_off.not_before - now
+        again = f"; it is started again in {pause:.1f} s" if pause > 0 else ""
+        self._say(f"{job.child.what} {ended_text(code)}{again}")

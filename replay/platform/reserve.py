@@ -1,0 +1,69 @@
+"""The reserve: space of the root's disk that is given up once the disk is full.
+
+Without any space no lease and no record can be put, and nothing can be deleted in order. So a file
+keeps some. Once the rest is used up, the supervisor deletes that file and lets what writes much
+rest: jobs, the archiver and a broker that has died. When there is enough space again, for the file
+and as much besides, it makes the file anew, and all goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from functools import partial
+
+from kappa.state.space import RESERVE, free_bytes, full_text
+from kappa.state.store import Store
+
+
+class Reserve:
+    """The reserve of one root, for its supervisor."""
+
+    def __init__(
+        self,
+        store: Store,
+        length: int,
+        *,
+        say: Callable[[str], None],
+        free: Callable[[], int] | None = None,
+    ) -> None:
+        """Takes its `length` in bytes; `free` returns the free bytes of the disk."""
+        self._path = store.local.path(RESERVE)
+        self._length = length
+        self._say = say
+        self._free = free or partial(free_bytes, store)
+        self._full = False
+
+    @property
+    def told(self) -> str:
+        """Returns what people should know of the disk, or "" while there is space."""
+        if not self._full:
+            return ""
+        return full_text(self._free(), self._length)
+
+    def ensure_space(self) -> bool:
+        """Gives the reserve up, or makes it anew, as the disk has space.
+
+        Returns True if there is space for what writes much.
+        """
+        free = self._free()
+        if not self._full and free < self._length:
+            self._full = True
+            self._path.unlink(missing_ok=True)
+            self._say(self.told)
+        elif self._full and free >= 2 * self._length:
+            self._full = False
+            self._say("the disk has space again: jobs go on")
+        if not self._full and self._length and not self._path.exists():
+            self._make()
+        return not self._full
+
+    def _make(self) -> None:
+        # A disk without space for it is told of at the next look.
+        with contextlib.suppress(OSError):
+            handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.posix_fallocate(handle, 0, self._length)
+            finally:
+                os.close(handle)

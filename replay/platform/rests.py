@@ -1,0 +1,206 @@
+"""The builds that rest: the supervisor looks at the ends of the log in their place."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Protocol
+
+from kappa.base.clock import now as clock_now
+from kappa.base.errors import KappaError, Unreachable
+from kappa.engine.job.legs import Legs
+from kappa.replay.platform.rest import Looked, Promise, Repose, after_look
+from kappa.state.build import read_birth
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.state.turns import end_turn, turns_asked
+
+# The first record after a rest waits for a look: for a short one at first, when people watch.
+_LOOK_SECONDS = 0.5
+_WATCHED_SECONDS = 10.0
+# What a topic keeps may be changed.
+_PROMISE_SECONDS = 60.0
+
+
+class TopicEnds(Protocol):
+    """The part of Kafka that this needs (kappa/kafka has it)."""
+
+    def end(self, topics: Iterable[str]) -> Offsets:
+        """Returns the end of these topics for readers of committed records."""
+
+    def config(self, name: str) -> Mapping[str, str]:
+        """Returns all settings of a topic that are in force."""
+
+
+class WatchedBuild:
+    """The newest frontier of one build, as its looks from outside know it."""
+
+    def __init__(self, store: Store, build: str, clock: Callable[[], float]) -> None:
+        self._legs, self._frontiers = Legs(store, build), Frontiers(store, build)
+        self._news = Frontiers.news(store, build, clock=clock)
+        self._newest: Frontier | None = None
+
+    def tailed(self) -> Frontier | None:
+        """Returns the newest frontier if the build's newest leg is its tail, else None."""
+        with self._news.looking() as due:
+            if due:
+                self._newest = self._frontiers.newest() if self._legs.has_tail() else None
+        return self._newest
+
+
+class Rests:
+    """All builds of one supervisor, at rest or not."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        rest_after: float,
+        many: int,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """Builds rest after `rest_after` seconds (0: never); `many` records wake any.
+
+        `say` gets what the operator should read. `clock` gives seconds that only go forward,
+        `wall` those since 1970.
+        """
+        self._store = store
+        self._rest_after = rest_after
+        self._many = many
+        self._say = say
+        self._clock = clock
+        self._wall = wall
+        self._known: dict[str, Repose] = {}
+        self._watched: dict[str, WatchedBuild] = {}
+        self._promises: dict[str, tuple[float, Promise]] = {}
+        self._topics: dict[str, frozenset[str]] = {}
+        self._wanted = frozenset[str]()
+        self._look_at = 0.0
+        self._woken: dict[str, str] = {}
+        self._watched_until = 0.0
+
+    @property
+    def woken(self) -> Mapping[str, str]:
+        """The times at which builds were woken last: until then they had all there was."""
+        return self._woken
+
+    def resting(
+        self, wanted: frozenset[str], kept: frozenset[str], runs: frozenset[str], log: TopicEnds
+    ) -> frozenset[str]:
+        """Returns those of the `wanted` builds that are to have no job now.
+
+        Those that `runs` have one. `kept` are only for an undo. If the broker does not answer, all
+        stays as it was.
+        """
+        if self._rest_after == 0:
+            return frozenset()
+        if self._clock() >= self._look_at or wanted != self._wanted:
+            if wanted != self._wanted:
+                self._watched_until = self._clock() + _WATCHED_SECONDS
+            self._wanted = wanted
+            is_watched = self._clock() < self._watched_until
+            self._look_at = self._clock() + (0 if is_watched else _LOOK_SECONDS)
+            before = self._at_rest()
+            with suppress(Unreachable):
+                self._look(wanted, kept, runs, log)
+            for build in sorted(self._at_rest() - before):
+                self._say(f"build {build} rests")
+            for build in sorted((before & wanted) - self._at_rest()):
+                self._say(f"build {build} wakes")
+                self._woken[build] = clock_now()
+        return self._at_rest() & wanted
+
+    def _at_rest(self) -> frozenset[str]:
+        return frozenset(build for build, each in self._known.items() if each.rests)
+
+    def _look(
+        self, wanted: frozenset[str], kept: frozenset[str], runs: frozenset[str], log: TopicEnds
+    ) -> None:
+        now = self._clock()
+        self._known = {build: each for build, each in self._known.items() if build in wanted}
+        self._watched = {
+            build: self._watched.get(build) or WatchedBuild(self._store, build, self._clock)
+            for build in sorted(wanted)
+        }
+        frontiers = {
+            build: newest
+            for build, watched in self._watched.items()
+            if (newest := watched.tailed()) is not None
+        }
+        asked = [
+            build for build, newest in frontiers.items() if self._is_due(build, newest, kept, now)
+        ]
+        ends, turns = self._ends(asked, log), turns_asked(self._store)
+        for build in asked:
+            newest, before = frontiers[build], self._known.get(build)
+            end, promise = ends.get(build), self._promise(build, log)
+            if end is None or promise is None:
+                # Its topic is gone: its job says so.
+                self._known[build] = Repose(rests=False, since=now, offsets=newest.offsets)
+                continue
+            seen = Looked(
+                newest.offsets,
+                end,
+                self._wall() - datetime.fromisoformat(newest.heard).astimezone(UTC).timestamp(),
+                build in kept,
+                build in runs,
+                build in turns,
+            )
+            if seen.asked:
+                end_turn(self._store, build)
+            self._known[build] = after_look(
+                before,
+                seen,
+                promise,
+                now=now,
+                rest_after=self._rest_after,
+                many=self._many,
+            )
+
+    def _is_due(self, build: str, newest: Frontier, kept: frozenset[str], now: float) -> bool:
+        """Returns False for a build that folds, of which the log's end says nothing new."""
+        known = self._known.get(build)
+        if known is None or known.rests or build in kept or known.kept:
+            return True
+        if known.offsets != newest.offsets:
+            self._known[build] = Repose(rests=False, since=now, offsets=newest.offsets)
+            return False
+        return now - known.since >= self._rest_after
+
+    def _topics_of(self, build: str) -> frozenset[str]:
+        if build not in self._topics:
+            self._topics[build] = frozenset(read_birth(self._store, build).topic_ids)
+        return self._topics[build]
+
+    def _ends(self, builds: list[str], log: TopicEnds) -> dict[str, Offsets]:
+        """Returns the log's end for each build, but for those whose topics are not all there."""
+        topics = {build: self._topics_of(build) for build in builds}
+        try:
+            end = log.end(frozenset().union(*topics.values())) if builds else Offsets()
+        except Unreachable:
+            raise
+        except KappaError:
+            found = {}
+            for build in builds:
+                with suppress(KappaError):
+                    found[build] = log.end(topics[build])
+            return found
+        return {build: end.only(topics[build]) for build in builds}
+
+    def _promise(self, build: str, log: TopicEnds) -> Promise | None:
+        read_at, promise = self._promises.get(build, (-math.inf, None))
+        if self._clock() - read_at >= _PROMISE_SECONDS:
+            try:
+                promise = Promise.of(log.config(topic) for topic in sorted(self._topics_of(build)))
+            except Unreachable:
+                raise
+            except KappaError:
+                return None
+            self._promises[build] = self._clock(), promise
+        return promise

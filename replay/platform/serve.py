@@ -1,0 +1,149 @@
+"""The HTTP server's own process: `kappa serve`, or the child of a keeper (keeper.py).
+
+It is a process beside the supervisor: whatever a request does to it, rollouts continue. It joins
+what serving/http, replay/page and replay/page have. As a program it is that child.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+import uvicorn
+
+from kappa.base.errors import ExitCode, KappaError
+from kappa.base.program import run_program
+from kappa.replay.page import api, routes
+from kappa.replay.platform.messages import saying
+from kappa.replay.status.desk import Desk
+from kappa.replay.status.here import Here
+from kappa.replay.status.running import RunningServer, ensure_served, ensure_unserved, served_at
+from kappa.serving.http import changes, events
+from kappa.serving.http.address import HttpAddress, ensure_guarded, guarded_address, listening_at
+from kappa.serving.http.bounds import Bounds
+from kappa.serving.http.http import make_app
+from kappa.serving.http.open_streams import OpenStreams
+from kappa.serving.http.patience import PatientServer, fitting, uvicorn_settings
+from kappa.serving.http.snapshots import Snapshots
+from kappa.serving.http.stand import Stand
+from kappa.serving.outlets.changes.hub import ChangeHub
+from kappa.serving.query.reader.reader import Limits
+from kappa.serving.query.sandbox import confine
+from kappa.serving.query.sandbox.question import Allowance
+from kappa.serving.query.sandbox.sandbox import Sandbox
+from kappa.state.files.bucket import ANSWERING, patient
+from kappa.state.journal.journal import Journal
+from kappa.state.store import Store
+
+# What is still answered then is cut short.
+_GRACE_SECONDS = 2
+
+
+def serve(
+    here: Here, *, listen: str | None = None, token: str | None = None, say: Callable[[str], None]
+) -> None:
+    """Serves alone until this process is asked to end.
+
+    Raises SettingsError if it would listen to other machines without a token, and Conflict if the
+    port is taken.
+    """
+    token = token or here.settings.serve.token or None
+    address = guarded_address(listen or here.settings.serve.listen, token)
+    with listening_at(address) as listening:
+        address = replace(address, port=listening.getsockname()[1])
+        me = RunningServer.of(os.getpid(), address.url)
+        if served_at(here.store) is None:
+            ensure_served(here.store, me)
+        try:
+            _serve_at(address, listening, here, token=token, say=say)
+        finally:
+            with suppress(KappaError):
+                ensure_unserved(here.store, me)
+
+
+def _serve_kept(here: Here, host: str, listening: socket.socket) -> None:
+    """Serves at the socket of a keeper: it is the process that clients find, whoever serves."""
+    token = here.settings.serve.token or None
+    ensure_guarded(host, token)
+    address = HttpAddress(host, listening.getsockname()[1])
+    ensure_served(here.store, RunningServer.of(os.getppid(), address.url))
+    _serve_at(address, listening, here, token=token, say=saying(sys.stdout))
+
+
+def _serve_at(
+    address: HttpAddress,
+    listening: socket.socket,
+    here: Here,
+    *,
+    token: str | None,
+    say: Callable[[str], None],
+) -> None:
+    settings, store = here.settings, here.store
+    with patient(ANSWERING), Sandbox(Allowance.of(settings.serve)) as sandbox:
+        stand = Stand(
+            store,
+            sandbox,
+            Snapshots(store, lease_seconds=here.lease_seconds),
+            here.lease_seconds,
+            lambda: _unready(store),
+        )
+        desk, bounds, streams = Desk(here), fitting(Bounds()), OpenStreams()
+        hub = ChangeHub(
+            store,
+            lease_seconds=here.lease_seconds,
+            keep_seconds=settings.changes.keep_seconds,
+            limits=Limits.of(settings.verify, store),
+        )
+        app = make_app(
+            stand,
+            token=token,
+            bounds=bounds,
+            routers=(events.router, changes.router, api.router, *routes.ROUTERS),
+            state={"desk": desk, "pulse": desk.pulse, "changes": hub, "streams": streams},
+        )
+        config = uvicorn.Config(
+            app, timeout_graceful_shutdown=_GRACE_SECONDS, **uvicorn_settings(bounds)
+        )
+        say(
+            f"HTTP at {address.url}, its API at {address.url}/api/v1, "
+            f"{'with a token' if token else 'for this machine'}; queries are kept in by "
+            f"{', '.join(('the parser', 'DuckDB', *confine.layers()))}"
+        )
+        for number in (signal.SIGTERM, signal.SIGINT):
+            # Uvicorn ends by them, and then raises them again for the earlier handler: this one.
+            signal.signal(number, lambda *_: None)
+        # In a thread, so that the start does not wait; the first query finds a process ready.
+        threading.Thread(target=sandbox.start, name="sandbox", daemon=True).start()
+        PatientServer(config, streams.end).run(sockets=[listening])
+
+
+def _unready(store: Store) -> tuple[str, ...]:
+    try:
+        Journal(store).last_served()
+    except KappaError as error:
+        return (error.message,)
+    return ()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the program, whose output is its log; returns its exit code."""
+
+    def work(given: argparse.Namespace) -> ExitCode:
+        with socket.socket(fileno=given.socket) as listening:
+            # It is for this process alone, not for those of its queries.
+            listening.set_inheritable(False)
+            _serve_kept(Here(given.project, given.root), given.host, listening)
+        return ExitCode.OK
+
+    return run_program("kappa.replay.platform.serve", work, arguments, host=str, socket=int)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

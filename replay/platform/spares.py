@@ -1,0 +1,154 @@
+"""The supervisor's spares: processes with Spark booted and warm, for jobs and commands.
+
+They are `engine.spares`; one that is taken is replaced. A job is handed over by the spare's input,
+also while Spark boots: that is ahead of any other start. A command takes one by its door
+(kappa/engine/children/spare.py), which is gone then.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kappa.base.program import project_options
+from kappa.base.settings import Settings
+from kappa.code.task import SPARES, Task, libraries, taken
+from kappa.replay.platform.back_off import BackOff
+from kappa.replay.platform.child import ChildProcess, end_all
+from kappa.state.store import Store
+
+LOG = "spare"
+# It has nothing to lose.
+_PATIENCE_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class _Spare:
+    """A spare, its process, the folder of its Spark, and the libraries that it has imported."""
+
+    child: ChildProcess
+    pid: int
+    folder: Path
+    libraries: str
+
+    @property
+    def taken(self) -> bool:
+        """True once a command has come."""
+        return taken(self.folder.parent, self.pid).exists()
+
+    def forget(self) -> None:
+        """Deletes what it leaves: its folder, and the door of one that was killed."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        for place in self.folder.parent.glob(f"{self.pid}[-.]*"):
+            place.unlink(missing_ok=True)
+
+
+class Spares:
+    """All spares of one supervisor, and the processes that have been taken."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`say` gets what the operator should read; `clock` gives seconds that only go forward."""
+        self._store = store
+        self._settings = settings
+        self._say = say
+        self._clock = clock
+        self._folder = store.local.path(SPARES)
+        self._free: list[_Spare] = []
+        # Those that work for a command, and those that have become jobs.
+        self._taken: list[_Spare] = []
+        self._jobs: list[tuple[subprocess.Popen[bytes], _Spare]] = []
+        self._back_off = BackOff()
+        # Spares end with their supervisor, and leave their folders.
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def ensure_ready(self) -> None:
+        """Reaps those that ended, and starts as many as are missing."""
+        self._reap()
+        while (
+            len(self._free) < self._settings.engine.spares
+            and self._clock() >= self._back_off.not_before
+        ):
+            self._free.append(self._started())
+
+    def hand_over(self, task: Task) -> subprocess.Popen[bytes] | None:
+        """Gives a task to a spare, whose process ends with it. Returns None if none is free."""
+        self._reap()
+        # The oldest is ready, or will be first.
+        while self._free:
+            spare = self._free.pop(0)
+            process = spare.child.hand_over(task.line)
+            if process is not None:
+                self._jobs.append((process, spare))
+                return process
+            # A command has just come.
+            self._taken.append(spare)
+        return None
+
+    def end(self) -> None:
+        """Ends all that are not jobs by now."""
+        end_all([spare.child for spare in (*self._free, *self._taken)])
+        self._free.clear()
+        self._taken.clear()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _started(self) -> _Spare:
+        # Its length leaves room for the name of the task in the process's command line.
+        folder = self._folder / secrets.token_hex(40)
+        folder.mkdir(parents=True)
+        child = ChildProcess(
+            "a spare",
+            self._store.local.path(f"logs/{LOG}.log"),
+            say=self._say,
+            clock=self._clock,
+            patience_seconds=_PATIENCE_SECONDS,
+            is_handed_tasks=True,
+        )
+        child.start(
+            "kappa.engine.children.spare",
+            *project_options(self._settings),
+            *("--folder", str(folder), "--door", "yes"),
+        )
+        assert child.pid is not None, "it was started"
+        return _Spare(child, child.pid, folder, libraries())
+
+    def _reap(self) -> None:
+        for spare in tuple(self._free):
+            # First: a command may be done with it by now.
+            if spare.taken:
+                self._free.remove(spare)
+                self._taken.append(spare)
+            elif spare.child.ended() is not None:
+                self._free.remove(spare)
+                self._ended(spare)
+            elif spare.libraries != libraries():
+                spare.child.kill()
+                self._free.remove(spare)
+                spare.forget()
+        for spare in tuple(self._taken):
+            if spare.child.ended() is not None:
+                self._taken.remove(spare)
+                spare.forget()
+        for process, spare in tuple(self._jobs):
+            if process.returncode is not None:
+                self._jobs.remove((process, spare))
+                spare.forget()
+
+    def _ended(self, spare: _Spare) -> None:
+        """Takes the end of one that was given nothing as a death: the next start waits."""
+        spare.forget()
+        self._back_off = self._back_off.after_death(
+            ran_seconds=spare.child.ran_seconds, now=self._clock()
+        )
+        self._say(f"a spare ended, see {self._store.local.path(f'logs/{LOG}.log')}")

@@ -1,0 +1,290 @@
+"""Requests of an operator: undo, promote, verify again, abandon. Each appends one record.
+
+A request is decided on the journal as it is, and put at exactly the next number. If another
+request took that number, the journal is read again. The same request is then made of it, or refused
+with the name of the first operator. The controller acts on the records (controller.py).
+
+A request names a rollout or a build, never "what this pipeline has by now". So a yes to a rollout
+that ended meanwhile is a Conflict. If a command takes a pipeline, a text of digits only is the
+number of one of its rollouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from kappa.base.errors import UsageError
+from kappa.replay.rollout.conflicts import (
+    moved_on,
+    refuse_shared_names,
+    refuse_switched,
+    refuse_underway,
+)
+from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.fold import check_may_follow
+from kappa.replay.rollout.numbered import rollout_named, serving_pipeline
+from kappa.replay.rollout.rollout import Rollout
+from kappa.replay.rollout.show import serving_in
+from kappa.replay.rollout.state import State
+from kappa.state.alignment import Alignments
+from kappa.state.build import read_birth
+from kappa.state.journal.events import Abandoned, Event, PromoteAsked, SwitchAsked, VerifyAsked
+from kappa.state.journal.journal import Journal, JournalRecord
+from kappa.state.store import Store
+
+
+def ask_undo(
+    store: Store,
+    pipeline: str | None,
+    *,
+    to: int | None = None,
+    reason: str = "undo",
+    seen: State | None = None,
+) -> JournalRecord:
+    """Asks for the build that served before, or in generation `to`; returns the record.
+
+    The record's number is the rollout's id. `seen` is the state that the operator has looked at;
+    without it, the state now. Raises the errors of `undone`. Raises Conflict if something else
+    serves by now, or if a rollout of the pipeline has not ended. Raises UsageError if another
+    pipeline serves a table of that name by now.
+    """
+
+    def decide(looked: State, state: State) -> Event:
+        name, build = undone(looked, pipeline, to)
+        refuse_underway(state, name)
+        refuse_switched(state, name, looked.serving.get(name), build)
+        refuse_shared_names(state, name, build, partial(read_birth, store))
+        return SwitchAsked(name, build, reason)
+
+    return _ask(store, decide, seen)
+
+
+def undone(state: State, pipeline: str | None, to: int | None = None) -> tuple[str, str]:
+    """Returns the pipeline to undo, and the build that will serve it again. Pure.
+
+    That build is the one before, or the one of generation `to`. Without a name the only pipeline
+    that can be undone is taken, and a rollout's number must be that of what serves. Raises
+    UsageError if there is none, or several, or if the build is not kept.
+    """
+    pipeline = None if pipeline is None else serving_pipeline(state, pipeline)
+    if to is not None:
+        then = serving_in(state, to)
+        others = tuple(name for name, build in then.items() if state.serving.get(name) != build)
+        name = _only_pipeline(
+            pipeline, others, none=f"what generation {to} served serves now", verb="undo"
+        )
+        if name not in then or then[name] == state.serving.get(name):
+            what = "serves now" if name in then else "had no build then"
+            raise UsageError(
+                f"pipeline {name} of generation {to} {what}: there is nothing to undo",
+                hint=f"kappa show {to} shows that generation",
+            )
+        _ensure_kept(state, name, then[name], f"which served pipeline {name} in generation {to}")
+        return name, then[name]
+    before = tuple(state.idle) or tuple(
+        each for each in state.serving if state.served_before(each) in state.retired
+    )
+    name = _only_pipeline(
+        pipeline, before, none="no build has served before the one that does", verb="undo"
+    )
+    build = state.idle.get(name) or state.served_before(name)
+    if build is None:
+        raise UsageError(
+            f"pipeline {name} has no build that served before",
+            hint="kappa history shows what served; kappa replay makes a new build",
+        )
+    _ensure_kept(state, name, build, f"which served pipeline {name} before")
+    return name, build
+
+
+def _ensure_kept(state: State, pipeline: str, build: str, which: str) -> None:
+    if state.idle.get(pipeline) != build:
+        raise UsageError(
+            f"build {build}, {which}, is retired: its soak is over, or a newer build took "
+            "its place",
+            hint="bring the code of that version back, then: kappa deploy",
+        )
+
+
+def abandon(
+    store: Store,
+    pipeline: str | None,
+    *,
+    reason: str = "abandoned by hand",
+    seen: int | None = None,
+) -> JournalRecord:
+    """Gives up the active rollout of a pipeline, or the only active one; returns the record.
+
+    `seen` is the id of the rollout that the operator has looked at; without it, the pipeline's.
+    Raises UsageError if none is active, or several are; Conflict if it has ended meanwhile.
+    """
+
+    def decide(looked: State, state: State) -> Event:
+        id_ = active_rollout(looked, pipeline, "abandon").id if seen is None else seen
+        return Abandoned(seen_rollout(state, id_).id, reason)
+
+    return _ask(store, decide)
+
+
+def ask_promote(store: Store, *pipelines: str, seen: Sequence[int] = ()) -> JournalRecord:
+    """Records a yes to one verified candidate, or to several together; returns the record.
+
+    Those named together serve in one generation, or none of them does. `seen` are the ids of
+    the rollouts that the operator has looked at; without it, those of the pipelines. Raises
+    UsageError if no rollout is active, or if several are and none is named. Raises Conflict, and
+    appends nothing, if one is not ready, or not any more.
+    """
+
+    def decide(looked: State, state: State) -> Event:
+        ids = seen or [rollout.id for rollout in ready_rollouts(looked, *pipelines)]
+        first, *rest = (seen_rollout(state, id_, ready=True).id for id_ in ids)
+        return PromoteAsked(first, tuple(rest))
+
+    return _ask(store, decide)
+
+
+def ready_rollouts(state: State, *pipelines: str) -> tuple[Rollout, ...]:
+    """Returns the rollouts of these pipelines, each once; all wait for a yes. Pure.
+
+    Raises what `ask_promote` raises.
+    """
+    if not pipelines and len(state.active_rollouts) > 1:
+        names = sorted(rollout.pipeline for rollout in state.active_rollouts)
+        waiting = sorted(rollout.pipeline for rollout in state.active_rollouts if rollout.waits)
+        together = (
+            f"; or those that are ready, together: kappa promote {' '.join(waiting)}"
+            if len(waiting) > 1
+            else ""
+        )
+        raise UsageError(
+            f"there are several pipelines: {', '.join(names)}",
+            hint=f"name one: kappa promote PIPELINE{together}",
+        )
+    ready = [ready_rollout(state, name, "promote") for name in (pipelines or (None,))]
+    return tuple({rollout.id: rollout for rollout in ready}.values())
+
+
+def ask_verify(store: Store, pipeline: str | None, *, seen: int | None = None) -> JournalRecord:
+    """Asks for another verification of a ready candidate; returns the record.
+
+    It is made at a new alignment. `seen` is the id of the rollout that the operator has looked
+    at; without it, the pipeline's. Raises what `ask_promote` raises.
+    """
+
+    def decide(looked: State, state: State) -> Event:
+        id_ = ready_rollout(looked, pipeline, "verify").id if seen is None else seen
+        rollout = seen_rollout(state, id_, ready=True)
+        last = Alignments(store, rollout.build).last()
+        return VerifyAsked(rollout.id, 0 if last is None else last.number)
+
+    return _ask(store, decide)
+
+
+def ready_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
+    """Returns the rollout of a pipeline, or the only active one, that waits for a yes.
+
+    Raises UsageError or Conflict, as `ask_promote` does.
+    """
+    return _waiting(state, active_rollout(state, pipeline, verb))
+
+
+def active_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
+    """Returns the active rollout of a pipeline, or the only active one.
+
+    Raises UsageError if none is active, or if several are and no pipeline is named, and Conflict if
+    the rollout of that number has ended.
+    """
+    named = rollout_named(state, pipeline)
+    if named is not None:
+        return seen_rollout(state, named.id)
+    name = _only_pipeline(
+        pipeline,
+        tuple(rollout.pipeline for rollout in state.active_rollouts),
+        none="no rollout is active",
+        verb=verb,
+    )
+    active = state.active(name)
+    if active is None:
+        begun = sorted({rollout.pipeline for rollout in state.rollouts})
+        raise UsageError(
+            f"pipeline {name} has no active rollout",
+            hint="kappa history shows how the last one ended"
+            if name in begun
+            else f"it never had one; these pipelines had: {', '.join(begun) or 'none yet'}",
+        )
+    return active
+
+
+def seen_rollout(state: State, id_: int, *, ready: bool = False) -> Rollout:
+    """Returns the rollout of an id, which has not ended, or (`ready`) waits for a yes. Pure.
+
+    Raises Conflict if it has moved on.
+    """
+    rollout = state.rollout(id_)
+    if ready:
+        return _waiting(state, rollout)
+    if not rollout.active:
+        raise moved_on(state, rollout)
+    return rollout
+
+
+def awaited_rollout(state: State, pipeline: str | None) -> Rollout:
+    """Returns the active rollout of a pipeline, or the only active one, or else the last one.
+
+    A rollout may be over before anybody waits for it. One that is named by its number is that one.
+    """
+    named = rollout_named(state, pipeline)
+    if named is not None:
+        return named
+    meant = [rollout for rollout in state.rollouts if pipeline in {None, rollout.pipeline}]
+    if meant and not any(rollout.active for rollout in meant):
+        return meant[-1]
+    return active_rollout(state, pipeline, "wait")
+
+
+def _ask(
+    store: Store, decide: Callable[[State, State], Event], seen: State | None = None
+) -> JournalRecord:
+    record = append_decided(store, decide, seen)
+    assert record is not None, "each of these requests is a record"
+    return record
+
+
+def append_decided(
+    store: Store, decide: Callable[[State, State], Event | None], seen: State | None = None
+) -> JournalRecord | None:
+    """Appends the event that `decide` makes of the state looked at and the current one.
+
+    The first state that is read counts as looked at, unless `seen` is given. Returns None, and
+    appends nothing, if `decide` returns None: all is as it was asked for already.
+    """
+    journal = Journal(store)
+    while True:
+        state = current_state(store)
+        seen = seen or state
+        event = decide(seen, state)
+        if event is None:
+            return None
+        check_may_follow(state, event)
+        # Refused: another record has the number. It is read, and the same request is made of it.
+        record = journal.append(state.last + 1, event)
+        if record is not None:
+            return record
+
+
+def _waiting(state: State, rollout: Rollout) -> Rollout:
+    if not rollout.waits:
+        raise moved_on(state, rollout)
+    return rollout
+
+
+def _only_pipeline(asked: str | None, there: tuple[str, ...], *, none: str, verb: str) -> str:
+    if asked is not None:
+        return asked
+    if len(there) != 1:
+        raise UsageError(
+            f"there are several pipelines: {', '.join(sorted(there))}" if there else none,
+            hint=f"name one: kappa {verb} PIPELINE" if there else "kappa history shows what was",
+        )
+    return there[0]

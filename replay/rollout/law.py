@@ -1,0 +1,185 @@
+"""The law of slices, tried on a sample of the log before a version is replayed.
+
+Code that breaks it would give other rows live than in a replay, and no verification at one frontier
+would find that. The sample has records of the topics' beginnings, middles and ends. A child process
+tries it (kappa/engine/children/law.py), once per version, and again if the log has more to try it
+on. The way of large slices is tried if the replay has some. What was tried is in
+`cache/law/<version>.json`. It takes at most `verify.law_seconds`, of which each pipeline has its
+share and is ended after it; a version for which that was not enough is tried again by the next
+deploy.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from kappa.base.errors import VerificationFailed
+from kappa.base.settings import Settings
+from kappa.code.spark_child import ask
+from kappa.kafka.reader import Record
+from kappa.replay.rollout.plan.plan import Plan, PlanStep
+from kappa.replay.rollout.plan.sample import Sampled, sample
+from kappa.state.documents import cached_json
+from kappa.state.store import Store
+
+_FORMAT = 1
+_MOST_BYTES = 4 << 20
+# A slice that is begun may be folded within this part of its pipeline's share; the rest is for it.
+_BEGINS_WITHIN = 0.8
+
+
+def ensure_lawful(
+    settings: Settings,
+    store: Store,
+    log: Sampled,
+    plan: Plan,
+    *,
+    say: Callable[[str], None] = lambda _line: None,
+) -> None:
+    """Raises VerificationFailed if a pipeline to be replayed gives other rows in other slices.
+
+    Code that was let through although it gives another value each time cannot satisfy the law, and
+    is not tried.
+    `say` takes lines of progress, and at the end how much was tried.
+    """
+    steps = {
+        step.pipeline: step
+        for step in plan.steps
+        if step.replays and settings.verify.law_records > 0
+    }
+    records = {
+        name: list(_sample(log, step, settings.verify.law_records))
+        for name, step in steps.items()
+        if step.declared is not None and not step.declared.doubtful
+    }
+    tried = {
+        name: step.declared.module
+        for name, step in steps.items()
+        if step.declared is not None
+        and len(records.get(name, ())) > _tried_on(store, step, large=_is_large(settings, step))
+    }
+    if not tried:
+        return
+    seconds = settings.verify.law_seconds
+    budget = _Budget(seconds)
+    say(f"law of slices: tries {', '.join(tried)} on a sample of the log")
+
+    def cut(name: str, last: str | None) -> Mapping[str, Any]:
+        if last is None:
+            return {"tried": 0, "of": None}
+        return {
+            "message": f"pipeline {name} ended the process that held it to the law of slices: "
+            f"{last}",
+            "hint": "try fewer records: verify.law_records in kappa.toml; 0 for none",
+        }
+
+    answers = ask(
+        settings,
+        settings.project,
+        "kappa.engine.children.law",
+        tried,
+        seconds=budget.share,
+        cut=cut,
+        say=lambda line: say(f"law of slices: {line}"),
+        more=lambda: {
+            "seconds": budget.left() * _BEGINS_WITHIN,
+            "root": settings.root,
+            "by_spark": [name for name in tried if _is_large(settings, steps[name])],
+            # Without headers: offsets differ here, so a redriven record is tried as any other.
+            "records": {
+                name: [
+                    (
+                        each.topic,
+                        each.partition,
+                        each.timestamp_ms,
+                        _text(each.key),
+                        _text(each.value),
+                    )
+                    for each in records[name]
+                ]
+                for name in tried
+            },
+        },
+    )
+    for name in tried:
+        answer = answers[name]
+        if "message" in answer:
+            raise VerificationFailed(answer["message"], hint=answer["hint"])
+        over = f"the time is over (verify.law_seconds: {seconds:g})"
+        if answer["of"] is None:
+            say(f"law of slices: {name}: no slicing was tried to its end; {over}")
+            continue
+        covered = (
+            f"{name}: {answer['tried']} of {answer['of']} slicings of {len(records[name])} records"
+            " give the same rows"
+        )
+        if answer["tried"] == answer["of"]:
+            say(f"law of slices: {covered}, {answer['seconds']:.0f} s")
+            store.put_json(
+                _cache(steps[name]),
+                {
+                    "format": _FORMAT,
+                    "records": len(records[name]),
+                    "large": _is_large(settings, steps[name]),
+                },
+            )
+        else:
+            say(f"law of slices: {covered}; {over}")
+
+
+class _Budget:
+    """The time that is left for the law, of which each pipeline that begins has its share.
+
+    What one leaves of its share is left to those after it. A start of Spark is no part of it.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._left = seconds
+        self._began: float | None = None
+
+    def left(self) -> float:
+        """Returns the seconds that are left; none run until a pipeline begins."""
+        if self._began is not None:
+            self._left = max(0.0, self._left - (time.monotonic() - self._began))
+            self._began = None
+        return self._left
+
+    def share(self, pipelines: int) -> float:
+        """Returns the share of the pipeline that begins now, of so many without an answer."""
+        share = self.left() / pipelines
+        self._began = time.monotonic()
+        return share
+
+
+def _is_large(settings: Settings, step: PlanStep) -> bool:
+    """Returns True if a replay has slices that Spark alone computes, by the number of records."""
+    return step.records > settings.engine.driver_rows
+
+
+def _tried_on(store: Store, step: PlanStep, *, large: bool) -> int:
+    """Returns the number of records that this version was tried on before, in these ways."""
+    kept = cached_json(store, _cache(step)) or {}
+    return int(kept.get("records", 0)) if kept.get("large", True) or not large else 0
+
+
+def _sample(log: Sampled, step: PlanStep, at_most: int) -> Iterator[Record]:
+    """Yields records of each partition's beginning, middle and end, in order of offsets."""
+    for topic in () if step.declared is None else step.declared.pipeline.topics:
+        taken = 0
+        for _, record in sample(log, log.beginning([topic.name]), log.end([topic.name]), at_most):
+            taken += len(record.key or b"") + len(record.value or b"")
+            # One topic's large records leave room for another's.
+            if taken > _MOST_BYTES:
+                break
+            yield record
+
+
+def _cache(step: PlanStep) -> str:
+    return f"cache/law/{step.version}.json"
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else base64.b64encode(value).decode()

@@ -1,0 +1,222 @@
+"""The start of a branch: new code on a state of the serving build. Pure.
+
+A branch is for changes that concern only the future. Its tables are begun with those of the serving
+build at the nearest frontier that is kept. That build's own code brings them to the offsets (law
+15). So the state must be what new code would keep itself: the same topics, tables, keys, folds and
+columns. kappa/tables/branch.py begins it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from kappa.base.errors import UsageError
+from kappa.code.declaration import declarations, has_identity
+from kappa.code.semantics import SEMANTICS
+from kappa.declare.topic_kind import TopicKind
+from kappa.records.tombstones import may_be_missed
+from kappa.replay.rollout.plan.finding import Finding
+from kappa.replay.rollout.plan.observed import Declared, LogFacts
+from kappa.state.build import Base, Birth
+from kappa.state.frontier import Frontier
+from kappa.state.offsets import Offsets, lost_ranges
+from kappa.state.table import TableBirth
+
+_HINT = "from the log's beginning it can be built: kappa deploy {}"
+
+
+@dataclass(frozen=True, slots=True)
+class Branching:
+    """The offsets where a branch was asked to begin; None means the newest of the serving build."""
+
+    offsets: Offsets | None
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """The beginning of a branch: its base, and the frontier whose tables it takes.
+
+    `frontier` is None if it begins with empty tables, at the origin `start`. `at` is the time of
+    the request.
+    """
+
+    base: Base
+    start: Offsets
+    frontier: Frontier | None
+    at: datetime
+
+
+def branch_of(born: Birth, shown: Sequence[Frontier], asked: Branching) -> Branch:
+    """Returns the branch that is asked for, of the build that serves.
+
+    `shown` are that build's frontiers that still exist, the newest last. Raises UsageError if the
+    build was never at those offsets, or if its state there cannot be had.
+    """
+    if not shown:
+        raise UsageError(
+            f"build {born.build} has no frontier, so there is no state to branch from",
+            hint=_HINT.format(born.pipeline),
+        )
+    newest = shown[-1]
+    at = newest.offsets if asked.offsets is None else asked.offsets
+    for topic, partition, _ in at.items():
+        if partition not in newest.offsets.next.get(topic, {}):
+            raise UsageError(
+                f"build {born.build} reads no {topic} partition {partition}",
+                hint=f"it is at {newest.offsets}",
+            )
+    unnamed = [
+        f"{topic} partition {partition}"
+        for topic, partition, _ in newest.offsets.items()
+        if partition not in at.next.get(topic, {})
+    ]
+    if unnamed:
+        raise UsageError(
+            f"--from names no offset of {unnamed[0]}",
+            hint=f"name every partition, or say now; build {born.build} is at {newest.offsets}",
+        )
+    if not newest.offsets.covers(at):
+        raise UsageError(
+            f"build {born.build} has not folded up to {at}",
+            hint=f"it is at {newest.offsets}, where a branch begins that is asked for --from now",
+        )
+    if not at.covers(born.begins):
+        raise UsageError(
+            f"{at} is before the beginning of build {born.build}, at {born.begins}",
+            hint=_HINT.format(born.pipeline),
+        )
+    before = [
+        each for each in shown if at.covers(each.offsets) and each.offsets.covers(born.begins)
+    ]
+    if not before and born.base is not None:
+        raise UsageError(
+            f"what build {born.build} held where it begins, at {born.begins}, is not kept",
+            hint=_HINT.format(born.pipeline),
+        )
+    frontier = before[-1] if before else None
+    start = born.origin_offsets if frontier is None else frontier.offsets
+    return Branch(
+        Base(
+            born.build,
+            born.version,
+            at.plain(),
+            None if frontier is None else frontier.number,
+            start.plain(),
+        ),
+        start,
+        frontier,
+        asked.now,
+    )
+
+
+def unlike(born: Birth, declared: Declared, branch: Branch, log: LogFacts) -> Iterator[Finding]:
+    """Yields what keeps new code from using the state of a build; nothing lets it through."""
+    hint = _HINT.format(born.pipeline)
+
+    def refused(why: str) -> Finding:
+        return Finding(f"a branch of build {born.build} cannot be made: {why}", hint)
+
+    if born.semantics != SEMANTICS:
+        yield refused(
+            f"it was folded by Kappa's rules number {born.semantics}, and they are number "
+            f"{SEMANTICS} now"
+        )
+    kinds, there = (
+        {topic.name: topic.kind for topic in born.topics},
+        {topic.name: str(topic.kind) for topic in declared.pipeline.topics},
+    )
+    for name in sorted(kinds.keys() | there.keys()):
+        if kinds.get(name) != there.get(name):
+            yield refused(
+                f"topic {name} was {kinds.get(name, 'not read')}, and is "
+                f"{there.get(name, 'not read')} now"
+            )
+    tables, now = (
+        {table.name: table for table in born.tables},
+        {table.name: table for table in declared.tables},
+    )
+    for name in sorted(tables.keys() | now.keys()):
+        if name not in tables or name not in now:
+            how = "is new" if name not in tables else "is gone"
+            yield refused(f"{_kind({**tables, **now}[name])} {name} {how}")
+        else:
+            yield from (
+                refused(
+                    f"the {what} of {_kind(now[name])} {name} changed:"
+                    f" {before or 'none'} to {after or 'none'}"
+                )
+                for what, before, after in _changes(tables[name], now[name])
+            )
+    lines = declarations(declared.pipeline)
+    for topic in declared.pipeline.topics:
+        part = f"topic {topic.name}"
+        remembers = has_identity(lines[part]) or has_identity(born.declarations.get(part, ""))
+        if remembers and lines[part] != born.declarations.get(part):
+            yield refused(
+                f"{part} has an identity, and another declaration now: what was a "
+                "duplicate before cannot be told by it"
+            )
+        lost = lost_ranges(
+            (born.origin_offsets if remembers else branch.start).only({topic.name}),
+            log.beginning.only({topic.name}),
+        )
+        if topic.kind is TopicKind.COMPACTED and branch.frontier is not None:
+            missed = may_be_missed(
+                topic.name, branch.frontier.heard, log.configs.get(topic.name), branch.at
+            )
+            if missed is not None:
+                yield refused(missed)
+        if lost:
+            why = ", and what is remembered of identities follows from all of it"
+            yield refused(f"{', '.join(lost)}{why if remembers else ''}")
+
+
+def _kind(table: TableBirth) -> str:
+    return "table" if table.view is None else "view"
+
+
+def _changes(before: TableBirth, after: TableBirth) -> Iterator[tuple[str, str, str]]:
+    """Yields what differs in the state that a table keeps: what, how it was, and how it is."""
+    compared = (
+        ("keys", ", ".join(before.keys), ", ".join(after.keys)),
+        ("topic", before.latest or "", after.latest or ""),
+        ("file", (before.file or "")[:12], (after.file or "")[:12]),
+        # Rows that are gone, and records that were refused, are not there any more.
+        ("expiry", str(before.expiry or ""), str(after.expiry or "")),
+        # A branch may have no slice to compute it in.
+        ("query", _shown(before.view), _shown(after.view)),
+        *(
+            (f"fold of {column}", _fold(before, column), _fold(after, column))
+            for column in sorted(before.fold.keys() | after.fold.keys())
+        ),
+        # An older build has no record of these.
+        *(
+            (f"type of what {column} counts", of, after.sketched.get(column, ""))
+            for column, of in before.sketched.items()
+        ),
+        *(
+            (
+                f"column {name}",
+                dict(before.columns).get(name, ""),
+                dict(after.columns).get(name, ""),
+            )
+            for name in dict((*before.columns, *after.columns))
+        ),
+    )
+    yield from (change for change in compared if change[1] != change[2])
+
+
+def _shown(query: str | None) -> str:
+    """Returns a maintained view's query in one line that differs where the query does."""
+    return "" if query is None else " ".join(query.split())
+
+
+def _fold(table: TableBirth, column: str) -> str:
+    if column not in table.fold:
+        return ""
+    kind, taken = table.fold[column]
+    options = [f"{name}={value}" for name, value in sorted(table.options.get(column, {}).items())]
+    return f"{kind}({', '.join([*([taken] if taken else []), *options])})"

@@ -1,0 +1,171 @@
+"""Which function, topic or table changed since a build, as a readable diff. Pure.
+
+Both sides are written anew from their syntax trees, without comments, docstrings and layout. The
+version leaves those out too (kappa/code/scan.py), so a change that decides no row is never
+shown.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+from kappa.code.fingerprint import changed_parts, part_name
+from kappa.code.normal_form import Statement
+from kappa.code.scan import Module, scan
+from kappa.code.sources import PIPELINES, Find, SourceFile
+from kappa.declare.values.csv_text import csv_rows
+
+_CODE = frozenset({"function", "class", "value", "statements", "module"})
+_CONTEXT_LINES = 2
+# As kappa/declare/seed.py declares the rows of a file.
+_SEED = re.compile(r"rows of a file with SHA-256 ([0-9a-f]{64})")
+
+
+@dataclass(frozen=True, slots=True)
+class CodeSide:
+    """One of two versions: its parts' fingerprints, the files of its code, its declarations."""
+
+    parts: Mapping[str, str]
+    files: Mapping[str, bytes]
+    declarations: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PartDiff:
+    """One part that differs: its name, the name in words, and the lines of a unified diff.
+
+    It has no lines if the earlier code is unknown.
+    """
+
+    part: str
+    what: str
+    lines: tuple[str, ...]
+
+
+def part_diffs(old: CodeSide, new: CodeSide) -> tuple[PartDiff, ...]:
+    """Returns the parts in which two versions differ, the user's own code first."""
+    return tuple(
+        PartDiff(part, part_name(part), tuple(_diff(part, old, new)))
+        for part in changed_parts(old.parts, new.parts)
+    )
+
+
+def _diff(part: str, old: CodeSide, new: CodeSide) -> Iterator[str]:
+    before, after = _lines(part, old, new), _lines(part, new, old)
+    if before is None or after is None:
+        return
+    # The two lines that name files come first: the part is named already.
+    body = list(difflib.unified_diff(before, after, lineterm="", n=_CONTEXT_LINES))[2:]
+    yield from body
+
+
+def _lines(part: str, side: CodeSide, other: CodeSide) -> list[str] | None:
+    """Returns a part as lines: [] if the side has none of that name, None if it is unknown."""
+    if part not in side.parts:
+        return []
+    kind, _, rest = part.partition(" ")
+    if kind not in _CODE:
+        if part not in side.declarations:
+            return None
+        return [_of_file(line, side, other) for line in side.declarations[part].splitlines()]
+    path, _, name = (
+        rest.rpartition(":") if kind in {"function", "class", "value"} else (rest, "", "")
+    )
+    module = _module(path, side)
+    if module is None:
+        return None
+    statements = _statements(kind, name, module)
+    return [
+        *_meanings(statements, module, _module(path, other)),
+        *(
+            line
+            for each in statements
+            for line in ast.unparse(ast.fix_missing_locations(each.node)).splitlines()
+        ),
+    ]
+
+
+def _of_file(line: str, side: CodeSide, other: CodeSide) -> str:
+    """Returns a line about the rows of a file in words for people, if the side has the file."""
+    found = _SEED.match(line)
+    if found is None:
+        return line
+    for path, content in side.files.items():
+        if hashlib.sha256(content).hexdigest() == found[1]:
+            rows = _rows(content)
+            here = (rows - _rows(other.files.get(path, b""))).total()
+            return (
+                f"{rows.total():,} rows of {path}, {here:,} of them only here, with SHA-256"
+                f" {found[1][:12]}...{line[found.end() :]}"
+            )
+    return line
+
+
+def _rows(content: bytes) -> Counter[tuple[str | None, ...]]:
+    return Counter(tuple(row) for _, row in islice(csv_rows(content), 1, None))
+
+
+def _statements(kind: str, name: str, module: Module) -> tuple[Statement, ...]:
+    match kind:
+        case "module":
+            return module.statements
+        case "statements":
+            return module.effects
+        case _:
+            return module.defines.get(name, ())
+
+
+def _meanings(
+    statements: tuple[Statement, ...], module: Module, other: Module | None
+) -> Iterator[str]:
+    """Yields what imported names mean, if they mean something else on the other side.
+
+    The code alone would look the same.
+    """
+    for name in (
+        sorted(frozenset().union(*(each.names for each in statements))) if other is not None else ()
+    ):
+        here = module.imports.get(name, ())
+        if here and other is not None and other.imports.get(name, ()) != here:
+            yield f"# {name} is {' or '.join(map(str, here))}"
+
+
+def _module(path: str, side: CodeSide) -> Module | None:
+    content = side.files.get(path)
+    if content is None:
+        return None
+    name = path.removesuffix(".py").replace("/", ".")
+    is_package = name.endswith(".__init__")
+    try:
+        return scan(
+            SourceFile(name.removesuffix(".__init__"), path, content, is_package=is_package),
+            _finding(side.files),
+        )
+    except SyntaxError:
+        # It was written for another Python.
+        return None
+
+
+def _finding(files: Mapping[str, bytes]) -> Find:
+    def find(module: str) -> SourceFile | None:
+        stem = module.replace(".", "/")
+        for path in (
+            f"{stem}/__init__.py",
+            f"{stem}.py",
+            f"{PIPELINES}/{stem}/__init__.py",
+            f"{PIPELINES}/{stem}.py",
+        ):
+            if path in files:
+                return SourceFile(
+                    module, path, files[path], is_package=path.endswith("__init__.py")
+                )
+        return None
+
+    return find

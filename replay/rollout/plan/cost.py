@@ -1,0 +1,179 @@
+"""The cost of a replay: records and bytes per partition, disk, and time. Pure.
+
+An unknown fact is None. The time is estimated from the last replay of the same pipeline. It counts
+from its staging until it had caught up (the journal has both), with the starts of processes. A
+replay that took a moment predicts nothing for a larger log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from kappa.base.units import duration, size
+from kappa.replay.rollout.plan.observed import DiskFacts, LogFacts, Replayed
+from kappa.state.journal.events import CaughtUp, Staged
+from kappa.state.journal.journal import JournalRecord
+from kappa.state.offsets import Offsets
+
+# Less is mostly the start of JVMs, half a minute on a busy machine: its rate predicts nothing.
+_TELLING_SECONDS = 60.0
+_TELLING_RECORDS = 100_000
+# A log of up to so many times the records takes about as long, if the last replay was short.
+_ALIKE = 2
+_HOUR_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCost:
+    """The part of one partition that a replay reads: offsets, and bytes on the broker's disk."""
+
+    topic: str
+    partition: int
+    records: int
+    bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The cost of a replay.
+
+    `rate` and `ingest` are records a second: of the last replay, and of what arrived in the last
+    hour. `cores` is how many a replay may use; 0: not known.
+    """
+
+    partitions: tuple[PartitionCost, ...]
+    disk_needed: int | None = None
+    disk_free: int | None = None
+    rate: float | None = None
+    ingest: float | None = None
+    seconds: float | None = None
+    cores: int = 0
+
+    @property
+    def records(self) -> int:
+        """The number of offsets to read: compaction and transactions leave holes."""
+        return sum(each.records for each in self.partitions)
+
+    @property
+    def bytes(self) -> int | None:
+        """The number of bytes to read, or None if any partition's size is unknown."""
+        known = [each.bytes for each in self.partitions if each.bytes is not None]
+        return sum(known) if len(known) == len(self.partitions) else None
+
+    @property
+    def text(self) -> str:
+        """The cost in one line."""
+        read = (
+            f"{self.records:,} records in {len(self.partitions)} "
+            f"partition{'' if len(self.partitions) == 1 else 's'}, "
+            f"{'size unknown' if self.bytes is None else size(self.bytes)}"
+        )
+        needed = "unknown" if self.disk_needed is None else f"about {size(self.disk_needed)}"
+        free = "" if self.disk_free is None else f" ({size(self.disk_free)} free)"
+        rate = f" at {self.rate:,.0f} records/s" if self.rate else ""
+        return (
+            f"{read}; disk {needed}{free}; "
+            f"{'time unknown' if self.seconds is None else f'about {duration(self.seconds)}{rate}'}"
+        )
+
+
+def cost_of(
+    topics: Iterable[str],
+    origin: Offsets,
+    log: LogFacts,
+    *,
+    serving: str | None,
+    disk: DiskFacts | None,
+    replayed: Replayed | None,
+    cores: int = 0,
+) -> Cost:
+    """Returns the cost of reading these topics from `origin` to their end.
+
+    `serving` is the build whose size is taken for the new one's.
+    """
+    names = frozenset(topics)
+    partitions = tuple(
+        PartitionCost(
+            topic,
+            partition,
+            end - origin.at(topic, partition),
+            log.bytes.get(topic, {}).get(partition),
+        )
+        for topic, partition, end in log.end.only(names).items()
+    )
+    records = sum(each.records for each in partitions)
+    telling = (
+        replayed is not None
+        and replayed.seconds >= _TELLING_SECONDS
+        and replayed.records >= _TELLING_RECORDS
+    )
+    rate = replayed.records / replayed.seconds if replayed is not None and telling else None
+    ingest = (
+        None
+        if log.hour_ago is None
+        else log.end.only(names).distance(log.hour_ago.only(names).highest(origin)) / _HOUR_SECONDS
+    )
+    return Cost(
+        partitions=partitions,
+        disk_needed=_disk_needed(records, disk, serving),
+        disk_free=None if disk is None else disk.free,
+        rate=rate,
+        ingest=ingest,
+        seconds=_seconds(records, replayed, rate, ingest or 0.0),
+        cores=cores,
+    )
+
+
+def last_replays(
+    records: Iterable[JournalRecord], origin_of: Callable[[str], Offsets | None]
+) -> Mapping[str, Replayed]:
+    """Returns the last replay of each pipeline that caught up.
+
+    `origin_of` returns where a build began to read.
+    """
+    staged: dict[int, JournalRecord] = {}
+    found: dict[str, Replayed] = {}
+    for record in records:
+        match record.event:
+            # A branch folds little, by two codes in turn, and an overlay nothing: they predict
+            # nothing for the next replay.
+            case Staged(base=None, tables_of=None):
+                staged[record.number] = record
+            case CaughtUp(rollout=number, offsets=offsets) if number in staged:
+                begun = staged[number]
+                assert isinstance(begun.event, Staged), "only those are kept"
+                origin, seconds = origin_of(begun.event.build), _between(begun.at, record.at)
+                if origin is not None and seconds is not None:
+                    found[begun.event.pipeline] = Replayed(offsets.distance(origin), seconds)
+            case _:
+                pass
+    return found
+
+
+def _disk_needed(records: int, disk: DiskFacts | None, serving: str | None) -> int | None:
+    known = None if disk is None or serving is None else disk.builds.get(serving)
+    if known is None or known[1] <= 0:
+        return None
+    taken, folded = known
+    return round(taken * records / folded)
+
+
+def _seconds(
+    records: int, replayed: Replayed | None, rate: float | None, ingest: float
+) -> float | None:
+    if replayed is None:
+        return None
+    if rate is None:
+        return replayed.seconds if records <= _ALIKE * replayed.records else None
+    # What arrives meanwhile has to be folded too.
+    return records / (rate - ingest) if rate > ingest else None
+
+
+def _between(begun: str, ended: str) -> float | None:
+    try:
+        seconds = (datetime.fromisoformat(ended) - datetime.fromisoformat(begun)).total_seconds()
+    except ValueError:
+        return None
+    return seconds if seconds > 0 else None

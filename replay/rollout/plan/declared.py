@@ -1,0 +1,215 @@
+"""The pipelines that the project's files declare, with all that the files alone show.
+
+It asks no broker. Spark describes a function once per rows version, in a child process. A function
+that was described before needs no JVM. Neither does a pipeline whose tables are all of topics.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from kappa.base.errors import DeclarationError, KappaError
+from kappa.base.forked import OverLimit, call_within
+from kappa.base.settings import Settings
+from kappa.code.artifact import snapshot_files
+from kappa.code.fingerprint import fingerprint
+from kappa.code.outputs import Described, Outputs, learn_outputs
+from kappa.code.project import Place, load_files
+from kappa.code.rows_version import declared_rows_version
+from kappa.code.sources import Find
+from kappa.declare.alert import Alert
+from kappa.declare.pipeline import Pipeline
+from kappa.declare.sink import Sink
+from kappa.replay.rollout.plan.determinism import doubtful, overlooked
+from kappa.replay.rollout.plan.finding import Finding
+from kappa.replay.rollout.plan.observed import Declared
+from kappa.state.store import Store
+from kappa.state.table import TableBirth
+from kappa.tables.shape import table_births
+from kappa.tables.views.births import with_views
+from kappa.tables.views.ways import ways_of
+
+# Of one pipeline's queries over no rows: some 0.1 s and 50 MB on a quiet machine.
+_SQL_SECONDS = 30.0
+_SQL_MEMORY = 2 << 30
+
+
+def declare_each(
+    settings: Settings, store: Store, only: Collection[str] = ()
+) -> tuple[frozenset[str], Mapping[str, Declared | DeclarationError]]:
+    """Returns the names of all pipelines, and each of `only` (empty: of all) as it is declared.
+
+    In place of a refused pipeline is its error. Files that cannot be loaded are refused, too, by
+    their paths. If `only` names a pipeline that none of the others declares, the error of the first
+    such file is raised.
+    """
+    project = load_files(settings.project)
+    if not project.pipelines.keys() >= set(only):
+        for error in project.refused.values():
+            raise error
+    find = functools.cache(project.sources.find)
+    wanted = {
+        name: pipeline for name, pipeline in project.pipelines.items() if not only or name in only
+    }
+    prints = {
+        name: fingerprint(
+            pipeline, project.places[name].module, project.places[name].attribute, find
+        )
+        for name, pipeline in wanted.items()
+    }
+    outputs = learn_outputs(
+        settings,
+        store,
+        project.sources.folder,
+        {
+            name: Described(
+                pipeline,
+                project.places[name].module,
+                declared_rows_version(pipeline, prints[name].parts),
+            )
+            for name, pipeline in wanted.items()
+        },
+    )
+
+    def declare(name: str, pipeline: Pipeline, output: Outputs) -> Declared:
+        tables, ways = _born(pipeline, output)
+        place, folder = project.places[name], project.sources.folder
+        found = doubts(pipeline, place, find)
+        line = f"{Path(pipeline.source.file).relative_to(folder)}:{pipeline.source.line}"
+        return Declared(
+            pipeline=pipeline,
+            module=place.module,
+            version=prints[name].version,
+            parts=prints[name].parts,
+            tables=tables,
+            files=snapshot_files(place.module, find),
+            doubtful=(*found, *overlooked(output.changing, found, line)),
+            ways=ways,
+        )
+
+    each: dict[str, Declared | DeclarationError] = {} if only else {**project.refused}
+    for name, pipeline in wanted.items():
+        output = outputs[name]
+        try:
+            each[name] = (
+                output if isinstance(output, DeclarationError) else declare(name, pipeline, output)
+            )
+        except DeclarationError as error:
+            each[name] = error
+    return frozenset(project.pipelines), each
+
+
+def _born(pipeline: Pipeline, output: Outputs) -> tuple[tuple[TableBirth, ...], Mapping[str, str]]:
+    """Returns the tables of a pipeline, its maintained views among them, and these views' ways.
+
+    Raises DeclarationError, with the line, for what its tables do not bear. Its queries are run
+    over no rows, which may take for ever: so that is done within limits, in a process of its own.
+    """
+    tables = table_births(pipeline, output.tables)
+    if not (
+        pipeline.views
+        or any(table.checks for table in pipeline.tables)
+        or _outlets_to_fit(pipeline)
+    ):
+        return tables, {}
+
+    def born() -> tuple[tuple[TableBirth, ...], Mapping[str, str]]:
+        _refuse_views(pipeline, tables)
+        with_theirs = with_views(pipeline, tables)
+        _refuse_unreadable(pipeline, with_theirs)
+        _refuse_unfit(pipeline, with_theirs)
+        return with_theirs, {view: str(way) for view, way in ways_of(with_theirs).items()}
+
+    try:
+        return call_within(born, seconds=_SQL_SECONDS, memory=_SQL_MEMORY)
+    except OverLimit as error:
+        raise DeclarationError(
+            f"{pipeline.source}: the views and checks of pipeline {pipeline.name} were run over "
+            f"tables without rows, and {error.message}",
+            hint="a query makes only rows that follow from those of its tables: look for a range, "
+            "or a recursion without end",
+        ) from None
+
+
+def doubts(pipeline: Pipeline, place: Place, find: Find) -> tuple[Finding, ...]:
+    """Returns what is doubtful in the code that the function and its steps reach, each once."""
+    return tuple(
+        dict.fromkeys(
+            found
+            for root in pipeline.roots(place.module, place.attribute)
+            for found in doubtful(*root, find)
+        )
+    )
+
+
+def _refuse_views(pipeline: Pipeline, tables: tuple[TableBirth, ...]) -> None:
+    """Raises DeclarationError for a view that does not follow from the pipeline's tables alone.
+
+    Maintained views are run over no rows next, and with them those that they read.
+    """
+    if not any(view.is_maintained for view in pipeline.views):
+        return
+    from kappa.serving.query.reader.views import view_refusals  # noqa: PLC0415  # it takes DuckDB
+
+    refused = view_refusals(tables, {view.name: view.sql for view in pipeline.views})
+    for view in pipeline.views:
+        if (error := refused.get(view.name)) is not None:
+            raise DeclarationError(
+                f"{view.source}: view {view.name} cannot be read: {error.message}", hint=error.hint
+            )
+
+
+def _refuse_unreadable(pipeline: Pipeline, tables: tuple[TableBirth, ...]) -> None:
+    """Raises DeclarationError, with the line, for a view or check that cannot be read.
+
+    A whole replay would end with it.
+    """
+    if not (pipeline.views or any(table.checks for table in pipeline.tables)):
+        return
+    from kappa.serving.query.reader.views import unreadable  # noqa: PLC0415  # it takes DuckDB
+
+    refused = unreadable(tables, pipeline.queries)
+    places = {view.name: (view.source, f"view {view.name}") for view in pipeline.views}
+    places |= {
+        f"{each.name}: {check}": (each.source, f"the check {check!r} of {kind} {each.name}")
+        for kind, declarations in (("table", pipeline.tables), ("view", pipeline.views))
+        for each in declarations
+        for check in each.checks
+    }
+    for name, error in refused.items():
+        source, what = places[name]
+        raise DeclarationError(f"{source}: {what} cannot be read: {error.message}", hint=error.hint)
+
+
+def _outlets_to_fit(pipeline: Pipeline) -> list[Sink | Alert]:
+    return [
+        each
+        for each in pipeline.outlets
+        if each.columns is not None
+        or each.where is not None
+        or (isinstance(each, Sink) and each.format.text is not None)
+    ]
+
+
+def _refuse_unfit(pipeline: Pipeline, tables: tuple[TableBirth, ...]) -> None:
+    """Raises DeclarationError for a sink or alert that asks of its table what that has not.
+
+    Those are columns, a condition, and a format that its values have no place in.
+    """
+    if not (outlets := _outlets_to_fit(pipeline)):
+        return
+    from kappa.serving.outlets.changes.filter import Filter, ensure_fits  # noqa: PLC0415  # it takes DuckDB
+
+    named = {table.name: table for table in tables}
+    for each in outlets:
+        chosen, table = Filter(each.columns, each.where), named[each.of]
+        try:
+            ensure_fits(chosen, table)
+            if isinstance(each, Sink):
+                each.format.ensure_fits(chosen.shown(table.served, table.keys))
+        except KappaError as error:
+            raise DeclarationError(
+                f"{each.source}: {each.part}: {error.message}", hint=error.hint
+            ) from None

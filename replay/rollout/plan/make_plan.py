@@ -1,0 +1,308 @@
+"""The making of a plan: declared pipelines against what serves. Pure.
+
+observe.py gathers the facts; what is looked into has files of its own (replay/rollout/plan).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+from kappa.base.errors import UsageError, did_you_mean
+from kappa.code.declaration import declarations
+from kappa.code.fingerprint import differences
+from kappa.replay.rollout.plan.branch import Branching, branch_of
+from kappa.replay.rollout.plan.circles import circle_refusals
+from kappa.replay.rollout.plan.code_diff import CodeSide, PartDiff, part_diffs
+from kappa.replay.rollout.plan.cost import Cost, cost_of
+from kappa.replay.rollout.plan.event_changes import event_changes
+from kappa.replay.rollout.plan.finding import GAP, Accepting
+from kappa.replay.rollout.plan.judge import conflicts_of, findings_of, judged, refusals_of
+from kappa.replay.rollout.plan.notes import (
+    archive_notes,
+    joining_notes,
+    kept_notes,
+    library_notes,
+    reject_notes,
+    subject_notes,
+    view_notes,
+)
+from kappa.replay.rollout.plan.observed import Declared, Observed
+from kappa.replay.rollout.plan.outlet_notes import with_outlets
+from kappa.replay.rollout.plan.overlay import has_its_rows
+from kappa.replay.rollout.plan.plan import Change, Plan, PlanStep, Refusal
+from kappa.replay.rollout.plan.readers import ReaderChange, reader_changes
+from kappa.replay.rollout.rollout import Rollout
+from kappa.state.build import Birth, TopicBirth
+from kappa.state.offsets import Offsets
+
+
+def make_plan(
+    observed: Observed,
+    *,
+    only: Sequence[str] = (),
+    again: bool = False,
+    accepting: Accepting | None = None,
+    branching: Branching | None = None,
+) -> Plan:
+    """Returns the plan for all pipelines, or for `only` some.
+
+    `again` makes a new build whatever the version (`kappa replay PIPELINE`). `branching` makes one
+    on the state of the build that serves (`kappa branch PIPELINE`). `accepting` is what the user
+    lets through. Raises UsageError if `only` names no pipeline of the project, or no such branch
+    can be made.
+    """
+    refuse_unknown(only, observed.names)
+    accepting = accepting or Accepting()
+    wanted = [
+        name
+        for name in tuple(dict.fromkeys(only)) or sorted(observed.declared)
+        if name not in observed.refused
+    ]
+    refusals = [
+        Refusal(name, error.message, error.hint, in_files=True)
+        for name, error in sorted(observed.refused.items())
+    ]
+    steps, named = [], set()
+    for name in wanted:
+        step = (
+            _step(observed, observed.declared[name], again=again)
+            if branching is None
+            else _branched(observed, observed.declared[name], branching)
+        )
+        found = tuple(findings_of(observed, step, again=again))
+        named |= {finding.name for finding in found}
+        steps.append(with_outlets(observed, judged(step, found, accepting)))
+        refusals += [
+            *conflicts_of(observed, step),
+            *circle_refusals(observed, step),
+            *refusals_of(step, found, accepting, again=again),
+        ]
+    gone = [] if only else sorted(observed.state.serving.keys() - observed.names)
+    # A file that cannot be loaded may declare it.
+    unknown = gone if observed.refused.keys() - observed.names else []
+    steps += [_gone_step(observed, name) for name in gone if name not in unknown]
+    notes = (
+        *subject_notes(observed),
+        *joining_notes(observed),
+        *(
+            f"pipeline {name} continues to serve: whether it is declared is not known, since not "
+            "all files can be loaded"
+            for name in unknown
+        ),
+        *(
+            f"nothing named {name} blocks the plan: --allow lets nothing through"
+            for name in sorted(accepting.allowed.keys() - named)
+        ),
+    )
+    if not observed.names and not observed.refused:
+        notes = (*notes, "no pipeline is declared: each is a file in pipelines/, beside kappa.toml")
+    return Plan(
+        tuple(steps), tuple(refusals), observed.state.last, observed.state.generation, notes
+    )
+
+
+def refuse_unknown(only: Iterable[str], names: Collection[str]) -> None:
+    """Raises UsageError, with the nearest name, if a name is not among those of the project."""
+    for name in only:
+        if name in names:
+            continue
+        known = f"there are {', '.join(sorted(names))}" if names else "there are none in pipelines/"
+        raise UsageError(
+            f"there is no pipeline {name} in this project",
+            hint=did_you_mean(name, names) or known,
+        )
+
+
+def _step(observed: Observed, declared: Declared, *, again: bool) -> PlanStep:
+    name, state = declared.pipeline.name, observed.state
+    serving, idle, rollout = state.serving.get(name), state.idle.get(name), state.active(name)
+    born = None if serving is None else observed.births[serving]
+    kept = None if idle is None else observed.births[idle]
+    is_kept = kept is not None and kept.version == declared.version
+    if kept is not None and is_kept and born is None and not again:
+        # It was retired, and its build is still there: nothing is replayed.
+        notes = kept_notes(observed, kept)
+        return PlanStep(
+            name, Change.KEPT, declared.version, None, idle, rollout=rollout, notes=notes
+        )
+    if again or born is None:
+        return _replayed(observed, declared, born, rollout, again=again)
+    if born.version == declared.version:
+        return PlanStep(
+            name,
+            Change.SAME,
+            declared.version,
+            serving,
+            serving,
+            rollout=rollout,
+            notes=kept_notes(observed, born),
+        )
+    if kept is not None and is_kept:
+        return _unreplayed(observed, declared, born, kept, Change.KEPT)
+    if has_its_rows(declared, born):
+        step = _unreplayed(observed, declared, born, born, Change.OVERLAY)
+        return replace(step, declared=declared, live=born)
+    return _replayed(observed, declared, born, rollout, again=again)
+
+
+def _unreplayed(
+    observed: Observed, declared: Declared, born: Birth, after: Birth, change: Change
+) -> PlanStep:
+    """Returns a change that folds nothing: build `after` will serve, or its tables will."""
+    return PlanStep(
+        born.pipeline,
+        change,
+        declared.version,
+        born.build,
+        after.build,
+        differences(born.parts, declared.parts),
+        _readers(born, declared),
+        rollout=observed.state.active(born.pipeline),
+        diffs=_diffs(observed, born, declared),
+        notes=kept_notes(observed, after),
+    )
+
+
+def _branched(observed: Observed, declared: Declared, branching: Branching) -> PlanStep:
+    name, state, log = declared.pipeline.name, observed.state, observed.log
+    if name not in state.serving:
+        raise UsageError(
+            f"no build of pipeline {name} serves: there is no state to branch from",
+            hint=f"kappa deploy {name}",
+        )
+    born = observed.births[state.serving[name]]
+    branch = branch_of(born, observed.shown[born.build], branching)
+    step = _replayed(observed, declared, born, state.active(name), again=True)
+    there = {topic.name for topic in step.topics}
+    before = Offsets.parse(branch.base.offsets).distance(branch.start)
+    notes = [
+        (
+            f"the rows before {Offsets.parse(branch.base.offsets)} stay as build "
+            f"{born.build} has folded it, rejects too"
+        ),
+        *(
+            [
+                (
+                    f"{before:,} offsets before that are folded once more, by the code of "
+                    f"build {born.build}"
+                )
+            ]
+            if before
+            else []
+        ),
+        *library_notes(observed, born),
+    ]
+    return replace(
+        step,
+        reasons=("a branch was asked for",) if step.change is Change.AGAIN else step.reasons,
+        records=log.end.only(there).distance(branch.start),
+        origin=born.origin_offsets,
+        cost=_cost(observed, name, there, branch.start, step.serving),
+        notes=(*view_notes(declared), *archive_notes(log, step.topics, branch.start), *notes),
+        # What the rows before it lack, they lack for ever.
+        accepted=tuple(each for each in born.accepted if each.startswith(f"{GAP}: ")),
+        branch=branch,
+    )
+
+
+def _cost(
+    observed: Observed, name: str, topics: set[str], origin: Offsets, serving: str | None
+) -> Cost:
+    return cost_of(
+        topics,
+        origin,
+        observed.log,
+        serving=serving,
+        disk=observed.disk,
+        replayed=observed.replays.get(name),
+        cores=observed.cores,
+    )
+
+
+def _replayed(
+    observed: Observed,
+    declared: Declared,
+    born: Birth | None,
+    rollout: Rollout | None,
+    *,
+    again: bool,
+) -> PlanStep:
+    name, topics, log = declared.pipeline.name, declared.pipeline.topics, observed.log
+    there = {topic.name for topic in topics if topic.name in log.ids}
+    origin = log.beginning.only(there)
+    reasons = () if born is None else differences(born.parts, declared.parts)
+    change = (
+        Change.NEW if born is None else Change.AGAIN if again and not reasons else Change.CHANGED
+    )
+    serving = None if born is None else born.build
+    return PlanStep(
+        pipeline=name,
+        change=change,
+        version=declared.version,
+        serving=serving,
+        build=serving,
+        reasons=("a replay was asked for",) if change is Change.AGAIN else reasons,
+        readers=() if born is None else _readers(born, declared),
+        events=() if born is None else _events(born, declared),
+        records=log.end.only(there).distance(origin),
+        rollout=rollout,
+        declared=declared,
+        topics=tuple(
+            TopicBirth(of, log.ids[of], topic.kind, log.partitions[of], topic.of_pattern)
+            for topic in topics
+            if (of := topic.name) in there
+        ),
+        origin=origin,
+        diffs=() if born is None else _diffs(observed, born, declared),
+        samples=tuple(
+            observed.samples[topic.name] for topic in topics if topic.name in observed.samples
+        ),
+        cost=_cost(observed, name, there, origin, serving),
+        notes=(
+            *view_notes(declared),
+            *archive_notes(log, topics, origin),
+            *(
+                ()
+                if born is None
+                else (*reject_notes(observed, born), *library_notes(observed, born))
+            ),
+        ),
+    )
+
+
+def _gone_step(observed: Observed, name: str) -> PlanStep:
+    build = observed.state.serving[name]
+    return PlanStep(
+        name,
+        Change.GONE,
+        observed.births[build].version,
+        build,
+        build,
+        rollout=observed.state.active(name),
+    )
+
+
+def _readers(born: Birth, declared: Declared) -> tuple[ReaderChange, ...]:
+    return reader_changes(born, declared.tables, declared.pipeline.queries)
+
+
+def _events(born: Birth, declared: Declared) -> tuple[str, ...]:
+    # Of a new topic, or of a birth that keeps no declarations, nothing is known.
+    before = {
+        topic.name: born.declarations.get(f"topic {topic.name}")
+        for topic in declared.pipeline.topics
+    }
+    return tuple(
+        change
+        for topic in declared.pipeline.topics
+        if (lines := before[topic.name]) is not None
+        for change in event_changes(topic, lines)
+    )
+
+
+def _diffs(observed: Observed, born: Birth, declared: Declared) -> tuple[PartDiff, ...]:
+    old = CodeSide(born.parts, observed.snapshots.get(born.build, {}), born.declarations)
+    return part_diffs(
+        old, CodeSide(declared.parts, declared.files, declarations(declared.pipeline))
+    )

@@ -1,0 +1,266 @@
+"""Gathers the facts of a plan: project, journal, log and disk. It changes only caches.
+
+A fact that cannot be had leaves its place empty. An unreachable broker is an error, since nothing
+can be planned without.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from kappa.base.errors import DeclarationError, KappaError, Unreachable
+from kappa.base.process import cores_here
+from kappa.base.settings import Settings
+from kappa.base.sql import quoted
+from kappa.code.artifact import read_snapshot
+from kappa.declare.breaker import rejected_of
+from kappa.declare.joined import matching
+from kappa.declare.pipeline import Pipeline
+from kappa.declare.sink import Sink
+from kappa.declare.topic import Topic
+from kappa.engine.spark.cluster import cluster_of
+from kappa.kafka.broker.sizes import partition_bytes
+from kappa.kafka.cluster import TopicFacts
+from kappa.replay.rollout.fold import fold
+from kappa.replay.rollout.libraries import installed_libraries
+from kappa.replay.rollout.plan.cost import last_replays
+from kappa.replay.rollout.plan.declared import declare_each
+from kappa.replay.rollout.plan.observed import Declared, DiskFacts, LogFacts, Observed
+from kappa.replay.rollout.plan.overlay import has_its_rows
+from kappa.replay.rollout.plan.readable import read_samples
+from kappa.replay.rollout.plan.replication import least_brokers
+from kappa.replay.rollout.plan.subjects import pinned_subjects
+from kappa.replay.rollout.state import State
+from kappa.serving.outlets.courier.sink_state import read_state
+from kappa.state.build import Birth, read_birth, tables_folder
+from kappa.state.files.address import entries_at
+from kappa.state.frontier import Frontiers
+from kappa.state.journal.view import JournalView
+from kappa.state.kept import shown_of
+from kappa.state.offsets import Offsets
+from kappa.state.space import free_bytes
+from kappa.state.store import Store
+from kappa.tables.archive import ArchiveMark, archived_topics, one_log
+
+if TYPE_CHECKING:
+    from kappa.kafka.client import Log
+
+_HOUR_MS = 3_600_000
+
+
+def observe(settings: Settings, store: Store, log: Log, *, only: Collection[str] = ()) -> Observed:
+    """Looks at the project, the journal, the log and the disk.
+
+    `only` names the pipelines to describe; empty means all. Raises DeclarationError as
+    `declare_each` does.
+    """
+    records = JournalView(store).records()
+    state = fold(records)
+    births = {build: read_birth(store, build) for build in state.wanted_builds()}
+    names, found = declare_each(settings, store, only)
+    declared = {name: each for name, each in found.items() if isinstance(each, Declared)}
+    serving = {name: build for name, build in state.serving.items() if name in declared}
+    facts = _log_facts(
+        settings,
+        store,
+        log,
+        {name: each.pipeline for name, each in declared.items()},
+        frozenset(sink.topic for birth in births.values() for sink in birth.sinks),
+    )
+    replayed = {
+        topic.name: topic
+        for name, each in declared.items()
+        if _is_new(each, name, state, births)
+        for topic in each.pipeline.topics
+    }
+    return Observed(
+        names=names,
+        declared=declared,
+        state=state,
+        births=births,
+        log=facts,
+        refused={name: each for name, each in found.items() if isinstance(each, DeclarationError)},
+        snapshots={build: read_snapshot(store, births[build]) for build in serving.values()},
+        replays=last_replays(records, functools.partial(_origin, store)),
+        disk=_disk(store, state, births),
+        libraries=installed_libraries(),
+        samples=read_samples(
+            log,
+            replayed.values(),
+            facts.topics_beginning,
+            facts.end,
+            at_each_place=settings.plan.sample_records,
+        )
+        if settings.plan.sample_records
+        else {},
+        max_unreadable=settings.plan.max_unreadable,
+        rejected={
+            build: rejected_of(frontier.tally)[0]
+            for build in serving.values()
+            if (frontier := Frontiers(store, build).newest()) is not None
+        },
+        shown={build: shown_of(store, build) for build in serving.values()},
+        rows={
+            sink.name: count
+            for name, build in serving.items()
+            for sink in declared[name].pipeline.sinks
+            if sink.name not in {each.topic for each in births[build].sinks}
+            and (count := _rows(store, sink)) is not None
+        },
+        subjects=pinned_subjects(settings.registry, (each.pipeline for each in declared.values())),
+        cores=_cores(settings),
+    )
+
+
+def _cores(settings: Settings) -> int:
+    """Returns how many cores a replay may use; 0: not known."""
+    cluster = cluster_of(settings)
+    return cluster.cores if cluster is not None else settings.engine.cores or cores_here()
+
+
+def _is_new(declared: Declared, name: str, state: State, births: Mapping[str, Birth]) -> bool:
+    """Returns whether a deploy would replay: no build of this version, or of its rows, is there."""
+    serving, idle = (
+        None if build is None else births[build]
+        for build in (state.serving.get(name), state.idle.get(name))
+    )
+    versions = {born.version for born in (serving, idle) if born is not None}
+    return declared.version not in versions and not (
+        serving is not None and has_its_rows(declared, serving)
+    )
+
+
+def _log_facts(
+    settings: Settings,
+    store: Store,
+    log: Log,
+    wanted: Mapping[str, Pipeline],
+    served_sinks: frozenset[str],
+) -> LogFacts:
+    there = log.topics() if wanted else {}
+    names = sorted(
+        {
+            topic.name
+            for pipeline in wanted.values()
+            for topic in pipeline.topics
+            if topic.name in there
+        }
+    )
+    _ensure_seen(log, wanted, there)
+    sinks = {sink.name for pipeline in wanted.values() for sink in pipeline.sinks} & there.keys()
+    known = sorted({*names, *sinks})
+    facts = [there[name] for name in names]
+    beginning = log.beginning(names)
+    archived = _archived(store, wanted, {each.name: each.id for each in facts})
+    return LogFacts(
+        ids={each.name: each.id for each in facts},
+        partitions={name: there[name].partitions for name in known},
+        beginning=one_log(beginning, archived),
+        end=log.end(names),
+        hour_ago=_hour_ago(log, names),
+        configs={name: config for name in known if (config := _config(log, name)) is not None},
+        # No client library knows what a partition takes on disk; of our own broker the disk is
+        # ours to look at.
+        bytes=partition_bytes(store.local.folder, names) if settings.runs_broker else {},
+        archived=archived,
+        topics_beginning=beginning,
+        others=frozenset(name for name in sinks if _has_others(store, log, name)),
+        waiting={
+            each.name: left
+            for pipeline in wanted.values()
+            for each in pipeline.patterns
+            if (left := _waiting(each, there, sinks | served_sinks))
+        },
+        brokers=(
+            least_brokers(log.brokers(), (each.replicas for each in there.values())) if facts else 1
+        ),
+        replicas={each.name: each.replicas for each in facts},
+    )
+
+
+def _waiting(pattern: Topic, there: Iterable[str], sinks: Collection[str]) -> tuple[str, ...]:
+    known = {each.name for each in pattern.joined}
+    return tuple(name for name in matching(pattern.name, there, sinks) if name not in known)
+
+
+def _ensure_seen(log: Log, wanted: Mapping[str, Pipeline], there: Mapping[str, TopicFacts]) -> None:
+    """Raises AclMissing if a topic is not missing, but may not be seen by this client."""
+    for pipeline in wanted.values():
+        for topic in pipeline.topics:
+            if topic.name not in there:
+                log.facts(topic.name)
+
+
+def _archived(
+    store: Store, wanted: Mapping[str, Pipeline], topic_ids: Mapping[str, str]
+) -> tuple[ArchiveMark, ...]:
+    if not archived_topics(store):
+        return ()
+    from kappa.engine.read.archived import Archives  # noqa: PLC0415  # it takes Arrow, which most plans do without
+
+    topics = {topic.name: topic for pipeline in wanted.values() for topic in pipeline.topics}
+    return Archives(store, topics.values(), topic_ids).marks()
+
+
+def _hour_ago(log: Log, names: list[str]) -> Offsets | None:
+    try:
+        return log.at_time(names, int(time.time() * 1000) - _HOUR_MS)
+    except Unreachable:
+        raise
+    except KappaError:
+        return None
+
+
+def _config(log: Log, name: str) -> Mapping[str, str] | None:
+    try:
+        return log.config(name)
+    except Unreachable:
+        raise
+    except KappaError:
+        # A client that may read a topic need not be allowed to read its settings.
+        return None
+
+
+def _disk(store: Store, state: State, births: Mapping[str, Birth]) -> DiskFacts:
+    builds = {}
+    for build in state.serving.values():
+        frontier = Frontiers(store, build).newest()
+        if frontier is not None:
+            builds[build] = (
+                _bytes_of(store, build),
+                frontier.offsets.distance(births[build].origin_offsets),
+            )
+    return DiskFacts(free_bytes(store) if store.is_on_disk else None, builds)
+
+
+def _bytes_of(store: Store, build: str) -> int:
+    tables = entries_at(store.address(f"{tables_folder(store, build)}/tables"))
+    return sum(each.size for each in tables)
+
+
+def _has_others(store: Store, log: Log, topic: str) -> bool:
+    """Returns True if a topic has records, and no sink of this root has ever sent one."""
+    known = read_state(store, topic)
+    return (known is None or not known.written) and log.end([topic]) != log.beginning([topic])
+
+
+def _rows(store: Store, sink: Sink) -> int | None:
+    from kappa.serving.query.query import answer  # noqa: PLC0415  # it takes DuckDB, which most plans do without
+
+    condition = "" if sink.where is None else f" where (\n{sink.where}\n)"
+    try:
+        found = answer(store, f"select count(*) from {quoted(sink.of)}{condition}")
+    except KappaError:
+        # The table is as new as its sink.
+        return None
+    return int(found.rows[0][0])
+
+
+def _origin(store: Store, build: str) -> Offsets | None:
+    try:
+        return read_birth(store, build).begins
+    except KappaError:
+        return None

@@ -1,0 +1,126 @@
+"""The facts of a plan: project, journal, log, disk and earlier replays. Pure.
+
+A fact that could not be had is absent, and a plan calls it unknown. replay/rollout/plan/observe.py
+gathers them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kappa.base.errors import DeclarationError
+from kappa.code.rows_version import declared_rows_version
+from kappa.declare.pipeline import Pipeline
+from kappa.replay.rollout.plan.finding import Finding
+from kappa.replay.rollout.plan.readable import TopicSample
+from kappa.replay.rollout.state import State
+from kappa.state.build import Birth
+from kappa.state.frontier import Frontier
+from kappa.state.offsets import Offsets
+from kappa.state.table import TableBirth
+from kappa.tables.archive import ArchiveMark
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A pipeline as declared now: its version, its tables, and the files that it needs.
+
+    `doubtful` is what the lint found in its code (determinism.py). `ways` says how each maintained
+    view is kept (kappa/tables/views/ways.py).
+    """
+
+    pipeline: Pipeline
+    module: str
+    version: str
+    parts: Mapping[str, str]
+    tables: tuple[TableBirth, ...]
+    files: Mapping[str, bytes] = field(repr=False)
+    doubtful: tuple[Finding, ...] = ()
+    ways: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def rows_version(self) -> str:
+        """Returns the part of its version that decides rows."""
+        return declared_rows_version(self.pipeline, self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """The broker's facts about the declared topics that exist.
+
+    Of topics of sinks it has `partitions` and `configs` alone. `others` are those of them that have
+    records which no sink of this root has sent.
+
+    `beginning` is that of the log that topics and their archives form together. `archived` are the
+    marks of those archives. `topics_beginning` is what the broker still has. `hour_ago` is where
+    each partition ended an hour ago. `configs` are the settings in force. `bytes` is what a
+    partition takes on the broker's disk. `waiting` are the topics that match a pattern and have not
+    joined it. `replicas` is how many of the cluster's `brokers` keep each partition, at least.
+    """
+
+    ids: Mapping[str, str]
+    partitions: Mapping[str, int]
+    beginning: Offsets
+    end: Offsets
+    hour_ago: Offsets | None = None
+    configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    bytes: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    archived: tuple[ArchiveMark, ...] = ()
+    topics_beginning: Offsets = field(default_factory=Offsets)
+    others: frozenset[str] = frozenset()
+    waiting: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    brokers: int = 1
+    replicas: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """The last replay of a pipeline that caught up: its offsets, and seconds since staging."""
+
+    records: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class DiskFacts:
+    """The free space on the root's disk, and of each serving build its bytes and offsets.
+
+    `free` is None if the root is in a bucket, which is never full.
+    """
+
+    free: int | None
+    builds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """All facts of a plan. `names` are all declared pipelines, `declared` those looked at.
+
+    `refused` are the errors of those that the project's files refuse, and of files, by their paths.
+    `snapshots` are the files of the builds that serve, `replays` the last replay of each pipeline,
+    `libraries` the packages installed now. `samples` are of the topics that would be replayed; of
+    one, at most the share `max_unreadable` may be rejected. `rejected` is how many records each
+    serving build has rejected. `shown` are its frontiers that still exist, the newest last.
+    `rows` is how many rows that are served now each sink's topic would have. `subjects` are those
+    that are pinned, each with its pinned and its newest version; None if the registry has not said.
+    `cores` is how many a replay may use; 0: not known.
+    """
+
+    names: frozenset[str]
+    declared: Mapping[str, Declared]
+    state: State
+    births: Mapping[str, Birth]
+    log: LogFacts
+    refused: Mapping[str, DeclarationError] = field(default_factory=dict)
+    snapshots: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict, repr=False)
+    replays: Mapping[str, Replayed] = field(default_factory=dict)
+    disk: DiskFacts | None = None
+    libraries: Mapping[str, str] = field(default_factory=dict)
+    samples: Mapping[str, TopicSample] = field(default_factory=dict)
+    max_unreadable: float = 1.0
+    rejected: Mapping[str, int] = field(default_factory=dict)
+    shown: Mapping[str, tuple[Frontier, ...]] = field(default_factory=dict)
+    rows: Mapping[str, int] = field(default_factory=dict)
+    subjects: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    cores: int = 0

@@ -1,0 +1,59 @@
+"""Overlays: a change of what decides no rows, on the tables that serve already. Pure.
+
+Views are computed when they are read, and checks, sinks and alerts only look at rows, so none of
+them decides any. A version that differs in nothing else needs no replay and no job. Its build
+serves the tables of the live build, or of the one below that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from kappa.code.rows_version import born_rows_version
+from kappa.declare.options import REJECTS
+from kappa.replay.rollout.plan.observed import Declared
+from kappa.state.build import Birth
+from kappa.state.table import TableBirth
+
+
+def has_its_rows(declared: Declared, born: Birth) -> bool:
+    """Returns True if what is declared has the rows of a build: it needs no replay.
+
+    If libraries have made other columns of the same code since, it does need one.
+    """
+    return declared.rows_version == born_rows_version(born) and _columns(
+        declared.tables
+    ) == _columns(born.tables)
+
+
+def overlay_birth(birth: Birth, live: Birth) -> Birth:
+    """Returns an overlay's birth certificate, made of the declared one and the live build's.
+
+    What concerns the rows is the live build's: its tables, topics, origin, base and libraries.
+    """
+    declared = {table.name: table for table in birth.tables}
+    return replace(
+        birth,
+        tables_of=live.folded_by,
+        topics=live.topics,
+        tables=tuple(
+            replace(
+                table,
+                checks=declared[table.name].checks,
+                thresholds=declared[table.name].thresholds,
+            )
+            for table in live.tables
+        ),
+        origin=live.origin,
+        base=live.base,
+        libraries=live.libraries,
+        semantics=live.semantics,
+        accepted=tuple(dict.fromkeys((*live.accepted, *birth.accepted))),
+    )
+
+
+def _columns(tables: Iterable[TableBirth]) -> dict[str, tuple[tuple[str, str], ...]]:
+    # The rejects have more columns in newer versions of Kappa, and are no table of the user's.
+    return {table.name: table.served for table in tables if table.name != REJECTS}

@@ -1,0 +1,206 @@
+"""A plan: what a deploy does with each pipeline, and what refuses it. Values. Pure.
+
+make_plan.py makes it, `kappa plan` prints its steps, and stage.py walks the same steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from kappa.base.errors import Conflict, DeclarationError, KappaError
+from kappa.replay.rollout.plan.branch import Branch
+from kappa.replay.rollout.plan.code_diff import PartDiff
+from kappa.replay.rollout.plan.cost import Cost
+from kappa.replay.rollout.plan.observed import Declared
+from kappa.replay.rollout.plan.readable import TopicSample
+from kappa.replay.rollout.plan.readers import ReaderChange
+from kappa.replay.rollout.rollout import Rollout
+from kappa.state.build import Birth, TopicBirth
+from kappa.state.offsets import Offsets
+
+
+class Change(StrEnum):
+    """The difference between a pipeline of the project and the build that serves."""
+
+    NEW = "new"
+    CHANGED = "changed"
+    AGAIN = "again"
+    KEPT = "kept"
+    OVERLAY = "overlay"
+    SAME = "same"
+    GONE = "gone"
+
+
+_REPLAYED = frozenset({Change.NEW, Change.CHANGED, Change.AGAIN})
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A reason why a step cannot be walked; `conflict`: another rollout is in the way, for now.
+
+    `name` is what lets it through (finding.py); it is empty if nothing does. If it is `in_files`,
+    the project's files refuse their own pipeline, or one of them, and there is no step.
+    """
+
+    pipeline: str
+    message: str
+    hint: str
+    conflict: bool = False
+    name: str = ""
+    in_files: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStep:
+    """The part of a deploy that concerns one pipeline.
+
+    `build` is the one concerned: of a kept version the build that will serve again, else the one
+    that serves now. `declared`, `topics` and `origin` are what a new build is made of; `branch` is
+    what it begins with, if it is one. `live` is the birth of the build that serves, whose tables an
+    overlay serves too. `diffs` shows changes of code and declarations, `readers` changes for
+    readers, `events` what becomes of the fields of old events. `cost` is the cost of the replay,
+    `samples` the records sampled of its topics. `warnings` and `notes` should be known before it;
+    `accepted` stood in the way and was let through.
+    """
+
+    pipeline: str
+    change: Change
+    version: str
+    serving: str | None
+    build: str | None
+    reasons: tuple[str, ...] = ()
+    readers: tuple[ReaderChange, ...] = ()
+    events: tuple[str, ...] = ()
+    records: int = 0
+    rollout: Rollout | None = None
+    declared: Declared | None = None
+    topics: tuple[TopicBirth, ...] = ()
+    origin: Offsets = field(default_factory=Offsets)
+    diffs: tuple[PartDiff, ...] = ()
+    cost: Cost | None = None
+    samples: tuple[TopicSample, ...] = ()
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    accepted: tuple[str, ...] = ()
+    branch: Branch | None = None
+    live: Birth | None = None
+
+    @property
+    def acts(self) -> bool:
+        """True if a deploy does something."""
+        return self.change in _REPLAYED | {Change.KEPT, Change.OVERLAY}
+
+    @property
+    def replays(self) -> bool:
+        """True if a deploy makes a new build, from the log's beginning."""
+        return self.change in _REPLAYED
+
+    @property
+    def tables_of(self) -> str | None:
+        """The build whose tables an overlay will serve; None of any other step."""
+        return None if self.live is None else self.live.folded_by
+
+    @property
+    def text(self) -> str:
+        """The step in one line."""
+        underway = (
+            f"; rollout {self.rollout.number} of build {self.rollout.build} is {self.rollout.phase}"
+            if self.rollout
+            else ""
+        )
+        return f"{self.pipeline}: {self._change()}{underway}"
+
+    def _change(self) -> str:
+        because = ", ".join(self.reasons)
+        replayed = (
+            f"{self.records:,} records to replay"
+            if self.branch is None
+            else f"{self.branch.base}, {self.records:,} records to fold"
+        )
+        match self.change:
+            case Change.NEW:
+                return f"new (version {self.version}), {replayed}"
+            case Change.CHANGED:
+                return f"changed to version {self.version} ({because}), {replayed}"
+            case Change.AGAIN:
+                return f"once more (version {self.version}, {because}), {replayed}"
+            case Change.KEPT:
+                was = "changed to" if self.serving is not None else "retired;"
+                return (
+                    f"{was} version {self.version}, which build {self.build} still holds: "
+                    "it will serve again, without a replay"
+                )
+            case Change.OVERLAY:
+                return (
+                    f"changed to version {self.version} ({because}), replays nothing: the tables "
+                    f"of build {self.tables_of} are used"
+                )
+            case Change.SAME:
+                return f"unchanged (version {self.version}, build {self.build})"
+            case Change.GONE:
+                return (
+                    f"no longer declared; build {self.build} continues to serve until: "
+                    f"kappa retire {self.pipeline}"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The steps of a deploy, and what refuses it, at record `looked_at` of the journal.
+
+    `notes` are about the plan as a whole.
+    """
+
+    steps: tuple[PlanStep, ...]
+    refusals: tuple[Refusal, ...]
+    looked_at: int
+    generation: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def has_changes(self) -> bool:
+        """True if a deploy would do something."""
+        return any(step.acts for step in self.steps)
+
+    @property
+    def is_error(self) -> bool:
+        """True if one refusal is all of it: commands tell that as they tell any error."""
+        return not self.steps and len(self.refusals) == 1
+
+    def ensure_possible(self) -> None:
+        """Raises the first refusal.
+
+        It is Conflict if another rollout is in the way, DeclarationError if it is in files.
+        """
+        for refusal in self.refusals:
+            raise _error_of(refusal)(refusal.message, hint=refusal.hint)
+
+    def ensure_possible_as_shown(self) -> None:
+        """Raises like `ensure_possible`, but names only the pipelines: the plan was printed.
+
+        The hint names the pipelines that can be deployed without them.
+        """
+        if not self.refusals:
+            return
+        if self.is_error:
+            self.ensure_possible()
+        refused = dict.fromkeys(refusal.pipeline for refusal in self.refusals)
+        others = [
+            step.pipeline for step in self.steps if step.acts and step.pipeline not in refused
+        ]
+        names = ", ".join(refused)
+        if not any(each.in_files for each in self.refusals):
+            names = f"pipeline{'' if len(refused) == 1 else 's'} {names}"
+        raise _error_of(self.refusals[0])(
+            f"the plan of {names} is refused, as it says",
+            hint=f"without {'it' if len(refused) == 1 else 'them'}: kappa deploy {' '.join(others)}"
+            if others
+            else "",
+        )
+
+
+def _error_of(refusal: Refusal) -> type[KappaError]:
+    if refusal.in_files:
+        return DeclarationError
+    return Conflict if refusal.conflict else KappaError

@@ -1,0 +1,224 @@
+"""Whether the records of a log can be read as declared now, tried on a sample of each topic.
+
+The sample decides nothing about a row. It is taken while a plan is made, so it is small, and what
+cannot be had is unknown.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from kappa.base.errors import KappaError
+from kappa.declare.topic import Topic
+from kappa.declare.values.reason import Rejected
+from kappa.kafka.reader import Record
+from kappa.records.record import RecordReader
+from kappa.replay.rollout.plan.finding import Finding
+from kappa.replay.rollout.plan.sample import Sampled, Where, sample
+from kappa.state.offsets import Offsets
+
+# Of a topic with more, so many are sampled, evenly spread.
+_MOST_PARTITIONS = 64
+_MOST_BYTES = 16 << 20
+_PATIENCE_SECONDS = 5.0
+_SHOWN = 3
+# Of fewer records at one place, one that is broken would be too large a share.
+_FEW = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Records of a sample that would be rejected for one reason: how many, and one of them."""
+
+    reason: str
+    count: int
+    partition: int
+    offset: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSample:
+    """The sample of one topic.
+
+    `read` and `rejected` count records by the place they were taken at. `partitions` counts those
+    sampled, of all that have records. `unknown` says why nothing, or not everything, could be
+    sampled.
+    """
+
+    topic: str
+    read: Mapping[Where, int]
+    rejected: Mapping[Where, int]
+    unreadable: tuple[Unreadable, ...]
+    partitions: int
+    of_partitions: int
+    unknown: str = ""
+
+    @property
+    def text(self) -> str:
+        """The sample's size and its readable share, in one line."""
+        read, rejected = sum(self.read.values()), sum(self.rejected.values())
+        where = (
+            "1 partition"
+            if self.of_partitions == 1
+            else f"{self.partitions} partitions"
+            if self.partitions == self.of_partitions
+            else f"{self.partitions} of {self.of_partitions} partitions"
+        )
+        if not read:
+            why = f": {self.unknown}" if self.unknown else ", in which no record was found"
+            return f"nothing of topic {self.topic}{why}"
+        verdict = f"{rejected} of them would be rejected" if rejected else "all can be read"
+        return (
+            f"{read} records of topic {self.topic}, at the beginning, in the middle and at the "
+            f"end of {where}: "
+            f"{verdict}{f' (not all that was meant: {self.unknown})' if self.unknown else ''}"
+        )
+
+
+def read_samples(
+    log: Sampled, topics: Iterable[Topic], begin: Offsets, end: Offsets, *, at_each_place: int
+) -> Mapping[str, TopicSample]:
+    """Reads some records at the beginning, middle and end of each partition of each topic.
+
+    Empty topics are left out. It ends after some seconds, whatever the log does: what is not read
+    by then is unknown.
+    """
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    samples = (_sample_of(log, topic, begin, end, at_each_place, deadline) for topic in topics)
+    return {each.topic: each for each in samples if each is not None}
+
+
+def _sample_of(
+    log: Sampled, topic: Topic, begin: Offsets, end: Offsets, at_each_place: int, deadline: float
+) -> TopicSample | None:
+    begin, full = (
+        begin.only({topic.name}),
+        [
+            (partition, last)
+            for _, partition, last in end.only({topic.name}).items()
+            if last > begin.at(topic.name, partition)
+        ],
+    )
+    if not full:
+        return None
+    chosen = full[:: -(-len(full) // _MOST_PARTITIONS)]
+    reading = _Reading(topic, deadline)
+    try:
+        # A broker that is away was waited for already.
+        if reading.has_enough():
+            return reading.sample(len(full))
+        for where, record in sample(
+            log, begin, Offsets({topic.name: dict(chosen)}), 3 * at_each_place * len(chosen)
+        ):
+            reading.take(where, record)
+            if reading.has_enough():
+                break
+    except KappaError as error:
+        reading.unknown = error.message
+    return reading.sample(len(full))
+
+
+def readable(found: TopicSample, *, most: float, is_read_as_before: bool) -> Iterator[Finding]:
+    """Yields what a sample shows: a refusal if too much of it would be rejected, else a warning.
+
+    Too much is more than the share `most` of the sample, or of one place in it. If the build that
+    serves reads the topic by the same declaration, it has rejected the same: that refuses nothing.
+    """
+    if not found.unreadable:
+        return
+    shown = [
+        f"{each.count} {each.reason}, such as partition {each.partition} offset "
+        f"{each.offset}: {each.detail}"
+        for each in found.unreadable[:_SHOWN]
+    ]
+    others = len(found.unreadable) - len(shown)
+    more = f"and {others} more reason{'' if others == 1 else 's'}"
+    examples = "; ".join([*shown, more] if others else shown)
+    # Without figures: they move as the log grows, and another finding would not be let through.
+    beyond = [
+        f"{'in' if where is Where.MIDDLE else 'at'} the {where}"
+        for where in Where
+        if found.read.get(where, 0) >= _FEW
+        and found.rejected.get(where, 0) > most * found.read[where]
+    ]
+    if not is_read_as_before and (
+        sum(found.rejected.values()) > most * sum(found.read.values()) or beyond
+    ):
+        message = (
+            f"topic {found.topic}: more than {most:.0%} of the records that were sampled "
+            f"{beyond[0] if beyond else 'in all'} would be rejected"
+        )
+        yield Finding(
+            message,
+            f"{examples}; mend the declaration: a default, was=, a wider type "
+            "(docs/reference/events.md)",
+            f"unreadable:{found.topic}",
+        )
+    else:
+        yield Finding(
+            f"of topic {found.topic} {sum(found.rejected.values())} of "
+            f"{sum(found.read.values())} sampled records would be rejected: {examples}",
+            refuses=False,
+        )
+
+
+class _Reading:
+    """The sample of one topic, as it is read."""
+
+    def __init__(self, topic: Topic, deadline: float) -> None:
+        self._topic = topic
+        self._reader = RecordReader(topic)
+        self._read: Counter[Where] = Counter()
+        self._rejected: Counter[Where] = Counter()
+        self._reasons: Counter[str] = Counter()
+        self._examples: dict[str, tuple[Record, str]] = {}
+        self._partitions: set[int] = set()
+        self._bytes = 0
+        self._deadline = deadline
+        self.unknown = ""
+
+    def take(self, where: Where, record: Record) -> None:
+        """Tries one record."""
+        self._read[where] += 1
+        self._partitions.add(record.partition)
+        self._bytes += len(record.key or b"") + len(record.value or b"")
+        try:
+            self._reader.read(record.key, record.value)
+        except Rejected as verdict:
+            self._rejected[where] += 1
+            self._reasons[verdict.reason] += 1
+            self._examples.setdefault(verdict.reason, (record, verdict.detail))
+
+    def has_enough(self) -> bool:
+        """Returns whether no more should be read; the reason is noted."""
+        if self._bytes > _MOST_BYTES:
+            self.unknown = "the records are large"
+        elif time.monotonic() > self._deadline:
+            self.unknown = "it took too long"
+        return bool(self.unknown)
+
+    def sample(self, of_partitions: int) -> TopicSample:
+        """Returns what was sampled."""
+        unreadable = tuple(
+            Unreadable(
+                reason,
+                count,
+                self._examples[reason][0].partition,
+                self._examples[reason][0].offset,
+                self._examples[reason][1],
+            )
+            for reason, count in self._reasons.most_common()
+        )
+        return TopicSample(
+            self._topic.name,
+            dict(self._read),
+            dict(self._rejected),
+            unreadable,
+            len(self._partitions),
+            of_partitions,
+            self.unknown,
+        )

@@ -1,0 +1,88 @@
+"""Retry: an ended rollout is begun again with its code and what was let through then. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kappa.base.errors import Conflict, UsageError
+from kappa.replay.rollout.conflicts import refuse_underway
+from kappa.replay.rollout.numbered import rollout_named
+from kappa.replay.rollout.plan.branch import Branching
+from kappa.replay.rollout.plan.finding import Accepting
+from kappa.replay.rollout.plan.make_plan import make_plan
+from kappa.replay.rollout.plan.observed import Observed
+from kappa.replay.rollout.plan.plan import Change, Plan
+from kappa.replay.rollout.rollout import Phase, Rollout
+from kappa.replay.rollout.state import State
+from kappa.state.offsets import Offsets
+
+
+def ended_without_serving(state: State, pipeline: str) -> Rollout:
+    """Returns the last rollout of a pipeline, which ended before its build ever served.
+
+    `pipeline` may be its number. Raises Conflict if it has not ended. Raises UsageError if it ended
+    otherwise, if there is none, or if that number is not the last one's.
+    """
+    named = rollout_named(state, pipeline)
+    pipeline = pipeline if named is None else named.pipeline
+    refuse_underway(state, pipeline)
+    last = next(
+        (rollout for rollout in reversed(state.rollouts) if rollout.pipeline == pipeline), None
+    )
+    if last is None:
+        raise UsageError(
+            f"pipeline {pipeline} has no rollout to begin again",
+            hint="kappa plan shows what a deploy would do; kappa history what was done",
+        )
+    if named is not None and named.id != last.id:
+        raise UsageError(
+            f"rollout {named.number} is not the last of pipeline {pipeline}: that is rollout "
+            f"{last.number}",
+            hint=f"it is {last.phase}: kappa history; then {_again(last)}",
+        )
+    if last.phase is Phase.SERVED:
+        raise UsageError(
+            f"rollout {last.number}, the last of pipeline {pipeline}, has served: there is "
+            "nothing to begin again",
+            hint=f"a new build of the same code: {_again(last)}",
+        )
+    if last.switch:
+        raise UsageError(
+            f"rollout {last.number}, the last of pipeline {pipeline}, was to a build that "
+            "was kept, and made none",
+            hint=f"ask for it again: {_again(last)}",
+        )
+    return last
+
+
+def _again(last: Rollout) -> str:
+    """Returns the command that begins a pipeline's last rollout again, or does the same."""
+    if last.phase is Phase.SERVED:
+        return f"kappa replay {last.pipeline}"
+    return f"kappa undo {last.pipeline}" if last.switch else f"kappa retry {last.number}"
+
+
+def plan_again(observed: Observed, pipeline: str) -> Plan:
+    """Returns the plan that begins the last rollout of a pipeline again.
+
+    It makes a new build of the same code; of a branch, one at the same offsets. What was let
+    through then is let through if exactly the same is found now. Raises what
+    `ended_without_serving` raises, and Conflict if the code has changed since.
+    """
+    last = ended_without_serving(observed.state, pipeline)
+    before = Accepting(before=last.accepted)
+    found = observed.declared.get(pipeline)
+    if found is not None and found.version != last.version:
+        raise Conflict(
+            f"the code of pipeline {pipeline} has changed since rollout {last.number}: it "
+            f"is version {found.version} now, and was {last.version}",
+            hint=f"deploy what is there now: kappa deploy {pipeline}",
+        )
+    branching = None if last.base is None else Branching(Offsets.parse(last.base.offsets))
+    plan = make_plan(observed, only=(pipeline,), accepting=before, branching=branching)
+    unreplayed = {Change.SAME, Change.KEPT, Change.OVERLAY}
+    if last.tables_of is None and any(step.change in unreplayed for step in plan.steps):
+        # It was a replay of rows that serve or are kept: that replay is begun again.
+        plan = make_plan(observed, only=(pipeline,), again=True, accepting=before)
+    reasons = tuple(dict.fromkeys((*last.reasons, f"rollout {last.number} is begun again")))
+    return replace(plan, steps=tuple(replace(step, reasons=reasons) for step in plan.steps))

@@ -1,0 +1,161 @@
+"""Validation: checks of the project's pipelines and boards, without broker and journal.
+
+It covers declarations, keys, folds, columns, the SQL of views and checks, determinism, circles of
+pipelines through their sinks, and the files of boards. What only log or journal can refuse, a plan
+refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kappa.base.errors import DeclarationError, UsageError
+from kappa.base.settings import Settings
+from kappa.declare.board import Board
+from kappa.declare.board_files import FOLDER, boards_in
+from kappa.replay.rollout.plan.circles import TopicUse, declared_uses, refused_circle
+from kappa.replay.rollout.plan.declared import declare_each
+from kappa.replay.rollout.plan.finding import Accepting, flag
+from kappa.replay.rollout.plan.make_plan import refuse_unknown
+from kappa.replay.rollout.plan.observed import Declared
+from kappa.replay.rollout.plan.plan import Refusal
+from kappa.serving.query.reader.opened import open_reader
+from kappa.serving.query.render import Listing
+from kappa.state.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Validated:
+    """One pipeline, or one board: what refuses it, and a pipeline's version, if it holds."""
+
+    pipeline: str | None
+    version: str | None
+    refused: tuple[Refusal, ...] = ()
+    board: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The pipeline's name, or the board's file."""
+        return self.pipeline or f"{FOLDER}/{self.board}.toml"
+
+
+def validate(
+    settings: Settings,
+    store: Store,
+    *,
+    only: Collection[str] = (),
+    accepting: Accepting | None = None,
+) -> tuple[Validated, ...]:
+    """Validates all pipelines and boards, or `only` some pipelines, each on its own.
+
+    Raises UsageError if `only` names none of the project, and DeclarationError as `declare_each`
+    does.
+    """
+    names, found = declare_each(settings, store, only)
+    refuse_unknown(only, names)
+    uses = declared_uses({n: each for n, each in found.items() if isinstance(each, Declared)})
+    pipelines = (
+        _validated(name, found[name], accepting or Accepting(), uses) for name in sorted(found)
+    )
+    boards = {} if only else boards_in(settings.project)
+    return (*pipelines, *(_validated_board(name, board) for name, board in boards.items()))
+
+
+def ensure_valid(found: Collection[Validated]) -> None:
+    """Raises UsageError, which names what is refused, if anything is."""
+    refused = [each.name for each in found if each.refused]
+    what = "pipelines and boards" if any(each.board for each in found) else "pipelines"
+    if refused:
+        raise UsageError(f"{len(refused)} of {len(found)} {what} refused: {', '.join(refused)}")
+
+
+def validated_text(found: Collection[Validated]) -> str:
+    """Returns a line for each of them, with its refusals and what to do below it."""
+    lines = []
+    for each in found:
+        if not each.refused:
+            version = f" (version {each.version})" if each.version else ""
+            lines.append(f"{each.name}: valid{version}")
+        for refused in each.refused:
+            lines.append(f"{each.name}: refused: {refused.message}")
+            lines += [f"  {refused.hint}"] if refused.hint else []
+    if not found:
+        lines.append("no pipeline is declared: each is a file in pipelines/, beside kappa.toml")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def validated_listing(found: Collection[Validated]) -> Listing:
+    """Returns a row for each pipeline and each board."""
+    return Listing(
+        ("pipeline", "board", "version", "valid", "refused"),
+        tuple(
+            (
+                each.pipeline,
+                each.board,
+                each.version,
+                not each.refused,
+                [refused.message for refused in each.refused],
+            )
+            for each in found
+        ),
+    )
+
+
+def validated_document(found: Collection[Validated]) -> list[dict[str, Any]]:
+    """Returns everything that was found, for machines."""
+    return [
+        {
+            "pipeline": each.pipeline,
+            "board": each.board,
+            "version": each.version,
+            "valid": not each.refused,
+            "refused": [
+                {"message": refused.message, "hint": refused.hint} for refused in each.refused
+            ],
+        }
+        for each in found
+    ]
+
+
+def _validated(
+    name: str,
+    found: Declared | DeclarationError,
+    accepting: Accepting,
+    uses: Mapping[str, TopicUse],
+) -> Validated:
+    if isinstance(found, DeclarationError):
+        return Validated(name, None, (Refusal(name, found.message, found.hint),))
+    return Validated(
+        name,
+        found.version,
+        (
+            *refused_circle(name, uses),
+            *(
+                Refusal(
+                    name,
+                    each.message,
+                    f"{each.hint}; or let it through: {flag(each)}",
+                    name=each.name,
+                )
+                for each in found.doubtful
+                if accepting.lets_through(each) is None
+            ),
+        ),
+    )
+
+
+def _validated_board(name: str, found: Board | DeclarationError) -> Validated:
+    """Validates a board: its file, and that each query is one that reads; not what it names."""
+    if isinstance(found, DeclarationError):
+        return Validated(None, None, (Refusal(name, found.message, found.hint),), board=name)
+    refused = []
+    with open_reader(None, served=True) as reader:
+        for chart in found.charts:
+            try:
+                reader.only_select(chart.sql)
+            except UsageError as error:
+                message = f"chart {chart.title!r}: {error.message}"
+                refused.append(Refusal(name, message, error.hint))
+    return Validated(None, None, tuple(refused), board=name)

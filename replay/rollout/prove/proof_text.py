@@ -1,0 +1,145 @@
+"""A proof for people, as rows, and as the document that `-o json` promises. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from kappa.base.units import count_of
+from kappa.declare.options import REJECTS
+from kappa.replay.rollout.prove.row_hash import within
+from kappa.replay.rollout.verify.diff_listing import (
+    count_line,
+    difference_document,
+    differing,
+    table_lines,
+)
+from kappa.replay.rollout.verify.view_texts import unlike_text
+from kappa.serving.query.render import Listing
+from kappa.state.journal.events import Proved
+from kappa.state.journal.journal import JournalRecord, as_document
+
+if TYPE_CHECKING:
+    # A history shows proofs, and needs nothing of what it takes to find them.
+    from kappa.replay.rollout.prove.prove import Proof
+
+
+def proof_line(found: Proved) -> str:
+    """Returns the result in one line.
+
+    For example: `proved: 3 tables, 1,203,441 rows, equal at offsets hits:0=120`.
+    """
+    tables = [each for each in found.differences if each.table != REJECTS]
+    rejects = sum(each.rows_before or 0 for each in found.differences if each.table == REJECTS)
+    also = f" and {count_of(rejects, 'reject')}" if rejects else ""
+    base = "" if found.base is None else ", what its base held among them"
+    counted = (
+        f"{count_of(len(tables), 'table')}, {count_of(found.rows - rejects, 'row')}{also}{base}"
+    )
+    return (
+        f"proved: {counted}, equal at offsets {found.offsets}"
+        if found.equal
+        else f"not equal: {counted}, at offsets {found.offsets}"
+    )
+
+
+def cut_line(found: Proved) -> str:
+    """Returns how the log was cut, and what to type to cut it so again; of a branch, from where."""
+    return _cut(found) if found.base is None else f"{_cut(found)}, of {found.base}"
+
+
+def _cut(found: Proved) -> str:
+    match found.how:
+        case "one":
+            return "in one slice, read and computed by Spark as a batch job"
+        case "even":
+            return f"in {found.slices:,} even slices"
+        case "random":
+            return f"in {found.slices:,} random slices (--seed {found.seed})"
+
+
+def proof_text(proof: Proof) -> str:
+    """Returns all of it for people."""
+    return "".join(f"{line}\n" for line in _lines(proof))
+
+
+def proof_listing(proof: Proof) -> Listing:
+    """Returns a row per table."""
+    rows = [
+        {**difference_document(each.difference), "hash": each.hashes[0], "equal": each.equal}
+        for each in proof.tables
+    ]
+    return Listing(tuple(rows[0]), tuple(tuple(row.values()) for row in rows))
+
+
+def proof_document(proof: Proof) -> dict[str, Any]:
+    """Returns all of it for machines."""
+    found = proof.proved
+    return {
+        **record_document(proof.record, found),
+        "version": proof.birth.version,
+        "tables": [
+            {
+                **difference_document(each.difference),
+                "equal": each.equal,
+                "hash": each.hashes[0],
+                "hash_again": each.hashes[1],
+                "samples": [asdict(sample) for sample in each.samples],
+            }
+            for each in proof.tables
+        ],
+    }
+
+
+def record_document(record: JournalRecord, found: Proved) -> dict[str, Any]:
+    """Returns what the journal has of it, for machines."""
+    fields = {
+        name: value
+        for name, value in as_document(record)["event"].items()
+        if name not in {"kind", "differences", "offsets"}
+    }
+    return {
+        "number": record.number,
+        "at": record.at,
+        "by": record.by,
+        **fields,
+        "offsets": found.offsets.plain(),
+    }
+
+
+def view_lines(found: Proved) -> Iterator[str]:
+    """Yields how maintained views compare with their queries over the tables."""
+    if equal := [view.table for view in found.views if view.passed]:
+        are = "view is its query" if len(equal) == 1 else "views are their queries"
+        yield f"{len(equal)} maintained {are} over the tables: {', '.join(equal)}"
+    yield from (unlike_text(view) for view in found.views if not view.passed)
+
+
+def _lines(proof: Proof) -> Iterator[str]:
+    found = proof.proved
+    yield proof_line(found)
+    yield f"build {found.build} (version {proof.birth.version}), folded again {cut_line(found)}"
+    yield f"hash {found.hash}"
+    yield from view_lines(found)
+    yield from (
+        f"not in the hash: {column} is {why}, and equal within {within(why)}"
+        for column, why in found.left_out.items()
+    )
+    yield from (
+        f"set aside: {each.unsettled:,} rows of {each.table}, which compaction decides"
+        for each in found.differences
+        if each.unsettled
+    )
+    if found.equal:
+        return
+    keys = {table.name: table.keys for table in proof.birth.tables}
+    yield "before: what serves; after: what the log gives again"
+    for table in proof.tables:
+        if not table.equal:
+            yield ""
+            yield from table_lines(table.difference, table.samples, keys[table.difference.table])
+    moved = differing(found.counts)
+    yield from ["", *map(count_line, moved)] if moved else []
+    yield ""
+    yield from (f"likely cause: {cause}" for cause in found.causes)

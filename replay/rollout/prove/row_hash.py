@@ -1,0 +1,134 @@
+"""The hash of a table's rows, whatever their order: two proofs can be compared by it.
+
+Each value of a row is written as text, with its length in bytes and a colon before it; null is `~`:
+
+    string                     as it is, in UTF-8
+    whole number, decimal      its digits; a decimal has as many behind the point as its type says
+    float, double              the shortest text that reads back as the same number, as DuckDB
+                               writes it; -0.0 as 0.0, and each NaN as nan
+    boolean, date              true, false; 2026-01-31, infinity, -infinity
+    timestamp                  microseconds since 1970-01-01T00:00:00Z; infinity, -infinity
+    binary                     hexadecimal digits, in upper case
+    array, struct              JSON, as DuckDB's `to_json` writes it where the time zone is UTC,
+                               after -0.0 and NaN in it are made as above
+
+A row is the texts of its served columns, one after the other, in the order of the columns' names.
+The four 64-bit numbers of its SHA-256 (big-endian) are added up over all rows, each modulo 2^64. So
+a row counts as often as it occurs. The four sums as 64 hexadecimal digits are the hash of the
+table. The hash of several tables is the SHA-256 of a line for each, in the order of their names. A
+line is name, number of rows and hash, with a space between and a newline at the end.
+
+Columns that another order of the same rows, or chance, may change are left out (law 8).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+from kappa.base.errors import DeclarationError
+from kappa.base.sql import quoted, text
+from kappa.declare.folds.exactness import CLOSE, Exactness
+from kappa.declare.values.columns import Array, Decimal, Scalar, Struct, Type, parse_type
+from kappa.state.table import TableBirth
+
+_WORDS = 4
+_MODULUS = 1 << 64
+_WHY = {Exactness.ROUNDED: "a sum of doubles", Exactness.APPROXIMATE: "an approximate quantile"}
+_WITHIN = {
+    _WHY[Exactness.ROUNDED]: f"{CLOSE:g}",
+    _WHY[Exactness.APPROXIMATE]: "the error of its sketch",
+}
+
+
+def hash_sql(columns: Iterable[tuple[str, str]], source: str) -> str:
+    """Returns DuckDB's query for the number of rows in `source`, and the sums of their hash.
+
+    `columns` are (name, Spark's simple type).
+    """
+    row = " || ".join(_text(quoted(name), kind) for name, kind in sorted(columns)) or "''"
+    words = (
+        f"sum(('0x' || substr(digest, {16 * word + 1}, 16))::ubigint::hugeint) % "
+        f"{_MODULUS}::hugeint"
+        for word in range(_WORDS)
+    )
+    sums = ", ".join(f"coalesce({each}, 0::hugeint)" for each in words)
+    return f"select count(*), {sums} from (select sha256({row}) as digest from {source})"
+
+
+def table_hash(sums: Iterable[int]) -> str:
+    """Returns the hash of a table from the sums of that query."""
+    return "".join(f"{each:016x}" for each in sums)
+
+
+def hash_of_all(tables: Iterable[tuple[str, int, str]]) -> str:
+    """Returns the hash of several tables: name, number of rows and hash of each."""
+    return hashlib.sha256(
+        "".join(f"{name} {rows} {each}\n" for name, rows, each in sorted(tables)).encode()
+    ).hexdigest()
+
+
+def left_out_of(table: TableBirth) -> dict[str, str]:
+    """Returns the columns that order or chance may change, each with what it is."""
+    return {
+        column: _WHY[table.exactness(column)]
+        for column in table.fold
+        if table.exactness(column) in _WHY
+    }
+
+
+def within(why: str) -> str:
+    """Returns within what two values of such a column are equal, by what it is."""
+    return _WITHIN[why]
+
+
+def _text(column: str, kind: str) -> str:
+    shown = f"hex({column})" if kind == "binary" else _plain(column, _parsed(kind))
+    return f"coalesce(strlen({shown}) || ':' || {shown}, '~')"
+
+
+def _plain(column: str, kind: Type | None) -> str:
+    match kind:
+        case Scalar("string"):
+            return column
+        case Scalar("float" | "double"):
+            return f"cast({_one_of_equals(column, kind)} as varchar)"
+        case Scalar("timestamp"):
+            # An infinite one has no number.
+            finite = f"cast(epoch_us({column}) as varchar)"
+            return f"case when isfinite({column}) then {finite} else cast({column} as varchar) end"
+        case Scalar() | Decimal():
+            return f"cast({column} as varchar)"
+        case Array() | Struct():
+            return f"cast(to_json({_one_of_equals(column, kind)}) as varchar)"
+        case None:
+            return f"cast(to_json({column}) as varchar)"
+
+
+def _one_of_equals(sql: str, kind: Type, level: int = 0) -> str:
+    """Returns the expression for a value, with the same form of NaN and of zero as equal values."""
+    match kind:
+        case Scalar("float" | "double" as name):
+            # Adding 0 takes the sign from -0.0, and changes nothing else.
+            return f"case when isnan({sql}) then 'nan'::{name} else {sql} + 0 end"
+        case Array(element):
+            each = f"_e{level}"
+            one = _one_of_equals(each, element, level + 1)
+            return sql if one == each else f"list_transform({sql}, lambda {each}: {one})"
+        case Struct(fields):
+            parts = {each.name: f"struct_extract({sql}, {text(each.name)})" for each in fields}
+            changed = {f.name: _one_of_equals(parts[f.name], f.type, level) for f in fields}
+            if changed == parts:
+                return sql
+            packed = ", ".join(f"{quoted(name)} := {each}" for name, each in changed.items())
+            return f"case when {sql} is not null then struct_pack({packed}) end"
+        case _:
+            return sql
+
+
+def _parsed(kind: str) -> Type | None:
+    try:
+        return parse_type(kind)
+    except DeclarationError:
+        # The headers of rejects contain bytes, which are no type of an event.
+        return None

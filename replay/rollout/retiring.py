@@ -1,0 +1,184 @@
+"""The retirement of a pipeline in one record: its tables, their readers, and the request.
+
+The record makes a generation without the pipeline, as a promote makes one with another build. Its
+build is idle from then on: it keeps consuming until its time is over, so an undo is a switch to it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kappa.base.sql import quoted
+from kappa.declare.options import REJECTS
+from kappa.replay.rollout.conflicts import refuse_switched, refuse_underway
+from kappa.replay.rollout.intents import append_decided
+from kappa.replay.rollout.pausing import ensure_serves
+from kappa.replay.rollout.state import State
+from kappa.serving.query.pin.snapshot import Snapshot
+from kappa.serving.query.query import ask
+from kappa.serving.query.reader.reader import Reader
+from kappa.serving.query.reader.relations import tables_of
+from kappa.serving.query.reader.table_sql import schema_of
+from kappa.state.build import read_birth
+from kappa.state.frontier import Frontiers
+from kappa.state.journal.journal import JournalRecord
+from kappa.state.journal.service import PipelineRetired
+from kappa.state.lease import live_leases
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class LeavingTable:
+    """A table or view that leaves; a view has no files, and what is broken no count of rows."""
+
+    name: str
+    kind: str
+    rows: int | None
+    files: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """The parts that a retirement of a pipeline takes away, and the readers that pin them.
+
+    `readers` are (who, process) with the number of their leases. `dropped` is the idle build of the
+    pair before, which the retirement of its pipeline retires at once.
+    """
+
+    pipeline: str
+    build: str
+    version: str
+    tables: tuple[LeavingTable, ...]
+    readers: tuple[tuple[str, int, int], ...]
+    dropped: str | None
+    kept_seconds: float
+
+
+def may_retire(state: State, pipeline: str) -> bool:
+    """Returns False if a pipeline is retired already. Raises as `ask_retire` does. Pure."""
+    if pipeline in state.retirements:
+        return False
+    ensure_serves(state, pipeline)
+    refuse_underway(state, pipeline)
+    return True
+
+
+def look_at_leaving(
+    store: Store, state: State, pipeline: str, *, kept_seconds: float, now: float
+) -> Leaving:
+    """Looks at what a retirement would take away at `now` (seconds since 1970)."""
+    build = ensure_serves(state, pipeline)
+    pinned = Counter(
+        (lease.by, lease.pid)
+        for lease in live_leases(store, now)
+        if state.folded_by(build) in lease.pins
+    )
+    idle = state.idle.get(pipeline)
+    tables = ask(
+        store, lambda reader, snapshot: tuple(_tables(store, reader, snapshot, pipeline, build))
+    )
+    return Leaving(
+        pipeline,
+        build,
+        state.versions[build],
+        tables,
+        tuple((by, pid, leases) for (by, pid), leases in sorted(pinned.items())),
+        None if idle == state.folded_by(build) else idle,
+        kept_seconds,
+    )
+
+
+def leaving_text(leaving: Leaving) -> str:
+    """Returns the plan of a retirement for people, a fact a line. Pure."""
+    name = leaving.pipeline
+    lines = [
+        f"{name}: build {leaving.build} (version {leaving.version}) stops serving; these leave:",
+        *(f"  {_table_text(each)}" for each in leaving.tables),
+        *(
+            f"  read now by {by}, process {pid} ({leases} lease{'' if leases == 1 else 's'}): what "
+            "is pinned stays until then"
+            for by, pid, leases in leaving.readers
+        ),
+        *(
+            [f"  build {leaving.dropped}, kept for an undo of the last switch, is retired at once"]
+            if leaving.dropped
+            else []
+        ),
+        (
+            f"  the build is kept for {leaving.kept_seconds:,.0f} s: kappa undo {name} lets it "
+            "serve again; then its data are deleted"
+        ),
+        f"  while a file declares pipeline {name}, kappa deploy brings it back: take the file away",
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def ask_retire(
+    store: Store, pipeline: str, *, kept_seconds: float, seen: State | None = None
+) -> JournalRecord | None:
+    """Retires a pipeline; returns the record, or None if it is retired already.
+
+    `seen` is the state that the operator has looked at. Raises UsageError if the pipeline never
+    served, and Conflict if a rollout of it has not ended, or another build serves by now.
+    """
+
+    def decide(looked: State, state: State) -> PipelineRetired | None:
+        if not may_retire(state, pipeline):
+            return None
+        build = ensure_serves(looked, pipeline)
+        refuse_switched(state, pipeline, build)
+        newest = Frontiers(store, build).newest()
+        return PipelineRetired(
+            pipeline,
+            build,
+            state.generation + 1,
+            {name: each for name, each in state.serving.items() if name != pipeline},
+            read_birth(store, build).public_names,
+            Offsets() if newest is None else newest.offsets,
+            kept_seconds,
+            state.generation or None,
+        )
+
+    return append_decided(store, decide, seen)
+
+
+def _tables(
+    store: Store, reader: Reader, snapshot: Snapshot, pipeline: str, build: str
+) -> Iterator[LeavingTable]:
+    if snapshot.serving.get(pipeline) != build:
+        # Another switch came in between: the request itself will say so.
+        return
+    birth = snapshot.births[build]
+    broken = {each.name for each in reader.broken if each.pipeline == pipeline}
+    files = tables_of(birth, snapshot.frontiers[build], store)
+    for name in (*(each.name for each in birth.tables), *birth.views):
+        paths = files[name].paths if name in files else ()
+        rows = (
+            None
+            if name in broken
+            else int(
+                reader.rows(
+                    f"select count(*) from {quoted(schema_of(pipeline))}.{quoted(name)}"
+                ).rows[0][0]
+            )
+        )
+        yield LeavingTable(
+            name,
+            "view" if name in birth.views else "table",
+            rows,
+            len(paths),
+            sum(map(os.path.getsize, paths)),
+        )
+
+
+def _table_text(table: LeavingTable) -> str:
+    rows = "it cannot be read" if table.rows is None else f"{table.rows:,} rows"
+    kind = "rejects" if table.name == REJECTS else f"{table.kind} {table.name}"
+    return f"{kind}: {rows}" + (
+        f", {table.files:,} files, {table.bytes:,} bytes" if table.kind == "table" else ""
+    )

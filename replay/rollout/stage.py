@@ -1,0 +1,208 @@
+"""Stage: makes the builds of a plan's steps and appends the records that begin rollouts.
+
+A build's files and birth certificate are put first, under a name that nobody else has; then one
+record makes it a candidate. If the journal has moved in between, the step is checked again: it is
+still right, or somebody else was first. The journal decides every race.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from kappa.base.clock import now
+from kappa.base.errors import Conflict, KappaError
+from kappa.base.failpoint import failpoint
+from kappa.code.artifact import digests, ensure_snapshot
+from kappa.code.declaration import declarations
+from kappa.code.semantics import SEMANTICS
+from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.fold import check_may_follow
+from kappa.replay.rollout.libraries import installed_libraries
+from kappa.replay.rollout.numbered import build_in_words
+from kappa.replay.rollout.plan.branch import Branch, Branching, branch_of
+from kappa.replay.rollout.plan.observed import Declared
+from kappa.replay.rollout.plan.overlay import overlay_birth
+from kappa.replay.rollout.plan.plan import Change, Plan, PlanStep
+from kappa.replay.rollout.state import State
+from kappa.serving.query.pin.catalog import pin_frontier
+from kappa.state.build import Base, Birth, folder, new_build_id, put_birth, read_birth
+from kappa.state.journal.events import Event, Staged, SwitchAsked
+from kappa.state.journal.journal import Journal, JournalRecord, whoami
+from kappa.state.kept import shown_of
+from kappa.state.offsets import Offsets
+from kappa.state.root import lock_of
+from kappa.state.store import Store
+from kappa.tables.branch import begin_from
+
+# It renews itself for as long as files are being linked.
+_LEASE_SECONDS = 60.0
+# Seconds pass between two frontiers of a build that are let go.
+_LOOKS = 20
+
+
+def stage(store: Store, plan: Plan, *, auto_promote: bool = True) -> tuple[int, ...]:
+    """Begins a rollout for every step that acts, and returns their ids.
+
+    `auto_promote`: a candidate that passes its verification is promoted with no further question. A
+    kept build that shall serve again is promoted in any case: it was verified before. Raises what
+    refuses the plan, and Conflict if another was first: rollouts begun before that one stay.
+    """
+    plan.ensure_possible()
+    libraries = installed_libraries()
+    return tuple(
+        _begin(store, plan, step, libraries, auto_promote=auto_promote)
+        for step in plan.steps
+        if step.acts
+    )
+
+
+def _begin(
+    store: Store, plan: Plan, step: PlanStep, libraries: Mapping[str, str], *, auto_promote: bool
+) -> int:
+    if step.change is Change.KEPT and step.build is not None:
+        asked = SwitchAsked(
+            step.pipeline,
+            step.build,
+            f"version {step.version} was deployed, which this build holds",
+            step.accepted,
+        )
+        return _append(store, plan, step, asked).number
+    if step.declared is None:
+        raise Conflict(
+            f"the step of pipeline {step.pipeline} has nothing to build from",
+            hint="plan again: kappa plan",
+        )
+    build = new_build_id(step.pipeline)
+    # Who collects deletes no build whose lock is held, whatever the clocks say.
+    with lock_of(store, f"{folder(build)}/lock", what=f"build {build}"):
+        try:
+            base = _ensure_born(store, build, step, step.declared, libraries)
+            staged = Staged(
+                step.pipeline,
+                build,
+                step.version,
+                step.reasons,
+                step.accepted,
+                auto_promote=auto_promote,
+                base=base,
+                tables_of=step.tables_of,
+            )
+            return _append(store, plan, step, staged).number
+        except BaseException:
+            # If no record names it, nobody else can have begun to use it.
+            if not _may_be_named(store, build):
+                for name in store.names(folder(build)):
+                    failpoint("stage.before_discard")
+                    store.delete(name)
+                    failpoint("stage.after_discard")
+            raise
+
+
+def _may_be_named(store: Store, build: str) -> bool:
+    """Returns True if a record names a build, though its put may have failed for its writer.
+
+    What is left of one that none names is collected later.
+    """
+    try:
+        return build in current_state(store).versions
+    except KappaError:
+        return True
+
+
+def _ensure_born(
+    store: Store, build: str, step: PlanStep, declared: Declared, libraries: Mapping[str, str]
+) -> Base | None:
+    """Puts the build's files; returns its base if it is a branch."""
+    ensure_snapshot(store, build, declared.files)
+    birth = Birth(
+        build=build,
+        pipeline=step.pipeline,
+        version=step.version,
+        parts=declared.parts,
+        semantics=SEMANTICS,
+        sources=digests(declared.files),
+        module=declared.module,
+        topics=step.topics,
+        tables=declared.tables,
+        views=declared.pipeline.queries,
+        origin=step.origin.plain(),
+        libraries=libraries,
+        born_at=now(),
+        by=whoami(),
+        accepted=step.accepted,
+        declarations=declarations(declared.pipeline),
+        max_rejects=declared.pipeline.max_rejects,
+        sinks=tuple(sink.birth for sink in declared.pipeline.sinks),
+        alerts=tuple(alert.birth for alert in declared.pipeline.alerts),
+    )
+    if step.live is not None:
+        put_birth(store, overlay_birth(birth, step.live))
+        return None
+    if step.branch is None:
+        put_birth(store, birth)
+        return None
+    return _ensure_branched(store, birth, step.branch)
+
+
+def _ensure_branched(store: Store, birth: Birth, branch: Branch) -> Base:
+    """Begins a branch with the planned state, or with the nearest one that is still kept.
+
+    The planned state may be let go while the operator thinks about the plan.
+    """
+    base, asked = branch.base, Branching(Offsets.parse(branch.base.offsets))
+    for _ in range(_LOOKS):
+        try:
+            with (
+                contextlib.nullcontext()
+                if branch.frontier is None
+                else pin_frontier(store, branch.frontier, lease_seconds=_LEASE_SECONDS)
+            ):
+                put_birth(store, replace(birth, base=branch.base))
+                if branch.frontier is not None:
+                    begin_from(store, birth, store, branch.frontier)
+                return branch.base
+        except Conflict:
+            branch = branch_of(read_birth(store, base.build), shown_of(store, base.build), asked)
+    raise Conflict(
+        f"what build {base.build} held is let go each time that it is to be taken",
+        hint="ask again; kappa logs shows what its job does",
+    )
+
+
+def _append(store: Store, plan: Plan, step: PlanStep, event: Event) -> JournalRecord:
+    journal = Journal(store)
+    number = plan.looked_at + 1
+    while (record := journal.append(number, event)) is None:
+        state = current_state(store)
+        _refuse_moved(state, step)
+        check_may_follow(state, event)
+        number = state.last + 1
+    return record
+
+
+def _refuse_moved(state: State, step: PlanStep) -> None:
+    underway = state.active(step.pipeline)
+    if underway is not None:
+        raise Conflict(
+            f"{underway.by} was first: rollout {underway.number} of pipeline "
+            f"{step.pipeline} is on its way, with build {underway.build}",
+            hint=f"follow it: kappa status -w; or end it: kappa abandon {step.pipeline}",
+        )
+    if step.pipeline in state.paused:
+        raise Conflict(
+            f"pipeline {step.pipeline} is {state.paused[step.pipeline].text}",
+            hint=f"resume it first: kappa resume {step.pipeline}",
+        )
+    serving = state.serving.get(step.pipeline)
+    kept_moved = step.change is Change.KEPT and state.idle.get(step.pipeline) != step.build
+    if serving != step.serving or kept_moved:
+        who = state.switched_by(step.pipeline)
+        raise Conflict(
+            f"{who} was first: pipeline {step.pipeline} is served by "
+            f"{build_in_words(serving)} now, and not by {build_in_words(step.serving)} as in the "
+            "plan",
+            hint="plan again: kappa plan",
+        )

@@ -1,0 +1,185 @@
+"""The report of the supervisor: waits, rates and deaths, which the journal does not have.
+
+The supervisor puts it into one small file whenever it changes, for `kappa status` and for commands
+that follow a rollout. Nothing is decided by it, and it is worthless once the supervisor has ended.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+from msgspec import Struct, field
+
+from kappa.base.units import growth
+from kappa.replay.rollout.state import State
+from kappa.state.documents import Documents
+from kappa.state.frontier import Frontiers
+from kappa.state.slice_progress import read_progress
+from kappa.state.store import Store
+
+_NAME = "run/underway.json"
+# Rates change all the time; nobody reads more often.
+_REPORT_SECONDS = 1.0
+_NONE: Mapping[str, str] = {}
+# A rate over less tells more of the moment than of the replay; over more, too little of now.
+_LEAST_SECONDS = 1.0
+_WINDOW_SECONDS = 15.0
+
+
+class Waiting(Struct, frozen=True):
+    """The cause that one rollout waits for ("" for none), and its offsets a second."""
+
+    waits_for: str = ""
+    rate: float | None = None
+
+
+class Deaths(Struct, frozen=True):
+    """The deaths in a row of a build's job, and the reason of the last one.
+
+    `silent_seconds` is for how long it has shown no sign of life; 0: it lives.
+    """
+
+    count: int
+    last: str
+    silent_seconds: int = 0
+
+    def text(self, build: str) -> str:
+        """Returns it in one line, with what to do."""
+        if self.silent_seconds:
+            return (
+                f"its job shows no sign of life for {self.silent_seconds} s, and is ended soon "
+                "(engine.hung_seconds)"
+            )
+        return (
+            f"its job died {'once' if self.count == 1 else f'{self.count} times'}, last: "
+            f"{self.last}; see kappa logs {build}"
+        )
+
+
+class Underway(Struct, frozen=True):
+    """All of it: waits by the rollout's number, deaths by build, and the builds that rest.
+
+    `woken` is when builds were woken last.
+    """
+
+    rollouts: Mapping[int, Waiting] = field(default_factory=dict)
+    deaths: Mapping[str, Deaths] = field(default_factory=dict)
+    resting: tuple[str, ...] = ()
+    woken: Mapping[str, str] = field(default_factory=dict)
+
+    def trouble(self, build: str) -> str:
+        """Returns what is wrong with a build's job, or ""."""
+        return self.deaths[build].text(build) if build in self.deaths else ""
+
+    def fresh_at(self, build: str, published: datetime | None) -> datetime | None:
+        """Returns when its readers last had all there was, if its newest frontier is of then.
+
+        A build that rests had all of it at the supervisor's last look.
+        """
+        if published is None or build in self.resting:
+            return None if published is None else datetime.now(UTC)
+        woken = self.woken.get(build)
+        return published if woken is None else max(published, datetime.fromisoformat(woken))
+
+
+_UNDERWAY = Documents(Underway, derived=True, synced=False)
+
+
+def read_underway(store: Store) -> Underway:
+    """Returns what the supervisor last reported, or nothing."""
+    return (
+        _UNDERWAY.get(store.local, _NAME, "what the supervisor wrote of its rollouts") or Underway()
+    )
+
+
+def ensure_no_report(store: Store) -> None:
+    """Removes the report of an earlier supervisor."""
+    store.local.delete(_NAME)
+
+
+class Pace:
+    """The pace of a growing count, measured by looks at it."""
+
+    def __init__(self) -> None:
+        self._looks: deque[tuple[float, int]] = deque()
+
+    def rate(self, count: int, at: float) -> float | None:
+        """Returns the recent growth a second, or None if it was not looked at long enough.
+
+        A count that has fallen is that of work which began again: the pace is measured anew.
+        """
+        if self._looks and count < self._looks[-1][1]:
+            self._looks.clear()
+        self._looks.append((at, count))
+        while at - self._looks[0][0] > _WINDOW_SECONDS:
+            self._looks.popleft()
+        since, before = self._looks[0]
+        return growth(before, count, at - since) if at - since >= _LEAST_SECONDS else None
+
+
+class Reporter:
+    """The supervisor's side of the report."""
+
+    def __init__(
+        self, store: Store, deaths: Callable[[str], Deaths | None], *, clock: Callable[[], float]
+    ) -> None:
+        """Takes `deaths` of a build's job, and a `clock` in seconds that never moves back."""
+        self._store = store
+        self._deaths = deaths
+        self._clock = clock
+        self._paces: dict[int, Pace] = {}
+        self._reported: Underway | None = None
+        self._waits: Mapping[int, str] = {}
+        self._woken: Mapping[str, str] = {}
+        self._due = 0.0
+
+    def report(
+        self,
+        state: State,
+        waits: Mapping[int, str],
+        resting: frozenset[str] = frozenset(),
+        woken: Mapping[str, str] = _NONE,
+    ) -> None:
+        """Writes the report if it has changed.
+
+        `waits` is what each active rollout waits for. The jobs of `resting` builds are not to run;
+        `woken` is when builds were woken last.
+        """
+        if (waits, woken) == (self._waits, self._woken) and self._clock() < self._due:
+            return
+        self._waits, self._due = dict(waits), self._clock() + _REPORT_SECONDS
+        self._woken = dict(woken)
+        rollouts = {
+            rollout.id: Waiting(waits.get(rollout.id, ""), self._rate(rollout.id, rollout.build))
+            for rollout in state.active_rollouts
+        }
+        self._paces = {number: pace for number, pace in self._paces.items() if number in rollouts}
+        jobs = state.wanted_jobs()
+        deaths = {
+            build: found
+            for build in sorted(state.wanted_builds())
+            if state.folded_by(build) in jobs
+            and (found := self._deaths(state.folded_by(build))) is not None
+        }
+        at_rest = tuple(
+            build for build in sorted(state.wanted_builds()) if state.folded_by(build) in resting
+        )
+        at = {build: woken[of] for build in jobs if (of := state.folded_by(build)) in woken}
+        now = Underway(rollouts, deaths, at_rest, at)
+        if now != self._reported:
+            _UNDERWAY.put(self._store.local, _NAME, now)
+            self._reported = now
+
+    def _rate(self, rollout: int, build: str) -> float | None:
+        newest = Frontiers(self._store, build).newest()
+        if newest is None:
+            return None
+        within = read_progress(self._store, build, newest)
+        rate = self._paces.setdefault(rollout, Pace()).rate(
+            sum(offset for _, _, offset in newest.offsets.items())
+            + (0 if within is None else within.read),
+            self._clock(),
+        )
+        return None if rate is None else round(rate, 1)

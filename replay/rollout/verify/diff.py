@@ -1,0 +1,284 @@
+"""The diff: how the served rows of two builds differ at equal offsets, computed by DuckDB.
+
+Each table is one query over the files of both sides: a full join by key, or, without keys, the rows
+themselves, grouped and counted. Both spill, so memory is bounded by settings and not by the tables.
+Keys match null-safely. A null, a NaN and both zeros equal themselves; the fold decides what else
+counts as equal (kappa/declare/table.py). The sides are opened by serving/query/pair.py, and
+unsettled.py sets keys aside. A proof compares by the same queries
+(replay/rollout/prove/equality.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from kappa.base.errors import UsageError
+from kappa.base.sql import quoted, text
+from kappa.declare.options import REJECTS
+from kappa.replay.rollout.verify.rows import (
+    Relations,
+    RowSample,
+    compare_appended,
+    compare_keyed,
+    count_rows,
+)
+from kappa.replay.rollout.verify.unsettled import KeyTexts, plain_texts
+from kappa.replay.rollout.verify.verification_progress import table_step
+from kappa.serving.query.pair import AFTER, BEFORE, put_keys
+from kappa.serving.query.reader.reader import Reader
+from kappa.state.build import Birth
+from kappa.state.frontier import Frontier
+from kappa.state.journal.verification import Difference, OutcomeCount
+from kappa.state.table import TableBirth
+
+_UNSETTLED, _REJECTED = "unsettled", "rejected_twice"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two builds, and the frontier at which it is compared."""
+
+    birth: Birth
+    frontier: Frontier
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The differences of two builds, samples of them, and counts of what became of records."""
+
+    differences: tuple[Difference, ...]
+    samples: Mapping[str, tuple[RowSample, ...]]
+    counts: tuple[OutcomeCount, ...]
+    incomparable_topics: tuple[str, ...]
+
+
+# The keys of a table to set aside; None if all of them are settled.
+Unsettled = Callable[[TableBirth], Iterable[str] | None]
+# The reader of the keys of a table's topic.
+TextsOf = Callable[[TableBirth], KeyTexts]
+
+
+def compare(
+    reader: Reader,
+    before: Side,
+    after: Side,
+    *,
+    comparable: frozenset[str],
+    unsettled: Unsettled,
+    texts_of: TextsOf = lambda _table: plain_texts,
+    samples: int = 0,
+    only: Collection[str] | None = None,
+    on_progress: Callable[[str], None] = lambda _text: None,
+) -> Comparison:
+    """Compares all tables of two builds, or those in `only`; calls `on_progress` before each.
+
+    `samples` rows of each kind are shown, in the order of their keys. The offsets of the
+    `comparable` topics are equal on both sides. Raises UsageError if neither side has a table of
+    `only`, and Broken if a key is twice in a table.
+    """
+    old = {table.name: table for table in before.birth.tables if table.name != REJECTS}
+    new = {table.name: table for table in after.birth.tables if table.name != REJECTS}
+    names = [*new, *(name for name in old if name not in new)]
+    for name in only or ():
+        if name not in names:
+            raise UsageError(
+                f"neither build has a table {name}",
+                hint=f"they have {', '.join(names) or 'none'}; views are not compared",
+            )
+    found = {}
+    wanted = [name for name in names if only is None or name in only]
+    for number, name in enumerate(wanted, start=1):
+        on_progress(table_step("comparing", name, number, len(wanted)))
+        found[name] = _compared(
+            reader, name, old.get(name), new.get(name), comparable, unsettled, texts_of, samples
+        )
+    apart = sorted({*before.birth.topic_ids, *after.birth.topic_ids} - comparable)
+    return Comparison(
+        tuple(difference for difference, _ in found.values()),
+        {name: shown for name, (_, shown) in found.items()},
+        (*tallied(before.frontier, after.frontier), *_rejected(reader, before.birth, after.birth)),
+        tuple(apart),
+    )
+
+
+def _compared(
+    reader: Reader,
+    name: str,
+    old: TableBirth | None,
+    new: TableBirth | None,
+    comparable: frozenset[str],
+    unsettled: Unsettled,
+    texts_of: TextsOf,
+    samples: int,
+) -> tuple[Difference, tuple[RowSample, ...]]:
+    if old is None or new is None:
+        return Difference(
+            name,
+            None if old is None else count_rows(reader, _table(BEFORE, name)),
+            None if new is None else count_rows(reader, _table(AFTER, name)),
+        ), ()
+    before, after = dict(old.served), dict(new.served)
+    common = {column: kind for column, kind in new.served if before.get(column) == kind}
+    found = Difference(
+        name,
+        None,
+        None,
+        columns_gone=tuple(column for column in before if column not in after),
+        columns_new=tuple(column for column in after if column not in before),
+        columns_retyped={
+            column: (before[column], after[column])
+            for column in after
+            if before.get(column, after[column]) != after[column]
+        },
+        incomparable=_incomparable(old, new, common, comparable),
+    )
+    if found.incomparable:
+        return replace(
+            found,
+            rows_before=count_rows(reader, _table(BEFORE, name)),
+            rows_after=count_rows(reader, _table(AFTER, name)),
+        ), ()
+    if not new.keys:
+        return compare_appended(
+            reader, found, common, samples, sources=(_table(BEFORE, name), _table(AFTER, name))
+        )
+    sources, aside = settled(reader, new, unsettled, texts_of)
+    # If a column is folded otherwise than before, nothing says how far apart its values may be.
+    likeness = {
+        column: new.exactness(column)
+        for column in common
+        if new.exactness(column) is old.exactness(column)
+    }
+    return compare_keyed(
+        reader,
+        replace(found, unsettled=aside),
+        new.keys,
+        common,
+        samples,
+        sources=sources,
+        likeness=likeness,
+    )
+
+
+def settled(
+    reader: Reader, table: TableBirth, unsettled: Unsettled, texts_of: TextsOf
+) -> tuple[Relations, int]:
+    """Returns a table's rows before and after, but for unsettled keys, and how many those are."""
+    whole = (_table(BEFORE, table.name), _table(AFTER, table.name))
+    keys = unsettled(table)
+    if keys is None:
+        return whole, 0
+    (key,) = table.keys
+    own = f"cast(t.{quoted(key)} as varchar)"
+    put_keys(reader, _UNSETTLED, keys)
+    if not _put_rejected(reader, table, own, whole, texts_of(table)):
+        return whole, 0
+    written = f"{_UNSETTLED} u on {own} = u.key"
+    aside = " union ".join(
+        f"select t.{quoted(key)} from {side} t semi join {written}" for side in whole
+    )
+    before, after = (f"(select t.* from {side} t anti join {written})" for side in whole)
+    return (before, after), count_rows(reader, f"({aside})")
+
+
+def _put_rejected(
+    reader: Reader, table: TableBirth, own: str, whole: Relations, texts: KeyTexts
+) -> int:
+    """Adds keys of which one side alone has a row, and whose record both sides rejected.
+
+    A reject changes no row, and yet compaction takes what was before it: a build that reads the
+    topic after that has no row. A record that only one side rejects is a difference between the
+    codes. Returns how many keys are set aside in all.
+    """
+    both = (
+        f"{_table(BEFORE, REJECTS)} semi join {_table(AFTER, REJECTS)} using (topic, "
+        'partition, "offset")'
+    )
+    theirs = f"{both} where topic = {text(table.latest or '')} and key is not null"
+    plain = texts is plain_texts
+    # Plain keys stay in DuckDB, which spills; only objects have more texts than their own.
+    read = f"{theirs} and starts_with(try(decode(key)), '{{')" if plain else theirs
+    found = reader.rows(f"select distinct key from {read}").rows
+    put_keys(reader, _REJECTED, texts(key for (key,) in found))
+    rejected = f"from {_REJECTED}"
+    if plain:
+        rejected += f" union select try(decode(key)) from {theirs}"
+    before, after = (f"exists (from {side} t where {own} = r.key)" for side in whole)
+    apart = (
+        f"select key from ({rejected}) r where {before} <> {after} and key not in (select key "
+        f"from {_UNSETTLED})"
+    )
+    reader.command(f"insert into {_UNSETTLED} {apart}")
+    return count_rows(reader, _UNSETTLED)
+
+
+def _incomparable(
+    old: TableBirth, new: TableBirth, common: Mapping[str, str], comparable: frozenset[str]
+) -> str:
+    if set(old.keys) != set(new.keys):
+        return f"its keys are ({', '.join(new.keys)}), and were ({', '.join(old.keys)})"
+    if old.latest != new.latest:
+        return f"it is {_latest_of(new)}, and was {_latest_of(old)}"
+    if new.latest is not None and new.latest not in comparable:
+        return f"topic {new.latest} is not the same topic for both builds"
+    if not comparable:
+        return "no topic is the same for both builds"
+    retyped = [key for key in new.keys if key not in common]
+    if retyped:
+        return (
+            f"its key {retyped[0]} is {dict(new.served).get(retyped[0])}, and was "
+            f"{dict(old.served).get(retyped[0])}"
+        )
+    return "" if common else "no column is the same in both"
+
+
+def _latest_of(table: TableBirth) -> str:
+    return (
+        "folded from the function's rows"
+        if table.latest is None
+        else f"the latest of topic {table.latest}"
+    )
+
+
+def _table(schema: str, table: str) -> str:
+    return f"{quoted(schema)}.{quoted(table)}"
+
+
+def tallied(before: Frontier, after: Frontier) -> Iterable[OutcomeCount]:
+    """Yields what became of the records of each topic, but for those that were folded."""
+    for topic in sorted({*before.tally, *after.tally}):
+        old, new = (list(side.tally.get(topic, {}).values()) for side in (before, after))
+        yield OutcomeCount(
+            topic,
+            "duplicate",
+            sum(tally.duplicate for tally in old),
+            sum(tally.duplicate for tally in new),
+        )
+        yield OutcomeCount(
+            topic,
+            "rejected",
+            sum(tally.rejected for tally in old),
+            sum(tally.rejected for tally in new),
+        )
+
+
+def _rejected(reader: Reader, before: Birth, after: Birth) -> Iterable[OutcomeCount]:
+    sides = [
+        schema
+        for schema, birth in ((BEFORE, before), (AFTER, after))
+        if any(table.name == REJECTS for table in birth.tables)
+    ]
+    if not sides:
+        return
+    all_of_them = " union all ".join(
+        f"select topic, reason, '{schema}' as side from {_table(schema, REJECTS)}"
+        for schema in sides
+    )
+    counts = ", ".join(f"count(*) filter (where side = '{schema}')" for schema in (BEFORE, AFTER))
+    for topic, reason, old, new in reader.rows(
+        f"select topic, reason, {counts} from ({all_of_them}) group by all order by all"
+    ).rows:
+        yield OutcomeCount(topic, f"rejected as {reason}", old, new)

@@ -1,0 +1,209 @@
+"""A comparison of two builds: lines for people, rows, and the document of `-o json`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from msgspec import to_builtins
+
+from kappa.serving.query.render import Form, Listing, cell, plain, rendered
+from kappa.state.journal.verification import Difference, OutcomeCount
+
+if TYPE_CHECKING:
+    # A history shows differences, and needs nothing of what it takes to find them.
+    from kappa.replay.rollout.verify.diff import Comparison
+    from kappa.replay.rollout.verify.pairs import Pair
+    from kappa.replay.rollout.verify.rows import RowSample
+
+
+def difference_line(difference: Difference) -> str:
+    """Returns a table's difference in one line.
+
+    For example: `delays: 7,034 rows, 0 added, 0 removed, 412 changed (5.857 %): on_time 412`.
+    """
+    before, after = difference.rows_before, difference.rows_after
+    if before is None:
+        return f"{difference.table}: new, {after:,} rows"
+    if after is None:
+        return f"{difference.table}: gone, {before:,} rows"
+    parts = [
+        f"{before:,} rows" if before == after else f"{before:,} rows before and {after:,} after"
+    ]
+    if difference.incomparable:
+        return f"{difference.table}: {parts[0]}, not compared: {difference.incomparable}"
+    counted = (
+        ("added", difference.added),
+        ("removed", difference.removed),
+        ("changed", difference.changed),
+    )
+    parts += [
+        f"{rows:,} {what}" + (f" ({100 * difference.share(rows):.4g} %)" if rows else "")
+        for what, rows in counted
+    ]
+    if difference.unsettled:
+        parts.append(f"{difference.unsettled:,} unsettled")
+    parts += [f"column {column} is gone" for column in difference.columns_gone]
+    parts += [f"column {column} is new" for column in difference.columns_new]
+    parts += [
+        f"column {column} is {now}, was {was}"
+        for column, (was, now) in difference.columns_retyped.items()
+    ]
+    by_column = ", ".join(
+        f"{column} {rows:,}" for column, rows in difference.changed_by_column.items()
+    )
+    return f"{difference.table}: {', '.join(parts)}{f': {by_column}' if by_column else ''}"
+
+
+def differing(counts: Iterable[OutcomeCount]) -> tuple[OutcomeCount, ...]:
+    """Returns the counts that are not the same on both sides."""
+    return tuple(count for count in counts if count.before != count.after)
+
+
+def count_line(count: OutcomeCount) -> str:
+    """Returns what became of some records, in one line."""
+    return f"{count.topic}: {count.what}: {count.before:,} before, {count.after:,} after"
+
+
+def rejects_line(counts: Iterable[OutcomeCount]) -> str:
+    """Returns all rejects of both sides in one line: `rejects: 120 before, 3 now`; "" if none."""
+    rejected = [count for count in counts if count.what == "rejected"]
+    before, now = sum(count.before for count in rejected), sum(count.after for count in rejected)
+    return f"rejects: {before:,} before, {now:,} now" if before or now else ""
+
+
+def diff_text(pair: Pair, found: Comparison, keys: Mapping[str, tuple[str, ...]]) -> str:
+    """Returns all of it for people; `keys` are those of each table."""
+    return "".join(f"{line}\n" for line in _lines(pair, found, keys))
+
+
+def diff_listing(found: Comparison) -> Listing:
+    """Returns a row per table."""
+    columns = tuple(difference_document(Difference("", None, None)))
+    return Listing(
+        columns, tuple(tuple(difference_document(each).values()) for each in found.differences)
+    )
+
+
+def diff_document(pair: Pair, found: Comparison) -> dict[str, Any]:
+    """Returns all of it for machines."""
+    return {
+        "before": {"build": pair.before.build, "frontier": pair.before.number},
+        "after": {"build": pair.after.build, "frontier": pair.after.number},
+        "offsets": pair.offsets.plain(),
+        "aligned": pair.lease is not None,
+        "incomparable_topics": found.incomparable_topics,
+        "equal": all(difference.equal for difference in found.differences),
+        "tables": [
+            {
+                **difference_document(each),
+                "samples": [asdict(sample) for sample in found.samples[each.table]],
+            }
+            for each in found.differences
+        ],
+        "counts": [to_builtins(count) for count in found.counts],
+    }
+
+
+def difference_document(difference: Difference) -> dict[str, Any]:
+    """Returns a table's difference for machines."""
+    shares = {
+        f"{what}_share": difference.share(rows) if difference.compared else None
+        for what, rows in _kinds(difference)
+    }
+    return {**to_builtins(difference), **shares}
+
+
+def _kinds(difference: Difference) -> tuple[tuple[str, int], ...]:
+    return (
+        ("added", difference.added),
+        ("removed", difference.removed),
+        ("changed", difference.changed),
+    )
+
+
+def _lines(pair: Pair, found: Comparison, keys: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
+    yield (
+        f"before: build {pair.before.build}; after: build {pair.after.build}; both at "
+        f"{pair.offsets}"
+    )
+    yield from (
+        f"topic {topic} is not the same for both: rows from it are not comparable"
+        for topic in found.incomparable_topics
+    )
+    for difference in found.differences:
+        yield ""
+        yield from table_lines(
+            difference, found.samples[difference.table], keys.get(difference.table, ())
+        )
+    lines = [
+        line
+        for line in (rejects_line(found.counts), *map(count_line, differing(found.counts)))
+        if line
+    ]
+    if lines:
+        yield ""
+        yield from lines
+
+
+def table_lines(
+    difference: Difference, samples: Iterable[RowSample], keys: tuple[str, ...]
+) -> Iterator[str]:
+    """Yields a table's difference for people, with samples of the rows that differ."""
+    samples = tuple(samples)
+    yield difference_line(difference)
+    yield from (
+        f"  largest change of {column}: {100 * change:.4g} %"
+        for column, change in difference.largest_relative_change.items()
+    )
+    for kind, rows in _kinds(difference):
+        shown = [sample for sample in samples if sample.kind == kind]
+        if shown:
+            yield (
+                f"  {kind}, {len(shown):,} of them:"
+                if rows > sum(sample.times for sample in shown)
+                else f"  {kind}:"
+            )
+            table = rendered(Form.TABLE, _sampled(shown, keys))
+            yield from (f"    {line}" for line in table.splitlines())
+
+
+def _sampled(samples: list[RowSample], keys: tuple[str, ...]) -> Listing:
+    """Returns samples of one kind as a table.
+
+    Of changed rows it has the keys and what changed in any of them, with both values if they
+    differ.
+    """
+    sides = [(sample.before or {}, sample.after or {}) for sample in samples]
+    if samples[0].kind != "changed":
+        rows = [before or after for before, after in sides]
+        repeated = any(sample.times > 1 for sample in samples)
+        times = [(sample.times,) if repeated else () for sample in samples]
+        return Listing(
+            (*rows[0], *(("times",) if repeated else ())),
+            tuple((*row.values(), *more) for row, more in zip(rows, times, strict=True)),
+        )
+    changed = {
+        column
+        for before, after in sides
+        for column in after
+        if not _same(before[column], after[column])
+    }
+    shown = [column for column in sides[0][1] if column in keys or column in changed]
+    return Listing(
+        tuple(shown),
+        tuple(
+            tuple(_change_text(before[column], after[column]) for column in shown)
+            for before, after in sides
+        ),
+    )
+
+
+def _change_text(before: object, after: object) -> str:
+    return cell(after) if _same(before, after) else f"{cell(before)} -> {cell(after)}"
+
+
+def _same(before: object, after: object) -> bool:
+    # As documents, as NaN is not NaN to Python; and by type, as null is not the text null.
+    return type(before) is type(after) and plain(before) == plain(after)

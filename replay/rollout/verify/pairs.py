@@ -1,0 +1,273 @@
+"""Pairs: two builds of one pipeline at equal offsets, pinned for a comparison of their rows.
+
+They are found by the newest alignment of one with the other, while its lease lasts. Or they are
+found by their newest frontiers, if these happen to be at equal offsets. That is so if nothing is
+produced, or both are at the log's end. Nothing else is comparable: rows that differ by lag are no
+difference.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from kappa.base.errors import Conflict, UsageError
+from kappa.replay.rollout.numbered import build_named, rollout_named
+from kappa.replay.rollout.state import State
+from kappa.replay.rollout.verify.diff import Comparison, Side, compare
+from kappa.replay.rollout.verify.unsettled import KeyLog, texts_for, unsettled_keys
+from kappa.serving.query.pair import connect_pair
+from kappa.serving.query.pin.catalog import pin_pair
+from kappa.serving.query.pin.look import newest_frontier
+from kappa.serving.query.pin.snapshot import PinnedSnapshot
+from kappa.serving.query.reader.reader import Limits
+from kappa.state.alignment import Alignments
+from kappa.state.build import comparable_topics, folded_by, read_birth
+from kappa.state.frontier import Frontier
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.state.turns import ask_turn
+
+_LOOKS = 5
+_NAP_SECONDS = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two frontiers, equal in every partition of the `comparable` topics.
+
+    `lease` is that of their alignment, if one made them.
+    """
+
+    before: Frontier
+    after: Frontier
+    comparable: frozenset[str]
+    lease: str | None
+
+    @property
+    def offsets(self) -> Offsets:
+        """The offsets of both, in the topics that both read."""
+        return self.after.offsets.only(self.comparable)
+
+
+def builds_to_compare(
+    state: State, pipeline: str, before: str | None, after: str | None
+) -> tuple[str, str]:
+    """Returns the two builds to compare: those named, or what serves and the candidate. Pure.
+
+    If no candidate is on its way, they are the build before and what serves. Each may be named by
+    the number of its rollout; one number alone must be of one of these two. Raises UsageError if
+    the pipeline has no two such builds, or both serve the same tables.
+    """
+    named = rollout_named(state, pipeline)
+    if named is None:
+        builds = _named_or_newest(state, pipeline, before, after)
+    elif before is not None and after is None:
+        # kappa diff 3 4
+        builds = _named_or_newest(state, named.pipeline, named.build, before)
+    else:
+        builds = _named_or_newest(state, named.pipeline, before, after)
+    if named is not None and before is None and named.build not in builds:
+        raise UsageError(
+            f"build {named.build} of rollout {named.number} is neither {builds[0]} nor {builds[1]}",
+            hint=f"name another rollout to compare it with: kappa diff {named.number} NUMBER",
+        )
+    if state.serves_the_same(*builds):
+        raise UsageError(
+            f"builds {' and '.join(builds)} serve the same tables, so no row differs",
+            hint="what differs is in kappa history: views and checks",
+        )
+    return builds
+
+
+def _named_or_newest(
+    state: State, pipeline: str, before: str | None, after: str | None
+) -> tuple[str, str]:
+    before, after = (None if each is None else build_named(state, each) for each in (before, after))
+    if pipeline not in state.serving:
+        raise UsageError(
+            f"no pipeline {pipeline} is served",
+            hint=f"there are {', '.join(sorted(state.serving))}"
+            if state.serving
+            else "nothing is served yet: kappa deploy",
+        )
+    if before is None or after is None:
+        if before is not None:
+            raise UsageError(
+                "one build is named, and two are compared",
+                hint=f"name both, or none: kappa diff {pipeline}",
+            )
+        rollout = state.active(pipeline)
+        serving, idle = state.serving[pipeline], state.idle.get(pipeline)
+        if rollout is not None:
+            return serving, rollout.build
+        if idle is None:
+            raise UsageError(
+                f"pipeline {pipeline} has no build beside the one that serves",
+                hint=f"kappa deploy or kappa replay {pipeline} makes one",
+            )
+        return idle, serving
+    for build in (before, after):
+        if state.pipelines.get(build) != pipeline or build in state.retired:
+            there = sorted(
+                each
+                for each, of in state.pipelines.items()
+                if of == pipeline and each not in state.retired
+            )
+            raise UsageError(
+                f"pipeline {pipeline} has no build "
+                f"{build}{' any more' if build in state.retired else ''}",
+                hint=f"it has {', '.join(there)}",
+            )
+    if before == after:
+        raise UsageError(
+            f"build {before} does not differ from itself",
+            hint=f"name two builds, or none: kappa diff {pipeline}",
+        )
+    return before, after
+
+
+def aligned_pair(store: Store, live: str, candidate: str) -> Pair | None:
+    """Returns the newest alignment of a candidate, if it is one with that live build."""
+    last = Alignments(store, candidate).last()
+    if last is None or last.live.build != folded_by(store, live):
+        return None
+    return Pair(last.live, last.candidate, frozenset(last.comparable), last.lease)
+
+
+def newest_pair(store: Store, before: str, after: str) -> Pair:
+    """Returns the newest frontiers of two builds.
+
+    Raises Conflict if they are not at equal offsets, with how far apart they are.
+    """
+    one, other, comparable = _newest(store, before, after)
+    here, there = one.offsets.only(comparable), other.offsets.only(comparable)
+    if not here.equals(there):
+        apart = here.highest(there).distance(here.lowest(there))
+        raise Conflict(
+            f"build {before} is at {here}, and build {after} at {there}: {apart:,} "
+            "offsets apart, so their rows cannot be compared",
+            hint="ask again when fewer records come; kappa verify"
+            f" {read_birth(store, after).pipeline} brings a candidate to the offsets of the live"
+            " build, whatever comes",
+        )
+    return Pair(one, other, comparable, None)
+
+
+def _newest(store: Store, before: str, after: str) -> tuple[Frontier, Frontier, frozenset[str]]:
+    """Returns the newest frontiers of two builds, and the topics in which they are comparable."""
+    one, other = (newest_frontier(store, build) for build in (before, after))
+    return one, other, comparable_topics(*(read_birth(store, build) for build in (before, after)))
+
+
+def bring_together(store: Store, before: str, after: str, *, seconds: float) -> None:
+    """Has the build that rests behind the other fold what there is, and waits for it.
+
+    It waits no longer than some seconds. A platform must be up.
+    """
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        one, other, comparable = _newest(store, before, after)
+        here, there = one.offsets.only(comparable), other.offsets.only(comparable)
+        sides = ((before, here, there), (after, there, here))
+        behind = [build for build, own, theirs in sides if not own.covers(theirs)]
+        if not behind:
+            return
+        for build in behind:
+            ask_turn(store, folded_by(store, build))
+        time.sleep(_NAP_SECONDS)
+
+
+@contextmanager
+def pin_equal(
+    store: Store, before: str, after: str, *, lease_seconds: float, wait_seconds: float = 0
+) -> Iterator[tuple[Pair, PinnedSnapshot]]:
+    """Pins two builds at equal offsets. Raises Conflict if no such frontiers are kept.
+
+    If they are apart, one of them may rest: it is woken, and waited for (`bring_together`).
+    """
+    with ExitStack() as kept:
+        try:
+            found = kept.enter_context(_pinned(store, before, after, lease_seconds))
+        except Conflict:
+            if not wait_seconds:
+                raise
+            bring_together(store, before, after, seconds=wait_seconds)
+            found = kept.enter_context(_pinned(store, before, after, lease_seconds))
+        yield found
+
+
+@contextmanager
+def _pinned(
+    store: Store, before: str, after: str, lease_seconds: float
+) -> Iterator[tuple[Pair, PinnedSnapshot]]:
+    with ExitStack() as kept:
+        for pair in _chances(store, before, after):
+            try:
+                pinned = kept.enter_context(
+                    pin_pair(
+                        store,
+                        pair.before,
+                        pair.after,
+                        alignment_lease=pair.lease,
+                        lease_seconds=lease_seconds,
+                    )
+                )
+            except Conflict as error:
+                gone = error
+            else:
+                yield pair, pinned
+                return
+        raise gone
+
+
+def compare_pair(
+    store: Store,
+    pair: Pair,
+    pinned: PinnedSnapshot,
+    *,
+    log: KeyLog | None,
+    limits: Limits | None,
+    samples: int = 0,
+    only: Collection[str] | None = None,
+    on_progress: Callable[[str], None] = lambda _text: None,
+) -> Comparison:
+    """Compares a pinned pair; calls `on_progress` before each table.
+
+    Raises Conflict if it was not kept until the end.
+    """
+    births = pinned.snapshot.births
+    before, after = (
+        Side(births[frontier.build], frontier) for frontier in (pair.before, pair.after)
+    )
+    texts_of = texts_for(store, after.birth)
+    with connect_pair(
+        store, (before.birth, before.frontier), (after.birth, after.frontier), limits=limits
+    ) as reader:
+        found = compare(
+            reader,
+            before,
+            after,
+            comparable=pair.comparable,
+            unsettled=lambda table: unsettled_keys(log, after.birth, table, pair.offsets, texts_of),
+            texts_of=texts_of,
+            samples=samples,
+            only=only,
+            on_progress=on_progress,
+        )
+    pinned.confirm()
+    return found
+
+
+def _chances(store: Store, before: str, after: str) -> Iterator[Pair]:
+    """Yields the pairs that may be kept, best first."""
+    aligned, turned = aligned_pair(store, before, after), aligned_pair(store, after, before)
+    if aligned is not None:
+        yield aligned
+    if turned is not None:
+        yield Pair(turned.after, turned.before, turned.comparable, turned.lease)
+    # Maintenance may let go of a frontier between look and lease; it runs seconds apart.
+    for _ in range(_LOOKS):
+        yield newest_pair(store, before, after)

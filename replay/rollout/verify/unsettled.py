@@ -1,0 +1,114 @@
+"""Unsettled keys: those of a compacted topic written again after the compared offsets.
+
+Compaction takes an older record away once a newer one of its key exists. A build that read the
+topic before that has read it, and one that reads it later has not. Up to the same offset both are
+right, and their rows differ. So the keys written since are read back from the log, and rows of
+those keys are set aside (law 5). Only a tombstone that was written and compacted away since is
+missed: Kafka keeps each for `delete.retention.ms`, a day by default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Protocol
+
+from kappa.base.errors import Conflict, Unreachable
+from kappa.code.artifact import load_snapshot
+from kappa.code.declaration import has_key_format
+from kappa.declare.topic import Topic
+from kappa.declare.topic_kind import TopicKind
+from kappa.declare.values.reason import Rejected
+from kappa.records.keys import KeyReader
+from kappa.state.build import Birth
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.state.table import TableBirth
+
+if TYPE_CHECKING:
+    from kappa.kafka.cluster import TopicFacts
+
+
+class KeyLog(Protocol):
+    """The part of Kafka's client that is needed (kappa/kafka/client.py)."""
+
+    def facts(self, name: str) -> TopicFacts | None:
+        """Returns one topic, or None if the broker has none of that name."""
+
+    def keys(self, topic: str, start: Offsets) -> Iterator[bytes]:
+        """Yields the keys of the committed records from `start` to the end."""
+
+
+# Gives the texts that keys have in a table's column; those of no row are left out.
+KeyTexts = Callable[[Iterable[bytes]], Iterator[str]]
+
+
+def plain_texts(keys: Iterable[bytes]) -> Iterator[str]:
+    """Yields the texts of keys without a format: themselves."""
+    for key in keys:
+        try:
+            yield key.decode()
+        except UnicodeDecodeError:
+            # Its record is a reject, so no row has it.
+            continue
+
+
+def texts_in(topic: Topic) -> KeyTexts:
+    """Returns what reads the keys of a topic by their declared format."""
+    value_of = KeyReader(topic).value
+
+    def texts(keys: Iterable[bytes]) -> Iterator[str]:
+        for key in keys:
+            try:
+                yield str(value_of(key))
+            except Rejected:
+                # Its record is a reject, so no row has it.
+                continue
+
+    return texts
+
+
+def texts_for(store: Store, birth: Birth) -> Callable[[TableBirth], KeyTexts]:
+    """Returns what gives the reader of the keys of a table's compacted topic.
+
+    A format of keys is in the build's own code alone, which is loaded if there is one.
+    """
+
+    def texts_of(table: TableBirth) -> KeyTexts:
+        if not has_key_format(birth.declarations.get(f"topic {table.latest}", "")):
+            return plain_texts
+        pipeline = load_snapshot(store, birth)
+        return texts_in(next(each for each in pipeline.topics if each.name == table.latest))
+
+    return texts_of
+
+
+def unsettled_keys(
+    log: KeyLog | None,
+    birth: Birth,
+    table: TableBirth,
+    offsets: Offsets,
+    texts_of: Callable[[TableBirth], KeyTexts] = lambda _table: plain_texts,
+) -> Iterable[str] | None:
+    """Returns the keys of a table's compacted topic with a record at or after `offsets`.
+
+    They are text, some repeated. Returns None if the table is not the latest of a compacted topic:
+    its rows are settled. Raises Unreachable if no broker can be asked, and Conflict if the topic is
+    gone, or another one has its name.
+    """
+    topic = next((each for each in birth.topics if each.name == table.latest), None)
+    if topic is None or topic.kind != TopicKind.COMPACTED:
+        return None
+    if log is None:
+        raise Unreachable(
+            f"table {table.name} is the latest of the compacted topic {topic.name}, and "
+            "there is no broker to tell which of its keys are settled",
+            hint="start it with: kappa up -d",
+        )
+    facts = log.facts(topic.name)
+    if facts is None or facts.id != topic.id:
+        raise Conflict(
+            f"topic {topic.name} was deleted{' and made anew' if facts else ''} since "
+            f"build {birth.build} was born",
+            hint=f"stage a new build: kappa replay {birth.pipeline}",
+        )
+    return texts_of(table)(log.keys(topic.name, offsets))

@@ -1,0 +1,329 @@
+"""Verification: a candidate's declared checks, and its rows against those of the live build.
+
+If a build serves already, both run at the newest alignment of the candidate with it, and the
+thresholds of the tables judge the differences. The first build of a pipeline is checked at its
+newest frontier. As a program (`python -m kappa.replay.rollout.verify.verify --rollout N ...`) it
+verifies one rollout and appends the verdict. The supervisor runs it in a process of its own, so
+that its memory and time are bounded. It changes nothing but the journal. Only a verdict that was
+reached passes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from kappa.base.errors import Conflict, ExitCode, KappaError, Unreachable, UsageError
+from kappa.base.program import run_program
+from kappa.base.settings import load_settings
+from kappa.declare.breaker import beyond_text, fails_on_more, is_beyond, rejected_of
+from kappa.declare.values.reason import Reason
+from kappa.engine.job.rejected import RejectCounts
+from kappa.kafka.client import Log
+from kappa.kafka.client_options import client_options
+from kappa.kafka.stored_schemas import open_registry
+from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.rollout import Phase, Rollout
+from kappa.replay.rollout.verify.pairs import aligned_pair, compare_pair
+from kappa.replay.rollout.verify.unsettled import KeyLog
+from kappa.replay.rollout.verify.verdict import judged
+from kappa.replay.rollout.verify.verification_progress import putting_progress, table_step
+from kappa.replay.rollout.verify.view_texts import compare_view_texts
+from kappa.serving.query.pin.catalog import pin_build, pin_pair
+from kappa.serving.query.pin.snapshot import PinnedSnapshot, Snapshot
+from kappa.serving.query.query import connect
+from kappa.serving.query.reader.reader import Limits, Reader
+from kappa.serving.query.reader.table_sql import check_sql
+from kappa.serving.query.reader.views import view_refusals
+from kappa.state.build import Birth, read_birth
+from kappa.state.frontier import Frontiers
+from kappa.state.journal.events import Failed, Verified
+from kappa.state.journal.journal import Journal
+from kappa.state.journal.verification import Check
+from kappa.state.offsets import Offsets
+from kappa.state.stopped import comparable_now
+from kappa.state.store import Store, open_store
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """The means of a verification: leases, limits of its queries, and the log (None: no broker).
+
+    Of maintained views over tables of more than `check_rows` rows a sample is compared with what
+    their queries give.
+    """
+
+    lease_seconds: float
+    limits: Limits | None = None
+    log: KeyLog | None = None
+    check_rows: int = 10_000_000
+
+
+def verify(store: Store, rollout: Rollout, live: str | None, means: Means) -> Verified:
+    """Returns the verdict on a candidate, compared with the build that serves, if one does.
+
+    A candidate that serves the live build's tables is not compared: its rows are the same.
+    What is looked at is pinned meanwhile. Raises Conflict if it was not kept until the end.
+    """
+    birth = read_birth(store, rollout.build)
+    before = None if live is None else read_birth(store, live)
+    shared = before is not None and before.folded_by == birth.folded_by
+    # A live build that reads none of the same topics (they were made anew, or lost
+    # their ends) cannot be compared.
+    if live is None or before is None or shared or not comparable_now(store, birth, before):
+        with pin_build(store, rollout.build, lease_seconds=means.lease_seconds) as pinned:
+            checked = _checked(store, pinned, rollout, means)
+            beyond = _beyond(store, pinned.snapshot, rollout.build, None, is_shared=shared)
+            pinned.confirm()
+        incomparable = () if live is None or shared else tuple(sorted(birth.topic_ids))
+        # An overlay has no tables of its own.
+        tables = read_birth(store, birth.folded_by).tables
+        alone = replace(checked, live_build=live, incomparable_topics=incomparable)
+        return judged(alone, (), beyond, checked=tables)
+    pair = aligned_pair(store, live, rollout.build)
+    if pair is None:
+        return _never_compared(
+            store,
+            rollout,
+            live,
+            f"build {rollout.build} was not aligned with build {live}, which serves",
+        )
+    with ExitStack() as kept:
+        try:
+            pinned = kept.enter_context(
+                pin_pair(
+                    store,
+                    pair.before,
+                    pair.after,
+                    alignment_lease=pair.lease,
+                    lease_seconds=means.lease_seconds,
+                )
+            )
+        except Conflict as error:
+            return _never_compared(store, rollout, live, error.message)
+        checked = _checked(store, pinned, rollout, means)
+        # Of an overlay that serves, the build that folds its tables.
+        beyond = _beyond(store, pinned.snapshot, rollout.build, pair.before.build)
+        try:
+            found = compare_pair(
+                store,
+                pair,
+                pinned,
+                log=means.log,
+                limits=means.limits,
+                on_progress=putting_progress(store, rollout.build),
+            )
+        except Unreachable:
+            # Nothing is known of the rows; once the broker is back, the next process compares them.
+            raise
+        except KappaError as error:
+            return replace(
+                checked,
+                verdict="inconclusive",
+                reason=f"it could not be compared with build {live}: {error.message}",
+                live_build=live,
+            )
+    seen = replace(
+        checked,
+        live_build=live,
+        differences=found.differences,
+        counts=found.counts,
+        incomparable_topics=found.incomparable_topics,
+    )
+    return judged(seen, pinned.snapshot.births[rollout.build].tables, beyond)
+
+
+def _checked(store: Store, pinned: PinnedSnapshot, rollout: Rollout, means: Means) -> Verified:
+    """Returns what the checks find, with no verdict unless they could not be run at all."""
+    snapshot = pinned.snapshot
+    frontier = snapshot.frontiers[rollout.build]
+    rejected, records = rejected_of(frontier.tally)
+    try:
+        _refuse_views(snapshot.births[rollout.build])
+        with connect(snapshot, store, limits=means.limits) as reader:
+            return Verified(
+                rollout.id,
+                "passed",
+                frontier.offsets,
+                tuple(
+                    _run_checks(
+                        reader,
+                        snapshot.births[rollout.build],
+                        means.check_rows,
+                        putting_progress(store, rollout.build),
+                    )
+                ),
+                rejected=rejected,
+                records=records,
+            )
+    except UsageError as error:
+        # A view that the pipeline's own tables do not allow: readers would get that error.
+        return Verified(
+            rollout.id,
+            "inconclusive",
+            frontier.offsets,
+            reason=error.message,
+            rejected=rejected,
+            records=records,
+        )
+
+
+def _refuse_views(birth: Birth) -> None:
+    """Raises UsageError if a view does not follow from the build's own tables alone."""
+    for view, refusal in view_refusals(birth.tables, birth.views).items():
+        raise UsageError(f"view {view} cannot be served: {refusal.message}", hint=refusal.hint)
+
+
+def _beyond(
+    store: Store, snapshot: Snapshot, build: str, live: str | None, *, is_shared: bool = False
+) -> str:
+    """Returns what the build has rejected, if that is more than its pipeline allows; else "".
+
+    Its function may fail on no more records than that of the `live` build. If the tables are shared
+    with it, they have been judged.
+    """
+    birth, frontier = snapshot.births[build], snapshot.frontiers[build]
+    counted = rejected_of(frontier.tally)
+    if is_beyond(birth.max_rejects, *counted):
+        return (
+            f"it {beyond_text(birth.max_rejects, *counted)}: "
+            f"{RejectCounts.of(store, birth, frontier).text}"
+        )
+    if is_shared or not counted[0]:
+        return ""
+    found, before = (
+        RejectCounts({}, "")
+        if each is None
+        else RejectCounts.of(store, snapshot.births[each], snapshot.frontiers[each])
+        for each in (build, live)
+    )
+    now, then = (each.reasons.get(Reason.FUNCTION_FAILED, 0) for each in (found, before))
+    why = fails_on_more(birth.max_rejects, now, then, counted[1])
+    return f"{why}: {found.text}" if why else ""
+
+
+def _never_compared(store: Store, rollout: Rollout, live: str | None, reason: str) -> Verified:
+    newest = Frontiers(store, rollout.build).newest()
+    return Verified(
+        rollout.id,
+        "inconclusive",
+        Offsets() if newest is None else newest.offsets,
+        reason=reason,
+        live_build=live,
+    )
+
+
+def _run_checks(
+    reader: Reader, birth: Birth, check_rows: int, on_progress: Callable[[str], None]
+) -> Iterable[Check]:
+    for number, table in enumerate(birth.tables, start=1):
+        on_progress(table_step("checking", table.name, number, len(birth.tables)))
+        for condition in table.checks:
+            try:
+                rows, failing = reader.rows(check_sql(table.name, condition)).rows[0]
+            except KappaError as error:
+                yield Check(table.name, condition, 0, None, error.message)
+            else:
+                yield Check(table.name, condition, int(rows), int(failing))
+    yield from compare_view_texts(
+        reader, birth.pipeline, birth.tables, most_rows=check_rows, on_progress=on_progress
+    )
+
+
+def ensure_verified(store: Store, id_: int, means: Means) -> None:
+    """Verifies a rollout and appends the verdict, unless it has one or has ended meanwhile.
+
+    Raises Unreachable if the broker is.
+    """
+    _ensure_verdict(store, id_, lambda rollout, live: verify(store, rollout, live, means))
+
+
+def ensure_given_up(store: Store, id_: int, reason: str) -> None:
+    """Appends that nothing could be concluded, unless the rollout has a verdict or has ended."""
+    _ensure_verdict(store, id_, lambda rollout, live: _never_compared(store, rollout, live, reason))
+
+
+def _ensure_verdict(
+    store: Store, id_: int, judge: Callable[[Rollout, str | None], Verified]
+) -> None:
+    journal = Journal(store)
+    verdict: Verified | Failed | None = None
+    while True:
+        state = current_state(store)
+        rollout = state.rollout(id_)
+        if rollout.phase is not Phase.VERIFYING:
+            return
+        if verdict is None:
+            try:
+                verdict = judge(rollout, state.serving.get(rollout.pipeline))
+            except Unreachable:
+                raise
+            except KappaError as error:
+                verdict = Failed(
+                    id_,
+                    f"build {rollout.build} could not be verified: {error.message}",
+                    error.hint,
+                )
+        # Refused if anything was appended meanwhile: the verdict may not be awaited any more.
+        if journal.append(state.last + 1, verdict) is not None:
+            return
+
+
+def _end_at(seconds: float, store: Store, id_: int) -> None:
+    """Ends this process after some seconds, whatever it does then.
+
+    The thread is a daemon's: a process that is done sooner ends without it.
+    """
+
+    def end() -> None:
+        try:
+            ensure_given_up(
+                store,
+                id_,
+                f"the verification did not end within {seconds:g} s (verify.timeout_seconds)",
+            )
+        finally:
+            # DuckDB's threads would continue.
+            os._exit(ExitCode.OK)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the program; returns its exit code."""
+
+    def work(given: argparse.Namespace) -> ExitCode:
+        settings = load_settings(given.project, root=given.root)
+        store = open_store(settings)
+        _end_at(settings.verify.timeout_seconds, store, given.rollout)
+        # Keys may be framed by a registry.
+        open_registry(settings, store)
+        log = Log(given.bootstrap, client_options(settings))
+        ensure_verified(
+            store,
+            given.rollout,
+            Means(
+                settings.rollout.lease_seconds,
+                Limits.of(settings.verify, store),
+                log,
+                settings.views.check_rows,
+            ),
+        )
+        return ExitCode.OK
+
+    return run_program(
+        "kappa.replay.rollout.verify.verify", work, arguments, bootstrap=str, rollout=int
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""Whether maintained views have the rows of their texts, over the tables at one frontier.
+
+A slice keeps a view by a query that was rewritten, and no rewritten query is its own oracle. So the
+user's text, as DuckDB runs the text over the tables, is compared with the stored rows (I11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from kappa.base.errors import KappaError
+from kappa.base.sql import quoted, text
+from kappa.replay.rollout.verify.verification_progress import table_step
+from kappa.serving.query.reader.table_sql import schema_of
+from kappa.state.journal.verification import Check
+from kappa.state.table import TableBirth
+from kappa.tables.parquet import cast_sql, duck_type
+
+if TYPE_CHECKING:
+    # Texts of proofs are told without DuckDB.
+    from kappa.serving.query.reader.reader import Reader
+
+IS_ITS_TEXT = "its stored rows are those of its query"
+# Of a larger view rows of so many values of one column are compared.
+_SAMPLED = 32
+
+
+def compare_view_texts(
+    reader: Reader,
+    pipeline: str,
+    tables: Iterable[TableBirth],
+    *,
+    most_rows: int | None = None,
+    on_progress: Callable[[str], None] = lambda _text: None,
+) -> Iterator[Check]:
+    """Yields a check of each maintained view: its stored rows against those of its text.
+
+    `reader` has the tables of a build in the schema of its pipeline. Of a view that reads tables
+    of more than `most_rows` rows a sample is compared. A check that could not be run has its error.
+    """
+    views = [table for table in tables if table.view is not None]
+    for number, view in enumerate(views, 1):
+        on_progress(table_step("comparing with its query:", view.name, number, len(views)))
+        try:
+            # Without it, a limit in a join may be computed wrongly
+            # (kappa/state/files/in_duckdb.py).
+            reader.command("set disabled_optimizers = 'top_n'")
+            # There, as for readers, a text's own names of tables are looked up.
+            reader.command(f"set search_path = {text(schema_of(pipeline))}")
+            ((rows, unlike),) = reader.rows(_compared_sql(reader, view, most_rows)).rows
+        except KappaError as error:
+            yield Check(view.name, IS_ITS_TEXT, 0, None, error.message)
+        else:
+            yield Check(view.name, IS_ITS_TEXT, int(rows), int(unlike))
+        finally:
+            reader.command("reset search_path")
+            reader.command("set disabled_optimizers = ''")
+
+
+def unlike_text(check: Check) -> str:
+    """Returns a sentence for a view that is not its text, or that could not be compared."""
+    if check.failing is None:
+        return f"view {check.table} could not be compared with its query: {check.error}"
+    return (
+        f"view {check.table} is not its query over the tables: {check.failing:,} rows are stored"
+        f" or computed alone, of {check.rows:,}"
+    )
+
+
+def _compared_sql(reader: Reader, view: TableBirth, most_rows: int | None) -> str:
+    """Returns the query for the count of a view's rows, and of those on one side alone."""
+    assert view.view is not None
+    where = "" if most_rows is None else _sample(reader, view, most_rows)
+    casts = ", ".join(cast_sql(name, kind) for name, kind in view.served)
+    meant = reader.declared(view.view)
+    stored = f"select {', '.join(quoted(name) for name, _ in view.served)} from {quoted(view.name)}"
+    return (
+        f"with _text as materialized (select {casts} from (\n{meant}\n){where}),"
+        f" _stored as materialized ({stored}{where})"
+        " select (select count(*) from _stored),"
+        " (select count(*) from (from _stored except all from _text))"
+        " + (select count(*) from (from _text except all from _stored))"
+    )
+
+
+def _sample(reader: Reader, view: TableBirth, most_rows: int) -> str:
+    """Returns the condition for the rows that are compared, or none if all of them are."""
+    read = " + ".join(f"(select count(*) from {quoted(name)})" for name in view.reads) or "0"
+    if int(reader.rows(f"select {read}").rows[0][0]) <= most_rows:
+        return ""
+    # DuckDB takes constants down to the files, where a query's groups and joins allow that.
+    by = view.by[0]
+    drawn = reader.rows(
+        f"select distinct {quoted(by)}::varchar from {quoted(view.name)} where {quoted(by)} is not"
+        f" null order by hash({quoted(by)}::varchar) limit {_SAMPLED}"
+    ).rows
+    kind = duck_type(dict(view.columns)[by])
+    values = ", ".join(f"{text(value)}::{kind}" for (value,) in drawn) or f"null::{kind}"
+    return f" where {quoted(by)} in ({values})"

@@ -1,0 +1,191 @@
+"""The alerts: where each is, what waits, and the dead letters. It only looks.
+
+Nothing shows more of a URL than its host.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from kappa.serving.outlets.alerts.message import moment
+from kappa.serving.outlets.alerts.outbox import (
+    AlertProgress,
+    DeadLetter,
+    alert_names,
+    dead_letters,
+    read_outbox,
+    read_progress,
+)
+from kappa.serving.outlets.alerts.shown import shown_messages
+from kappa.serving.outlets.courier.outlet import served_outlets
+from kappa.serving.query.render import Listing
+from kappa.state.root import why_silent
+
+if TYPE_CHECKING:
+    from kappa.declare.alert import AlertBirth
+    from kappa.state.store import Store
+
+
+class AlertState(StrEnum):
+    """The state of an alert."""
+
+    # Nothing was taken yet: kappa is not up, or its table is not served.
+    NEW = "new"
+    FOLLOWING = "following"
+    SENDING = "sending"
+    RETRYING = "retrying"
+    # None is sent, since the root was adopted.
+    OFF = "off"
+    # No pipeline that serves declares it any more; its dead letters are kept.
+    REMOVED = "removed"
+
+
+@dataclass(frozen=True, slots=True)
+class AlertStatus:
+    """An alert in relation to its table and its receiver. Times are text, as people read them."""
+
+    name: str
+    pipeline: str | None
+    of: str | None
+    to: str | None
+    state: AlertState
+    delivered: int
+    waiting: int
+    dead: tuple[DeadLetter, ...]
+    delivered_at: str | None
+    next_try_at: str | None
+    error: str
+    missed: tuple[str, str] | None
+    cursor: str | None
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """Returns how many of its messages are delivered, wait, and are dead letters."""
+        return self.delivered, self.waiting, len(self.dead)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownAlert:
+    """A message that went to the page."""
+
+    name: str
+    op: str
+    at: str
+    key: Any
+    before: Any
+    after: Any
+    more: int | None
+
+
+def alert_statuses(store: Store) -> tuple[AlertStatus, ...]:
+    """Lists the alerts of what serves, then those that are no longer declared, by name."""
+    declared = {
+        alert.name: (birth.pipeline, alert)
+        for birth in served_outlets(store).values()
+        for alert in birth.alerts
+    }
+    there = {*alert_names(store)} - declared.keys()
+    found = [_status(store, name, *declared[name]) for name in sorted(declared)]
+    if why_silent(store):
+        found = [replace(each, state=AlertState.OFF) for each in found]
+    return (*found, *(_status(store, name, None, None) for name in sorted(there)))
+
+
+def alerts_progress(store: Store) -> Hashable:
+    """Returns a value that changes whenever an alert has moved on."""
+    return tuple((name, read_progress(store, name)) for name in alert_names(store))
+
+
+def alerts_listing(found: Iterable[AlertStatus]) -> Listing:
+    """Makes a row of each alert."""
+    columns = (
+        *("alert", "pipeline", "of", "to", "state", "delivered", "waiting", "dead"),
+        *("delivered_at", "next_try_at", "error", "missed_since", "missed_until", "cursor"),
+    )
+    rows = tuple(
+        (
+            *(each.name, each.pipeline, each.of, each.to, str(each.state)),
+            *(each.delivered, each.waiting, len(each.dead)),
+            *(each.delivered_at, each.next_try_at, each.error or None),
+            *(each.missed or (None, None)),
+            each.cursor,
+        )
+        for each in found
+    )
+    return Listing(columns, rows, wide=frozenset({"next_try_at", "missed_since", "cursor"}))
+
+
+def dead_letters_listing(found: Iterable[tuple[str, DeadLetter]]) -> Listing:
+    """Makes a row of each dead letter. The message in full is for machines."""
+    columns = ("alert", "id", "op", "key", "tries", "at", "reason", "message")
+    rows = []
+    for name, letter in found:
+        body = json.loads(letter.message.body)
+        key = body.get("key")
+        rows.append(
+            (
+                *(name, letter.message.id, body["op"]),
+                None if key is None else json.dumps(key, ensure_ascii=False),
+                *(letter.tries, letter.at, letter.reason, body),
+            )
+        )
+    return Listing(columns, tuple(rows), wide=frozenset({"message"}))
+
+
+def shown_alerts(store: Store, names: Iterable[str], most: int) -> tuple[ShownAlert, ...]:
+    """Returns the newest messages that went to the page, the newest first."""
+    bodies = [json.loads(message.body) for name in names for message in shown_messages(store, name)]
+    # A name's messages have the order in which they were sent, and equal times.
+    bodies.sort(key=lambda body: str(body["at"]), reverse=True)
+    return tuple(
+        ShownAlert(
+            *(body["alert"], body["op"], body["at"], body.get("key")),
+            *(body.get("before"), body.get("after"), body.get("more")),
+        )
+        for body in bodies[:most]
+    )
+
+
+def _status(store: Store, name: str, pipeline: str | None, alert: AlertBirth | None) -> AlertStatus:
+    outbox, progress = read_outbox(store, name), read_progress(store, name)
+    settled = progress.settled if outbox is not None and progress.outbox == outbox.number else 0
+    waiting = 0 if outbox is None else len(outbox.messages) - settled
+    missed = None if outbox is None else outbox.missed
+    return AlertStatus(
+        name,
+        pipeline,
+        None if alert is None else alert.of,
+        None if alert is None else _host(alert.to),
+        _state(alert, progress, waiting, is_new=outbox is None),
+        progress.delivered,
+        waiting,
+        dead_letters(store, name),
+        None if progress.delivered_at is None else moment(progress.delivered_at),
+        moment(progress.next_try_at) if waiting and progress.tries else None,
+        progress.error,
+        None if missed is None else (moment(missed.since), moment(missed.until)),
+        None if outbox is None else outbox.cursor,
+    )
+
+
+def _state(
+    alert: AlertBirth | None, progress: AlertProgress, waiting: int, *, is_new: bool
+) -> AlertState:
+    if alert is None:
+        return AlertState.REMOVED
+    if is_new:
+        return AlertState.NEW
+    if not waiting:
+        return AlertState.FOLLOWING
+    return AlertState.RETRYING if progress.tries else AlertState.SENDING
+
+
+def _host(to: str) -> str:
+    """Returns an address as it is shown."""
+    url = urlsplit(to)
+    return f"{url.scheme}://{url.hostname}" if url.hostname else to

@@ -1,0 +1,300 @@
+"""The archives of topics: their state, and the check against their topics. It only looks.
+
+kappa/tables/archive.py has what an archive records of itself, kappa/engine/archive the check.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kappa.base.errors import UsageError
+from kappa.base.scratch import ARCHIVE, make_folder
+from kappa.base.settings import Settings
+from kappa.declare.archived import Archive
+from kappa.declare.topic import Topic
+from kappa.declare.values.tally import Tally
+from kappa.engine.archive.archive_check import PartitionCheck, check_archive
+from kappa.engine.archive.archiver import LOCK
+from kappa.engine.read.archived import archive_fingerprint
+from kappa.engine.read.source import KafkaAccess, LogSource
+from kappa.kafka.broker.sizes import partition_bytes
+from kappa.kafka.client_options import client_options
+from kappa.serving.query.render import Listing
+from kappa.state.lock import is_held
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.tables.archive import (
+    ArchiveMark,
+    archived_topics,
+    archives_of,
+    folder,
+    lost_by_topic,
+    why_cut,
+    why_stopped,
+)
+from kappa.tables.stored_archive import StoredArchive, open_archive
+
+if TYPE_CHECKING:
+    from kappa.kafka.client import Log
+
+
+class ArchiveState(StrEnum):
+    """The fate of an archive."""
+
+    FOLLOWING = "following"
+    # Nobody archives now: kappa is not up, or the archiver has died.
+    WAITING = "waiting"
+    STOPPED = "stopped"
+    # The project no longer has its declaration, or no longer archives its topic.
+    KEPT = "kept"
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveStatus:
+    """An archive in relation to its topic.
+
+    `behind` and `topic_bytes` are None if they are not known. Without a mark there is none yet.
+    """
+
+    topic: str
+    fingerprint: str
+    state: ArchiveState
+    mark: ArchiveMark | None
+    files: int
+    bytes: int
+    behind: int | None
+    topic_bytes: int | None
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The result of the check of one partition of an archive."""
+
+    topic: str
+    fingerprint: str
+    found: PartitionCheck
+
+
+def archive_status(
+    settings: Settings, store: Store, topics: Mapping[str, Topic], log: Log | None
+) -> tuple[ArchiveStatus, ...]:
+    """Lists all archives, and those that are declared and not made yet.
+
+    Without a broker it lists what is known without one.
+    """
+    there = {(mark.topic, mark.fingerprint): (archive, mark) for archive, mark in _archives(store)}
+    declared = {
+        (topic.name, archive_fingerprint(topic))
+        for topic in topics.values()
+        if topic.archive is not Archive.NONE
+    }
+    facts = {} if log is None else log.topics()
+    names = [name for name in {name for name, _ in (*there, *declared)} if name in facts]
+    beginning, end = (
+        (Offsets(), Offsets())
+        if log is None or not names
+        else (log.beginning(names), log.end(names))
+    )
+    sizes = partition_bytes(store.local.folder, names) if settings.runs_broker else {}
+    follows = is_held(store.local.path(LOCK))
+    found = []
+    for topic, fingerprint in sorted({*there, *declared}):
+        archive, mark = there.get((topic, fingerprint), (None, None))
+        blocks = () if archive is None else archive.blocks()
+        why = (
+            None
+            if mark is None or log is None
+            else why_stopped(
+                mark, facts[topic].id if topic in facts else None, beginning.next.get(topic, {})
+            )
+            or why_cut(log, mark)
+        )
+        state = _state(declared=(topic, fingerprint) in declared, follows=follows, why=why)
+        held = Offsets({topic: dict(mark.end)}) if mark is not None else beginning.only({topic})
+        behind = (
+            end.only({topic}).highest(held).distance(held)
+            if topic in facts and state is not ArchiveState.KEPT and why is None
+            else None
+        )
+        size = sum(sizes[topic].values()) if topic in sizes else None
+        found.append(
+            ArchiveStatus(
+                topic,
+                fingerprint,
+                state,
+                mark,
+                len(blocks),
+                sum(block.bytes for block in blocks),
+                behind,
+                size,
+                _note(state, why),
+            )
+        )
+    return tuple(found)
+
+
+def archive_listing(found: Iterable[ArchiveStatus]) -> Listing:
+    """Makes a row of each archive."""
+    columns = (
+        "topic",
+        "archive",
+        "state",
+        "partitions",
+        "records",
+        "rejected",
+        "behind",
+        "bytes",
+        "topic_bytes",
+        "files",
+        "from",
+        "to",
+        "note",
+    )
+    return Listing(columns, tuple(_row(each) for each in found), wide=frozenset({"files"}))
+
+
+def verify_archives(
+    settings: Settings, store: Store, topics: Mapping[str, Topic], log: Log, only: str | None
+) -> Iterator[Checked]:
+    """Checks all archives, or those of one topic, partition by partition.
+
+    Raises UsageError if there is none.
+    """
+    declared = {(topic.name, archive_fingerprint(topic)): topic for topic in topics.values()}
+    facts = log.topics()
+    found = tuple(_archives(store, only))
+    if only is not None and not found:
+        known = archived_topics(store)
+        raise UsageError(
+            f"there is no archive of a topic {only}",
+            hint=f"there are those of {', '.join(known)}"
+            if known
+            else "declare one by archive=True, and see: kappa up",
+        )
+    source = LogSource(KafkaAccess(log.bootstrap_servers, client_options(settings)), log)
+    try:
+        for archive, mark in found:
+            # A lost part of the topic, or one of another declaration, is checked by itself alone.
+            topic = declared.get((mark.topic, mark.fingerprint))
+            same = mark.topic in facts and facts[mark.topic].id == mark.topic_id
+            beginning = dict(log.beginning([mark.topic]).next.get(mark.topic, {})) if same else {}
+            into = make_folder(store.local.path(settings.verify.temp), ARCHIVE)
+            try:
+                archive.ensure_listed(store)
+                name = mark.topic
+                for check in check_archive(
+                    archive,
+                    topic if same else None,
+                    beginning,
+                    partial(source.batches, name),
+                    into,
+                    lost_by_topic(log, mark) if same else (),
+                ):
+                    yield Checked(mark.topic, mark.fingerprint, check)
+            finally:
+                shutil.rmtree(into, ignore_errors=True)
+    finally:
+        source.close()
+
+
+def checked_listing(found: Iterable[Checked]) -> Listing:
+    """Makes a row of each partition."""
+    columns = (
+        *("topic", "archive", "partition", "from", "to", "records"),
+        *("compared_from", "compared", "found"),
+    )
+    return Listing(columns, tuple(_checked_row(each) for each in found))
+
+
+def _checked_row(checked: Checked) -> tuple[object, ...]:
+    one = checked.found
+    return (
+        checked.topic,
+        checked.fingerprint,
+        one.partition,
+        one.start,
+        one.end,
+        one.records,
+        one.compared_from,
+        one.compared,
+        one.wrong or "as it should be",
+    )
+
+
+def _archives(store: Store, only: str | None = None) -> Iterator[tuple[StoredArchive, ArchiveMark]]:
+    for topic in archived_topics(store):
+        # The caller wants this one: another that cannot be opened is no error.
+        for fingerprint in archives_of(store, topic) if only in {None, topic} else ():
+            archive = open_archive(store.address(folder(topic, fingerprint)))
+            if archive is not None:
+                yield archive, archive.mark()
+
+
+def _state(*, declared: bool, follows: bool, why: str | None) -> ArchiveState:
+    if not declared:
+        return ArchiveState.KEPT
+    return (
+        ArchiveState.STOPPED
+        if why is not None
+        else ArchiveState.FOLLOWING
+        if follows
+        else ArchiveState.WAITING
+    )
+
+
+def _note(state: ArchiveState, why: str | None) -> str:
+    match state:
+        case ArchiveState.STOPPED:
+            return f"{why}; move its folder away, and it is made again from what the topic has"
+        case ArchiveState.WAITING:
+            return "nobody archives: kappa up -d, and see kappa logs archiver"
+        case ArchiveState.KEPT:
+            return (
+                "of a declaration that is not there any more; kept for what the topic may have lost"
+            )
+        case ArchiveState.FOLLOWING:
+            return ""
+
+
+def _row(each: ArchiveStatus) -> tuple[object, ...]:
+    mark = each.mark
+    if mark is None:
+        return (
+            each.topic,
+            each.fingerprint,
+            each.state,
+            0,
+            0,
+            0,
+            each.behind,
+            0,
+            each.topic_bytes,
+            0,
+            {},
+            {},
+            each.note,
+        )
+    tally = sum(mark.tally.values(), Tally())
+    ends = (
+        {str(part): offset for part, offset in sorted(one.items())}
+        for one in (mark.start, mark.end)
+    )
+    counts = (len(mark.end), tally.decoded + tally.rejected + tally.tombstone, tally.rejected)
+    return (
+        each.topic,
+        each.fingerprint,
+        each.state,
+        *counts,
+        each.behind,
+        each.bytes,
+        each.topic_bytes,
+        each.files,
+        *ends,
+        each.note,
+    )

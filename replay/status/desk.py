@@ -1,0 +1,260 @@
+"""The desk: one look at platform and broker for all clients of HTTP, API and page alike.
+
+A look costs the broker and the disk something, and many clients look at once. One look serves all
+of a second, and a slow one all of ten times as long as it took; one that fails, too. What depends
+on a generation is looked at anew for the next.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kappa.base.errors import KappaError, Unreachable
+from kappa.replay.rollout.underway import Underway, read_underway
+from kappa.replay.status.alerts import alerts_progress
+from kappa.replay.status.listings import topics_listing
+from kappa.replay.status.status import BuildStatus, Status, observe_status
+from kappa.serving.query.query import read
+from kappa.serving.query.reader.client import Client
+from kappa.serving.query.render import Listing
+from kappa.serving.query.tables import ServedTable, served_tables
+from kappa.state.build import read_birth
+from kappa.state.journal.events import GenerationMade
+from kappa.state.journal.view import JournalView
+
+if TYPE_CHECKING:
+    from kappa.kafka.client import Log
+    from kappa.replay.status.here import Here
+
+_Found = TypeVar("_Found")
+# All requests within this time share one look; what it shows changes about as often.
+_LOOK_SECONDS = 1.0
+# A watched page asks all the time: at most a tenth of it is spent on looking.
+_REST = 10
+_LONGEST_REST_SECONDS = 30.0
+# What is in trouble is to be seen well again soon.
+_LONGEST_TROUBLE_SECONDS = 5.0
+# Of those that are named by what somebody asks for, the oldest go.
+_MOST_LOOKS = 200
+_COUNTED_REJECTS = "select pipeline, reason, count(*) from rejects group by all order by all"
+
+
+@dataclass(slots=True)
+class _CachedLook:
+    """The result of a look or its error, and until when it is true enough."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    until: float = float("-inf")
+    seen: Any = None
+    trouble: KappaError | None = None
+
+
+class Desk:
+    """The project, one client of its broker, and the results of recent looks."""
+
+    def __init__(
+        self,
+        here: Here,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        connect: Callable[[], Log] | None = None,
+    ) -> None:
+        """Makes a desk.
+
+        `clock` gives seconds that only go forward; `connect` makes the broker's client, once its
+        address is known.
+        """
+        self.here = here
+        self._connect = connect or partial(here.log, looks=True)
+        self._clock = clock
+        self._log: tuple[str, Log] | None = None
+        self._lock = threading.Lock()
+        # By generation, where they are of one, and name.
+        self._looks: dict[tuple[int | None, str], _CachedLook] = {}
+        self._generation = 0
+
+    def log(self) -> Log | None:
+        """Returns the broker's client. None if no broker is known."""
+        servers = self.here.bootstrap_servers
+        if servers is None:
+            return None
+        if self._log is None or self._log[0] != servers:
+            self._log = servers, self._connect()
+        return self._log[1]
+
+    def look(
+        self,
+        what: str,
+        look: Callable[[], _Found],
+        *,
+        generation: int | None = None,
+        rest: int = _REST,
+        client: Client | None = None,
+    ) -> _Found:
+        """Returns what `look` returns or raises, or did a moment ago under the same name.
+
+        Of each name one looks at a time. A look that depends on the `generation` names it: a result
+        of another generation is not given for it. It rests `rest` times as long as it took. If the
+        `client` leaves, ClientLeft is raised, and the next who waits looks.
+        """
+        known = self._look_at(generation, what)
+        (client or Client()).take_turn(known.lock)
+        try:
+            begun = self._clock()
+            if begun > known.until:
+                known.seen, known.trouble = None, None
+                try:
+                    known.seen = look()
+                except KappaError as error:
+                    known.trouble = error
+                ended = self._clock()
+                longest = (
+                    _LONGEST_TROUBLE_SECONDS
+                    if known.trouble or (isinstance(known.seen, Status) and known.seen.broker_error)
+                    else _LONGEST_REST_SECONDS
+                )
+                known.until = ended + min(longest, max(_LOOK_SECONDS, rest * (ended - begun)))
+            if known.trouble is not None:
+                # It is raised many times: what led here is no part of it.
+                raise known.trouble.with_traceback(None)
+            found: _Found = known.seen
+            return found
+        finally:
+            known.lock.release()
+
+    def _look_at(self, generation: int | None, what: str) -> _CachedLook:
+        with self._lock:
+            if generation is not None and generation > self._generation:
+                self._generation = generation
+                self._looks = {
+                    name: known
+                    for name, known in self._looks.items()
+                    if name[0] in {None, generation}
+                }
+            if (generation, what) not in self._looks and len(self._looks) >= _MOST_LOOKS:
+                self._looks.pop(next(iter(self._looks)))
+            return self._looks.setdefault((generation, what), _CachedLook())
+
+    def status(self) -> Status:
+        """Returns what `kappa status` shows."""
+        return self.look("status", self._status)
+
+    def topics(self) -> Listing:
+        """Returns what `kappa topics list` shows, without topics that are only declared.
+
+        Raises Unreachable if there is no broker.
+        """
+        log = self.reached()
+
+        def look() -> Listing:
+            births = (
+                read_birth(self.here.store, build) for build in self.here.state().wanted_builds()
+            )
+            return topics_listing(
+                log, {topic.name: topic for birth in births for topic in birth.topics}
+            )
+
+        return self.look("topics", look)
+
+    def generation(self) -> int:
+        """Returns the generation that serves now, by the journal's last record; 0 if none."""
+        _, record = JournalView(self.here.store).last_served()
+        return (
+            record.event.generation
+            if record is not None and isinstance(record.event, GenerationMade)
+            else 0
+        )
+
+    def tables(self, generation: int) -> tuple[ServedTable, ...]:
+        """Returns what `kappa tables` shows, looked at since that generation serves."""
+        return self.look(
+            "tables",
+            lambda: served_tables(self.here.store, lease_seconds=self.here.lease_seconds),
+            generation=generation,
+        )
+
+    def counted_rejects(self, generation: int) -> Mapping[tuple[str, str], int]:
+        """Counts the rejects of what serves, by pipeline and reason, in this generation."""
+
+        def counted() -> dict[tuple[str, str], int]:
+            try:
+                found = read(
+                    self.here.store,
+                    lambda reader: reader.rows(_COUNTED_REJECTS),
+                    lease_seconds=self.here.lease_seconds,
+                )
+            except KappaError:
+                # Nothing is served yet, so there is no such table.
+                return {}
+            return {
+                (str(pipeline), str(reason)): int(count) for pipeline, reason, count in found.rows
+            }
+
+        return self.look("rejects", counted, generation=generation)
+
+    def reached(self) -> Log:
+        """Returns the broker's client. Raises Unreachable if no broker is known."""
+        found = self.log()
+        if found is None:
+            raise Unreachable(
+                "kappa is not up, so there is no broker", hint="start it with: kappa up -d"
+            )
+        return found
+
+    def pulse(self) -> Hashable:
+        """Returns a value that changes whenever builds or the log have moved on."""
+        status = self.status()
+        return (
+            tuple(map(beat_of, status.builds)),
+            status.broker_error,
+            status.disk,
+            status.unread,
+            status.generation,
+            self.here.running is None,
+            alerts_progress(self.here.store),
+        )
+
+    def _status(self) -> Status:
+        running = self.here.running is not None
+        underway = read_underway(self.here.store) if running else Underway()
+        return observe_status(
+            self.here.store,
+            self.log(),
+            soak_seconds=self.here.settings.rollout.soak_seconds,
+            underway=underway,
+            reserve=self.here.settings.reserve_bytes if running else 0,
+        )
+
+
+def beat_of(build: BuildStatus) -> Hashable:
+    """Returns what changes of a build without a record of the journal. Pure.
+
+    The records are events of their own.
+    """
+    moving = (
+        build.folded,
+        build.lag,
+        build.fresh_at,
+        build.rate,
+        build.rejected,
+        build.late,
+        build.duplicate,
+        build.held_back,
+        build.slice,
+    )
+    return (
+        build.build,
+        build.role,
+        moving,
+        build.waits_for,
+        build.trouble,
+        build.stopped,
+        build.kept_until,
+        build.beyond,
+        build.pause,
+    )

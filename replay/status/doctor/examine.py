@@ -1,0 +1,369 @@
+"""The examination of a root: its records are read, and its builds' files looked for.
+
+Each document is held to its seal, each code snapshot to the birth certificate, and each table's
+files to the list of the newest frontier and of those that are kept: whether all are there, and as
+long as they were. The rows in the files are for the scrub.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import pairwise
+from typing import Any
+
+from kappa.base.errors import Broken, Damaged, KappaError
+from kappa.code.artifact import ensure_unchanged
+from kappa.engine.job.legs import leg_records
+from kappa.replay.rollout.fold import advance
+from kappa.replay.rollout.rollout import IllegalTransition
+from kappa.replay.rollout.state import State
+from kappa.replay.status.doctor.damage import Damage
+from kappa.state.alignment import alignment_records
+from kappa.state.build import (
+    Birth,
+    birth_name,
+    has_copy,
+    is_born,
+    read_birth,
+    table_path,
+)
+from kappa.state.documents import NumberedRecords, tell_aside
+from kappa.state.files.address import entries_at
+from kappa.state.frontier import Frontier, Frontiers, frontier_records
+from kappa.state.journal.journal import JournalRecord, journal_records
+from kappa.state.kept import kept_name, kept_of, lost_kept, read_kept
+from kappa.state.lease import floor, floor_records, sorted_leases
+from kappa.state.recorded import sums_records
+from kappa.state.root import NAME as ROOT
+from kappa.state.root import ROOT_COPY, has_root_copy, read_root
+from kappa.state.store import DAMAGED, Store
+from kappa.tables.file_list import missing_in
+from kappa.tables.versions import list_of
+
+_REPLAY = "kappa undo PIPELINE serves the build before; kappa replay PIPELINE makes a new one"
+# What a build's records are for: what follows if one cannot be read, and what happens without it.
+_RECORDS: tuple[tuple[Callable[[Store, str], NumberedRecords[Any]], str, str], ...] = (
+    (
+        frontier_records,
+        "no query is answered from the build, and its job does not start",
+        "the job goes on from the frontier before, which readers see, or one of its tables' marks",
+    ),
+    (
+        leg_records,
+        "the job does not start",
+        "the job plans its way anew from its frontier",
+    ),
+    (
+        floor_records,
+        "no query is answered from the build, and its job does not start",
+        "the job puts another floor with its next upkeep",
+    ),
+    (
+        sums_records,
+        "no query is answered from the build, and its job does not start",
+        "files that were written before are not checked any more, and serve as they are",
+    ),
+    (
+        alignment_records,
+        "a candidate's rollout fails",
+        "the candidate is aligned again",
+    ),
+)
+
+
+# All documents that are read back. Those that a build's or the journal's records are not, and that
+# follow from nothing else, are the birth certificates, and how far an archive lasts.
+_DOCUMENT = re.compile(
+    r"copying\.json|journal/\d+\.json|(builds/[^/]+/)?\w+\.newest|collector/spool/position"
+    r"|builds/[^/]+/([\w-]+|(?!(code|checkpoint|spark|tables)/)\w+/(\d+|progress))\.json"
+    r"|(alerts|cache|collector/pull|leases|run|schemas)/.*\.json|archive/[^/]+/[^/]+\.json"
+)
+_TOLD = re.compile(r"journal/\d+\.json|builds/[^/]+/(birth\.json|(?!kept/)\w+/\d+\.json)")
+_ARCHIVE = re.compile(r"archive/([^/]+)/[^/]+\.json")
+_FOLDERS = (
+    *("alerts", "archive", "builds", "cache", "collector"),
+    *("journal", "leases", "run", "schemas"),
+)
+
+
+def examine(store: Store, *, now: float) -> tuple[Damage, ...]:
+    """Returns all that is damaged; what is derived from other files is moved aside at once."""
+    state, found = _journal(store)
+    builds = sorted({name.split("/")[1] for name in store.names("builds") if name.count("/") > 1})
+    sorted_leases(store, now)
+    for build in builds:
+        if build not in state.retired:
+            found += _build(store, build, serves=build in state.serving.values())
+        elif is_born(store, build):
+            found += _birth(store, build, "kappa history cannot tell of it; nothing else needs it")
+    for place in dict.fromkeys((store, store.local)):
+        found += _others(place)
+    found += _root(store, builds)
+    return tuple(found)
+
+
+def unvouched(store: Store) -> tuple[str, ...]:
+    """Lists the builds whose newest frontier is of an older Kappa, and vouches for no file list."""
+    found = list[str]()
+    state, _ = _journal(store)
+    for build in sorted({state.folded_by(build) for build in state.wanted_builds()}):
+        # What is damaged is named before.
+        with suppress(KappaError):
+            last = frontier_records(store, build).last()
+            if last is not None and not last[1].file_lists.keys() >= last[1].versions.keys():
+                found.append(build)
+    return tuple(found)
+
+
+def unsealed_documents(store: Store) -> tuple[str, ...]:
+    """Lists the documents of an earlier Kappa, which have no seal: no change in them shows."""
+    found = set[str]()
+    for place in dict.fromkeys((store, store.local)):
+        for name in _documents(place):
+            with suppress(Damaged):
+                document, seal = place.get_sealed(name)
+                found |= {name} if document is not None and not seal else set()
+    return tuple(sorted(found))
+
+
+def _documents(store: Store) -> Iterator[str]:
+    every = (name for folder in _FOLDERS for name in store.names(folder))
+    alone = (name for name in ("copying.json", "journal.newest") if store.get(name) is not None)
+    yield from filter(_DOCUMENT.fullmatch, (*every, *alone))
+
+
+def _others(store: Store) -> Iterator[Damage]:
+    """Yields what is damaged of all that is neither a record of the journal nor of a build."""
+    for name in _documents(store):
+        if _TOLD.fullmatch(name):
+            continue
+        try:
+            store.get_sealed(name)
+        except Damaged as error:
+            archive = _ARCHIVE.fullmatch(name)
+            if archive is None:
+                tell_aside(store, name, error)
+                continue
+            yield Damage(
+                error.message,
+                f"the archive of topic {archive[1]} is neither read nor written",
+                (name,),
+                "it goes on from its newest commit, and files that were written before are not "
+                "checked any more",
+            )
+
+
+def _root(store: Store, builds: Iterable[str]) -> Iterator[Damage]:
+    """Yields that what the root says of itself is damaged, or gone.
+
+    A job of a Kappa that seals its frontiers begins only in a root that says what it is.
+    """
+    try:
+        if read_root(store) is not None:
+            # Only beside the file itself may the copy of it go.
+            try:
+                store.get_sealed(ROOT_COPY)
+            except Damaged as error:
+                tell_aside(store, ROOT_COPY, error)
+            return
+    except Damaged as error:
+        follows = "nothing is changed any more, so no kappa up; queries are answered"
+        if has_root_copy(store):
+            yield Damage(error.message, follows, (ROOT,), "its copy takes its place")
+        else:
+            yield Damage(error.message, follows, hint=error.hint)
+        return
+    # What is cut short of a copy, no kappa up goes on from.
+    for build in builds if store.get("copying.json") is None else ():
+        with suppress(Damaged):
+            records = frontier_records(store, build)
+            numbers = records.numbers()
+            if numbers and store.get_sealed(records.name(numbers[-1]))[1]:
+                yield Damage(
+                    f"{store.address(ROOT)} is gone, and was there when build {build} was folded",
+                    "nobody knows whether this root is a copy: the next kappa up takes it for none "
+                    "and sends what it has to send",
+                    hint="put it back from a backup; if this root is no copy, kappa up makes "
+                    "another",
+                )
+                return
+
+
+def set_aside(store: Store) -> int:
+    """Counts the objects that were moved aside and are kept."""
+    return len(store.names(DAMAGED))
+
+
+def _journal(store: Store) -> tuple[State, list[Damage]]:
+    """Returns the state up to the first record that is damaged, and that record."""
+    records, state = journal_records(store), State()
+    noted, numbers = records.noted(), records.numbers()
+    for number in range(1, (numbers[-1] if numbers else 0) + 1):
+        try:
+            record = records.get(number)
+            why = (
+                f"journal record {number} is missing, and record {numbers[-1]} is there: "
+                f"{records.address(number)}"
+            )
+            if record is not None:
+                state = advance(state, record)
+                continue
+        except (Damaged, IllegalTransition) as error:
+            why = error.message
+        later = [each for each in numbers if each >= number]
+        return state, [
+            _cut(state, why, [records.name(each) for each in later], _read(records, later))
+        ]
+    if noted > (numbers[-1] if numbers else 0):
+        return state, [_cut(state, records.lost(noted).message, [records.note], Counter())]
+    return state, []
+
+
+def _cut(state: State, why: str, names: list[str], lost: Counter[str]) -> Damage:
+    counted = ", ".join(f"{count} {kind}" for kind, count in sorted(lost.items())) or "none"
+    return Damage(
+        why,
+        f"nothing is decided any more: the records behind it ({counted}) cannot be trusted",
+        tuple(names),
+        f"all goes on from record {state.last}, with generation {state.generation}: what the later "
+        "records decided is forgotten, readers may go back to it, and kappa gc deletes the builds "
+        "that only they name",
+        "a copy of the journal folder is better: put it back in its place, if there is one",
+    )
+
+
+def _read(records: NumberedRecords[JournalRecord], numbers: list[int]) -> Counter[str]:
+    kinds: Counter[str] = Counter()
+    for number in numbers:
+        with suppress(Damaged):
+            record = records.get(number)
+            if record is not None:
+                kinds[str(record.event.kind)] += 1
+    return kinds
+
+
+def _birth(store: Store, build: str, follows: str) -> Iterator[Damage]:
+    try:
+        read_birth(store, build)
+    except Damaged as error:
+        if has_copy(store, build):
+            then = "its copy takes its place, and all goes on"
+            yield Damage(error.message, follows, (birth_name(build),), then)
+        else:
+            yield Damage(
+                error.message,
+                f"{follows}, nor can anything be planned",
+                hint=f"put {birth_name(build)} back from a copy of the root",
+            )
+    except KappaError as error:
+        yield Damage(error.message, follows, hint=_REPLAY)
+
+
+def _build(store: Store, build: str, *, serves: bool) -> Iterator[Damage]:
+    damaged = tuple(_birth(store, build, f"build {build} can neither run nor serve"))
+    yield from damaged
+    if damaged:
+        return
+    birth = read_birth(store, build)
+    try:
+        ensure_unchanged(store, birth)
+    except Broken as error:
+        yield Damage(error.message, f"the job of build {build} does not start", hint=error.hint)
+    if birth.folded_by != build:
+        # What it serves is another's.
+        return
+    for records_of, follows, then in _RECORDS:
+        yield from _numbered(records_of(store, build), follows, then)
+    kept = kept_of(store, build)
+    for number in lost_kept(store, build):
+        yield Damage(
+            f"the kept frontier {number} of build {build} is gone: {kept_name(build, number)}",
+            "what was served between the kept ones beside it is not answered any more",
+            hint="nothing else needs it, and it is forgotten with those of its time",
+        )
+    with suppress(Damaged):
+        found = Frontiers(store, build).newest()
+        noted = frontier_records(store, build).noted()
+        shown = max(noted, floor(store, build), *(each.frontier.number for each in kept), 0)
+        if serves or found is not None or shown:
+            where = frontier_records(store, build).address(shown)
+            yield from _lost(build, found, shown, where)
+        if found is not None:
+            past = [each.frontier for each in kept]
+            yield from _tables(store, birth, found, past, serves=serves)
+
+
+def _lost(build: str, newest: Frontier | None, shown: int, where: str) -> Iterator[Damage]:
+    """Yields that frontiers are gone which readers saw, as other records of the build tell."""
+    if newest is None or newest.number < shown:
+        yield Damage(
+            f"build {build} has no frontier, and frontier {shown} was there: {where}"
+            if newest is None
+            else f"frontier {shown} of build {build} is gone, and readers saw it: {where}",
+            "until its job goes on, no query is answered from it, or with older rows than before",
+            hint="kappa up: its job goes on from the frontier before, or one of its tables' marks; "
+            f"if it does not, {_REPLAY}",
+        )
+
+
+def _numbered(records: NumberedRecords[Any], follows: str, then: str) -> Iterator[Damage]:
+    for number in records.numbers():
+        try:
+            records.get(number)
+        except Damaged as error:
+            yield Damage(error.message, follows, (records.name(number),), then)
+    noted, numbers = records.noted(), records.numbers()
+    for before, following in pairwise(numbers):
+        if following == before + 1 or _begins_anew(records, following):
+            continue
+        for number in range(before + 1, following):
+            yield Damage(
+                f"{records.address(number)} is gone, and record {numbers[-1]} is there",
+                "what it told is not known any more",
+                hint="put it back from a copy of the root, if there is one; the newest record "
+                "counts",
+            )
+    if noted > max(numbers, default=0) and (numbers or not records.made_anew):
+        yield Damage(records.lost(noted).message, follows, (records.note,), then)
+
+
+def _begins_anew(records: NumberedRecords[Any], number: int) -> bool:
+    """Returns whether a repair has given up the numbers before a record."""
+    with suppress(Damaged):
+        return records.begins_anew(number)
+    return False
+
+
+def _tables(
+    store: Store, birth: Birth, newest: Frontier, kept: Iterable[Frontier], *, serves: bool
+) -> Iterator[Damage]:
+    """Yields the tables with a file that is gone, or cut, of the newest and the kept frontiers."""
+    follows = f"queries of build {birth.build} fail" if serves else "it cannot go on"
+    for name in newest.versions:
+        path = table_path(store, birth.build, name)
+        there = {each.address: each.size for each in entries_at(path)}
+        seen = set[str]()
+        for frontier in (*kept, newest):
+            is_past = frontier is not newest
+            try:
+                version, vouched = frontier.versions.get(name), frontier.file_lists.get(name)
+                why = (
+                    None
+                    if version is None
+                    else missing_in(path, list_of(path, version, vouched), there)
+                )
+            except KappaError as error:
+                why = error.message
+            if is_past and read_kept(store, birth.build, frontier.number) is None:
+                # It was let go meanwhile.
+                continue
+            if why is not None and why not in seen:
+                seen.add(why)
+                yield Damage(
+                    f"table {name} of build {birth.build} is damaged: {why}",
+                    "only answers as of the past fail" if is_past else follows,
+                    hint=_REPLAY,
+                )

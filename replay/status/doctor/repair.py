@@ -1,0 +1,90 @@
+"""The repair of a root: what is given up is moved aside, while nothing runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from kappa.base.clock import now
+from kappa.base.errors import Conflict
+from kappa.replay.status.doctor.damage import Damage
+from kappa.state.build import birth_copy, birth_name
+from kappa.state.documents import note_of
+from kappa.state.frontier import frontier_records
+from kappa.state.kept import kept_numbers
+from kappa.state.lock import Lock
+from kappa.state.root import LOCK, NAME, ROOT_COPY, lock_of
+from kappa.state.store import Store
+
+
+def repair(store: Store, damages: Iterable[Damage]) -> tuple[str, ...]:
+    """Moves what these damages give up aside, the newest first; returns where to.
+
+    No supervisor can start meanwhile. Raises Conflict if one is up.
+    """
+    names = [name for damage in damages for name in damage.names]
+    # With a newest record that is given up goes the note that it was there.
+    notes = {note_of(name.rpartition("/")[0]) for name in names} - {*names}
+    builds = sorted({name.split("/")[1] for name in names if _is_of_frontiers(name)})
+    # But for frontiers: theirs say which numbers readers know.
+    kept = {frontier_records(store, build).note for build in builds}
+    moved = list[str | None]()
+    try:
+        if NAME in names:
+            # What the root is has to be known first: of a copy nothing else is moved.
+            names.remove(NAME)
+            with Lock(store.local.path(LOCK), what="kappa"):
+                moved.append(store.set_aside(NAME))
+                store.put(NAME, _copy_of(store, ROOT_COPY))
+        with lock_of(store, LOCK, what="kappa"):
+            shown = {build: _note_shown(store, build) for build in builds}
+            moved += [
+                store.set_aside(name) or store.local.set_aside(name)
+                for name in sorted({*names} - kept, reverse=True)
+            ]
+            store.local.delete(*notes - kept)
+            for build, number in shown.items():
+                _go_on_behind(store, build, number)
+            for name in names:
+                build = name.split("/")[1] if name.startswith("builds/") else ""
+                if build and name == birth_name(build):
+                    store.put(name, _copy_of(store, birth_copy(build)))
+    except Conflict as error:
+        raise Conflict(
+            "kappa is up, and works with what is to be repaired", hint="kappa down, and then again"
+        ) from error
+    return tuple(path for path in moved if path is not None)
+
+
+def _copy_of(store: Store, name: str) -> bytes:
+    content = store.get(name)
+    assert content is not None, "what is moved aside has a copy"
+    return content
+
+
+def _is_of_frontiers(name: str) -> bool:
+    """Returns whether a name is that of a frontier, or of the note of their last number."""
+    return name.startswith("builds/") and name.split("/")[2] in {"frontier", "frontier.newest"}
+
+
+def _note_shown(store: Store, build: str) -> int:
+    """Returns the greatest number that a frontier of a build ever had, as known, and notes that."""
+    records = frontier_records(store, build)
+    shown = max(0, records.noted(), *records.numbers(), *kept_numbers(store, build))
+    records.note_last(shown)
+    return shown
+
+
+def _go_on_behind(store: Store, build: str, shown: int) -> None:
+    """Repeats the newest frontier of a build that is left behind the number that was shown last.
+
+    Readers elsewhere and cursors know by its number what they saw, so none is used again. If none
+    is left, the build's job makes one, behind the number that is noted.
+    """
+    records = frontier_records(store, build)
+    left = max(records.numbers(), default=shown)
+    newest = records.get(left) if left < shown else None
+    if newest is not None:
+        number, epoch = shown + 1, newest.epoch + 1
+        records.put(number, replace(newest, number=number, epoch=epoch, published_at=now()))

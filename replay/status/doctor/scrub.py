@@ -1,0 +1,169 @@
+"""The scrub of a root: each data file that is of use is read, and compared with its sum.
+
+Those are the files of the builds that serve, are idle or on their way, at their newest frontiers
+and at those that are kept, and the files of the archives. Jobs go on meanwhile: what they have
+deleted by then is no damage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from kappa.base.errors import KappaError
+from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.state import State
+from kappa.state.build import table_path
+from kappa.state.files.bucket import is_bucket
+from kappa.state.frontier import Frontiers, Sum
+from kappa.state.kept import kept_of
+from kappa.state.recorded import RecordedSums, name_of, sum_of, sum_of_object
+from kappa.state.store import Store
+from kappa.state.whole import difference
+from kappa.tables.archive import archived_topics, archives_of, folder
+from kappa.tables.stored_archive import open_archive
+from kappa.tables.versions import FileLists
+
+# Gets the bytes that are done, all bytes, and how many files are bad so far.
+Show = Callable[[int, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubbedFile:
+    """A data file, or a table whose files cannot be listed, and what is wrong with it.
+
+    `of` is the build or the topic, `table` the table or None for an archive. `sum` is the recorded
+    one, None if there is none. `why` is empty if nothing is wrong.
+    """
+
+    path: str
+    of: str
+    table: str | None
+    hint: str
+    sum: Sum | None
+    size: int = 0
+    why: str = ""
+
+    def text(self, store: Store) -> str:
+        """Returns what is wrong with it, in a sentence."""
+        owner = (
+            f"the archive of topic {self.of}"
+            if self.table is None
+            else f"table {self.table} of build {self.of}"
+        )
+        return f"file {store.name(self.path)} of {owner} {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Scrubbed:
+    """The result of a scrub: its counts, and the files that are not as they were written.
+
+    `unknown` counts the files without a sum, which were written by an earlier Kappa.
+    """
+
+    files: int
+    bytes: int
+    unknown: int
+    bad: tuple[ScrubbedFile, ...]
+
+
+def scrub(store: Store, *, show: Show = lambda _done, _of, _bad: None) -> Scrubbed:
+    """Reads all data files that are of use, from the disk and not from the machine's memory.
+
+    Objects of a bucket are fetched. Raises Damaged if a record that says which files are of use
+    cannot be read.
+    """
+    wanted = tuple(_wanted(store))
+    whole, done, bad = sum(each.size for each in wanted), 0, []
+    for each in wanted:
+        why = each.why or _difference(each)
+        if why:
+            bad.append(replace(each, why=why))
+        done += each.size
+        show(done, whole, len(bad))
+    # A job may have deleted a file, or published another version, since the files were listed.
+    still = {each.path for each in _wanted(store)} if bad else set()
+    return Scrubbed(
+        len(wanted),
+        done,
+        sum(each.sum is None and not each.why for each in wanted),
+        tuple(each for each in bad if each.path in still),
+    )
+
+
+def _difference(file: ScrubbedFile) -> str:
+    try:
+        found = (
+            sum_of_object(file.path) if is_bucket(file.path) else sum_of(file.path, from_disk=True)
+        )
+    except FileNotFoundError:
+        return "is gone"
+    except OSError as error:
+        return f"cannot be read: {error.strerror or error}"
+    return "" if file.sum is None or file.sum == found else difference(file.sum, found)
+
+
+def _wanted(store: Store) -> Iterator[ScrubbedFile]:
+    state = current_state(store)
+    for build in sorted({state.folded_by(build) for build in state.wanted_builds()}):
+        yield from _of_build(store, state, build)
+    for topic in archived_topics(store):
+        for fingerprint in archives_of(store, topic):
+            yield from _of_archive(store, topic, store.address(folder(topic, fingerprint)))
+
+
+def _of_build(store: Store, state: State, build: str) -> Iterator[ScrubbedFile]:
+    newest = Frontiers(store, build).newest()
+    kept = {each.frontier.number: each.frontier for each in kept_of(store, build)}
+    frontiers = [*kept.values(), *([] if newest is None else [newest])]
+    lists, sums = FileLists(), RecordedSums(store, build).all()
+    seen: set[str] = set()
+    for frontier in frontiers:
+        for table, version in frontier.versions.items():
+            path = table_path(store, build, table)
+            hint = _mend(state, build, is_past=frontier is not newest)
+            try:
+                listed = lists.list_at(path, version, frontier.file_lists.get(table))
+            except KappaError as error:
+                why = f"cannot be listed: {error.message}"
+                yield ScrubbedFile(path, build, table, hint, None, why=why)
+                continue
+            for name, (size, _) in sorted(listed.files.items()):
+                file = f"{path}/{name}"
+                if file not in seen:
+                    seen.add(file)
+                    yield ScrubbedFile(file, build, table, hint, sums.get(name_of(file)), size)
+
+
+def _mend(state: State, build: str, *, is_past: bool) -> str:
+    """Returns what to do about a damaged file of a build."""
+    over = {each for each in state.wanted_builds() if state.folded_by(each) == build}
+    pipeline = state.pipelines[build]
+    again = f"kappa replay {pipeline} makes a new build from the log"
+    if is_past:
+        return f"only answers as of the past need it; {again}"
+    if over & set(state.serving.values()):
+        return (
+            f"kappa undo {pipeline} lets the build before serve meanwhile; {again}"
+            if pipeline in state.idle
+            else again
+        )
+    if over & set(state.idle.values()):
+        return f"it does not serve: leave kappa undo {pipeline} alone; {again}"
+    return f"it does not serve yet: kappa abandon {pipeline}; {again}"
+
+
+def _of_archive(store: Store, topic: str, path: str) -> Iterator[ScrubbedFile]:
+    hint = f"move {path} away: kappa up archives again what the topic has"
+    try:
+        archive = open_archive(path)
+        if archive is not None:
+            archive.ensure_listed(store)
+        blocks = () if archive is None else archive.blocks()
+        sums = {} if archive is None else archive.sums(store)
+    except KappaError as error:
+        yield ScrubbedFile(path, topic, None, hint, None, why=f"cannot be read: {error.message}")
+        return
+    for block in blocks:
+        sum_ = sums.get(name_of(block.path))
+        yield ScrubbedFile(block.path, topic, None, hint, sum_, block.bytes)

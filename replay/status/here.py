@@ -1,0 +1,147 @@
+"""The project of a command: its settings, root, pipelines, and the way to the broker.
+
+Each is looked up and imported when it is first needed: a query loads no files of the user's and
+asks for no supervisor. Nothing is decided or changed here.
+"""
+
+# ruff: noqa: PLC0415  # a command imports what it needs and nothing else: see kappa/commands/__init__.py
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kappa.base.errors import Unreachable, UsageError
+
+if TYPE_CHECKING:
+    from kappa.base.settings import Settings
+    from kappa.declare.pipeline import Pipeline
+    from kappa.declare.topic import Topic
+    from kappa.kafka.client import Log
+    from kappa.replay.rollout.state import State
+    from kappa.replay.status.running import Running
+    from kappa.state.store import Store
+
+_PATIENCE_SECONDS = 2.0
+
+
+class Here:
+    """The settings, the root and the broker of a command, each looked up when first needed."""
+
+    def __init__(self, project: Path | None, root: str | None) -> None:
+        """Takes the flags `--project` and `--root`."""
+        self._project = project
+        self._root = root
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The project's settings."""
+        from kappa.base.settings import load_settings
+
+        if self._project is not None and not self._project.is_dir():
+            raise UsageError(
+                f"there is no folder {self._project}",
+                hint="give --project the folder that holds kappa.toml",
+            )
+        return load_settings(self._project or Path.cwd(), root=self._root)
+
+    @cached_property
+    def store(self) -> Store:
+        """The store of everything below the root."""
+        from kappa.state.store import open_store
+
+        return open_store(self.settings)
+
+    @cached_property
+    def pipelines(self) -> Mapping[str, Pipeline]:
+        """The pipelines that the project declares."""
+        from kappa.code.project import load_pipelines
+
+        return load_pipelines(self.settings.project)
+
+    @cached_property
+    def topic_readers(self) -> Mapping[str, Pipeline]:
+        """The pipelines for commands on topics: a pattern that none has joined means none."""
+        from kappa.code.project import load_pipelines
+        from kappa.declare.joined import NothingJoined, before_joining
+
+        with before_joining(NothingJoined):
+            return load_pipelines(self.settings.project)
+
+    @cached_property
+    def topics(self) -> dict[str, Topic]:
+        """The topics that the project declares, and those that have joined its patterns."""
+        return {
+            topic.name: topic
+            for pipeline in self.topic_readers.values()
+            for topic in pipeline.topics
+        }
+
+    @property
+    def running(self) -> Running | None:
+        """The supervisor; None if none is up."""
+        from kappa.replay.status.running import running
+
+        return running(self.settings)
+
+    @property
+    def http(self) -> str | None:
+        """The URL at which HTTP is served; None if it is not."""
+        from kappa.replay.status.running import served_at
+
+        return served_at(self.store)
+
+    @property
+    def lease_seconds(self) -> float:
+        """The seconds that a reader's lease lasts."""
+        return self.settings.rollout.lease_seconds
+
+    @property
+    def bootstrap_servers(self) -> str | None:
+        """Kafka's address: the configured cluster, or our own broker while it is up."""
+        if self.settings.kafka.bootstrap_servers:
+            return self.settings.kafka.bootstrap_servers
+        # Read once: a supervisor that ends between two readings must not raise an AttributeError.
+        running = self.running
+        return None if running is None else running.bootstrap_servers
+
+    def state(self) -> State:
+        """Folds the journal and returns the state of now."""
+        from kappa.replay.rollout.current import current_state
+
+        return current_state(self.store)
+
+    def log(self, *, looks: bool = False) -> Log:
+        """Returns the broker's client. Raises Unreachable if no broker is known.
+
+        A client that only `looks` is told within seconds that no broker answers.
+        """
+        from kappa.kafka.answers import LOOKING_SECONDS
+        from kappa.kafka.client import Log
+        from kappa.kafka.client_options import client_options
+        from kappa.kafka.stored_schemas import open_registry
+
+        servers = self.bootstrap_servers
+        if servers is None:
+            raise Unreachable(
+                "kappa is not up, so there is no broker", hint="start it with: kappa up -d"
+            )
+        # A command decodes samples of the log, and a person waits for it.
+        open_registry(self.settings, self.store, patience_seconds=_PATIENCE_SECONDS)
+        return Log(
+            servers,
+            client_options(self.settings),
+            patience_seconds=LOOKING_SECONDS if looks else None,
+        )
+
+    def must_run(self) -> None:
+        """Raises Unreachable if no supervisor is up, and Copied if the root is a copy."""
+        from kappa.state.root import ensure_no_copy
+
+        ensure_no_copy(self.store)
+        if self.running is None:
+            raise Unreachable(
+                "kappa is not up, so nobody would do it", hint="start it with: kappa up -d"
+            )

@@ -1,0 +1,207 @@
+"""History, topics and collection as rows under columns. Pure, except for the topics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from msgspec import to_builtins
+
+from kappa.replay.rollout.history import Chapter, ProofRecord, ServiceRecord
+from kappa.replay.rollout.prove.proof_text import cut_line, proof_line, record_document
+from kappa.replay.rollout.rollout import Rollout
+from kappa.serving.query.render import Listing
+from kappa.state.journal.service import PipelineRetired
+
+if TYPE_CHECKING:
+    # At run time these would import what it takes to ask a broker and to run jobs.
+    from kappa.declare.topic import Topic
+    from kappa.kafka.client import Log
+    from kappa.replay.rollout.garbage import Garbage
+    from kappa.state.build import TopicBirth
+
+
+def history_listing(
+    chapters: tuple[Chapter, ...],
+    proofs: tuple[ProofRecord, ...] = (),
+    service: tuple[ServiceRecord, ...] = (),
+) -> Listing:
+    """Makes a row of each rollout, proof, retirement and pause, oldest first.
+
+    Receipts and proofs in full are for machines.
+    """
+    columns = (
+        "rollout",
+        "generation",
+        "at",
+        "by",
+        "pipeline",
+        "build",
+        "version",
+        "what",
+        "state",
+        "why",
+        "served_at",
+        "live_build",
+        "live_offsets",
+        "candidate_offsets",
+        "checks",
+        "differences",
+        "hint",
+        "accepted",
+        "proof",
+    )
+    wide = frozenset(
+        {
+            "served_at",
+            "live_build",
+            "live_offsets",
+            "candidate_offsets",
+            "checks",
+            "differences",
+            "hint",
+            "accepted",
+            "proof",
+        }
+    )
+    rows = [
+        *((chapter.rollout.id, _chapter_row(chapter)) for chapter in chapters),
+        *((each.record.number, _proof_row(each)) for each in proofs),
+        *((each.record.number, _service_row(each)) for each in service),
+    ]
+    return Listing(columns, tuple(row for _, row in sorted(rows, key=itemgetter(0))), wide=wide)
+
+
+def topics_listing(log: Log, declared: Mapping[str, Topic] | Mapping[str, TopicBirth]) -> Listing:
+    """Makes a row of each topic that is declared, now or by a build, or on the broker."""
+    found = log.topics()
+    begin, end = log.beginning(found), log.end(found)
+    rows = []
+    for name in sorted({*found, *declared}):
+        topic, facts = declared.get(name), found.get(name)
+        known = (
+            (facts.partitions, end.only({name}).distance(begin), facts.id)
+            if facts is not None
+            else (None, None, None)
+        )
+        rows.append(
+            (
+                name,
+                None if topic is None else topic.kind,
+                topic is not None,
+                facts is not None,
+                *known,
+            )
+        )
+    return Listing(
+        ("topic", "kind", "declared", "on_broker", "partitions", "records", "id"),
+        tuple(rows),
+        wide=frozenset({"id"}),
+    )
+
+
+def gc_listing(found: tuple[Garbage, ...], *, done: bool) -> Listing:
+    """Makes a row per build and kind of thing; `done`: it is deleted, not only found."""
+    rows = (
+        (
+            each.build,
+            str(each.what) if each.what else "",
+            each.count,
+            each.bytes,
+            each.left or ("deleted" if done else "would be deleted"),
+        )
+        for each in found
+    )
+    return Listing(("build", "what", "count", "bytes", "note"), tuple(rows))
+
+
+def _chapter_row(chapter: Chapter) -> tuple[Any, ...]:
+    rollout, receipt, served = chapter.rollout, chapter.receipt, chapter.served
+    base = rollout.base or (None if receipt is None else receipt.base)
+    checks = () if rollout.verified is None else rollout.verified.checks
+    differences = () if rollout.verified is None else rollout.verified.differences
+    return (
+        rollout.number,
+        chapter.generation,
+        rollout.at,
+        rollout.by,
+        rollout.pipeline,
+        rollout.build,
+        rollout.version,
+        _way(rollout),
+        str(rollout.phase),
+        "; ".join(
+            [
+                *rollout.reasons,
+                *([] if base is None else [str(base)]),
+                *([rollout.reason] if rollout.reason else []),
+                *(f"accepted {each}" for each in rollout.accepted),
+            ]
+        ),
+        None if served is None else served.at,
+        None if receipt is None else receipt.live_build,
+        None if receipt is None or receipt.live_offsets is None else receipt.live_offsets.plain(),
+        None if receipt is None else receipt.candidate_offsets.plain(),
+        [{**to_builtins(check), "passed": check.passed} for check in checks],
+        [to_builtins(difference) for difference in differences],
+        rollout.hint,
+        rollout.accepted,
+        None,
+    )
+
+
+def _way(rollout: Rollout) -> str:
+    """Returns how the build of a rollout came to its tables."""
+    if rollout.switch:
+        return "switch"
+    if rollout.tables_of is not None:
+        return "overlay"
+    return "replay" if rollout.base is None else "branch"
+
+
+def _service_row(kept: ServiceRecord) -> tuple[Any, ...]:
+    record, event = kept.record, kept.event
+    retired = event if isinstance(event, PipelineRetired) else None
+    # As in the plan: retire, pause, resume.
+    what = "retire" if retired is not None else event.kind.removesuffix("d")
+    return (
+        None,
+        None if retired is None else retired.generation,
+        record.at,
+        record.by,
+        event.pipeline,
+        None if retired is None else retired.build,
+        kept.version,
+        what,
+        f"{what}d",
+        "" if retired is None else f"{', '.join(retired.names)} left",
+        *(None,) * 4,
+        (),
+        (),
+        "",
+        (),
+        None,
+    )
+
+
+def _proof_row(kept: ProofRecord) -> tuple[Any, ...]:
+    record, found = kept.record, kept.found
+    return (
+        None,
+        None,
+        record.at,
+        record.by,
+        found.pipeline,
+        found.build,
+        kept.version,
+        "proof",
+        "proved" if found.equal else "not equal",
+        "; ".join([f"{proof_line(found)}, {cut_line(found)}, hash {found.hash}", *found.causes]),
+        *(None,) * 4,
+        (),
+        [to_builtins(difference) for difference in found.differences],
+        "",
+        (),
+        record_document(record, found),
+    )

@@ -1,0 +1,72 @@
+"""The logs of the supervisor, the broker, verifications, and each build's job."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from kappa.base.errors import UsageError
+from kappa.replay.rollout.numbered import build_named
+from kappa.replay.rollout.state import State
+from kappa.state.store import Store
+
+_OWN = ("supervisor", "broker", "verification", "http", "archiver", "courier", "collector")
+_BLOCK = 65_536
+# No process reports that a file grows: the file is looked at this often.
+_LOOK_SECONDS = 0.2
+
+
+def log_file(store: Store, state: State, name: str) -> Path:
+    """Returns the log of a build, or of one of the platform's own processes.
+
+    Those are `supervisor`, `broker`, `verification`, `http`, `archiver`, `courier` and
+    `collector`.
+    A pipeline's log is that of its candidate, its live or its kept build; a rollout's number means
+    its build. An overlay's is that of the build that folds its tables. Raises UsageError if there
+    is nothing of that name, or no log yet.
+    """
+    name = build_named(state, name)
+    candidate = state.active(name)
+    build = state.folded_by(
+        candidate.build
+        if candidate is not None
+        else state.serving.get(name) or state.idle.get(name, name)
+    )
+    path = store.local.path(f"logs/{build}.log")
+    if build not in _OWN and build not in state.versions:
+        known = [*_OWN, *sorted({*state.serving, *state.wanted_builds()})]
+        raise UsageError(f"there is no log of {name}", hint=f"there are {', '.join(known)}")
+    if not path.exists():
+        raise UsageError(f"{build} has written no log yet", hint="start it with: kappa up -d")
+    return path
+
+
+def last_lines(path: Path, count: int) -> tuple[bytes, int]:
+    """Returns the last lines of a file, and the position behind them."""
+    with path.open("rb") as file:
+        end = begin = file.seek(0, os.SEEK_END)
+        found = b""
+        # One line break more than lines: the first of them must be whole.
+        while begin > 0 and found.count(b"\n") <= count:
+            begin = max(0, begin - _BLOCK)
+            file.seek(begin)
+            found = file.read(end - begin)
+        return b"".join(found.splitlines(keepends=True)[-count:] if count else []), end
+
+
+def following(path: Path, position: int) -> Iterator[bytes]:
+    """Yields what is appended to a file from a position on, for ever.
+
+    A file that was begun anew is read from its start.
+    """
+    while True:
+        if path.exists():
+            with path.open("rb") as file:
+                # A log that has grown too large is moved aside, and a shorter one takes its place.
+                file.seek(position if file.seek(0, os.SEEK_END) >= position else 0)
+                while block := file.read(_BLOCK):
+                    yield block
+                position = file.tell()
+        time.sleep(_LOOK_SECONDS)

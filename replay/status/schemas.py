@@ -1,0 +1,68 @@
+"""The declared schemas of topics, held beside the subjects of the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from kappa.declare.formats.avro_events import KIND, Avro
+from kappa.declare.formats.named import is_framed, pin_of
+from kappa.declare.formats.schema_source import RegisteredSchema
+from kappa.declare.topic import Topic
+from kappa.kafka.registry import RegistryClient
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedTopic:
+    """A topic's declared schema beside its subject, and the verdict of the registry."""
+
+    topic: str
+    subject: str
+    declared: str
+    newest: str
+    is_compatible: bool
+    verdict: str
+
+
+def checked_topics(client: RegistryClient, topics: Iterable[Topic]) -> Iterator[CheckedTopic]:
+    """Yields what the registry says of each topic that is framed by it.
+
+    Without a declared subject it is that of the topic's values or keys, as serializers name it. An
+    event that is no schema of the registry is compatible with each.
+    """
+    known = {*client.subjects()}
+    parts = [
+        (topic, *of)
+        for topic in topics
+        for of in zip(topic.formats, ("value", "key"), strict=False)
+    ]
+    for topic, form, part in parts:
+        pin = pin_of(form)
+        if isinstance(form, Avro):
+            schema, declared = RegisteredSchema(KIND, form.text, form.references), str(form.schema)
+        elif pin is not None:
+            schema, declared = pin.schema, ""
+        else:
+            continue
+        if not is_framed(form):
+            continue
+        subject = f"{topic.name}-{part}" if pin is None else pin.subject
+        declared = declared if pin is None else str(pin.version)
+        if subject not in known:
+            yield CheckedTopic(
+                topic.name, subject, declared, "", is_compatible=True, verdict="no such subject yet"
+            )
+            continue
+        newest = client.pin(subject).version
+        why = client.incompatible(subject, schema)
+        verdict = f"not compatible: {'; '.join(why)}" if why else "compatible"
+        if pin is not None and pin.version != newest:
+            verdict += f", and version {newest} is newer: kappa schemas pin {subject}"
+        yield CheckedTopic(
+            topic.name,
+            subject,
+            declared,
+            str(newest),
+            is_compatible=not why,
+            verdict=verdict,
+        )

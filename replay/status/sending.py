@@ -1,0 +1,78 @@
+"""The changes that sinks and alerts send at a switch, before it and after it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kappa.replay.rollout.outgoing import outgoing
+from kappa.replay.rollout.rollout import Phase, Rollout
+from kappa.replay.rollout.state import State
+from kappa.state.build import read_birth
+from kappa.state.journal.events import GenerationMade
+from kappa.state.journal.receipt import Receipt
+from kappa.state.store import Store
+
+
+def sending_text(store: Store, state: State, rollout: Rollout, *, most: int) -> str:
+    """Returns a line for each sink and alert that sends something at a switch.
+
+    `most` is the setting `alerts.most`.
+    """
+    lines = sending(store, state, rollout, most=most)
+    return "".join(f"  sends: {line}\n" for line in lines)
+
+
+def sending(store: Store, state: State, rollout: Rollout, *, most: int) -> tuple[str, ...]:
+    """Lists what a rollout's sinks and alerts send at its switch, or have sent at it.
+
+    It is empty while the differences are not known, and of a rollout that ended without.
+    """
+    if rollout.phase in {Phase.FAILED, Phase.ABANDONED} or (
+        rollout.verified is None and not rollout.switch
+    ):
+        return ()
+    after = read_birth(store, rollout.build)
+    if not after.sinks and not after.alerts:
+        return ()
+    receipt = _receipt_of(state, rollout)
+    live = state.serving.get(rollout.pipeline) if receipt is None else receipt.live_build
+    is_first = state.served_before(rollout.pipeline) is None if receipt is None else receipt.first
+    # A pipeline that was retired has sent all of it before.
+    before = read_birth(store, live) if live is not None else None if is_first else after
+    differences = () if rollout.verified is None else rollout.verified.differences
+    return tuple(outgoing(after, differences, before=before, most=most))
+
+
+def waiting_text(store: Store, state: State, *, most: int) -> str:
+    """Returns a line for each candidate that waits for a yes, and those of what it sends."""
+    return "".join(
+        f"rollout {each.number} of pipeline {each.pipeline} waits for: kappa promote "
+        f"{each.pipeline}\n{sending_text(store, state, each, most=most)}"
+        for each in state.active_rollouts
+        if each.waits
+    )
+
+
+def sent_in(
+    store: Store, state: State, generation: int, *, most: int
+) -> Mapping[int, tuple[str, ...]]:
+    """Returns what each rollout's sinks and alerts sent as it made a generation, by its id."""
+    switched = next(
+        (
+            record.event.switched
+            for record in state.served
+            if isinstance(record.event, GenerationMade) and record.event.generation == generation
+        ),
+        (),
+    )
+    return {
+        each.rollout: sending(store, state, state.rollout(each.rollout), most=most)
+        for each in switched
+    }
+
+
+def _receipt_of(state: State, rollout: Rollout) -> Receipt | None:
+    record = state.served_in(rollout.id)
+    if record is None or not isinstance(record.event, GenerationMade):
+        return None
+    return next(each.receipt for each in record.event.switched if each.rollout == rollout.id)

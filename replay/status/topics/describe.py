@@ -1,0 +1,130 @@
+"""A topic as the broker has it, beside its declaration, with its users."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kappa.base.units import size
+from kappa.declare.topic import Topic
+from kappa.declare.topic_settings import declared_config
+from kappa.kafka.cluster import TopicFacts
+from kappa.kafka.topic_config import own_config
+from kappa.replay.status.topics.users import TopicUser
+from kappa.serving.query.render import Listing
+from kappa.state.offsets import Offsets
+
+if TYPE_CHECKING:
+    from kappa.kafka.client import Log
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic: `config` is what is set on it, `declared_config` what its declaration sets.
+
+    `bytes` are its partitions' on disk, of the embedded broker alone.
+    """
+
+    facts: TopicFacts
+    declared: Topic | None
+    config: Mapping[str, str]
+    declared_config: Mapping[str, str]
+    begin: Offsets
+    end: Offsets
+    bytes: Mapping[int, int]
+    users: tuple[TopicUser, ...]
+
+
+def describe(
+    log: Log,
+    name: str,
+    declared: Topic | None,
+    users: tuple[TopicUser, ...],
+    *,
+    brokers_time: bool,
+    sizes: Mapping[int, int],
+) -> TopicDescription:
+    """Looks at a topic. Raises UsageError if the broker has none of that name."""
+    facts = log.must_have(name)
+    wanted = {} if declared is None else declared_config(declared, brokers_time=brokers_time)
+    there = log.config(name)
+    known = {*own_config(log, name), *wanted}
+    return TopicDescription(
+        facts,
+        declared,
+        {key: there[key] for key in sorted(known) if key in there},
+        wanted,
+        log.beginning([name]),
+        log.end([name]),
+        sizes,
+        users,
+    )
+
+
+def description_listing(found: TopicDescription) -> Listing:
+    """Makes a row of each partition."""
+    name = found.facts.name
+    rows = (
+        (
+            partition,
+            found.begin.at(name, partition),
+            end,
+            end - found.begin.at(name, partition),
+            found.bytes.get(partition),
+        )
+        for _, partition, end in found.end.items()
+    )
+    return Listing(("partition", "begin", "end", "offsets", "bytes"), tuple(rows))
+
+
+def description_text(found: TopicDescription) -> str:
+    """Returns all but the partitions for people, a fact a line."""
+    facts, declared = found.facts, found.declared
+    count = f"{facts.partitions} partition{'' if facts.partitions == 1 else 's'}"
+    taken = f", {size(sum(found.bytes.values()))} on disk" if found.bytes else ""
+    lines = [
+        f"topic {facts.name}, id {facts.id}: {count}{taken}",
+        "declared by no pipeline of the project"
+        if declared is None
+        else f"declared at {declared.source}: {declared.kind}, {declared.partitions} partitions"
+        + ("" if declared.key is None else f", key {declared.key}"),
+        *(_setting(found, name, value) for name, value in found.config.items()),
+        *(str(each) for each in found.users),
+        *([] if found.users else ["no build reads or sends it"]),
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _setting(found: TopicDescription, name: str, value: str) -> str:
+    wanted = found.declared_config.get(name)
+    differs = wanted is not None and wanted != value
+    return f"  {name}={value}" + (f", declared as {wanted}" if differs else "")
+
+
+def description_document(found: TopicDescription) -> dict[str, Any]:
+    """Returns all of it, for machines."""
+    declared = found.declared
+    return {
+        "topic": found.facts.name,
+        "id": found.facts.id,
+        "partitions": description_listing(found).objects(),
+        "config": dict(found.config),
+        "declared": None
+        if declared is None
+        else {
+            "kind": str(declared.kind),
+            "partitions": declared.partitions,
+            "key": declared.key,
+            "config": dict(found.declared_config),
+        },
+        "users": [
+            {
+                "pipeline": each.pipeline,
+                "build": each.build,
+                "role": each.role,
+                "sends": each.sends,
+            }
+            for each in found.users
+        ],
+    }

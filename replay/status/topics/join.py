@@ -1,0 +1,77 @@
+"""The topics that join a pattern: what it matches now, and what has joined it before."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kappa.base.errors import UsageError
+from kappa.declare.joined import JoinedTopic, JoinedTopics, matching
+from kappa.declare.topic import Topic
+from kappa.kafka.cluster import TopicFacts
+
+
+class Joining(StrEnum):
+    """The fate of a topic among those of its pattern."""
+
+    JOINS = "joins"
+    STAYS = "stays"
+    PARTITIONS = "stays, with other partitions"
+    MISSING = "stays, and is not on the broker"
+    LEAVES = "leaves"
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The topics of a pattern from now on, and the fate of each, by name."""
+
+    topics: JoinedTopics
+    became: Mapping[str, Joining]
+
+
+def join(
+    pattern: Topic,
+    there: Mapping[str, TopicFacts],
+    sinks: Collection[str],
+    leaving: Iterable[str] = (),
+) -> Joined:
+    """Returns the topics of a pattern: those that have joined, and all that it matches now.
+
+    `leaving` are those to leave out. Raises UsageError if one of them has not joined, or none is
+    left.
+    """
+    left = frozenset(leaving)
+    before = {each.name: each for each in pattern.joined}
+    found = {name: there[name].partitions for name in matching(pattern.name, there, sinks)}
+    for name in sorted(left - before.keys() - found.keys()):
+        raise UsageError(
+            f"topic {name} is none of the pattern {pattern.name}",
+            hint=f"it has {', '.join(before) or 'none'}",
+        )
+    became = {
+        name: _became(before.get(name), found.get(name), leaves=name in left)
+        for name in sorted(before.keys() | found.keys())
+        if name in before or name not in left
+    }
+    topics = tuple(
+        JoinedTopic(name, found.get(name, before[name].partitions if name in before else 0))
+        for name, joining in became.items()
+        if joining is not Joining.LEAVES
+    )
+    if not topics:
+        raise UsageError(
+            f"the pattern {pattern.name} matches no topic of the broker",
+            hint="see: kappa topics list; internal topics and those of sinks never match",
+        )
+    return Joined(JoinedTopics(pattern.name, topics), became)
+
+
+def _became(before: JoinedTopic | None, partitions: int | None, *, leaves: bool) -> Joining:
+    if leaves:
+        return Joining.LEAVES
+    if before is None:
+        return Joining.JOINS
+    if partitions is None:
+        return Joining.MISSING
+    return Joining.STAYS if partitions == before.partitions else Joining.PARTITIONS

@@ -1,0 +1,293 @@
+"""The addresses of the collector, as an ASGI application without a framework.
+
+    POST /collect/TOPIC            one event as JSON, or one a line as application/x-ndjson
+    GET  /collect/TOPIC            as a websocket: an event a message (stream.py)
+    GET  /collect/TOPIC/pixel.gif  ?event=JSON: an event of a page, which gets no answer
+    GET  /collect/pulls            how the sources are that are pulled
+    GET  /collect/requests/ID      what became of a request that was answered 202
+    GET  /healthz, /readyz         the process runs; events are acknowledged
+    GET  /metrics                  its counts
+
+A request is read only if its caller is admitted and there is room for it.
+Source: https://asgi.readthedocs.io/en/latest/specs/www.html.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from urllib.parse import parse_qs, unquote
+
+import msgspec
+
+from kappa.base.errors import KappaError
+from kappa.base.units import parse_memory
+from kappa.serving.collect.callers import Caller
+from kappa.serving.collect.datagrams import Datagrams
+from kappa.serving.collect.declared import CollectedTopic
+from kappa.serving.collect.lines import (
+    HttpReply,
+    Lines,
+    is_batch,
+    problem_reply,
+    read_lines,
+    read_one,
+    reply_of,
+)
+from kappa.serving.collect.remembered import go_on, key_of
+from kappa.serving.collect.stand import CollectorStand
+from kappa.serving.collect.stream import EventsIn
+from kappa.serving.http.bounds import Bounds, Scope, connection_of, ensure_room
+from kappa.serving.http.exposition import MEDIA_TYPE as METRICS
+from kappa.serving.http.gate import Receive, read_body
+from kappa.serving.http.headers import has_body, joined
+from kappa.serving.http.problem import HttpError, Send, refuse_websocket
+
+_PREFIX = "/collect/"
+_PIXEL = "/pixel.gif"
+# One transparent pixel.
+_GIF = bytes.fromhex(
+    "47494638396101000100800000000000ffffff21f90401000000002c00000000010001000002024401003b"
+)
+_PULLS = "/collect/pulls"
+_REQUESTS = "/collect/requests/"
+# Source: RFC 7240, 4.1.
+_LATER = "respond-async"
+# A page's browser may keep the answer to its question that long.
+_ASKED_SECONDS = "600"
+
+
+class CollectorApp:
+    """The application of one collector."""
+
+    def __init__(
+        self, stand: CollectorStand, bounds: Bounds, datagrams: socket.socket | None
+    ) -> None:
+        """Takes the socket of datagrams, if there is one."""
+        self._stand = stand
+        self._datagrams = datagrams
+        most = parse_memory(stand.settings.body_bytes)
+        self._bounds = replace(bounds, body_bytes=most)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+            return
+        headers = joined(scope["headers"])
+        if scope["type"] == "websocket":
+            await self._stream(scope, headers, receive, send)
+            return
+        held = _HeldRoom(self._stand)
+        origin = ""
+        try:
+            ensure_room(connection_of(scope), self._bounds)
+            origin = self._stand.callers.origin(headers)
+            answer = await self._answer(scope, headers, receive, held)
+        except HttpError as error:
+            answer = problem_reply(error)
+            if connection_of(scope).is_too_many or (has_body(headers) and not held.is_whole):
+                # What is left of the body is not read.
+                answer = replace(answer, headers={**(answer.headers or {}), "Connection": "close"})
+        except KappaError as error:
+            answer = problem_reply(error)
+        finally:
+            held.release()
+        if answer is not None:
+            self._stand.counts.request("http", answer.status)
+            await self._send(answer, origin, send)
+
+    async def _answer(
+        self, scope: Scope, headers: dict[str, str], receive: Receive, held: _HeldRoom
+    ) -> HttpReply | None:
+        """Returns the answer; None if the client has left."""
+        method, path = scope["method"], scope["path"]
+        if path == "/healthz":
+            return HttpReply(200, b'{"status":"ok"}')
+        if path == "/readyz":
+            return self._ready()
+        if method == "OPTIONS" and path.startswith(_PREFIX):
+            return HttpReply(204, b"")
+        asked = _asked(scope)
+        caller = await self._stand.callers.admitted(headers, asked.get("token"))
+        connection_of(scope).welcome()
+        if path == "/metrics":
+            return HttpReply(200, self._stand.metrics().encode(), METRICS)
+        if method == "GET" and path.startswith(_REQUESTS):
+            return self._stand.requests.reply(path.removeprefix(_REQUESTS))
+        if method == "GET" and path == _PULLS:
+            return HttpReply(200, msgspec.json.encode(self._stand.pulls.states(caller.topics)))
+        name = unquote(path.removeprefix(_PREFIX))
+        if not path.startswith(_PREFIX) or not name:
+            raise HttpError(404, f"there is nothing at {path}", hint="POST /collect/TOPIC")
+        if method == "GET" and name.endswith(_PIXEL):
+            topic = self._stand.topic(name.removesuffix(_PIXEL))
+            caller.ensure_may(topic.name)
+            caller.ensure_rate(1, time.monotonic())
+            event = asked.get("event", "")
+            self._stand.one_way.take(topic, event.encode(errors="surrogateescape"), "pixel")
+            return HttpReply(200, _GIF, "image/gif", {"Cache-Control": "no-store"})
+        if method != "POST":
+            raise HttpError(
+                405,
+                f"{method} is no way to send an event",
+                hint=f"POST {_PREFIX}TOPIC",
+                headers={"Allow": "POST"},
+            )
+        topic = self._stand.topic(name)
+        caller.ensure_may(topic.name)
+        return await self._collect(topic, caller, headers, receive, held)
+
+    async def _collect(
+        self,
+        topic: CollectedTopic,
+        caller: Caller,
+        headers: dict[str, str],
+        receive: Receive,
+        held: _HeldRoom,
+    ) -> HttpReply | None:
+        key = key_of(headers.get("idempotency-key"))
+        if headers.get("content-encoding", "identity") != "identity":
+            raise HttpError(
+                415,
+                f"a body in {headers['content-encoding']} is not read",
+                hint="send it without Content-Encoding",
+            )
+        self._stand.intake.ensure_room(1)
+        body = await read_body(headers, receive, self._bounds, held.take)
+        if body is None:
+            return None
+        held.is_whole = True
+        has_lines = is_batch(headers.get("content-type"))
+        events = 1 + body.count(b"\n") if has_lines else 1
+        self._stand.intake.ensure_room(events)
+        caller.ensure_rate(events, time.monotonic())
+
+        async def work(before: Lines | None) -> Lines:
+            most = self._stand.largest_record
+            lines = (
+                await read_lines(topic, body, key, most)
+                if has_lines
+                else read_one(topic, body, key, most)
+            )
+            go_on(lines, before)
+            places = lines.unsent()
+            sent = await self._stand.intake.send(topic.name, lines.records(places))
+            for place, outcome in zip(places, sent.outcomes, strict=True):
+                if outcome is not None:
+                    lines.outcomes[place] = outcome
+            self._stand.counts.events(topic.name, "http", lines.tally())
+            return lines
+
+        async def reply() -> HttpReply:
+            if not key:
+                return reply_of(await work(None))
+            named = (caller.name, topic.name, key)
+            return reply_of(await self._stand.remembered.once(named, body, work))
+
+        if _LATER in headers.get("prefer", ""):
+            return self._stand.requests.begin(reply(), held.handed_over())
+        return await reply()
+
+    async def _stream(
+        self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send
+    ) -> None:
+        """Takes events by a websocket, or answers its handshake with an error."""
+        try:
+            ensure_room(connection_of(scope), self._bounds)
+            self._stand.callers.origin(headers)
+            caller = await self._stand.callers.admitted(headers, _asked(scope).get("token"))
+            topic = self._stand.topic(unquote(scope["path"].removeprefix(_PREFIX)))
+            caller.ensure_may(topic.name)
+        except HttpError as error:
+            self._stand.counts.request("stream", problem_reply(error).status)
+            await refuse_websocket(error, send)
+            return
+        await EventsIn(self._stand, topic, caller, receive, send).run()
+
+    def _ready(self) -> HttpReply:
+        missing = self._stand.missing()
+        return HttpReply(
+            503 if missing else 200,
+            msgspec.json.encode(
+                {"status": "not ready" if missing else "ready", "missing": missing}
+            ),
+        )
+
+    async def _send(self, answer: HttpReply, origin: str, send: Send) -> None:
+        headers = {
+            "content-type": answer.media_type,
+            "content-length": str(len(answer.body)),
+            **(answer.headers or {}),
+            **(_cors(origin) if origin else {}),
+        }
+        start = {
+            "type": "http.response.start",
+            "status": answer.status,
+            "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+        }
+        # A client that does not read its answer is cut off: the connection ends with this call.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._bounds.send_seconds):
+                await send(start)
+                await send({"type": "http.response.body", "body": answer.body})
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        """Opens the queue to the broker before the first request, and closes it after the last."""
+        await receive()
+        try:
+            self._stand.open()
+            if self._datagrams is not None:
+                await asyncio.get_running_loop().create_datagram_endpoint(
+                    lambda: Datagrams(self._stand, self._stand.one_way), sock=self._datagrams
+                )
+        except KappaError as error:
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self._stand.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+class _HeldRoom:
+    """The room that a request's body has in the queue."""
+
+    def __init__(self, stand: CollectorStand) -> None:
+        self._intake = stand.intake
+        self._size = 0
+        self.is_whole = False
+
+    def take(self, size: int) -> None:
+        self._intake.hold(size)
+        self._size += size
+
+    def handed_over(self) -> Callable[[], None]:
+        """Keeps the room beyond the request. Returns what gives it back."""
+        size, self._size = self._size, 0
+        return lambda: self._intake.release(size)
+
+    def release(self) -> None:
+        self._intake.release(self._size)
+        self._size = 0
+
+
+def _asked(scope: Scope) -> dict[str, str]:
+    """Returns the parameters of an address; of a repeated one, the first."""
+    query = scope["query_string"].decode("latin-1")
+    return {name: values[0] for name, values in parse_qs(query).items()} if query else {}
+
+
+def _cors(origin: str) -> Mapping[str, str]:
+    return {
+        "access-control-allow-origin": origin,
+        "access-control-allow-methods": "POST, GET",
+        "access-control-allow-headers": "authorization, content-type, idempotency-key, prefer",
+        "access-control-expose-headers": "retry-after, location",
+        "access-control-max-age": _ASKED_SECONDS,
+        "vary": "origin",
+    }

@@ -1,0 +1,199 @@
+"""The programs and pages that may send events: by token, by site, and how many a second.
+
+Without sources, only this machine may: the collector listens at a loopback address, and a page of
+another site that is open on this machine is refused. With sources, each request brings a token. A
+browser's image, beacon or websocket cannot set a header, so the token may be in the address; such
+a token is known to all who see the page, and should be of a source of its own, with a rate.
+"""
+
+from __future__ import annotations
+
+import hmac
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from urllib.parse import urlsplit
+
+from kappa.base.errors import SettingsError
+from kappa.base.section.collect import CollectSettings
+from kappa.serving.collect.named import ensure_name
+from kappa.serving.http.address import ensure_guarded
+from kappa.serving.http.headers import place_of
+from kappa.serving.http.problem import HttpError
+from kappa.serving.http.token import WaitingLine
+
+_LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
+_BEARER = "Bearer "
+_NO_OTHER_SITE = frozenset({"none", "same-origin"})
+
+
+class Rate:
+    """A number of events a second; a second's worth may be taken at once. Pure.
+
+    What is taken beyond it has to be waited for by the next.
+    """
+
+    def __init__(self, per_second: int) -> None:
+        """0: any number."""
+        self._per_second = per_second
+        self._left = float(per_second)
+        self._at = 0.0
+
+    def take(self, count: int, now: float) -> float:
+        """Takes so many events. Returns 0.0, or the seconds to wait until some may be taken."""
+        if not self._per_second:
+            return 0.0
+        earned = max(0.0, now - self._at) * self._per_second
+        self._left, self._at = min(float(self._per_second), self._left + earned), now
+        if self._left < 1:
+            return (1 - self._left) / self._per_second
+        self._left -= count
+        return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """One that may send events to some topics."""
+
+    name: str
+    topics: frozenset[str]
+    rate: Rate
+
+    def ensure_may(self, topic: str) -> None:
+        """Raises HttpError if it may not send to a topic."""
+        if topic not in self.topics:
+            raise HttpError(
+                403,
+                f"the source {self.name} may not send to {topic}",
+                hint=f"it may send to {', '.join(sorted(self.topics))}: see "
+                f"collect.sources.{self.name}.topics in kappa.toml",
+            )
+
+    def ensure_rate(self, count: int, now: float) -> None:
+        """Raises HttpError if it has sent too many events a second."""
+        seconds = self.rate.take(count, now)
+        if seconds:
+            raise HttpError(
+                429,
+                f"the source {self.name} sends more events a second than it may",
+                hint="send them later",
+                headers={"Retry-After": str(math.ceil(seconds))},
+            )
+
+
+class Callers:
+    """All that may send events."""
+
+    def __init__(self, settings: CollectSettings, host: str, wrong: WaitingLine) -> None:
+        """Raises SettingsError if a source has no good token, or other machines may send freely.
+
+        `wrong` is the line in which wrong tokens wait.
+        """
+        self._wrong = wrong
+        self._origins = frozenset(each.rstrip("/") for each in settings.origins)
+        self._by_token: Mapping[bytes, Caller] = {}
+        self._anybody = Caller("of this machine", frozenset(settings.topics), Rate(0))
+        if not settings.sources:
+            _ensure_guarded(host, None, "NAME")
+        for name, source in settings.sources.items():
+            ensure_name("collect.sources", name)
+            _ensure_guarded(host, source.token, name)
+            unknown = sorted({*source.topics} - {*settings.topics})
+            if unknown:
+                raise SettingsError(
+                    f"collect.sources.{name}.topics names {unknown[0]}, which is not collected",
+                    hint=f"collect.topics has {', '.join(settings.topics) or 'none'}",
+                )
+            topics = frozenset(source.topics or settings.topics)
+            caller = Caller(name, topics, Rate(source.rate))
+            if self._by_token.setdefault(source.token.encode(), caller) is not caller:
+                raise SettingsError(
+                    f"collect.sources.{name} has another source's token",
+                    hint="give each a token of its own: openssl rand -hex 32",
+                )
+
+    async def admitted(self, headers: Mapping[str, str], token_in_address: str | None) -> Caller:
+        """Returns the caller of a request. Raises HttpError if it is none."""
+        if not self._by_token:
+            host = _host_of(headers.get("host", ""))
+            if host not in _LOCAL:
+                raise HttpError(
+                    403,
+                    f"events are taken from this machine only, and the collector was called {host}",
+                    hint="call it 127.0.0.1; or name sources: [collect.sources.NAME] in kappa.toml",
+                )
+            return self._anybody
+        caller = self.known(_token_of(headers) or token_in_address or "")
+        if caller is None:
+            if "authorization" in headers or token_in_address is not None:
+                await self._wrong.wait()
+            raise HttpError(
+                401,
+                "no token of a source was given, or a wrong one",
+                hint="send it: Authorization: Bearer TOKEN",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+        return caller
+
+    def admitted_at_once(self, headers: Mapping[str, str]) -> Caller | None:
+        """Returns the caller of a request if it is one. Raises HttpError if its host is none."""
+        if not self._by_token:
+            return self._anybody if _host_of(headers.get("host", "")) in _LOCAL else None
+        return self.known(_token_of(headers) or "")
+
+    def known(self, token: str) -> Caller | None:
+        """Returns the caller of a token, or the only one if no sources are named."""
+        if not self._by_token:
+            return self._anybody
+        given, found = token.encode(), None
+        # All are compared, so that the time shows nothing.
+        for known, caller in self._by_token.items():
+            if hmac.compare_digest(known, given):
+                found = caller
+        return found
+
+    def origin(self, headers: Mapping[str, str]) -> str:
+        """Returns the site whose page sends, if one does. Raises HttpError if it may not."""
+        origin = headers.get("origin", "") or _site_of_image(headers)
+        if not origin or origin in self._origins:
+            return origin
+        if urlsplit(origin).netloc == headers.get("host"):
+            return origin
+        raise HttpError(
+            403,
+            f"a page of {origin[:200]} sends events, and it is not among those that may",
+            hint="name its site in collect.origins in kappa.toml",
+        )
+
+
+@lru_cache(64)
+def _host_of(header: str) -> str | None:
+    return place_of({"host": header}, "host").hostname
+
+
+def _site_of_image(headers: Mapping[str, str]) -> str:
+    """Returns the site whose page asks for an image, which comes without an `Origin`."""
+    if headers.get("sec-fetch-site", "none") in _NO_OTHER_SITE:
+        return ""
+    found = urlsplit(headers.get("referer", ""))
+    return f"{found.scheme}://{found.netloc}" if found.netloc else "null"
+
+
+def _token_of(headers: Mapping[str, str]) -> str | None:
+    given = headers.get("authorization", "")
+    return given.removeprefix(_BEARER) if given.startswith(_BEARER) else None
+
+
+def _ensure_guarded(host: str, token: str | None, name: str) -> None:
+    try:
+        ensure_guarded(host, token)
+    except SettingsError as error:
+        raise SettingsError(
+            f"collect: {error.message}"
+            if token is None
+            else f"collect.sources.{name}: {error.message}",
+            hint="name who may send: [collect.sources.NAME] with a token; or listen at 127.0.0.1"
+            if token is None
+            else error.hint,
+        ) from None

@@ -1,0 +1,67 @@
+"""Events by UDP, one a datagram: `TOPIC EVENT`, or `TOPIC TOKEN EVENT` if sources are named.
+
+Nothing is answered. What is no event of a caller is counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from typing import Any
+
+from kappa.base.errors import Conflict
+from kappa.serving.collect.one_way import OneWay
+from kappa.serving.collect.stand import CollectorStand
+from kappa.serving.http.address import HttpAddress
+from kappa.serving.http.problem import HttpError
+
+_WAY = "udp"
+# Room of the kernel for datagrams that arrive while the loop is busy; it may give less.
+_RECEIVE_BYTES = 4 << 20
+_LONGEST_WORD = 512
+
+
+def datagrams_at(address: HttpAddress) -> socket.socket:
+    """Opens the socket. Raises Conflict if the port is taken."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    found = socket.socket(family, socket.SOCK_DGRAM)
+    try:
+        found.bind((address.host, address.port))
+    except OSError as error:
+        found.close()
+        raise Conflict(
+            f"nothing can receive datagrams at {address.host}:{address.port}: {error.strerror}",
+            hint="set collect.udp in kappa.toml to another place",
+        ) from error
+    found.settimeout(0)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
+    return found
+
+
+class Datagrams(asyncio.DatagramProtocol):
+    """The receiver of datagrams."""
+
+    def __init__(self, stand: CollectorStand, one_way: OneWay) -> None:
+        self._stand = stand
+        self._one_way = one_way
+
+    def datagram_received(self, data: bytes, _address: Any) -> None:
+        """Takes the event of a datagram."""
+        head, brace, rest = data.partition(b"{")
+        words = head.split() if len(head) <= _LONGEST_WORD else []
+        name, token = [*(word.decode("latin-1") for word in words), "", ""][:2]
+        caller = self._stand.callers.known(token)
+        try:
+            topic = self._stand.topic(name)
+        except HttpError as error:
+            self._stand.counts.request(_WAY, error.status)
+            return
+        if caller is None or topic.name not in caller.topics:
+            self._stand.counts.request(_WAY, 401 if caller is None else 403)
+            return
+        if caller.rate.take(1, time.monotonic()):
+            self._stand.counts.request(_WAY, 429)
+            self._stand.counts.events(topic.name, _WAY, {"dropped": 1})
+            return
+        self._one_way.take(topic, brace + rest, _WAY)

@@ -1,0 +1,161 @@
+"""The topics that events are taken for, as the project's files declare them now.
+
+An event is valid here exactly if it is valid in a slice: the reader of records decides both. If the
+files change, or those that they name, they are loaded again. Files that cannot be loaded leave the
+declarations as they were, so a mistake that is saved stops nobody's events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from kappa.base.errors import KappaError, UsageError, did_you_mean
+from kappa.code.project import load_files
+from kappa.code.sources import Sources
+from kappa.declare.formats.avro_events import Avro
+from kappa.declare.formats.named import changes_of, is_framed
+from kappa.declare.formats.protobuf.protobuf_events import Protobuf
+from kappa.declare.named_files import named_files_changed
+from kappa.declare.pipeline import Pipeline
+from kappa.declare.topic import Topic
+from kappa.kafka.headers import Headers
+from kappa.kafka.producer import ProducedRecord
+from kappa.records.identity import identity_of
+from kappa.records.record import RecordReader
+
+
+class CollectedTopic:
+    """A topic that events are taken for; `partitions` is what the broker has, None if unknown."""
+
+    def __init__(self, topic: Topic) -> None:
+        self.name = topic.name
+        self.partitions: int | None = None
+        # False once the broker has answered that there is no such topic.
+        self.exists = True
+        self._reader = RecordReader(topic)
+        # A repeat has to come to the partition of the first, which remembers its identity.
+        self._identity = identity_of(topic) if topic.key is None else None
+
+    @property
+    def needs_partitions(self) -> bool:
+        """Returns True if no event can be placed before the number of partitions is known."""
+        return self._identity is not None and self.partitions is None
+
+    def record(self, event: bytes, headers: Headers = ()) -> ProducedRecord:
+        """Returns the record of an event. Raises Rejected if the event is not valid."""
+        row, key = self._reader.read_unkeyed(event)
+        partition = None
+        if self._identity is not None and self.partitions is not None:
+            digest = self._identity(row)
+            if digest is not None:
+                partition = int.from_bytes(digest[:8]) % self.partitions
+        return ProducedRecord(event, key, headers=headers, partition=partition)
+
+
+class DeclaredTopics:
+    """The topics of `collect.topics`, by name."""
+
+    def __init__(
+        self,
+        project: Path,
+        names: Sequence[str],
+        *,
+        say: Callable[[str], None],
+        load: Callable[[Path], Mapping[str, Topic]] | None = None,
+    ) -> None:
+        """Loads them. Raises UsageError if one is not declared, and what loading raises.
+
+        `say` gets what the operator should read.
+        """
+        self._project = project
+        self._names = names
+        self._say = say
+        self._load = load or partial(topics_to_collect, names)
+        self._changed_at = Sources(project).changed_at()
+        self.topics = self._loaded()
+
+    def reload(self) -> None:
+        """Loads the declarations again if the project's files have changed."""
+        try:
+            changed_at = Sources(self._project).changed_at()
+        except OSError:
+            # A folder went away while it was listed: the next look sees what is there then.
+            return
+        if changed_at == self._changed_at and not named_files_changed():
+            return
+        self._changed_at = changed_at
+        try:
+            topics = self._loaded()
+        except KappaError as error:
+            self._say(f"the declarations stay as they were: {error}")
+            return
+        for name, topic in topics.items():
+            topic.partitions = self.topics[name].partitions
+            topic.exists = self.topics[name].exists
+        self.topics = topics
+        self._say("the project's files have changed, and its topics are loaded again")
+
+    def _loaded(self) -> Mapping[str, CollectedTopic]:
+        declared = self._load(self._project)
+        ensure_collectable(self._names, declared)
+        return {name: CollectedTopic(declared[name]) for name in self._names}
+
+
+def ensure_collectable(names: Iterable[str], declared: Mapping[str, Topic]) -> None:
+    """Raises UsageError if one of `collect.topics` is not declared, or is not collected."""
+    for name in names:
+        if name not in declared:
+            raise UsageError(
+                f"collect.topics names {name}, and the project declares no such topic",
+                hint=did_you_mean(name, declared) or f"it declares {', '.join(declared) or 'none'}",
+            )
+        form = declared[name].format
+        is_binary = isinstance(form, Avro | Protobuf)
+        if is_binary or is_framed(form) or changes_of(form) is not None:
+            what = (
+                "are a database's changes"
+                if changes_of(form) is not None
+                else f"are {type(form).__name__}"
+                if is_binary
+                else "begin with a registry's id"
+            )
+            raise UsageError(
+                f"collect.topics names {name}, whose events {what}, which is not collected",
+                hint="collect them into a topic of JSON, CSV or text",
+            )
+        if declared[name].key_format is not None:
+            raise UsageError(
+                f"collect.topics names {name}, whose keys have a format, which is not written",
+                hint="collect into a topic whose key is text, or that has none",
+            )
+
+
+def topics_to_collect(names: Iterable[str], project: Path) -> Mapping[str, Topic]:
+    """Returns the topics that a project's pipelines read, by name, `collect.topics` among them.
+
+    Raises UsageError if one of these `names` is a sink's, and the error of a file that cannot be
+    loaded if no other file declares it.
+    """
+    found = load_files(project)
+    topics = {
+        topic.name: topic for pipeline in found.pipelines.values() for topic in pipeline.topics
+    }
+    if not topics.keys() >= set(names):
+        for error in found.refused.values():
+            raise error
+    ensure_no_sink(names, found.pipelines.values())
+    return topics
+
+
+def ensure_no_sink(names: Iterable[str], pipelines: Iterable[Pipeline]) -> None:
+    """Raises UsageError if one of `collect.topics` is a sink's, whose records are rows alone."""
+    sinks = {sink.name: sink for pipeline in pipelines for sink in pipeline.sinks}
+    for name in names:
+        if name in sinks:
+            raise UsageError(
+                f"collect.topics names {name}, which the sink at {sinks[name].source} writes: "
+                f"its records are the rows of {sinks[name].of}, and no others",
+                hint=f"collect into another topic, or give the sink another one than {name}",
+            )

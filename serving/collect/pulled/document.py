@@ -1,0 +1,27 @@
+"""The events of a polled document: a JSON array's elements, or one a line. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kappa.serving.collect.lines import Invalid
+
+_MALFORMED = "malformed_json"
+
+
+def events_of_document(document: bytes, media_type: str) -> list[bytes | Invalid]:
+    """Returns the events of a document, in their order.
+
+    One that is declared as JSON and is no array is one event. Others have an event a line, if they
+    do not begin as an array does.
+    """
+    content = document.removeprefix(b"\xef\xbb\xbf").strip()
+    kind = media_type.partition(";")[0].strip().lower()
+    if content.startswith(b"["):
+        try:
+            return [bytes(each) for each in msgspec.json.decode(content, type=list[msgspec.Raw])]
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return [Invalid(_MALFORMED, f"the document is no JSON array: {error}")]
+    if kind == "application/json" or (kind.endswith("+json") and content):
+        return [content] if content else []
+    return [line.strip() for line in content.split(b"\n") if line.strip()]

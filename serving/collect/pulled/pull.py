@@ -1,0 +1,263 @@
+"""A source that is visited again and again, and all sources of a collector."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import h11
+from websockets.exceptions import InvalidStatus, WebSocketException
+
+from kappa.base.errors import KappaError
+from kappa.base.section.collect import PullKind
+from kappa.serving.collect.declared import CollectedTopic
+from kappa.serving.collect.lines import Invalid, read_event
+from kappa.serving.collect.pulled.kinds import visit
+from kappa.serving.collect.pulled.position import PullPosition, put_position, read_position
+from kappa.serving.collect.pulled.source import PulledSource, SourceAway
+from kappa.serving.collect.pulled.tls import why_no_tls
+from kappa.serving.collect.until_acknowledged import ArrivedEvent, UntilAcknowledged
+from kappa.serving.http.exposition import family
+from kappa.state.store import Store
+
+_FIRST_SECONDS, _LONGEST_SECONDS = 1.0, 60.0
+_LEAST_SECONDS = 0.2
+# Events that are read before others have their turn.
+_AT_ONCE = 200
+_WAY = "pull"
+# What a connection raises. A host's name that cannot be encoded is a UnicodeError.
+_FAILED = OSError, EOFError, UnicodeError, h11.ProtocolError, WebSocketException
+
+
+@dataclass(frozen=True, slots=True)
+class PullMeans:
+    """The objects that all sources share; the store has their positions."""
+
+    store: Store
+    topic: Callable[[str], CollectedTopic | None]
+    invalid: Callable[[str], None]
+    delivery: UntilAcknowledged
+    say: Callable[[str], None]
+
+
+class Pull:
+    """One source, and how far its events are in the log."""
+
+    def __init__(self, source: PulledSource, means: PullMeans) -> None:
+        """Goes on behind the position of an earlier process. Raises KappaError."""
+        self.source = source
+        self._means = means
+        self.position: PullPosition = read_position(means.store, source.name, source.digest)
+        self.again_seconds = _FIRST_SECONDS
+        self.counted: Counter[str] = Counter()
+        self.failures = 0
+        self._read_events = 0
+        self.is_there = False
+        self.away = "it was not asked yet"
+        self.last_invalid: Invalid | None = None
+        self._failed_in_turn = 0
+        self._said = False
+        self._unkept_said = ""
+        # Why its events wait, though the broker answers.
+        self._refused = ""
+
+    async def run(self) -> None:
+        """Visits the source until it is cancelled."""
+        while True:
+            asked: float | None = None
+            try:
+                await visit(self.source, self)
+                away = ""
+                self._failed_in_turn = 0
+            except SourceAway as error:
+                away, asked = error.why, error.wait_seconds
+            except (
+                OSError,
+                EOFError,
+                UnicodeError,
+                h11.ProtocolError,
+                WebSocketException,
+            ) as error:
+                away = _why(error)
+            if away:
+                self._gone(away)
+            await asyncio.sleep(self._wait() if asked is None else max(asked, self._wait()))
+
+    def opened(self) -> None:
+        """Takes the source to be there."""
+        self.is_there, self.away = True, ""
+        if self._said:
+            self._said = False
+            self._means.say(f"collect.pull.{self.source.name}: {self.source.shown} is there again")
+
+    async def take(
+        self, events: Sequence[bytes | Invalid], position: PullPosition | None = None
+    ) -> None:
+        """Sends events until each is settled, and writes down the position behind them."""
+        if events:
+            self._failed_in_turn = 0
+        batch: list[ArrivedEvent] = []
+        size = 0
+        for event in events:
+            found = await self._read(event)
+            if found is None:
+                continue
+            delivery = self._means.delivery
+            if batch and (
+                len(batch) >= delivery.batch_events
+                or size + len(found.event) > delivery.batch_bytes
+            ):
+                await self._deliver(batch)
+                batch, size = [], 0
+            batch.append(found)
+            size += len(found.event)
+        await self._deliver(batch)
+        if position is not None:
+            await asyncio.to_thread(self._keep, position)
+
+    def state(self) -> Mapping[str, Any]:
+        """Returns how it is, for people."""
+        invalid = self.last_invalid
+        return {
+            "name": self.source.name,
+            "topic": self.source.topic,
+            "kind": self.source.kind,
+            "url": self.source.shown,
+            "state": "there" if self.is_there else "away",
+            "why": self.away or self._refused,
+            "events": dict(self.counted),
+            "last_invalid": None
+            if invalid is None
+            else {"reason": invalid.reason, "detail": invalid.detail},
+        }
+
+    async def _read(self, event: bytes | Invalid) -> ArrivedEvent | None:
+        """Returns an event as one to be sent; None if it is invalid, which is counted."""
+        self._read_events += 1
+        if self._read_events % _AT_ONCE == 0:
+            await asyncio.sleep(0)
+        found = event if isinstance(event, Invalid) else self._invalid(event)
+        if found is None:
+            assert isinstance(event, bytes)
+            return ArrivedEvent(self.source.topic, event, int(time.time() * 1000))
+        self.last_invalid = found
+        self.counted["invalid"] += 1
+        self._means.invalid(self.source.topic)
+        return None
+
+    def _invalid(self, event: bytes) -> Invalid | None:
+        topic = self._means.topic(self.source.topic)
+        found = topic and read_event(topic, event, (), self.source.largest_event)
+        return found if isinstance(found, Invalid) else None
+
+    async def _deliver(self, batch: Sequence[ArrivedEvent]) -> None:
+        if batch:
+            tally = await self._means.delivery.deliver(batch, _WAY, self._report_refusal)
+            self.counted.update(tally)
+            self._refused = ""
+
+    def _report_refusal(self, why: str) -> None:
+        shown = f"the broker refuses its events, which wait: {why}"
+        if shown != self._refused:
+            self._refused = shown
+            self._means.say(f"collect.pull.{self.source.name}: {shown}")
+
+    def _keep(self, position: PullPosition) -> None:
+        self.position = position
+        try:
+            put_position(self._means.store, self.source.name, position)
+            self._unkept_said = ""
+        except KappaError as error:
+            # What follows the last one is sent again after a kill.
+            if error.message != self._unkept_said:
+                self._unkept_said = error.message
+                self._means.say(
+                    f"collect.pull.{self.source.name}: its position cannot be written: "
+                    f"{error.message}"
+                )
+
+    def _gone(self, why: str) -> None:
+        self.failures += 1
+        self._failed_in_turn += 1
+        self.is_there, self.away = False, why
+        if not self._said:
+            self._said = True
+            self._means.say(
+                f"collect.pull.{self.source.name}: {self.source.shown} gives no events: {why}; "
+                "it is tried again"
+            )
+
+    def _wait(self) -> float:
+        """Returns the seconds until the next visit; failures in turn make it longer."""
+        if not self._failed_in_turn:
+            return max(_LEAST_SECONDS, self.again_seconds)
+        longest = min(_LONGEST_SECONDS, _FIRST_SECONDS * 2 ** min(self._failed_in_turn, 10))
+        # What a stream asks for is kept to; a document is asked for sooner than at its next turn.
+        least = 0.0 if self.source.kind is PullKind.POLL else self.again_seconds
+        return max(least, random.uniform(longest / 2, longest))  # noqa: S311  # no secret
+
+
+class Pulls:
+    """All sources of one collector."""
+
+    def __init__(self, sources: Sequence[PulledSource], means: PullMeans) -> None:
+        """Raises KappaError if a position cannot be read."""
+        self._pulls = [Pull(source, means) for source in sources]
+
+    def begin(self, ended: Callable[[asyncio.Task[None]], None]) -> list[asyncio.Task[None]]:
+        """Begins to visit all, within a running loop. `ended` gets each that ends."""
+        tasks = [asyncio.create_task(pull.run()) for pull in self._pulls]
+        for task in tasks:
+            task.add_done_callback(ended)
+        return tasks
+
+    def states(self, topics: Collection[str]) -> list[Mapping[str, Any]]:
+        """Returns how each source of some topics is."""
+        return [pull.state() for pull in self._pulls if pull.source.topic in topics]
+
+    def metrics(self) -> Iterator[str]:
+        """Yields the metrics of all."""
+        if not self._pulls:
+            return
+        yield family(
+            "kappa_collect_pull_up",
+            "gauge",
+            "1 if a pulled source has answered the last time.",
+            [({"pull": each.source.name}, float(each.is_there)) for each in self._pulls],
+        )
+        yield family(
+            "kappa_collect_pull_failures_total",
+            "counter",
+            "Visits at a pulled source that have failed, since the collector began.",
+            [({"pull": each.source.name}, float(each.failures)) for each in self._pulls],
+        )
+        yield family(
+            "kappa_collect_pull_events_total",
+            "counter",
+            "Events of a pulled source by what became of them, since the collector began.",
+            [
+                ({"pull": each.source.name, "outcome": outcome}, float(count))
+                for each in self._pulls
+                for outcome, count in sorted(each.counted.items())
+            ],
+        )
+
+
+def _why(error: Exception) -> str:
+    """Returns why a connection has failed. What a source has sent is cut short."""
+    if isinstance(error, TimeoutError):
+        return "it does not answer in time"
+    if isinstance(error, ConnectionRefusedError):
+        return "nothing listens there: the connection is refused"
+    if isinstance(error, ssl.SSLError):
+        return why_no_tls(error)
+    if isinstance(error, InvalidStatus):
+        return f"it answers {error.response.status_code}"
+    strerror = error.strerror if isinstance(error, OSError) else None
+    return (strerror or str(error) or type(error).__name__)[:300]

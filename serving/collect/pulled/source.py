@@ -1,0 +1,167 @@
+"""A source as it is declared in `[collect.pull.NAME]`. Values."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from kappa.base.errors import SettingsError
+from kappa.base.section.collect import CollectSettings, PullKind, PullSettings
+from kappa.base.units import parse_duration, parse_memory
+from kappa.serving.collect.named import ensure_name
+
+_SCHEMES = {
+    PullKind.SSE: ("https", "http"),
+    PullKind.POLL: ("https", "http"),
+    PullKind.WEBSOCKET: ("wss", "ws"),
+}
+_SECURE = frozenset({"https", "wss"})
+_PORTS = {"https": 443, "wss": 443, "http": 80, "ws": 80}
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+# Source: RFC 9110, 5.5.
+_VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
+# The request has its own.
+_OWN = frozenset(
+    {"host", "connection", "content-length", "transfer-encoding", "accept-encoding", "upgrade"}
+)
+
+
+class SourceAway(Exception):
+    """The end of a visit at a source that gives no events now, with its reason."""
+
+    def __init__(self, why: str, wait_seconds: float | None = None) -> None:
+        """`wait_seconds`: what the source asks to wait until the next visit."""
+        super().__init__(why)
+        self.why = why
+        self.wait_seconds = wait_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class PulledSource:
+    """One source. `shown` is its address without its query, which may have a secret."""
+
+    name: str
+    topic: str
+    kind: PullKind
+    url: str
+    host: str
+    port: int
+    is_secure: bool
+    # What its certificate is checked by; None: the system's authorities.
+    ca: Path | None
+    shown: str
+    target: str
+    headers: Mapping[str, str]
+    every_seconds: float
+    silence_seconds: float
+    largest_event: int
+    largest_document: int
+
+    @property
+    def digest(self) -> str:
+        """Returns what tells it from another one that had its name."""
+        return hashlib.blake2b(f"{self.kind} {self.url}".encode(), digest_size=16).hexdigest()
+
+
+def sources_of(settings: CollectSettings, largest_event: int) -> list[PulledSource]:
+    """Returns the sources that are declared. Raises SettingsError if one cannot be."""
+    return [_source(name, pull, settings, largest_event) for name, pull in settings.pull.items()]
+
+
+def _source(
+    name: str, pull: PullSettings, settings: CollectSettings, largest_event: int
+) -> PulledSource:
+    here = f"collect.pull.{name}"
+    ensure_name("collect.pull", name)
+    if pull.topic not in settings.topics:
+        raise SettingsError(
+            f"{here}.topic is {pull.topic!r}, which is not collected",
+            hint=f"collect.topics has {', '.join(settings.topics) or 'none'}",
+        )
+    schemes = _SCHEMES[pull.kind]
+    try:
+        parts = urlsplit(pull.url)
+        port = parts.port or _PORTS.get(parts.scheme, 0)
+    except ValueError:
+        parts, port = urlsplit(""), 0
+    is_plain = pull.url.isascii() and pull.url.isprintable() and " " not in pull.url
+    if parts.scheme not in schemes or not parts.hostname or not is_plain:
+        # The address may have a secret in it.
+        raise SettingsError(
+            f"{here}.url is no address of a source of the kind {pull.kind}",
+            hint=f"it begins with {schemes[0]}:// or {schemes[1]}://, and has no blanks: see "
+            f"{here}.kind",
+        )
+    if parts.username is not None or parts.password is not None:
+        raise SettingsError(
+            f"{here}.url has a user or password in it",
+            hint=f"take it out, and give KAPPA__COLLECT__PULL__{name.upper()}__HEADERS="
+            """'{"Authorization": "Basic ..."}'""",
+        )
+    is_secure = parts.scheme in _SECURE
+    headers = _headers(here, pull)
+    if headers and not is_secure and not _is_this_machine(parts.hostname):
+        raise SettingsError(
+            f"{here} has a token or headers, and its url is not encrypted",
+            hint=f"let the url begin with {schemes[0]}://",
+        )
+    if pull.ca is not None and not is_secure:
+        raise SettingsError(
+            f"{here} has a ca, and its url is not encrypted",
+            hint=f"let the url begin with {schemes[0]}://",
+        )
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return PulledSource(
+        name=name,
+        topic=pull.topic,
+        kind=pull.kind,
+        url=parts._replace(fragment="").geturl(),
+        host=parts.hostname,
+        port=port,
+        is_secure=is_secure,
+        ca=pull.ca,
+        shown=f"{parts.scheme}://{host}:{port}{parts.path}",
+        target=(parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
+        headers=headers,
+        every_seconds=_seconds(here, "every", pull.every),
+        silence_seconds=_seconds(here, "silence", pull.silence),
+        largest_event=largest_event,
+        largest_document=parse_memory(settings.body_bytes),
+    )
+
+
+def _headers(here: str, pull: PullSettings) -> Mapping[str, str]:
+    headers = dict(pull.headers)
+    if pull.token:
+        headers["Authorization"] = f"Bearer {pull.token}"
+    for name, value in headers.items():
+        if _HEADER.fullmatch(name) is None or name.lower() in _OWN:
+            raise SettingsError(
+                f"{here}.headers has {name!r}, which is no header that can be given",
+                hint="""give names and values as JSON: {"X-Key": "..."}""",
+            )
+        if _VALUE.fullmatch(value) is None:
+            raise SettingsError(
+                f"{here}: the value of the header {name} cannot be sent",
+                hint="it has visible characters of ASCII, and no blank at its ends",
+            )
+    return headers
+
+
+def _seconds(here: str, name: str, duration: str) -> float:
+    milliseconds = parse_duration(duration)
+    if not milliseconds:
+        raise SettingsError(f"{here}.{name} is {duration}", hint="it is at least 1s")
+    return milliseconds / 1000
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

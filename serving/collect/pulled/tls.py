@@ -1,0 +1,57 @@
+"""Trust in a source's certificate: by the system's authorities, or by those of a file alone."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from pathlib import Path
+
+from kappa.base.errors import SettingsError
+from kappa.serving.collect.pulled.source import PulledSource, SourceAway
+
+# A certificate that is its own authority's, or whose authority is not known.
+# Source: openssl/x509_vfy.h, X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT and those after it.
+_UNKNOWN_AUTHORITY = frozenset({18, 19, 20, 21})
+
+
+def ensure_readable(ca: Path, here: str) -> None:
+    """Raises SettingsError if a file of authorities, the setting `here`, cannot be used."""
+    if not ca.is_absolute():
+        raise SettingsError(f"{here} is {ca}", hint="give an absolute path")
+    try:
+        ssl.create_default_context(cafile=str(ca))
+    except OSError as error:
+        raise SettingsError(
+            f"{here} is {ca}, which cannot be read: {_reason(error)}",
+            hint="it is a file of certificates in PEM",
+        ) from None
+
+
+async def tls_of(source: PulledSource) -> ssl.SSLContext | None:
+    """Returns the TLS of a connection; None if it has none. Raises SourceAway.
+
+    The file is read each time: certificates are renewed.
+    """
+    if not source.is_secure:
+        return None
+    ca = None if source.ca is None else str(source.ca)
+    try:
+        return await asyncio.to_thread(ssl.create_default_context, cafile=ca)
+    except OSError as error:
+        raise SourceAway(
+            f"collect.pull.{source.name}.ca, {ca}, cannot be read: {_reason(error)}"
+        ) from None
+
+
+def why_no_tls(error: ssl.SSLError) -> str:
+    """Returns why a connection by TLS was not made, or has failed."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        why = f"its certificate is not trusted: {error.verify_message.rstrip('.')}"
+        is_unknown = error.verify_code in _UNKNOWN_AUTHORITY
+        return f"{why}; name the file of its authority as its ca" if is_unknown else why
+    return f"TLS has failed: {(error.reason or str(error)).replace('_', ' ').lower()}"
+
+
+def _reason(error: OSError) -> str:
+    is_tls = isinstance(error, ssl.SSLError)
+    return "it has no certificate in PEM" if is_tls else error.strerror or str(error)

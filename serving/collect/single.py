@@ -1,0 +1,237 @@
+"""Single events whose requests arrive whole: each is taken without a task of the loop.
+
+A request is taken here only if its event is sure to be sent. All others go the way of app.py, which
+also answers what is invalid or refused, so both ways answer alike. Of one connection several may be
+on their way; they are answered in their order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, ClassVar
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from kappa.kafka.live_producer import Placed, SentRecords
+from kappa.serving.collect.declared import CollectedTopic
+from kappa.serving.collect.lines import HttpReply, Invalid, Lines, is_batch, read_event, reply_of
+from kappa.serving.collect.stand import CollectorStand
+from kappa.serving.http.bounds import CONNECTION
+from kappa.serving.http.patience import PatientProtocol
+from kappa.serving.http.problem import HttpError
+
+_PREFIX = b"/collect/"
+# Of one connection, until the next requests wait.
+_MOST_OPEN = 256
+_READ = frozenset({b"host", b"authorization", b"content-type"})
+# A request with one of these is more than an event, or a page's.
+_UNUSUAL = frozenset(
+    {
+        *(b"idempotency-key", b"prefer", b"content-encoding", b"transfer-encoding"),
+        *(b"origin", b"sec-fetch-site", b"expect", b"upgrade"),
+    }
+)
+_Headers = Iterable[tuple[bytes, bytes]]
+
+
+class SingleEvents:
+    """The way of such an event to the broker."""
+
+    def __init__(self, stand: CollectorStand, body_bytes: int) -> None:
+        self._stand = stand
+        self._body_bytes = body_bytes
+
+    def topic(self, url: bytes) -> CollectedTopic | None:
+        """Returns the topic that a request's address names, if its events can be sent."""
+        try:
+            return self._stand.topic(url[len(_PREFIX) :].decode("latin-1"))
+        except HttpError:
+            return None
+
+    def take(
+        self,
+        topic: CollectedTopic,
+        headers: _Headers,
+        body: bytes,
+        answer: Callable[[HttpReply], None],
+    ) -> bool:
+        """Sends an event, and has it answered later. Returns False if nothing was done."""
+        stand, intake, size = self._stand, self._stand.intake, len(body)
+        read = _read_headers(headers)
+        if read is None or is_batch(read.get("content-type")) or size > self._body_bytes:
+            return False
+        try:
+            caller = stand.callers.admitted_at_once(read)
+            if caller is None:
+                return False
+            caller.ensure_may(topic.name)
+            intake.ensure_room(1)
+            record = read_event(topic, body, (), stand.largest_record)
+            if isinstance(record, Invalid):
+                return False
+            # A rate that is refused is not taken from, so the other way finds all as it was.
+            caller.ensure_rate(1, time.monotonic())
+            intake.hold(size)
+        except HttpError:
+            return False
+        intake.begin(topic.name, [record], partial(self._settled, topic.name, size, answer))
+        return True
+
+    def _settled(
+        self, topic: str, size: int, answer: Callable[[HttpReply], None], sent: SentRecords
+    ) -> None:
+        self._stand.intake.release(size)
+        (outcome,) = sent.outcomes
+        assert outcome is not None
+        reply = reply_of(Lines(topic, (1,), [outcome], is_batch=False))
+        became = "acknowledged" if isinstance(outcome, Placed) else "failed"
+        self._stand.counts.events(topic, "http", {became: 1})
+        self._stand.counts.request("http", reply.status)
+        answer(reply)
+
+
+class _Open:
+    """A request that is not answered yet, as uvicorn's protocol looks at it."""
+
+    __slots__ = ("disconnected", "keep_alive", "reply", "response_complete")
+    # Nobody waits for it.
+    message_event = asyncio.Event()
+
+    def __init__(self) -> None:
+        self.reply: HttpReply | None = None
+        self.response_complete = False
+        self.disconnected = False
+        self.keep_alive = True
+
+
+class EventProtocol(PatientProtocol):
+    """HTTP/1.1 that takes single events without a task."""
+
+    single: ClassVar[SingleEvents]
+    # The topic and body of a request that may be taken so, until it is whole.
+    _topic: CollectedTopic | None = None
+    _body = b""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._open: deque[_Open] = deque()
+
+    def data_received(self, data: bytes) -> None:
+        """Lets a request that is not whole go the other way."""
+        super().data_received(data)
+        if self._topic is not None:
+            self._begin_as_usual()
+
+    def on_message_begin(self) -> None:
+        """Begins a request; what the other way needs is made only if it goes there."""
+        self.url, self.headers, self.expect_100_continue = b"", [], False
+
+    def _take_body(self, body: bytes) -> None:
+        if self._topic is None:
+            super()._take_body(body)
+        else:
+            self._body += body
+
+    def on_message_complete(self) -> None:
+        """Takes an event if it may."""
+        topic = self._topic
+        if topic is None:
+            super().on_message_complete()
+            return
+        waiting = _Open()
+        try:
+            taken = self.single.take(
+                topic, self.headers, self._body, partial(self._answer, waiting)
+            )
+        except Exception as error:
+            # Else uvicorn would take the request to be at fault.
+            self.logger.exception("a request has failed", exc_info=error)
+            self._topic = None
+            self.transport.abort()
+            return
+        if taken:
+            self._topic, self._body, self._is_in_body = None, b"", False
+            self._open.append(waiting)
+            self.app_state[CONNECTION].welcome()
+            self.cycle = waiting  # type: ignore[assignment]  # it has all that the protocol looks at
+        else:
+            self._begin_as_usual()
+            super().on_message_complete()
+
+    def _begin_request(self) -> None:
+        self._topic = self.single.topic(self.url) if self._may_be_single() else None
+        if self._topic is None:
+            self._begin_as_usual()
+
+    def _may_be_single(self) -> bool:
+        parser = self.parser
+        return (
+            self.url.startswith(_PREFIX)
+            and parser.get_method() == b"POST"
+            and parser.get_http_version() == "1.1"
+            and parser.should_keep_alive()
+            and not self.pipeline
+            and (bool(self._open) or self.cycle is None or self.cycle.response_complete)
+            and len(self._open) < _MOST_OPEN
+            and not self.flow.write_paused
+            and not self.transport.is_closing()
+            # The server ends after the last of them.
+            and (not self._open or self._open[-1].keep_alive)
+            and not self.app_state[CONNECTION].is_too_many
+        )
+
+    def _begin_as_usual(self) -> None:
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        body, self._topic, self._body = self._body, None, b""
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expects
+        self.headers.extend(headers)
+        super()._begin_request()
+        if body:
+            super().on_body(body)
+
+    def _answer(self, waiting: _Open, reply: HttpReply) -> None:
+        """Writes an answer once those before it are written."""
+        waiting.reply = reply
+        while self._open and (found := self._open[0].reply) is not None:
+            last = self._open.popleft()
+            last.response_complete = True
+            if not self.transport.is_closing():
+                self.transport.write(_written(found, self.server_state.default_headers))
+                if not last.keep_alive:
+                    self.transport.close()
+        if not self._open:
+            # What came behind them has its turn, or the connection is idle.
+            self.on_response_complete()
+
+
+def _read_headers(headers: _Headers) -> dict[str, str] | None:
+    """Returns the headers that decide; None if there are others that would, too."""
+    found: dict[str, str] = {}
+    for raw, value in headers:
+        if raw in _READ:
+            name = raw.decode()
+            if name in found:
+                return None
+            found[name] = value.decode("latin-1")
+        elif raw in _UNUSUAL:
+            return None
+    return found
+
+
+def _written(reply: HttpReply, server_headers: _Headers) -> bytes:
+    head = [STATUS_LINE[reply.status]]
+    for name, value in server_headers:
+        head += (name, b": ", value, b"\r\n")
+    for named, text in (reply.headers or {}).items():
+        head.append(f"{named.lower()}: {text}\r\n".encode())
+    head.append(
+        b"content-type: %b\r\ncontent-length: %d\r\n\r\n"
+        % (reply.media_type.encode(), len(reply.body))
+    )
+    head.append(reply.body)
+    return b"".join(head)

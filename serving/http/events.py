@@ -1,0 +1,187 @@
+"""The journal as server-sent events: each record once, in order, with its number as the id.
+
+A client that reconnects sends the id of the last event it received (`Last-Event-ID`), and gets all
+that followed. With `progress`, it also gets an event without an id after other changes, and has
+to look up itself what changed.
+Source: https://html.spec.whatwg.org/multipage/server-sent-events.html.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Hashable
+from typing import Annotated, Any
+
+import anyio
+from fastapi import APIRouter, Header, Query, Request
+from fastapi.responses import StreamingResponse
+
+from kappa.serving.http.open_streams import EndingResponse
+from kappa.serving.http.problem import HttpError
+from kappa.serving.http.stand import API, SharedLook, stand_of
+from kappa.state.journal.begun import begun_after, rollout_number
+from kappa.state.journal.journal import Journal, JournalRecord, as_document
+from kappa.state.journal.view import JournalView
+from kappa.state.store import Store
+
+# Its result differs from the last one if something has changed. All listeners share one look.
+Pulse = Callable[[], Hashable]
+
+# Seconds between two looks at the journal, shared by all listeners: it notifies nobody.
+_LOOK_SECONDS = 0.25
+# Proxies close a connection that is silent for a minute; sending also finds clients that left.
+_SILENCE_SECONDS = 15.0
+# Seconds between two checks for other changes.
+_PULSE_SECONDS = 1.0
+# Most listeners at the same time.
+MOST_LISTENERS = 256
+_AT_ONCE = 200
+# Most listeners that read records from disk at the same time.
+_READERS = 4
+
+router = APIRouter()
+
+
+@router.get(
+    f"{API}/events",
+    tags=["events"],
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/event-stream": {}}}},
+)
+async def events(
+    request: Request,
+    last_event_id: Annotated[
+        str | None,
+        Header(description="the id of the last event that was seen; the later ones are sent first"),
+    ] = None,
+    after: Annotated[
+        int | None,
+        Query(
+            ge=0,
+            description="the same, for a first request; without either, only new events are sent",
+        ),
+    ] = None,
+    progress: Annotated[
+        bool,
+        Query(description="tell too, by an event without id, that builds or the log have moved on"),
+    ] = False,
+) -> StreamingResponse:
+    """Streams each record of the journal as it is appended.
+
+    Records are what was requested, decided and observed of rollouts. `rollout` is the number of
+    the one that a record is about.
+    """
+    if last_event_id is not None and not (last_event_id.isascii() and last_event_id.isdecimal()):
+        raise HttpError(
+            400,
+            f"{last_event_id[:40]!r} is the id of no event",
+            hint="ids are numbers; leave Last-Event-ID out to get new events only",
+        )
+    listening = _listening(request)
+    start = int(last_event_id) if last_event_id is not None else after
+    if start is None:
+        start = await listening.end.seen()
+    return _Listener(listening, start, progress=progress)
+
+
+class _Listener(EndingResponse):
+    """The stream of one listener, who is counted from here until the stream ends."""
+
+    def __init__(self, listening: _Listening, start: int, *, progress: bool) -> None:
+        # Counted in the same step as it is let in: nothing waits between the two.
+        if len(listening.who) >= MOST_LISTENERS:
+            raise HttpError(
+                503,
+                f"{MOST_LISTENERS} listen already",
+                hint="come back in a while",
+                headers={"Retry-After": "10"},
+            )
+        listening.who.add(self)
+        self._listening = listening
+        super().__init__(
+            _stream(listening, start, progress=progress),
+            media_type="text/event-stream",
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+        )
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Sends events until the client leaves."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._listening.who.discard(self)
+
+
+class _Listening:
+    """The listeners, and the looks that they share."""
+
+    def __init__(self, store: Store, pulse: Pulse | None) -> None:
+        journal = Journal(store)
+        self.view = JournalView(store)
+        self.who: set[object] = set()
+        self.end = SharedLook(_end_of(journal), seconds=_LOOK_SECONDS)
+        self.pulse = None if pulse is None else SharedLook(pulse, seconds=_PULSE_SECONDS)
+        self.readers = anyio.CapacityLimiter(_READERS)
+
+
+def _listening(request: Request) -> _Listening:
+    state = request.app.state
+    if not hasattr(state, "listening"):
+        state.listening = _Listening(stand_of(request).store, getattr(state, "pulse", None))
+    found = state.listening
+    assert isinstance(found, _Listening), "it was made here"
+    return found
+
+
+def _end_of(journal: Journal) -> Callable[[], int]:
+    """Returns a look for the number of the last record; it reads each record once."""
+    last: int | None = None
+
+    def look() -> int:
+        nonlocal last
+        if last is None:
+            last, _ = journal.last_served()
+        while journal.get(last + 1) is not None:
+            last += 1
+        return last
+
+    return look
+
+
+async def _stream(listening: _Listening, number: int, *, progress: bool) -> AsyncIterator[str]:
+    yield f"retry: 2000\nid: {number}\n\n"
+    silent = 0.0
+    beat: Hashable = None
+    while True:
+        if progress and listening.pulse is not None:
+            before, beat = beat, await listening.pulse.seen()
+            if before not in {None, beat}:
+                silent = 0.0
+                yield "event: progress\ndata: {}\n\n"
+        records, begun = list[JournalRecord](), tuple[int, ...]()
+        if await listening.end.seen() > number:
+            records, begun = await anyio.to_thread.run_sync(
+                _some_after, listening.view, number, limiter=listening.readers
+            )
+        for record in records:
+            number = record.number
+            yield _event(record, rollout_number(record, begun))
+        silent = 0.0 if records else silent + _LOOK_SECONDS
+        if silent >= _SILENCE_SECONDS:
+            silent = 0.0
+            yield ": still here\n\n"
+        if len(records) < _AT_ONCE:
+            await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _some_after(view: JournalView, number: int) -> tuple[list[JournalRecord], tuple[int, ...]]:
+    """Returns the next records, and the numbers of all that began a rollout."""
+    records = list(view.records(after=number)[:_AT_ONCE])
+    return records, view.folded(begun_after, ())
+
+
+def _event(record: JournalRecord, rollout: int | None) -> str:
+    record_document = {"rollout": rollout, **as_document(record)}
+    document = json.dumps(record_document, ensure_ascii=False, separators=(",", ":"))
+    return f"id: {record.number}\nevent: {record.event.kind}\ndata: {document}\n\n"

@@ -1,0 +1,137 @@
+"""Texts for people: numbers, times and values on the page. Pure; programs use the API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from math import isfinite
+
+from kappa.serving.query.render import cell, plain
+
+_SHORT = 10
+# A longer value would not fit on a screen; the API returns all of it.
+_MOST_CHARACTERS = 400
+# A time with its zone.
+_BRIEF_CHARACTERS = 24
+_STEPS = ((31_536_000, "y"), (86_400, "d"), (3_600, "h"), (60, "min"))
+
+
+def number(value: float | None) -> str:
+    """Returns `1,234,567`, or `—` if the value is None.
+
+    Fractions below 100 have one digit after the point.
+    """
+    if value is None:
+        return "—"
+    return (
+        f"{value:,.1f}"
+        if isinstance(value, float) and abs(value) < 100 and value != int(value)
+        else f"{value:,.0f}"
+    )
+
+
+def figure(found: object) -> str:
+    """Returns a value in large letters: `1,234,567`, `98.75`, `0.0012`, `—` for None.
+
+    Digits that nobody would read are left out of numbers; other values are as `value` shows them.
+    """
+    if found is None:
+        return "—"
+    if type(found) is int:
+        return f"{found:,}"
+    if not isinstance(found, float | Decimal) or not isfinite(found):
+        return value(found)
+    number = float(found)
+    size = abs(number)
+    digits = ",.0f" if size >= 10_000 else ",.2f" if size >= 1 else ".3g"
+    text = f"{number:{digits}}"
+    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
+
+
+def percent(part: float, whole: float) -> int:
+    """Returns a share in whole percent: 100 only for all of it, and 100 if `whole` is 0."""
+    return 100 if part >= whole else max(0, int(100 * part / whole))
+
+
+def duration(seconds: float | None) -> str:
+    """Returns `0.4 s`, `42 s`, `3 min`, `2 h 5 min`, `3 d 4 h`, `13 y 318 d`; `—` for None."""
+    if seconds is None:
+        return "—"
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    left, shown = int(seconds), []
+    for length, name in _STEPS:
+        count, left = divmod(left, length)
+        if count:
+            shown.append(f"{count} {name}")
+    # Beside days, minutes are noise.
+    return " ".join(shown[:2])
+
+
+def relative(at: datetime, now: datetime) -> str:
+    """Returns `12 s ago`, `in 54 min` or `just now`."""
+    seconds = (now - at).total_seconds()
+    if abs(seconds) < 1:
+        return "just now"
+    return (
+        f"{duration(float(int(seconds)))} ago".replace(".0 s", " s")
+        if seconds > 0
+        else f"in {duration(float(int(-seconds)))}".replace(".0 s", " s")
+    )
+
+
+def exact(at: datetime) -> str:
+    """Returns `2026-01-31 14:05:09 UTC`."""
+    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def moment(text: str | datetime | None) -> datetime | None:
+    """Returns a record's time in UTC, or None if the text is no time."""
+    if isinstance(text, datetime):
+        return text.astimezone(UTC)
+    try:
+        return None if text is None else datetime.fromisoformat(text).astimezone(UTC)
+    except ValueError:
+        return None
+
+
+def short(name: str) -> str:
+    """Returns the beginning of a fingerprint, which people compare."""
+    return name if len(name) <= _SHORT + 2 else f"{name[:_SHORT]}…"
+
+
+def value(found: object) -> str:
+    """Returns one value of a table's row as text.
+
+    Null differs from the text "null", numbers have separators, and long values are cut.
+    """
+    match found:
+        case bool():
+            shown = str(found).lower()
+        case int() | float() | Decimal():
+            shown = f"{found:,}" if not isinstance(found, int) or abs(found) > 9999 else str(found)
+        case dict() | list():
+            shown = json.dumps(plain(found), ensure_ascii=False)
+        case _:
+            shown = cell(found)
+    return shown if len(shown) <= _MOST_CHARACTERS else f"{shown[:_MOST_CHARACTERS]}…"
+
+
+def is_number(found: object) -> bool:
+    """Returns True if the value is aligned to the right of its column."""
+    return isinstance(found, int | float | Decimal) and not isinstance(found, bool)
+
+
+def is_brief(found: object) -> bool:
+    """Returns True if the value stays on one line of its column.
+
+    A time that is broken at its hyphens is hard to read.
+    """
+    return len(value(found)) <= _BRIEF_CHARACTERS
+
+
+def row_values(row: Mapping[str, object], columns: Iterable[Mapping[str, str]]) -> list[object]:
+    """Returns the values of an answer's row, in the order of its columns."""
+    return [row[column["name"]] for column in columns]

@@ -1,0 +1,95 @@
+"""Pages as text: the templates, the functions they may use, and the headers of a page.
+
+This is the only door to Jinja2. Records, keys and column names are untrusted: each value is
+escaped. If markup passed all the same, a browser would run only scripts that this server sends as
+files (Content-Security-Policy). A template that lacks a value fails, and prints no blank.
+The values of the pages are in replay/page.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from kappa.serving.http.page import marks
+
+HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    # With `no-referrer`, browsers would send `Origin: null` with our own forms.
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+# By them a text can look like another one (Unicode's bidirectional algorithm, UAX 9).
+_TURNS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def page_html(name: str, *, now: datetime | None = None, **values: object) -> str:
+    """Renders the template of that name with these values, as of the time `now`."""
+    return _pages.get_template(f"{name}.html").render(now=now or datetime.now(UTC), **values)
+
+
+def problem_html(document: Mapping[str, Any]) -> str:
+    """Renders an RFC 9457 problem document as a page: what is wrong, and the next step."""
+    return page_html(
+        "problem",
+        title=str(document["title"]).capitalize(),
+        status=document["status"],
+        detail=document.get("detail", ""),
+        hint=document.get("hint", ""),
+    )
+
+
+def _when(now: datetime, at: str | datetime | None) -> str:
+    """Returns a time relative to `now`, with the exact time as its tooltip."""
+    found = marks.moment(at)
+    if found is None:
+        return Markup('<span class="muted">{}</span>').format(at or "—")
+    template = Markup('<time datetime="{}" title="{}" data-relative>{}</time>')
+    return template.format(
+        found.isoformat(timespec="seconds"), marks.exact(found), marks.relative(found, now)
+    )
+
+
+def _straight(found: object) -> object:
+    """Shows the signs of a text that turn the direction of what follows, and turns nothing."""
+    if isinstance(found, str) and not isinstance(found, Markup):
+        return _TURNS.sub(lambda sign: f"\\u{ord(sign[0]):04x}", found)
+    return found
+
+
+def _environment() -> Environment:
+    # Everything is escaped, whatever a template's file is called.
+    pages = Environment(
+        loader=PackageLoader("kappa.serving.http.page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_straight,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    pages.filters |= {
+        "number": marks.number,
+        "figure": marks.figure,
+        "duration": marks.duration,
+        "short": marks.short,
+        "value": marks.value,
+        "exact": marks.exact,
+        "row_values": marks.row_values,
+    }
+    pages.globals |= {"when": _when, "percent": marks.percent}
+    pages.tests |= {"numeric": marks.is_number, "brief": marks.is_brief}
+    return pages
+
+
+_pages = _environment()

@@ -1,0 +1,142 @@
+"""A reader of a table's changes, as the server's loop sees it, and the stream that it gets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import anyio
+from fastapi import FastAPI
+
+from kappa.base.errors import KappaError
+from kappa.serving.http.open_streams import EndingResponse
+from kappa.serving.http.problem import HttpError, problem_of
+from kappa.serving.outlets.changes.change_reader import ChangeReader
+from kappa.serving.outlets.changes.hub import ChangeHub
+from kappa.serving.outlets.changes.recorded import ChangeMessage, RecordedChanges
+
+# Proxies close a connection that is silent for a minute; sending also finds clients that left.
+SILENCE_SECONDS = 15.0
+# Most readers at the same time: some connections are left to others.
+MOST_READERS = 768
+# Most that compute what leads to the hub's point at the same time.
+_BEGINNINGS = 2
+
+
+class EventStream(EndingResponse):
+    """The stream of readers who are counted from their beginning until the stream ends."""
+
+    def __init__(self, readings: Sequence[HttpReader], events: AsyncIterator[str]) -> None:
+        super().__init__(
+            events,
+            media_type="text/event-stream",
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+        )
+        self._readings = readings
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Sends events until the client leaves."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            for each in self._readings:
+                each.leave()
+
+
+class HttpReader:
+    """One reader of the hub, as the server's loop sees it."""
+
+    def __init__(
+        self,
+        app: FastAPI,
+        reader: Callable[[Callable[[], None]], ChangeReader],
+        woken: asyncio.Event | None = None,
+    ) -> None:
+        """Counts the reader; raises HttpError if there are too many. `reader` makes it.
+
+        `woken` is set when something waits for it.
+        """
+        self._hub, self._all, self._beginnings = _shared(app)
+        if len(self._all) >= MOST_READERS:
+            raise HttpError(
+                503,
+                f"{MOST_READERS:,} follow tables already",
+                hint="come back in a while",
+                headers={"Retry-After": "10"},
+            )
+        loop, self._woken = asyncio.get_running_loop(), woken or asyncio.Event()
+
+        def wake() -> None:
+            # The server's loop may have ended meanwhile.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._woken.set)
+
+        self._reader = reader(wake)
+        self._left = asyncio.Event()
+        self._all.add(self)
+
+    async def begin(self) -> RecordedChanges | None:
+        """Joins the table's readers; returns what the reader gets first. On an error it leaves."""
+        try:
+            return await anyio.to_thread.run_sync(
+                self._hub.begin, self._reader, limiter=self._beginnings
+            )
+        except BaseException:
+            self.leave()
+            raise
+
+    def leave(self) -> None:
+        """Leaves the table's readers, which ends its messages."""
+        self._left.set()
+        self._woken.set()
+        self._all.discard(self)
+        self._hub.leave(self._reader)
+
+    async def news(self) -> AsyncIterator[RecordedChanges]:
+        """Yields the change sets that wait for it. Raises KappaError if they have ended."""
+        if self._reader.late:
+            await self.begin()
+        while (recorded := self._reader.take()) is not None:
+            yield recorded
+
+    async def messages(
+        self, first: RecordedChanges | None
+    ) -> AsyncGenerator[ChangeMessage | None, None]:
+        """Yields its messages; None after a silence. Raises KappaError if they end."""
+        recorded = first
+        while not self._left.is_set():
+            if recorded is None:
+                self._woken.clear()
+                recorded = self._reader.take()
+            if recorded is None and self._reader.late:
+                recorded = await self.begin()
+            elif recorded is None:
+                try:
+                    async with asyncio.timeout(SILENCE_SECONDS):
+                        await self._woken.wait()
+                except TimeoutError:
+                    yield None
+            if recorded is not None:
+                for message in recorded.messages():
+                    if self._left.is_set():
+                        return
+                    yield message
+                self._reader.cursor, recorded = recorded.head.cursor, None
+
+
+def _shared(app: FastAPI) -> tuple[ChangeHub, set[object], anyio.CapacityLimiter]:
+    """Returns what all readers of a server share."""
+    state = app.state
+    if not hasattr(state, "change_readers"):
+        state.change_readers = set(), anyio.CapacityLimiter(_BEGINNINGS)
+    assert isinstance(state.changes, ChangeHub), "make_app was given it"
+    return state.changes, *state.change_readers
+
+
+def error_event(error: KappaError) -> str:
+    """Returns the event that ends a stream."""
+    document = json.dumps(dict(problem_of(error).document), ensure_ascii=False)
+    return f"event: error\ndata: {document}\n\n"

@@ -1,0 +1,262 @@
+"""The delivery of one alert, in steps that each have at most one effect outside.
+
+A step settles the next message of the outbox. Once all are settled, it takes the next change set. A
+process that dies anywhere goes on from the documents: so no message is left out, and one whose
+answer was lost is sent again. While a receiver does not answer, nothing is taken: what changes
+meanwhile is one net change set afterwards.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from kappa.base.failpoint import failpoint
+from kappa.declare.alert import AlertBirth
+from kappa.serving.outlets.alerts.channel import Attempted, Channel, Outcome
+from kappa.serving.outlets.alerts.message import Message, missed_message, moment, row_messages
+from kappa.serving.outlets.alerts.outbox import (
+    AlertProgress,
+    DeadLetter,
+    Missed,
+    Outbox,
+    asked_again,
+    delete_dead_letter,
+    put_dead_letter,
+    put_outbox,
+    put_progress,
+    read_dead_letter,
+    read_outbox,
+    read_progress,
+    settle_asked,
+)
+from kappa.serving.outlets.alerts.patience import Rules, next_attempt
+from kappa.serving.outlets.changes.change_set import ChangeCounts, ChangeSet
+from kappa.serving.outlets.changes.cursor import Cursor
+from kappa.serving.outlets.changes.filter import Filter
+from kappa.serving.outlets.changes.follow import Follower
+from kappa.serving.query.reader.reader import Limits
+from kappa.state.store import Store
+
+# A place at which nothing had to be sent is put so often.
+_PLACE_SECONDS = 5.0
+
+
+class AlertDelivery:
+    """One alert of a pipeline that serves. Used by one thread at a time, and one process."""
+
+    def __init__(
+        self,
+        store: Store,
+        alert: AlertBirth,
+        channel: Channel,
+        rules: Rules,
+        *,
+        limits: Limits | None = None,
+        is_of: Callable[[str], bool] = lambda _build: True,
+        clock: Callable[[], float] = time.time,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        """Goes on from the documents of the alert, or begins now.
+
+        `limits` are for a switch. A change set to a build that the alert is not of is not taken.
+        """
+        self._store = store
+        self._alert = alert
+        self._channel = channel
+        self._rules = rules
+        self._limits = limits
+        self._is_of = is_of
+        self._clock = clock
+        self._draw = draw
+        self._outbox = read_outbox(store, alert.name)
+        self._progress = read_progress(store, alert.name)
+        self._follower: Follower | None = None
+        self._chosen = Filter(alert.columns, alert.where)
+
+    def step(self) -> float | None:
+        """Takes one step. Returns the seconds until the next one, or None: until a change.
+
+        Raises UsageError if the alert's table is not served, or has other columns than it names.
+        """
+        if asked := asked_again(self._store, self._alert.name):
+            self._send_again(asked[0])
+            return 0.0
+        messages = () if self._outbox is None else self._outbox.messages
+        settled = self._settled()
+        if settled < len(messages):
+            due = self._progress.next_try_at if self._progress.tries else 0.0
+            now = self._clock()
+            # If the clock was set back, it is due at once.
+            if now < due <= now + self._rules.patience:
+                return due - now
+            self._deliver(messages[settled], settled)
+            return 0.0
+        self._take()
+        return 0.0 if self.waiting else None
+
+    def wait(self, seconds: float) -> None:
+        """Waits until there may be another change set, or so many seconds."""
+        if self._follower is None:
+            time.sleep(seconds)
+        else:
+            self._follower.wait(seconds)
+
+    def report(self, error: str) -> None:
+        """Puts for people why no step can be taken; nothing: it can again."""
+        if error != self._progress.error:
+            self._put(replace(self._progress, error=error))
+
+    @property
+    def waiting(self) -> int:
+        """Returns how many messages of the outbox are not settled."""
+        return 0 if self._outbox is None else len(self._outbox.messages) - self._settled()
+
+    def _settled(self) -> int:
+        if self._outbox is None or self._progress.outbox != self._outbox.number:
+            return 0
+        return self._progress.settled
+
+    def _deliver(self, message: Message, settled: int) -> None:
+        """Tries a message once, and settles it if it was received, or is given up."""
+        assert self._outbox is not None
+        now = self._clock()
+        progress = self._progress
+        if progress.outbox != self._outbox.number or not progress.tries:
+            progress = replace(progress, tries=0, first_tried_at=now)
+        # The clock may have been set back.
+        first = min(now, progress.first_tried_at)
+        progress = replace(
+            progress, outbox=self._outbox.number, settled=settled, first_tried_at=first
+        )
+        attempted = self._attempt(message)
+        if attempted.outcome is Outcome.RECEIVED:
+            self._settle(progress, delivered=True)
+            return
+        now, tries = self._clock(), progress.tries + 1
+        progress = replace(progress, tries=tries, error=attempted.reason)
+        again = next_attempt(
+            tries,
+            first=first,
+            now=now,
+            asked=attempted.wait,
+            patience=self._rules.patience,
+            draw=self._draw,
+        )
+        if attempted.outcome is Outcome.AGAIN and again is not None:
+            self._put(replace(progress, next_try_at=again))
+            return
+        letter = DeadLetter(message, attempted.reason, tries, moment(now))
+        put_dead_letter(self._store, self._alert.name, letter)
+        self._settle(progress, delivered=False)
+
+    def _settle(self, progress: AlertProgress, *, delivered: bool) -> None:
+        """Puts that a message needs no further attempt."""
+        progress = replace(progress, settled=progress.settled + 1, tries=0)
+        self._put(self._received(progress) if delivered else progress)
+
+    def _received(self, progress: AlertProgress) -> AlertProgress:
+        return replace(
+            progress, delivered=progress.delivered + 1, delivered_at=self._clock(), error=""
+        )
+
+    def _put(self, progress: AlertProgress) -> None:
+        put_progress(self._store, self._alert.name, progress)
+        self._progress = progress
+
+    def _attempt(self, message: Message) -> Attempted:
+        failpoint("alert.before_send")
+        attempted = self._channel.send(message)
+        failpoint("alert.after_send")
+        return attempted
+
+    def _send_again(self, id_: str) -> None:
+        """Tries a dead letter once, as an operator has asked."""
+        name = self._alert.name
+        letter = read_dead_letter(self._store, name, id_)
+        if letter is not None:
+            attempted = self._attempt(letter.message)
+            if attempted.outcome is Outcome.RECEIVED:
+                delete_dead_letter(self._store, name, id_)
+                self._put(self._received(self._progress))
+            else:
+                tries, reason = letter.tries + 1, attempted.reason
+                again = replace(letter, reason=reason, tries=tries, at=moment(self._clock()))
+                put_dead_letter(self._store, name, again)
+        settle_asked(self._store, name, id_)
+
+    def _take(self) -> None:
+        """Takes the next change set into the outbox, if there is one."""
+        follower = self._followed()
+        with follower.next() as change_set:
+            if change_set is None or not self._is_of(change_set.head.cursor.build):
+                return
+            now = self._clock()
+            counts = change_set.counts(self._chosen)
+            is_put = change_set.head.starts_over or counts.total > 0 or self._is_place_old(now)
+            if is_put:
+                messages, missed = self._messages(change_set, counts, now)
+                self._put_outbox(change_set, messages, missed, now)
+        if is_put:
+            follower.hold(self._rules.keep)
+
+    def _is_place_old(self, now: float) -> bool:
+        return self._outbox is None or abs(now - self._outbox.at) >= _PLACE_SECONDS
+
+    def _followed(self) -> Follower:
+        if self._follower is None:
+            alert, outbox = self._alert, self._outbox
+            self._follower = Follower(
+                self._store,
+                alert.of,
+                since=None if outbox is None else Cursor.parse(outbox.cursor),
+                chosen=self._chosen,
+                holder=f"alert-{alert.name}",
+                starts_empty=True,
+                limits=self._limits,
+                clock=self._clock,
+            )
+        return self._follower
+
+    def _messages(
+        self, change_set: ChangeSet, counts: ChangeCounts, now: float
+    ) -> tuple[tuple[Message, ...], Missed | None]:
+        """Returns the messages of a change set, and what was missed before it."""
+        alert, head = self._alert, change_set.head
+        since = self._missed_since() if head.starts_over else None
+        if since is not None:
+            missed = Missed(since, now)
+            return (missed_message(alert, head, since=missed.since, now=now),), missed
+        if head.starts_over:
+            return (), None
+        lines = change_set.lines(self._chosen)
+        return row_messages(alert, head, counts, lines, most=self._rules.most, now=now), None
+
+    def _missed_since(self) -> float | None:
+        """Returns when the place was last put that is lost, or None if there was none yet."""
+        if self._outbox is not None:
+            return self._outbox.at
+        # The outbox could not be read: this is about when it was made.
+        progress = self._progress
+        return max(progress.first_tried_at, progress.delivered_at or 0.0) or None
+
+    def _put_outbox(
+        self,
+        change_set: ChangeSet,
+        messages: tuple[Message, ...],
+        missed: Missed | None,
+        now: float,
+    ) -> None:
+        before = self._outbox
+        outbox = Outbox(
+            1 + (self._progress.outbox if before is None else before.number),
+            str(change_set.head.cursor),
+            now,
+            messages,
+            missed if missed is not None or before is None else before.missed,
+        )
+        put_outbox(self._store, self._alert.name, outbox)
+        self._outbox = outbox

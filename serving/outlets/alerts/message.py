@@ -1,0 +1,89 @@
+"""The messages of an alert: one for each changed row, and one for all others. Pure.
+
+A message's id follows from the alert, the cursor and the key, so a receiver knows a repeat by it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+from msgspec import Struct
+
+from kappa.declare.alert import AlertBirth
+from kappa.serving.outlets.changes.change_set import ChangeCounts, Head
+
+
+class Message(Struct, frozen=True):
+    """A message as it is sent: its id, and its text, which is an object of JSON."""
+
+    id: str
+    body: str
+
+
+def row_messages(
+    alert: AlertBirth,
+    head: Head,
+    counts: ChangeCounts,
+    lines: Iterable[str],
+    *,
+    most: int,
+    now: float,
+) -> tuple[Message, ...]:
+    """Returns the messages of a change set: of `most` rows, then one with the others' count.
+
+    `lines` are its changes as objects of JSON, in their order; `counts` count them.
+    """
+    changes = (json.loads(line) for line in lines)
+    sent = list(islice((each for each in changes if each["op"] in alert.on), most))
+    found = tuple(_row_message(alert, head, each, now) for each in sent)
+    wanted = {op: getattr(counts, op) for op in alert.on}
+    more = sum(wanted.values()) - sum(each.get("times", 1) for each in sent)
+    if more <= 0:
+        return found
+    of = {"more": more, "counts": wanted, "kind": str(head.kind), "cursor": str(head.cursor)}
+    return (*found, _message(alert, "more", {}, of, now))
+
+
+def missed_message(alert: AlertBirth, head: Head, *, since: float, now: float) -> Message:
+    """Returns the message that changes between two times are not known any more."""
+    of = {"since": moment(since), "until": moment(now), "cursor": str(head.cursor)}
+    return _message(alert, "missed", {}, of, now)
+
+
+def moment(seconds: float) -> str:
+    """Returns a time, in seconds since 1970, as messages and listings have it."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def _row_message(alert: AlertBirth, head: Head, change: dict[str, Any], now: float) -> Message:
+    row = change["after"] if change["after"] is not None else change["before"]
+    key = {name: row[name] for name in head.keys} if head.keys else row
+    of = dict(_row_parts(head, change, key))
+    return _message(alert, change["op"], key, of, now)
+
+
+def _row_parts(
+    head: Head, change: dict[str, Any], key: dict[str, Any]
+) -> Iterator[tuple[str, Any]]:
+    if head.keys:
+        yield "key", key
+    else:
+        yield "times", change["times"]
+    yield "before", change["before"]
+    yield "after", change["after"]
+    yield "kind", str(head.kind)
+    yield "cursor", str(head.cursor)
+
+
+def _message(
+    alert: AlertBirth, op: str, key: dict[str, Any], parts: dict[str, Any], now: float
+) -> Message:
+    named = json.dumps([alert.name, parts["cursor"], op, key], sort_keys=True)
+    id_ = f"msg_{hashlib.sha256(named.encode()).hexdigest()[:32]}"
+    body = {"alert": alert.name, "id": id_, "op": op, **parts, "at": moment(now)}
+    return Message(id_, json.dumps(body, ensure_ascii=False))

@@ -1,0 +1,204 @@
+"""A change set: the net difference of a served table between two snapshots.
+
+It is open until it is closed: its rows are in a DuckDB of its own, which spills. What a reader
+filters or leaves out is a view over them, so many readers may share one change set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from kappa.base.sql import quoted, text
+from kappa.declare.values.exact_sql import DuckType, json_sql
+from kappa.serving.outlets.changes.cursor import Cursor
+from kappa.serving.outlets.changes.filter import Filter
+from kappa.serving.outlets.changes.point import Point
+from kappa.serving.query.reader.reader import Reader
+from kappa.state.offsets import Offsets
+
+# The relation of all changes, in the reader of an open change set.
+CHANGES = "_changes"
+# A key of one column of these types is that column's text, as Kappa reads a topic's key.
+_KEY_TYPES = frozenset({"varchar", "tinyint", "smallint", "integer", "bigint"})
+
+
+class Kind(StrEnum):
+    """The cause of a change set. After a snapshot or a reset, nothing from before counts."""
+
+    SNAPSHOT = "snapshot"
+    RESET = "reset"
+    SLICE = "slice"
+    PROMOTE = "promote"
+    UNDO = "undo"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeCounts:
+    """The numbers of rows that a change set inserts, updates and deletes."""
+
+    insert: int = 0
+    update: int = 0
+    delete: int = 0
+
+    @property
+    def total(self) -> int:
+        """Returns how many rows it changes."""
+        return self.insert + self.update + self.delete
+
+    def __str__(self) -> str:
+        named = ("inserts", self.insert), ("updates", self.update), ("deletes", self.delete)
+        return ", ".join(f"{count:,} {name}" for name, count in named if count) or "no rows"
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The head of a change set: its cause, and the places that it leads from and to.
+
+    `columns` are (name, Spark's simple type). `keys` identify a row, if the table has some.
+    """
+
+    kind: Kind
+    table: str
+    pipeline: str
+    since: Cursor | None
+    cursor: Cursor
+    offsets: Offsets
+    keys: tuple[str, ...]
+    columns: tuple[tuple[str, str], ...]
+
+    @property
+    def starts_over(self) -> bool:
+        """Returns True if its rows are the whole table, and nothing from before counts."""
+        return self.kind in {Kind.SNAPSHOT, Kind.RESET}
+
+    def document(self, chosen: Filter | None = None) -> dict[str, Any]:
+        """Returns it as JSON has it, for a reader with that filter."""
+        columns = self.columns if chosen is None else chosen.shown(self.columns, self.keys)
+        return {
+            "kind": str(self.kind),
+            "table": self.table,
+            "pipeline": self.pipeline,
+            "generation": self.cursor.generation,
+            "build": self.cursor.build,
+            "frontier": self.cursor.frontier,
+            "offsets": self.offsets.plain(),
+            "keys": list(self.keys),
+            "columns": [{"name": name, "type": kind} for name, kind in columns],
+            "since": None if self.since is None else str(self.since),
+            "cursor": str(self.cursor),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """A row that was inserted, updated or deleted; without keys, `times` rows alike."""
+
+    op: str
+    times: int
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
+
+
+class ChangeSet:
+    """An open change set. Its rows come as deletes, then updates, then inserts, each by key."""
+
+    def __init__(
+        self, head: Head, point: Point, reader: Reader, before_columns: tuple[tuple[str, str], ...]
+    ) -> None:
+        """Takes a reader that has the relation of all changes; closing it is the caller's."""
+        self.head = head
+        # The point that it leads to.
+        self.point = point
+        self._reader = reader
+        # Of a promote, the rows before may have other columns than those after.
+        self._before_columns = before_columns
+
+    def counts(self, chosen: Filter | None = None) -> ChangeCounts:
+        """Counts the rows that it changes."""
+        found = self._reader.rows(
+            f"select op, sum(times)::bigint from ({self._sql(chosen)}) group by op"
+        ).rows
+        return ChangeCounts(**{str(op): int(count) for op, count in found})
+
+    def is_empty(self) -> bool:
+        """Returns True if no row changes."""
+        return not self._reader.rows(f"select 1 from {CHANGES} limit 1").rows
+
+    def rows(self, chosen: Filter | None = None) -> Iterator[RowChange]:
+        """Yields its changes as Python's values."""
+        for op, times, before, after in self._reader.each_row(self._ordered(chosen)):
+            yield RowChange(op, times, before, after)
+
+    def lines(self, chosen: Filter | None = None) -> Iterator[str]:
+        """Yields each change as an object of JSON, without a line's end."""
+        changes = self._sql(chosen)
+        before, after = self._reader.kinds(f"select before, after from ({changes})")
+        parts = ["'op', op"]
+        if not self.head.keys:
+            parts.append("'times', times")
+        parts += [
+            f"{text(name)}, {json_sql(name, kind, name)}"
+            for name, kind in (("before", before), ("after", after))
+        ]
+        line = f"json_object({', '.join(parts)})::varchar"
+        for (written,) in self._reader.each_row(f"select {line} from ({self._ordered(chosen)})"):
+            yield written
+
+    def messages(self, chosen: Filter | None = None) -> Iterator[tuple[str, str | None]]:
+        """Yields the key and the new row of each change, as JSON; None: the row is deleted.
+
+        They are those of a compacted topic. The table must have keys. A key of one text or whole
+        number is that as text, as Kappa reads a topic's key; another is an object of JSON.
+        """
+        # Field by field: of a promote, both rows may have other columns.
+        fields = (
+            f"{quoted(key)} := coalesce(after.{quoted(key)}, before.{quoted(key)})"
+            for key in self.head.keys
+        )
+        row = f"struct_pack({', '.join(fields)})"
+        kinds = self._reader.kinds(f"select {row}, after from ({self._sql(chosen)})")
+        value = f"case when after is not null then {json_sql('after', kinds[1], 'after')} end"
+        yield from self._reader.each_row(
+            f"select {key_sql('key', kinds[0])}, {value}::varchar from "
+            f"(select {row} as key, after from ({self._ordered(chosen)}))"
+        )
+
+    def _shown(
+        self, columns: tuple[tuple[str, str], ...], chosen: Filter | None
+    ) -> tuple[tuple[str, str], ...]:
+        return columns if chosen is None else chosen.shown(columns, self.head.keys)
+
+    def _sql(self, chosen: Filter | None) -> str:
+        """Returns the query for its changes, as a reader wants them."""
+        if chosen is None or chosen.is_all:
+            return f"select * from {CHANGES}"
+        return chosen.sql(
+            CHANGES,
+            self._shown(self._before_columns, chosen),
+            self._shown(self.head.columns, chosen),
+        )
+
+    def _ordered(self, chosen: Filter | None) -> str:
+        keys = "".join(f", coalesce(after, before).{quoted(key)}" for key in self.head.keys)
+        by = keys or ", coalesce(after, before)"
+        if self.head.keys and self._before_columns != self.head.columns:
+            by = "".join(
+                f", coalesce(after.{quoted(key)}, before.{quoted(key)})" for key in self.head.keys
+            )
+        return f"select * from ({self._sql(chosen)}) order by op = 'insert', op = 'update'{by}"
+
+
+def key_sql(row: str, kind: DuckType) -> str:
+    """Returns the expression for the key of a record with the fields of a struct of that type.
+
+    No two rows have one key: a text that looks like an object is in one, and so is null.
+    """
+    whole = f"{json_sql(row, kind, row)}::varchar"
+    ((name, only), *more) = kind.children
+    if more or str(only.id) not in _KEY_TYPES:
+        return whole
+    one = f"struct_extract({row}, {text(name)})::varchar"
+    return f"case when {one} is null or starts_with({one}, '{{') then {whole} else {one} end"

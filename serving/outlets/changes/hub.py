@@ -1,0 +1,276 @@
+"""The hub: one follower for each followed table, however many readers follow it.
+
+A change set is computed once, and written once for each filter that readers have. A reader begins
+with what leads from its cursor to the hub's point, computed once for all that come with the same
+cursor. One that reads too slowly is sent back to its cursor: it gets the net of what it has missed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+from kappa.base.errors import Conflict, KappaError
+from kappa.serving.outlets.changes.change_reader import ChangeReader
+from kappa.serving.outlets.changes.change_set import ChangeSet
+from kappa.serving.outlets.changes.cursor import Cursor
+from kappa.serving.outlets.changes.filter import Filter, ensure_fits
+from kappa.serving.outlets.changes.follow import Follower
+from kappa.serving.outlets.changes.opening import changes_until
+from kappa.serving.outlets.changes.point import Clock, Point, ensure_point_kept, point_at, point_of
+from kappa.serving.outlets.changes.recorded import RecordedChanges
+from kappa.serving.query.pin.catalog import pin
+from kappa.serving.query.reader.reader import Limits
+from kappa.state.store import Store
+from kappa.state.table import TableBirth
+
+_LOOK_SECONDS = 1.0
+# For a follower that another process was ahead of.
+_PATIENCE_SECONDS, _NAP_SECONDS = 5.0, 0.02
+
+
+class ChangeHub:
+    """All followed tables of one server."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        lease_seconds: float,
+        keep_seconds: float,
+        limits: Limits | None,
+        clock: Clock = time.time,
+    ) -> None:
+        """Keeps a cursor for `keep_seconds` after it was given out."""
+        self._store = store
+        self._lease_seconds = lease_seconds
+        self._keep_seconds = keep_seconds
+        self._limits = limits
+        self._clock = clock
+        self.folder: Path = store.local.path("tmp")
+        # Change sets of served moves: each is computed once, for all readers of its table.
+        self.computed = 0
+        self._lock = threading.Lock()
+        self._tables: dict[str, _TableHub] = {}
+        # By the cursors that they lead from and to, and by filter: while somebody reads it.
+        self._begun = WeakValueDictionary[tuple[object, ...], RecordedChanges]()
+        self._beginning = WeakValueDictionary[tuple[object, ...], threading.Lock]()
+
+    def begin(self, reader: ChangeReader) -> RecordedChanges | None:
+        """Adds a reader at its cursor; returns what leads to the change sets that wait for it.
+
+        None: nothing does. Raises UsageError if the table is not served, or the filter is wrong,
+        and ClientLeft if its client leaves before.
+        """
+        self._ensure_fits(reader)
+        reader.waiting.clear()
+        reader.late, reader.error = False, None
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            table, point = self._join(reader)
+            if reader.from_now or not _is_past(reader.cursor, point):
+                break
+            # Another process was ahead of this one's follower, or nobody has given such a cursor.
+            table.leave(reader)
+            if time.monotonic() > deadline or _is_past(reader.cursor, self._served(reader.table)):
+                raise Conflict(
+                    f"cursor {reader.cursor} is past what is served", hint="ask without a cursor"
+                )
+            time.sleep(_NAP_SECONDS)
+        try:
+            return self._until(reader, point)
+        except BaseException:
+            self.leave(reader)
+            raise
+
+    def leave(self, reader: ChangeReader) -> None:
+        """Takes a reader away."""
+        with self._lock:
+            table = self._tables.get(reader.table)
+        if table is not None:
+            table.leave(reader)
+
+    def follower(self, table: str, chosen: Filter | None = None) -> Follower:
+        """Makes a follower of a table. Raises UsageError if it is not served, as `begin` does."""
+        return Follower(
+            self._store,
+            table,
+            chosen=chosen,
+            lease_seconds=self._lease_seconds,
+            keep_seconds=self._keep_seconds,
+            limits=self._limits,
+            clock=self._clock,
+        )
+
+    def _ensure_fits(self, reader: ChangeReader) -> None:
+        """Examines a reader's table and filter: by what its table's follower has, if it can."""
+        with self._lock:
+            table = self._tables.get(reader.table)
+        birth = None if table is None else table.served()
+        if birth is None:
+            self.follower(reader.table, reader.chosen)
+        elif reader.chosen is not None:
+            ensure_fits(reader.chosen, birth)
+
+    def _join(self, reader: ChangeReader) -> tuple[_TableHub, Point]:
+        """Adds a reader to its table; returns the point from which on it gets every change set."""
+        with self._lock:
+            table = self._tables.get(reader.table)
+            point = None if table is None else table.join(reader)
+            if table is None or point is None:
+                table = _TableHub(self, reader.table)
+                point = table.start(reader)
+                self._tables[reader.table] = table
+            return table, point
+
+    def _served(self, table: str) -> Point | None:
+        """Returns a table as readers see it at this moment; None if no pipeline serves it."""
+        with pin(self._store, lease_seconds=self._lease_seconds) as pinned:
+            return point_of(pinned.snapshot, table)
+
+    def _until(self, reader: ChangeReader, point: Point) -> RecordedChanges | None:
+        """Returns what leads from a reader's cursor to a point; those alike share it."""
+        if reader.from_now:
+            reader.cursor = point.cursor
+        if reader.cursor == point.cursor:
+            return None
+        key = reader.cursor, point.cursor, reader.table, reader.chosen
+        with self._lock:
+            turn = self._beginning.get(key)
+            if turn is None:
+                turn = self._beginning[key] = threading.Lock()
+        reader.client.take_turn(turn)
+        try:
+            found = self._begun.get(key)
+            if found is None:
+                found = self._begun[key] = self._recorded(reader, point)
+            return found
+        finally:
+            turn.release()
+
+    def _recorded(self, reader: ChangeReader, point: Point) -> RecordedChanges:
+        now, before = self._clock(), None
+        if reader.cursor is not None:
+            before = point_at(self._store, reader.cursor, reader.table, now)
+        if before is not None and not self._is_kept(before):
+            before = None
+        with changes_until(
+            self._store,
+            before,
+            point,
+            is_first=reader.cursor is None,
+            limits=self._limits,
+            client=reader.client,
+        ) as change_set:
+            recorded = RecordedChanges(change_set, reader.chosen, self.folder)
+        if not (self._is_kept(point) and (before is None or self._is_kept(before))):
+            raise Conflict(
+                f"the files of cursor {point.cursor} were deleted while they were read",
+                hint="ask again; a longer changes.keep_seconds in kappa.toml helps",
+            )
+        return recorded
+
+    def _is_kept(self, point: Point) -> bool:
+        return ensure_point_kept(self._store, point, now=self._clock(), seconds=self._keep_seconds)
+
+
+class _TableHub:
+    """The follower of one table, in a thread that ends after its last reader has left."""
+
+    def __init__(self, hub: ChangeHub, table: str) -> None:
+        self._hub = hub
+        self._follower = hub.follower(table)
+        self._changed = threading.Lock()
+        self._readers = set[ChangeReader]()
+        self._point = self._follower.start_now()
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, name=f"changes of {table}", daemon=True)
+
+    def start(self, reader: ChangeReader) -> Point:
+        """Starts with its first reader; returns the point from which on that gets all."""
+        self._readers.add(reader)
+        point = self._point
+        self._thread.start()
+        return point
+
+    def served(self) -> TableBirth | None:
+        """Returns the table as it serves; None if it does not, or this has ended."""
+        with self._changed:
+            lives = not self._ended and self._follower.is_served
+            return self._point.table if lives else None
+
+    def join(self, reader: ChangeReader) -> Point | None:
+        """Adds a reader, and returns the point likewise. None: it has ended."""
+        with self._changed:
+            if self._ended:
+                return None
+            self._readers.add(reader)
+            return self._point
+
+    def leave(self, reader: ChangeReader) -> None:
+        """Takes a reader away."""
+        with self._changed:
+            self._readers.discard(reader)
+
+    def _run(self) -> None:
+        try:
+            while self._has_readers():
+                if self._follower.wait(_LOOK_SECONDS):
+                    self._step()
+        except KappaError as error:
+            self._end(error)
+        except BaseException:
+            self._end(KappaError("the changes could not be computed", hint="ask again"))
+            raise
+
+    def _step(self) -> None:
+        with self._follower.next() as change_set:
+            if change_set is None:
+                return
+            self._hub.computed += 1
+            with self._changed:
+                filters = {each.chosen for each in self._readers}
+            written = {chosen: self._texts(change_set, chosen) for chosen in filters}
+            with self._changed:
+                for reader in [*self._readers]:
+                    if reader.chosen not in written:
+                        # It came meanwhile, at the point before.
+                        written[reader.chosen] = self._texts(change_set, reader.chosen)
+                    found = written[reader.chosen]
+                    if isinstance(found, KappaError):
+                        reader.end(found)
+                    else:
+                        reader.add(found)
+                    if reader.late or reader.error is not None:
+                        self._readers.discard(reader)
+                self._point = change_set.point
+
+    def _texts(self, change_set: ChangeSet, chosen: Filter | None) -> RecordedChanges | KappaError:
+        """Returns a change set as text, or why the filter of some readers fits it no more."""
+        try:
+            return RecordedChanges(change_set, chosen, self._hub.folder)
+        except KappaError as error:
+            return error
+
+    def _has_readers(self) -> bool:
+        with self._changed:
+            self._ended = not self._readers
+            return not self._ended
+
+    def _end(self, error: KappaError) -> None:
+        with self._changed:
+            self._ended = True
+            for reader in self._readers:
+                reader.end(error)
+            self._readers.clear()
+
+
+def _is_past(cursor: Cursor | None, point: Point | None) -> bool:
+    """Returns True if a cursor is of a later moment than a point."""
+    if cursor is None or point is None:
+        return False
+    if cursor.generation != point.generation:
+        return cursor.generation > point.generation
+    return cursor.build == point.birth.build and cursor.frontier > point.frontier.number

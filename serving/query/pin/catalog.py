@@ -1,0 +1,250 @@
+"""The catalog: pins which build answers for which pipeline, and up to where, once per query.
+
+Pinning takes the last generation that this process knows of, and reads the frontiers; puts a lease
+on them; then reads the floors and the journal. A newer one or a frontier below its floor starts it
+over. Together with the hold of a promote, this keeps every reader from going back. Without the
+second look, one does (tests/replay/rollout/test_promote_model.py takes all interleavings). The past
+is pinned likewise; its second look is at whether it is still kept. No data of a table is read here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+
+from kappa.base.errors import Conflict, KappaError
+from kappa.serving.query.pin.at_log import AtEventTime, AtOffsets, Past
+from kappa.serving.query.pin.left import end_beside, leave, take
+from kappa.serving.query.pin.look import (
+    Sighting,
+    is_collected,
+    is_let_go,
+    look_at_build,
+    look_at_log,
+    look_back,
+    look_now,
+)
+from kappa.serving.query.pin.snapshot import PinnedSnapshot, Snapshot, lease_on
+from kappa.state.build import read_birth
+from kappa.state.files.address import together
+from kappa.state.frontier import Frontier
+from kappa.state.lease import ensure_lease, ensure_released, read_lease
+from kappa.state.store import Store
+
+# Each start-over needs another promote, or a collection that overtakes the reader: seconds apart.
+_ATTEMPTS = 100
+
+
+@contextmanager
+def pin(
+    store: Store,
+    *,
+    lease_seconds: float,
+    clock: Callable[[], float] = time.time,
+    beside: Callable[[Snapshot], object] | None = None,
+) -> Iterator[PinnedSnapshot]:
+    """Pins the snapshot that is served now; if nothing is served, one of generation 0.
+
+    `beside` reads of a bucket what the caller will need of it, while the second look is made.
+    """
+    pinned = _pinned(
+        store,
+        lambda leased: look_now(store, leased),
+        lease_seconds=lease_seconds,
+        clock=clock,
+        left=take(store, lease_seconds),
+        beside=beside,
+    )
+    try:
+        yield pinned
+    except BaseException:
+        pinned.close()
+        raise
+    leave(store, pinned)
+
+
+@contextmanager
+def pin_build(
+    store: Store, build: str, *, lease_seconds: float, clock: Callable[[], float] = time.time
+) -> Iterator[PinnedSnapshot]:
+    """Pins one build at its newest frontier as if it served alone, as generation 0."""
+    with closing(
+        _pinned(
+            store,
+            lambda _leased: look_at_build(store, build),
+            lease_seconds=lease_seconds,
+            clock=clock,
+        )
+    ) as pinned:
+        yield pinned
+
+
+@contextmanager
+def pin_frontier(
+    store: Store,
+    frontier: Frontier,
+    *,
+    lease_seconds: float,
+    clock: Callable[[], float] = time.time,
+) -> Iterator[PinnedSnapshot]:
+    """Pins a build at one of its frontiers, as if it served alone.
+
+    Raises Conflict if that frontier is not kept any more.
+    """
+    birth = read_birth(store, frontier.build)
+    snapshot = Snapshot(
+        0, {birth.pipeline: frontier.build}, {frontier.build: frontier}, {frontier.build: birth}
+    )
+
+    def gone() -> bool:
+        if is_collected(store, frontier):
+            raise Conflict(
+                f"what build {frontier.build} held at {frontier.offsets} is not kept any more",
+                hint="ask again: a later one is",
+            )
+        return False
+
+    with closing(
+        _pinned(
+            store,
+            lambda _leased: Sighting(snapshot, gone),
+            lease_seconds=lease_seconds,
+            clock=clock,
+        )
+    ) as pinned:
+        yield pinned
+
+
+@contextmanager
+def pin_at(
+    store: Store, when: Past, *, lease_seconds: float, clock: Callable[[], float] = time.time
+) -> Iterator[PinnedSnapshot]:
+    """Pins a moment of the past.
+
+    That is the state served at a time, or the last one of a generation. Or it is the state of the
+    builds that serve now, at offsets or at a time of the log. Raises UsageError if nothing was ever
+    served. Raises KappaError, which names the kept times, if the moment is not kept.
+    """
+    with closing(
+        _pinned(
+            store,
+            lambda _leased: (
+                look_at_log(store, when)
+                if isinstance(when, AtOffsets | AtEventTime)
+                else look_back(store, when, clock())
+            ),
+            lease_seconds=lease_seconds,
+            clock=clock,
+        )
+    ) as pinned:
+        yield pinned
+
+
+@contextmanager
+def pin_pair(
+    store: Store,
+    before: Frontier,
+    after: Frontier,
+    *,
+    alignment_lease: str | None,
+    lease_seconds: float,
+    clock: Callable[[], float] = time.time,
+) -> Iterator[PinnedSnapshot]:
+    """Pins a frontier each of two builds of one pipeline, to compare them.
+
+    The snapshot serves `after`, as if it served alone. The lease of an alignment keeps both
+    frontiers, or, if that is None, the floors do. This puts a lease of its own first, and then
+    checks that they are still kept (law 11). Raises Conflict if they are not.
+    """
+    frontiers = {each.build: each for each in (before, after)}
+    births = {build: read_birth(store, build) for build in frontiers}
+    snapshot = Snapshot(0, {births[after.build].pipeline: after.build}, frontiers, births)
+    lease = lease_on(snapshot, clock() + lease_seconds)
+    ensure_lease(store, lease)
+    try:
+        if alignment_lease is not None:
+            theirs = read_lease(store, alignment_lease)
+            # If it is alive now, it was when any collection listed the leases before ours.
+            kept = theirs is not None and clock() < theirs.expires_at
+        else:
+            kept = not is_let_go(store, snapshot)
+    except BaseException:
+        ensure_released(store, lease.id)
+        raise
+    if not kept:
+        ensure_released(store, lease.id)
+        raise Conflict(
+            f"what build {after.build} and build {before.build} held at {after.offsets} "
+            "is not kept any more",
+            hint="to have them aligned and compared again: "
+            f"kappa verify {births[after.build].pipeline}",
+        )
+    with closing(
+        PinnedSnapshot(store, snapshot, lease, lease_seconds=lease_seconds, clock=clock)
+    ) as pinned:
+        yield pinned
+
+
+def _pinned(
+    store: Store,
+    look: Callable[[Snapshot | None], Sighting],
+    *,
+    lease_seconds: float,
+    clock: Callable[[], float],
+    left: PinnedSnapshot | None = None,
+    beside: Callable[[Snapshot], object] | None = None,
+) -> PinnedSnapshot:
+    """Returns the pin that was `left` if a look sees the same, or a new one."""
+    for _ in range(_ATTEMPTS):
+        pinned, left = left, None
+        try:
+            seen = look(None if pinned is None else pinned.snapshot)
+            if pinned is not None and pinned.snapshot is not seen.snapshot:
+                end_beside(pinned)
+                pinned = None
+            if pinned is None:
+                pinned = _leased(store, seen, lease_seconds, clock)
+                overtaken = _looked(store, seen, beside)
+            else:
+                overtaken = seen.overtaken()
+            if not overtaken:
+                return pinned
+        except BaseException:
+            if pinned is not None:
+                pinned.close()
+            raise
+        pinned.close()
+    raise Conflict(
+        f"what is served changed {_ATTEMPTS} times while it was being looked at",
+        hint="see kappa history for who keeps switching it; then ask again",
+    )
+
+
+def _looked(store: Store, seen: Sighting, beside: Callable[[Snapshot], object] | None) -> bool:
+    """Makes the second look; a disk answers too soon for anything to be done `beside`."""
+    if beside is None or store.is_on_disk:
+        return seen.overtaken()
+
+    def prepare() -> None:
+        # Whoever needs it meets the same error.
+        with suppress(Exception):
+            beside(seen.snapshot)
+
+    return bool(together(store.url, seen.overtaken, prepare)[0])
+
+
+def _leased(
+    store: Store, seen: Sighting, lease_seconds: float, clock: Callable[[], float]
+) -> PinnedSnapshot:
+    lease = lease_on(seen.snapshot, clock() + lease_seconds)
+    try:
+        ensure_lease(store, lease)
+        overtaken = None
+    except KappaError:
+        # The disk is full, or may not be written. Nothing is deleted before a floor or a record
+        # says so: the answer is right if neither has by its end.
+        overtaken = seen.overtaken
+    return PinnedSnapshot(
+        store, seen.snapshot, lease, lease_seconds=lease_seconds, clock=clock, overtaken=overtaken
+    )

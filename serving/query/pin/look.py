@@ -1,0 +1,198 @@
+"""The looks at what is served, now or in the past: which builds, up to which frontiers.
+
+Each look includes the second one, which a reader makes after it has put its lease (law 11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from kappa.base.errors import Damaged
+from kappa.serving.query.pin.at_log import AtEventTime, AtOffsets, frontiers_at
+from kappa.serving.query.pin.past import (
+    Moment,
+    available,
+    frontier_shown,
+    generation_at,
+    generations,
+    not_kept,
+)
+from kappa.serving.query.pin.remembered import birth_of, floor_of, last_frontier
+from kappa.serving.query.pin.snapshot import Snapshot
+from kappa.state.build import folded_by
+from kappa.state.files.address import side_by_side, together
+from kappa.state.frontier import Frontier, Frontiers, frontier_records
+from kappa.state.journal.events import GenerationMade, Retired
+from kappa.state.journal.journal import Journal, JournalRecord
+from kappa.state.journal.view import JournalView
+from kappa.state.kept import kept_of, read_kept
+from kappa.state.store import Store
+
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A snapshot as it was read, and a check of whether it was overtaken since, after the lease."""
+
+    snapshot: Snapshot
+    overtaken: Callable[[], bool]
+
+
+def look_now(store: Store, leased: Snapshot | None = None) -> Sighting:
+    """Reads the builds that serve now: the journal's last generation, then the frontiers.
+
+    The generation is the last one that this process knows of. Whether there is a newer one the
+    second look says, which makes up for whatever passes between the two. An earlier reader has
+    looked twice at what is `leased`, and its lease is put: if it serves still, one look says so.
+    """
+    generation, serving = _served(JournalView(store).known_served())
+
+    def switched() -> bool:
+        return served_last(store)[1] != generation
+
+    def newest() -> dict[str, Frontier]:
+        return _by_build(store, newest_frontier, serving.values())
+
+    def looks_at(snapshot: Snapshot) -> tuple[Callable[[], bool], ...]:
+        return (lambda: is_let_go(store, snapshot), switched)
+
+    try:
+        frontiers, *overtaken = together(store.url, newest, *(looks_at(leased) if leased else ()))
+        births = {build: birth_of(store, build) for build in serving.values()}
+    except Damaged:
+        # A build that no longer serves may be gone by now. It is damage only if it still serves.
+        if not switched():
+            raise
+        return look_now(store)
+    snapshot = Snapshot(generation, serving, frontiers, births)
+    if leased is not None and snapshot == leased:
+        return Sighting(leased, lambda: any(overtaken))
+    return Sighting(snapshot, lambda: any(together(store.url, *looks_at(snapshot))))
+
+
+def look_at_build(store: Store, build: str) -> Sighting:
+    """Reads one build at its newest frontier, as if it served alone."""
+    newest, birth = newest_frontier(store, build), birth_of(store, build)
+    snapshot = Snapshot(0, {birth.pipeline: build}, {build: newest}, {build: birth})
+    return Sighting(snapshot, lambda: is_let_go(store, snapshot))
+
+
+def look_back(store: Store, when: Moment, now: float) -> Sighting:
+    """Reads the builds that served at a moment of the past, from their kept frontiers."""
+    journal = Journal(store)
+    records = JournalView(store).records()
+    known = generations(records)
+    generation = generation_at(when, known, datetime.fromtimestamp(now, UTC))
+    retired = {record.event.build for record in records if isinstance(record.event, Retired)}
+    # Of a retired overlay, the tables are there for as long as the build below it is.
+    builds = {
+        build
+        for each in known
+        for build in each.serving.values()
+        if folded_by(store, build) not in retired
+    }
+    # The newest first: one published in between is kept, if at all, before the next one is.
+    newest = _by_build(store, lambda store, build: Frontiers(store, build).newest(), builds)
+    kept = _by_build(store, kept_of, builds)
+    shown = {
+        build: frontier_shown(
+            when, pipeline, generation, known, kept.get(build, ()), newest.get(build)
+        )
+        for pipeline, build in generation.serving.items()
+    }
+    frontiers = {build: frontier for build, frontier in shown.items() if frontier is not None}
+    if len(frontiers) < len(shown):
+        raise not_kept(when, generation, tuple(available(known, kept, newest)))
+
+    snapshot = Snapshot(
+        generation.number,
+        dict(generation.serving),
+        frontiers,
+        {build: birth_of(store, build) for build in frontiers},
+    )
+    return Sighting(snapshot, lambda: _is_gone(store, journal, len(records), frontiers))
+
+
+def look_at_log(store: Store, when: AtOffsets | AtEventTime) -> Sighting:
+    """Reads the builds that serve now at offsets, or at a time of the log."""
+    journal = Journal(store)
+    last, generation, serving = served_last(store)
+    try:
+        # The newest is read before the kept ones, as above.
+        newest = _by_build(store, newest_frontier, serving.values())
+        frontiers = frontiers_at(when, serving, _by_build(store, kept_of, serving.values()), newest)
+        births = {build: birth_of(store, build) for build in frontiers}
+    except Damaged:
+        # A build that no longer serves may be gone by now. It is damage only if it still serves.
+        if not _is_gone(store, journal, last, {}):
+            raise
+        return look_at_log(store, when)
+    snapshot = Snapshot(
+        generation,
+        {pipeline: build for pipeline, build in serving.items() if build in frontiers},
+        frontiers,
+        births,
+    )
+    return Sighting(snapshot, lambda: _is_gone(store, journal, last, frontiers))
+
+
+def _is_gone(store: Store, journal: Journal, seen: int, frontiers: Mapping[str, Frontier]) -> bool:
+    """Returns True if the frontiers chosen of the past may be collected, or not be the answer."""
+    # The newest may be past its switch by now, and a record retires a build before its deletion.
+    moved = any(isinstance(each.event, GenerationMade | Retired) for each in journal.after(seen))
+    return moved or any(is_collected(store, frontier) for frontier in frontiers.values())
+
+
+def served_last(store: Store) -> tuple[int, int, Mapping[str, str]]:
+    """Returns the journal's last number, and what serves: the generation and its serving map."""
+    found = JournalView(store).last_served()
+    return found[0], *_served(found)
+
+
+def _served(found: tuple[int, JournalRecord | None]) -> tuple[int, Mapping[str, str]]:
+    _, record = found
+    if record is None or not isinstance(record.event, GenerationMade):
+        return 0, {}
+    return record.event.generation, record.event.serving
+
+
+def is_collected(store: Store, frontier: Frontier) -> bool:
+    """Returns True if nothing but a lease keeps a build's frontier any more."""
+    return (
+        frontier.number < floor_of(store, frontier.build)
+        and read_kept(store, frontier.build, frontier.number) is None
+    )
+
+
+def is_let_go(store: Store, snapshot: Snapshot) -> bool:
+    """Returns True if some frontier of a snapshot is below its build's floor."""
+    floors = _by_build(store, floor_of, snapshot.frontiers)
+    return any(frontier.number < floors[build] for build, frontier in snapshot.frontiers.items())
+
+
+def newest_frontier(store: Store, build: str) -> Frontier:
+    """Returns a build's newest frontier. Raises Damaged if it has published none."""
+    newest = last_frontier(store, build)
+    if newest is None:
+        records = frontier_records(store, build)
+        if noted := records.noted():
+            raise Damaged(
+                f"all frontiers of build {build} are gone: {records.address(noted)} was there",
+                hint="kappa up: its job makes one of its tables' marks; kappa doctor says more",
+            )
+        raise Damaged(
+            f"build {build} has no frontier", hint=f"see what its job says: kappa logs {build}"
+        )
+    return newest
+
+
+def _by_build(
+    store: Store, ask: Callable[[Store, str], _Answer], builds: Iterable[str]
+) -> dict[str, _Answer]:
+    builds = list(builds)
+    answers = side_by_side(store.url, lambda build: ask(store, build), builds)
+    return dict(zip(builds, answers, strict=True))

@@ -1,0 +1,134 @@
+"""A snapshot of one moment, and a pinned one: kept by a lease that renews itself."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from kappa.base.errors import Conflict, KappaError
+from kappa.state.build import Birth
+from kappa.state.frontier import Frontier
+from kappa.state.journal.journal import whoami
+from kappa.state.lease import Lease, Pin, ensure_lease, ensure_released, read_lease
+from kappa.state.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A moment as readers see it: its generation, each pipeline's build, frontier and birth."""
+
+    generation: int
+    serving: Mapping[str, str]
+    frontiers: Mapping[str, Frontier]
+    births: Mapping[str, Birth]
+
+    def build_of(self, pipeline: str) -> str:
+        """Returns the build that answers for a pipeline. Raises KeyError if none does."""
+        return self.serving[pipeline]
+
+
+class PinnedSnapshot:
+    """A snapshot whose versions are kept until it is closed, by a lease that renews itself."""
+
+    def __init__(
+        self,
+        store: Store,
+        snapshot: Snapshot,
+        lease: Lease,
+        *,
+        lease_seconds: float,
+        clock: Callable[[], float],
+        overtaken: Callable[[], bool] | None = None,
+    ) -> None:
+        """Starts to renew the lease, which `pin`, `pin_build` and `pin_pair` have put.
+
+        If it could not be put, `overtaken` returns whether the versions may have been collected.
+        """
+        self.snapshot = snapshot
+        self._overtaken = overtaken
+        self._store = store
+        self._lease = lease
+        self._lease_seconds = lease_seconds
+        self._clock = clock
+        self._closed = threading.Event()
+        self._renewer = threading.Thread(
+            target=self._keep_renewing, name=f"lease {lease.id}", daemon=True
+        )
+        # Whether a lease keeps it, as far as is known.
+        self.is_leased = overtaken is None
+        if overtaken is None:
+            self._renewer.start()
+
+    def is_as_good_as_new(self, lease_seconds: float) -> bool:
+        """Returns True if its lease is renewed, as one of so many seconds."""
+        return (
+            self.is_leased
+            and self._lease_seconds == lease_seconds
+            and self._clock() < self._lease.expires_at - lease_seconds / 2
+        )
+
+    @property
+    def lease(self) -> Lease:
+        """Returns the lease as it was put last."""
+        return self._lease
+
+    def confirm(self) -> None:
+        """Raises Conflict unless the pinned versions were kept until now.
+
+        Call it before an answer read from them is given out. On a Conflict the answer is to be
+        thrown away, and read again from a new snapshot.
+        """
+        if not self.holds():
+            raise Conflict(
+                "the lease on what was being read has ended",
+                hint="ask again; a longer rollout.lease_seconds in kappa.toml helps a reader that "
+                "pauses for long",
+            )
+
+    def holds(self) -> bool:
+        """Returns True if the pinned versions were kept until now."""
+        if self._overtaken is not None:
+            return not self._overtaken()
+        self.is_leased = (
+            self._clock() < self._lease.expires_at
+            and read_lease(self._store, self._lease.id) is not None
+        )
+        return self.is_leased
+
+    def close(self) -> None:
+        """Gives the lease up."""
+        if self._overtaken is None:
+            self._closed.set()
+            self._renewer.join()
+            ensure_released(self._store, self._lease.id)
+
+    def _keep_renewing(self) -> None:
+        while not self._closed.wait(self._lease_seconds / 3):
+            # The frontiers of an ended lease may be collected already: only a living one is
+            # extended. One that was taken away has ended, whatever the clock shows by now.
+            if self._clock() >= self._lease.expires_at:
+                self.is_leased = False
+                return
+            longer = replace(self._lease, expires_at=self._clock() + self._lease_seconds)
+            try:
+                if read_lease(self._store, self._lease.id) is None:
+                    self.is_leased = False
+                    return
+                ensure_lease(self._store, longer)
+            except KappaError:
+                # The lease runs out, and `confirm` raises in the reader's thread.
+                continue
+            self._lease = longer
+
+
+def lease_on(snapshot: Snapshot, expires_at: float) -> Lease:
+    """Makes a lease on the frontiers of a snapshot, by the builds that have their tables."""
+    pins = {
+        frontier.build: Pin(frontier.number, frontier.versions)
+        for frontier in snapshot.frontiers.values()
+    }
+    return Lease(pid=os.getpid(), by=whoami(), expires_at=expires_at, pins=pins)

@@ -1,0 +1,333 @@
+"""A reader: a DuckDB in memory that answers queries over what was put into it.
+
+It is used by one thread at a time. It needs no JVM, and has nothing to write to.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from kappa.base.duck import (
+    DATA_ERRORS,
+    DUCKDB_ERRORS,
+    SELECT,
+    CatalogError,
+    Connection,
+    DuckError,
+)
+from kappa.base.errors import KappaError, UsageError
+from kappa.base.sql import text
+from kappa.declare.values.exact_sql import DuckType
+from kappa.serving.query.reader.broken import BrokenRelation, damage_of
+from kappa.serving.query.reader.explained import Left, TooMuch, explained
+from kappa.serving.query.reader.table_sql import distinct_names, schema_of
+from kappa.state.store import Store
+from kappa.tables.parquet import literal
+from kappa.tables.views.bound import declared_sql
+from kappa.tables.views.exact_rows import ExactQuery, arrow_query, python_query
+from kappa.tables.views.trees import tables_in
+
+if TYPE_CHECKING:
+    from kappa.base.sections import VerifySettings
+
+_Found = TypeVar("_Found")
+# The content that a connection was made to show: the relations of each pipeline.
+Shown = tuple[object, ...]
+
+_ONE_SELECT = "give one query that reads, such as: select * from page_hits limit 10"
+_SEVERAL = ("this is more than one statement", "pivot looks for its columns by another statement")
+_PIVOT = "name them: pivot ... on kind in ('a', 'b')"
+# How often a late query is interrupted: one interrupt that precedes the query's start is lost.
+_AGAIN_SECONDS = 0.1
+_ROWS_AT_ONCE = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of a reader: `memory` and `size` as in settings (`1g`), and its threads.
+
+    What does not fit in memory is spilled below `folder`. `seconds` is for the reader's whole life;
+    None sets no end.
+    """
+
+    memory: str
+    threads: int
+    folder: Path
+    size: str
+    seconds: float | None = None
+
+    @classmethod
+    def of(cls, settings: VerifySettings, store: Store, *, seconds: float | None = None) -> Self:
+        """Returns the limits that the settings of a project set."""
+        return cls(
+            settings.memory,
+            settings.threads,
+            store.local.path(settings.temp),
+            settings.temp_size,
+            seconds,
+        )
+
+    def settings(self, folder: Path) -> Iterator[str]:
+        """Lists DuckDB's commands for these limits, with a folder to spill into."""
+        yield f"set memory_limit = {text(self.memory)}"
+        yield f"set temp_directory = {text(str(folder))}"
+        yield f"set max_temp_directory_size = {text(self.size)}"
+        # Rows in no order take far less memory; a query that needs an order has one.
+        yield "set preserve_insertion_order = false"
+        if self.threads:
+            yield f"set threads = {self.threads}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A query's result: column names (no two alike), DuckDB's types of them, and Python values."""
+
+    columns: tuple[str, ...]
+    types: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+
+
+class Reader:
+    """A DuckDB with views over files, and the tables that a comparison puts beside them."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        served: bool,
+        folder: Path | None = None,
+        seconds: float | None = None,
+        leave: Callable[[Connection, Shown | None], None] | None = None,
+    ) -> None:
+        """Takes a connection from `open_reader`; `folder` is the reader's own, for spilling.
+
+        After `seconds` its query is interrupted, and no further one begins. `leave` takes the
+        connection at the end, if it is fit for another reader.
+        """
+        # The relations that the connection was made to show; None if it was used otherwise since.
+        self.shows: Shown | None = None
+        # The relations that could not be made.
+        self.broken: tuple[BrokenRelation, ...] = ()
+        # Returns what is served no more: only a query that fails asks for it.
+        self.left: Callable[[], tuple[Left, ...]] = tuple
+        # Returns the data files of what it shows, each with its pipeline: likewise.
+        self.files: Callable[[], Mapping[str, str]] = dict
+        # Is called with each query before it runs: it may refuse to read what it names.
+        self.before: Callable[[str], None] = lambda _sql: None
+        self.renew: Callable[[], None] = lambda: None  # before each statement: credentials end
+        self._connection = connection
+        self._served = served
+        self._folder = folder
+        self._seconds = seconds
+        self._leave = leave
+        self._failed = False
+        self._late = False
+        self._closed = threading.Event()
+        self._clock = None if seconds is None else threading.Timer(seconds, self._break_off)
+        if self._clock is not None:
+            self._clock.daemon = True
+            self._clock.start()
+
+    def rows(self, sql: str) -> Rows:
+        """Returns the rows of one query.
+
+        Raises UsageError if it is not one that reads, has a mistake, or names a relation that is
+        broken or served no more.
+        """
+        query = self._looked_at(sql, self._for_python)
+        found = self._run(lambda: self._connection.execute(query.sql).fetchall())
+        return Rows(query.columns, query.types, tuple(map(query.row, found)))
+
+    def described(self, sql: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Returns the columns of a query, no two alike, and DuckDB's types of them."""
+        found = self._looked_at(sql, self._connection.query)
+        return distinct_names(found.columns), tuple(map(str, found.types))
+
+    def kinds(self, sql: str) -> tuple[DuckType, ...]:
+        """Returns DuckDB's types of a query's columns, with their parts."""
+        self.renew()
+        return tuple(self._run(lambda: self._connection.query(sql).types))
+
+    def each_row(self, sql: str) -> Iterator[tuple[Any, ...]]:
+        """Yields the rows of one query as DuckDB computes them. Raises as `rows` does."""
+        query = self._looked_at(sql, self._for_python)
+        result = self._run(lambda: self._connection.execute(query.sql))
+        # A result that is read in part stays open: its connection is for no other reader.
+        failed, self._failed = self._failed, True
+        while batch := self._run(lambda: result.fetchmany(_ROWS_AT_ONCE)):
+            yield from map(query.row, batch)
+        self._failed = failed
+
+    def save_parquet(self, sql: str, file: Path) -> None:
+        """Writes the rows of one query to a file of Parquet. Raises as `rows` does."""
+        query = self._looked_at(
+            sql,
+            lambda each: arrow_query(self._connection, each, parquet=True, names=distinct_names),
+        )
+        self.command(
+            f"copy (\n{query.sql}\n) to {text(str(file))} (format parquet, compression zstd)"
+        )
+
+    def _for_python(self, query: str) -> ExactQuery:
+        return python_query(self._connection, query, times=True, names=distinct_names)
+
+    def _looked_at(self, sql: str, look: Callable[[str], _Found]) -> _Found:
+        """Returns what `look` finds of the one query in a text, before it runs."""
+        query = self.only_select(sql)
+        self.before(query)
+        self.renew()
+        try:
+            return self._run(lambda: look(query))
+        except UsageError as error:
+            if isinstance(error.__cause__, CatalogError):
+                self.ensure_names_what_is_served(sql)
+            raise
+
+    def command(self, sql: str, values: Sequence[object] = ()) -> None:
+        """Runs a command that makes something; `values` are those of its question marks."""
+        self.shows = None
+        self.renew()
+        self._run(lambda: self._connection.execute(sql, list(values)))
+
+    def only_select(self, sql: str) -> str:
+        """Returns the text of the one query in `sql`.
+
+        Raises UsageError if it has none, has several, or writes.
+        """
+        _ensure_text(sql)
+        statements = self._run(lambda: self._connection.extract_statements(sql))
+        if len(statements) != 1 or statements[0].type != SELECT:
+            what = (
+                "the query is empty"
+                if not statements
+                else _SEVERAL[statements[0].type != SELECT and "pivot" in sql.lower()]
+                if len(statements) > 1
+                else "this is a statement of the kind "
+                f"{str(statements[0].type).rpartition('.')[2].lower()}"
+            )
+            hint = _PIVOT if what == _SEVERAL[True] else _ONE_SELECT
+            raise UsageError(f"{what}: a snapshot can only be read, by one query", hint=hint)
+        return str(statements[0].query).strip().rstrip(";")
+
+    def declared(self, sql: str) -> str:
+        """Returns the one query in a declared text, in its one meaning (views/bound.py)."""
+        query = self.only_select(sql)
+        return self._run(lambda: declared_sql(self._connection, query))
+
+    def tree(self, sql: str) -> Any:
+        """Returns a query as DuckDB's parser sees it (`json_serialize_sql`), nothing looked up."""
+        _ensure_text(sql)
+        # As a parameter it would make DuckDB import pandas.
+        question = f"select json_serialize_sql({text(sql)})"
+        ((tree,),) = self._run(lambda: self._connection.execute(question).fetchall())
+        return json.loads(tree)
+
+    def tables_named(self, sql: str) -> frozenset[tuple[str, str]]:
+        """Lists the tables that a query names, as (schema, name), whether they exist or not."""
+        return frozenset(tables_in(self.tree(sql)))
+
+    def ensure_names_what_is_served(self, sql: str) -> None:
+        """Raises KappaError, with the reason, if a query names what is broken or served no more."""
+        refused: tuple[BrokenRelation | Left, ...] = (*self.broken, *self.left())
+        if not refused:
+            return
+        named = {(schema.lower(), name.lower()) for schema, name in self.tables_named(sql)}
+        for each in refused:
+            if named & {
+                ("", each.name),
+                ("main", each.name),
+                (schema_of(each.pipeline), each.name),
+            }:
+                raise each.refusal()
+
+    def interrupt(self) -> None:
+        """Breaks off the query that runs, from another thread; does nothing if none does."""
+        self._connection.interrupt()
+
+    def close(self) -> None:
+        """Gives memory and files back; leaves a connection without limits for the next reader."""
+        self._closed.set()
+        if self._clock is not None:
+            self._clock.cancel()
+            # A clock that has just begun to break off still needs the connection.
+            self._clock.join()
+        if self._leave is not None and self._folder is None and not self._failed:
+            self._leave(self._connection, self.shows)
+            return
+        self._connection.close()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        """Returns itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Closes it."""
+        self.close()
+
+    def _run(self, question: Callable[[], _Found]) -> _Found:
+        failed, self._failed = self._failed, True
+        try:
+            self._ensure_in_time()
+            found = question()
+        except DUCKDB_ERRORS as error:
+            self._ensure_in_time()
+            raise self.explained(error) from error
+        except RuntimeError as error:
+            # DuckDB's report of a Ctrl-C during its work; its threads run until interrupted.
+            if str(error) != "Query interrupted":
+                raise
+            self._connection.interrupt()
+            raise KeyboardInterrupt from error
+        # After any other error, a value without a Python type or a Ctrl-C, a result stays open.
+        self._failed = failed
+        return found
+
+    def explained(self, error: DuckError | UnicodeDecodeError) -> KappaError:
+        """Returns an error of DuckDB's as ours: Damaged if it could not read a data file."""
+        if isinstance(error, DATA_ERRORS):
+            damage = damage_of(str(error), self.files())
+        elif type(error) is DuckError:
+            # Errors within a file's pages have no type, and name no file.
+            damage = damage_of(str(error), self.files(), self._is_readable)
+        else:
+            damage = None
+        return damage or explained(error, served=self._served)
+
+    def _is_readable(self, path: str) -> bool:
+        sql = f"select bit_xor(hash(each)) from read_parquet([{text(literal(path))}]) as each"
+        try:
+            self._connection.execute(sql).fetchall()
+        except DUCKDB_ERRORS:
+            return False
+        return True
+
+    def _break_off(self) -> None:
+        self._late = True
+        while not self._closed.is_set():
+            self._connection.interrupt()
+            self._closed.wait(_AGAIN_SECONDS)
+
+    def _ensure_in_time(self) -> None:
+        if self._late:
+            raise TooMuch(
+                f"it took longer than {self._seconds:g} s, and was broken off",
+                hint="ask for less, or let it take longer",
+            )
+
+
+def _ensure_text(sql: str) -> None:
+    """Raises UsageError for what DuckDB would read in part, or cannot read."""
+    try:
+        sql.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError("the query is not text in UTF-8", hint=_ONE_SELECT) from error
+    if "\0" in sql:
+        raise UsageError("the query has a NUL character", hint="leave it out")

@@ -1,0 +1,241 @@
+"""Relations: the tables and views that a pipeline brings into a reader, and their names.
+
+Each pipeline is a schema with its tables, views and `rejects`. The main schema has all tables and
+views under their public names, and one `rejects` for all pipelines. Hidden columns (leading
+underscore) and deleted rows are left out. A relation that cannot be made is broken: it is named
+with its reason, and costs the other relations nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from kappa.base.duck import CatalogError
+from kappa.base.errors import Damaged, KappaError
+from kappa.base.sql import quoted, text
+from kappa.declare.options import REJECTS
+from kappa.serving.query.pin.snapshot import Snapshot
+from kappa.serving.query.reader.broken import BrokenRelation
+from kappa.serving.query.reader.explained import Left, TooMuch
+from kappa.serving.query.reader.reader import Reader
+from kappa.serving.query.reader.table_sql import schema_of
+from kappa.serving.query.reader.views import make_views
+from kappa.state.build import Birth, recent_names, table_path
+from kappa.state.files.address import side_by_side
+from kappa.state.frontier import Frontier
+from kappa.state.journal.retirement import Retirements, retired_after
+from kappa.state.journal.view import JournalView
+from kappa.state.log_clock import log_clock
+from kappa.state.store import Store
+from kappa.state.whole import ensure_whole
+from kappa.tables.versions import FileLists
+from kappa.tables.views.served import failing_sql, read_sql
+
+# Lists the files of a table's version by its path; raises Damaged if they are not those that its
+# frontier vouches for, by the sum.
+Lists = Callable[[str, int, str | None], tuple[str, ...]]
+# The files of a version never change: a reader that asks again reads a table's log once a version.
+files_at = functools.lru_cache(maxsize=256)(FileLists().at)
+
+
+@dataclass(frozen=True, slots=True)
+class TableFiles:
+    """The files that a version of a table consists of, and DuckDB's query for its served rows."""
+
+    sql: str
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Relations:
+    """A pipeline's relations: its tables at their versions, and its views as declared."""
+
+    pipeline: str
+    tables: Mapping[str, TableFiles]
+    views: Mapping[str, str]
+
+    @property
+    def schema(self) -> str:
+        """Returns the schema of all these relations."""
+        return schema_of(self.pipeline)
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """Lists the relations with a name in the main schema, too.
+
+        The rejects of all pipelines are one relation in that schema.
+        """
+        return (*(name for name in self.tables if name != REJECTS), *self.views)
+
+
+def relations_of(
+    snapshot: Snapshot,
+    store: Store,
+    *,
+    listed: Lists | None = None,
+) -> tuple[Relations, ...]:
+    """Lists the relations of a snapshot, by pipeline. `listed` is as in `tables_of`."""
+    return tuple(
+        Relations(
+            pipeline,
+            tables_of(
+                snapshot.births[build], snapshot.frontiers[build], store, listed=listed or files_at
+            ),
+            snapshot.births[build].views,
+        )
+        for pipeline, build in sorted(snapshot.serving.items())
+    )
+
+
+def left_of(found: Sequence[Relations], store: Store) -> tuple[Left, ...]:
+    """Lists the tables and views of retired pipelines, but for names that are served again."""
+    served = {name for each in found for name in each.public}
+    retirements: Retirements = JournalView(store).folded(retired_after, {})
+    return tuple(
+        Left(pipeline, name, each.text, each.way_back)
+        for pipeline, each in retirements.items()
+        for name in each.event.names
+        if name not in served
+    )
+
+
+def tables_of(
+    birth: Birth,
+    frontier: Frontier,
+    store: Store,
+    *,
+    compared: bool = False,
+    listed: Lists = files_at,
+) -> Mapping[str, TableFiles]:
+    """Lists a build's tables at a frontier, with their recent rows folded in.
+
+    Rows that are gone by the frontier's clock are left out. `compared`: with the hidden columns
+    that a comparison needs. `listed` gives a table's files at a version; a caller that has made a
+    table anew at its path passes one without this cache.
+    """
+    versions, clock = frontier.versions, log_clock(birth, frontier.log_time)
+    names = [
+        name
+        for table in birth.tables
+        for name in (table.name, *recent_names(table.name))
+        if name in versions
+    ]
+    files = side_by_side(
+        store.url,
+        lambda name: listed(
+            table_path(store, birth.build, name), versions[name], frontier.file_lists.get(name)
+        ),
+        names,
+    )
+    paths_of = dict(zip(names, files, strict=True))
+    found: dict[str, TableFiles] = {}
+    for table in birth.tables:
+        columns = table.compared if compared else table.served
+        if table.name in frontier.failing:
+            found[table.name] = TableFiles(failing_sql(columns, frontier.failing[table.name]), ())
+            continue
+        paths = paths_of[table.name]
+        recent = tuple(paths_of[name] for name in recent_names(table.name) if name in paths_of)
+        found[table.name] = TableFiles(
+            read_sql(table, paths, columns, clock=clock, recent=recent),
+            (*paths, *(path for each in recent for path in each)),
+        )
+    return found
+
+
+def files_of(found: Sequence[Relations]) -> Mapping[str, str]:
+    """Lists the data files of relations, each with its pipeline."""
+    return {
+        path: each.pipeline
+        for each in found
+        for table in each.tables.values()
+        for path in table.paths
+    }
+
+
+def put_relations(reader: Reader, found: Sequence[Relations]) -> tuple[BrokenRelation, ...]:
+    """Makes each pipeline's schema, then the main one; returns the relations that are broken."""
+    broken = tuple(each for relations in found for each in _make_schema(reader, relations))
+    _make_public_names(reader, found, {(each.pipeline, each.name) for each in broken})
+    reader.broken = broken
+    return broken
+
+
+def put_tables(
+    reader: Reader,
+    schema: str,
+    birth: Birth,
+    frontier: Frontier,
+    store: Store,
+    *,
+    compared: bool = False,
+) -> None:
+    """Makes a schema with the served rows of a build's tables at a frontier.
+
+    `compared`: see `tables_of`. Raises KappaError if one cannot be made, and Damaged if a file is
+    not as it was written.
+    """
+    reader.command(f"create schema {quoted(schema)}")
+    tables, before = tables_of(birth, frontier, store, compared=compared), reader.files()
+    made = {**before, **files_of([Relations(birth.pipeline, tables, {})])}
+    reader.files = lambda: made
+    for name, table in tables.items():
+        ensure_whole(store, birth.build, table.paths)
+        _make_table(reader, schema, name, table)
+
+
+def _make_table(reader: Reader, schema: str, name: str, table: TableFiles) -> None:
+    reader.command(f"create view {quoted(schema)}.{quoted(name)} as {table.sql}")
+
+
+def _make_schema(reader: Reader, relations: Relations) -> list[BrokenRelation]:
+    """Makes a pipeline's schema: its tables, then its views, each after those it reads."""
+    reader.command(f"create schema {quoted(relations.schema)}")
+    broken: list[BrokenRelation] = []
+    for name, table in relations.tables.items():
+        try:
+            _make_table(reader, relations.schema, name, table)
+        except TooMuch:
+            raise
+        except KappaError as error:
+            damaged = isinstance(error, Damaged)
+            broken.append(
+                BrokenRelation(
+                    relations.pipeline, name, "table", error.message, error.hint, damaged
+                )
+            )
+    # A view's own names of tables are looked up here; DuckDB keeps that for when the view is read.
+    reader.command(f"set search_path = {text(relations.schema)}")
+    below = next((each for each in broken if each.damaged), None)
+    for name, refusal in make_views(reader, relations.views).items():
+        if below is not None and isinstance(refusal.__cause__, CatalogError):
+            # The view may read a table that is not there now, or another such view.
+            broken.append(replace(below, name=name, kind="view"))
+            continue
+        hint = f"mend the view in the pipeline's file and deploy again; {refusal.hint}"
+        broken.append(BrokenRelation(relations.pipeline, name, "view", refusal.message, hint))
+    reader.command("reset search_path")
+    return broken
+
+
+def _make_public_names(
+    reader: Reader, found: Sequence[Relations], broken: set[tuple[str, str]]
+) -> None:
+    """Makes the main schema: all relations by their public names, and the rejects of all."""
+    for each in found:
+        for name in each.public:
+            if (each.pipeline, name) not in broken:
+                reader.command(
+                    f"create view main.{quoted(name)} as "
+                    f"select * from {quoted(each.schema)}.{quoted(name)}"
+                )
+    # By name: builds that were born earlier have fewer columns.
+    rejects = [
+        f"select {text(each.pipeline)} as pipeline, * from {quoted(each.schema)}.{REJECTS}"
+        for each in found
+        if (each.pipeline, REJECTS) not in broken
+    ]
+    if rejects:
+        reader.command(f"create view main.{REJECTS} as {' union all by name '.join(rejects)}")

@@ -1,0 +1,110 @@
+"""Views and checks as a pipeline declares them: whether its own tables bear them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from kappa.base.errors import KappaError, UsageError
+from kappa.base.sql import quoted
+from kappa.serving.query.reader.explained import TooMuch
+from kappa.serving.query.reader.opened import open_reader
+from kappa.serving.query.reader.reader import Reader
+from kappa.serving.query.reader.repeatable import ensure_repeatable
+from kappa.serving.query.reader.table_sql import condition_sql
+from kappa.state.table import TableBirth
+from kappa.tables.views.served import read_sql
+from kappa.tables.views.trees import tables_in
+
+
+def make_views(reader: Reader, views: Mapping[str, str]) -> Mapping[str, KappaError]:
+    """Makes views, each after those it reads; returns those that cannot be made, and why."""
+    pending, refusals = dict(views), dict[str, KappaError]()
+    while pending:
+        refusals = {
+            name: error for name, sql in pending.items() if (error := _refusal(reader, name, sql))
+        }
+        if len(refusals) == len(pending):
+            break
+        pending = {name: pending[name] for name in refusals}
+    return refusals
+
+
+def _refusal(reader: Reader, view: str, sql: str) -> KappaError | None:
+    try:
+        meant = reader.declared(sql)
+        reader.command(f"create view {quoted(view)} as {meant}")
+    except TooMuch:
+        raise
+    except KappaError as error:
+        # A file that is not at hand is no UsageError.
+        return error
+    return None
+
+
+def unreadable(tables: Iterable[TableBirth], views: Mapping[str, str]) -> Mapping[str, KappaError]:
+    """Finds a pipeline's SQL that its tables do not bear, while they still have no rows.
+
+    Keys are names of views, and conditions of checks as `TABLE: CONDITION`.
+    """
+    tables = tuple(tables)
+    found: dict[str, KappaError] = {}
+    with open_reader(None, served=True) as reader:
+        for table in tables:
+            reader.command(f"create view {quoted(table.name)} as {read_sql(table, (), clock=None)}")
+        refused = _refusals(reader, tables, views, views, what="a view")
+        allowed = {name: sql for name, sql in views.items() if name not in refused}
+        found |= {**make_views(reader, allowed), **refused}
+        for table in tables:
+            conditions = {
+                f"{table.name}: {condition}": condition_sql(table.name, condition)
+                for condition in table.checks
+            }
+            found |= _refusals(reader, tables, views, conditions, what="a check")
+            for name, sql in conditions.items():
+                if name not in found:
+                    try:
+                        reader.rows(sql)
+                    except UsageError as error:
+                        found[name] = error
+    return found
+
+
+def view_refusals(
+    tables: Iterable[TableBirth], views: Mapping[str, str]
+) -> Mapping[str, UsageError]:
+    """Finds views that do not follow from the pipeline's own tables alone, with the reasons.
+
+    A view may read the pipeline's tables and its other views, by their bare names. It may not read
+    a file or others' relations, and may not call what gives another value each time. Its rows would
+    have no version, and every query would fail if the file is not at hand.
+    """
+    with open_reader(None, served=True) as reader:
+        return _refusals(reader, tuple(tables), views, views, what="a view")
+
+
+def _refusals(
+    reader: Reader,
+    tables: tuple[TableBirth, ...],
+    views: Collection[str],
+    queries: Mapping[str, str],
+    *,
+    what: str,
+) -> Mapping[str, UsageError]:
+    names = {table.name for table in tables} | set(views)
+    columns = {column for table in tables for column, _ in table.columns}
+    refusals: dict[str, UsageError] = {}
+    for name, sql in queries.items():
+        try:
+            tree = reader.tree(reader.only_select(sql))
+            # One that reads itself is refused for that; to any other its own name is no table.
+            others = names - ({name} - {table for _, table in tables_in(tree)})
+            ensure_repeatable(tree, others, columns, what=what)
+        except UsageError as error:
+            refusals[name] = error
+    return refusals
+
+
+def tables_named(sql: str) -> frozenset[str]:
+    """Lists the tables that a query names, whether they exist or not; of no query, none."""
+    with open_reader(None, served=True) as reader:
+        return frozenset(name for _, name in reader.tables_named(sql))

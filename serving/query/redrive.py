@@ -1,0 +1,256 @@
+"""Redriving: rejects are exported, fixed, and produced again.
+
+A redriven record is sent to the partition of its original, and names it
+(kappa/records/redrive.py). Each build decides by the log alone if it folds one, so to produce one
+twice does no harm. All lines are checked before the first is sent: if one is wrong, nothing is
+sent. The form of a line is in kappa/records/lines/envelope.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from kappa.base.errors import Conflict, UsageError
+from kappa.code.declaration import has_changes
+from kappa.declare.topic_kind import TopicKind
+from kappa.declare.values.reason import Reason
+from kappa.kafka.cluster import TopicFacts
+from kappa.kafka.producer import ProducedRecord
+from kappa.records.lines.envelope import envelope_record
+from kappa.records.lines.written import envelope_line
+from kappa.records.redrive import HEADER, Position, named_original
+from kappa.serving.query.rejects import Reject
+from kappa.state.build import Birth
+
+_EXPORT = "lines come from: kappa rejects export > rejects.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A fixed record: its line number in the file, and the position of the reject that it names."""
+
+    number: int
+    record: ProducedRecord
+    names: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Redrive:
+    """The records to produce, by topic, and how many lines are skipped.
+
+    Skipped are lines whose fix was folded before, and lines that are unchanged since the reject.
+    """
+
+    records: Mapping[str, tuple[ProducedRecord, ...]]
+    folded_already: int
+    unmended: int
+
+    @property
+    def text(self) -> str:
+        """Returns a line for each topic, and one for each kind of skipped lines."""
+        lines = [
+            f"{len(records):,} record{'s' * (len(records) != 1)} to topic {topic}"
+            for topic, records in self.records.items()
+        ]
+        lines += (
+            [
+                (
+                    f"{self.folded_already:,} of the lines were redriven and folded before, "
+                    "and are skipped"
+                )
+            ]
+            if self.folded_already
+            else []
+        )
+        lines += (
+            [f"{self.unmended:,} of the lines are as they were rejected, and are skipped"]
+            if self.unmended
+            else []
+        )
+        return "".join(f"{line}\n" for line in lines)
+
+
+def to_mend(rejects: Iterable[Reject]) -> tuple[Reject, ...]:
+    """Returns the rejects without a folded fix, in the order of the log. Pure.
+
+    Of each original it returns one: the last attempt.
+    """
+    newest: dict[Position, Reject] = {}
+    for each in sorted(rejects, key=lambda each: each.at):
+        if each.redriven_at is None:
+            newest[each.original.position] = each
+    return tuple(sorted(newest.values(), key=lambda each: each.at))
+
+
+def is_mendable(reject: Reject) -> bool:
+    """Returns False for a late or expired reject: its redriven record is as late. Pure."""
+    return reject.reason not in {Reason.LATE, Reason.EXPIRED}
+
+
+def export_line(reject: Reject) -> str:
+    """Returns the reject as a line to fix and redrive; its header names the original. Pure."""
+    headers = (
+        *((name, value) for name, value in reject.headers if name != HEADER),
+        reject.original.header(),
+    )
+    # Kafka marks records without a time by one before 1970, which no producer may send.
+    timestamp = reject.timestamp_ms if reject.timestamp_ms >= 0 else None
+    return envelope_line(
+        ProducedRecord(reject.value, reject.key, timestamp, headers, reject.at.partition),
+        note=f"{reject.at}: {reject.reason}: {reject.detail}",
+    )
+
+
+def read_lines(lines: Iterable[bytes]) -> tuple[Line, ...]:
+    """Returns the records of a file.
+
+    Raises UsageError with the line's number if a line is no envelope or names no reject, and
+    UsageError if the file has no record.
+    """
+    found: list[Line] = []
+    seen: dict[Position, int] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            each = _line(number, line.rstrip(b"\r\n"))
+        except UsageError as error:
+            raise UsageError(
+                f"line {number} {error.message}; nothing was sent", hint=error.hint
+            ) from error
+        first = seen.setdefault(each.names, number)
+        if first != number:
+            raise UsageError(
+                f"line {number} names {each.names}, as line {first} does; nothing was sent",
+                hint="one line mends one reject; send further records by kappa produce",
+            )
+        found.append(each)
+    if not found:
+        raise UsageError("the file has no record", hint=_EXPORT)
+    return tuple(found)
+
+
+def _line(number: int, line: bytes) -> Line:
+    record = envelope_record(line)
+    try:
+        original = named_original(record.headers)
+    except ValueError as error:
+        raise UsageError(f"cannot be redriven: {error}", hint=_EXPORT) from error
+    if original is None:
+        raise UsageError(
+            f"names no reject: it has no header {HEADER}",
+            hint=f"{_EXPORT}; send a line that mends no reject by kappa produce --envelope",
+        )
+    if record.partition not in {None, original.position.partition}:
+        raise UsageError(
+            f"has the partition {record.partition}, and {original.position} is in another one",
+            hint="a redriven record goes to its original's partition: leave partition out",
+        )
+    return Line(number, record, original.position)
+
+
+def plan_redrive(
+    lines: Iterable[Line],
+    rejects: Iterable[Reject],
+    births: Mapping[str, Birth],
+    facts: Mapping[str, TopicFacts | None],
+) -> Redrive:
+    """Returns the records that redriving these lines produces. Pure.
+
+    `rejects` and `births` are those of the builds that serve, `facts` those of the topics named.
+    Raises UsageError if a line names no reject, and Conflict if its topic is no longer the one
+    that the record was rejected from.
+    """
+    by_place: dict[Position, list[Reject]] = {}
+    for reject in rejects:
+        by_place.setdefault(reject.at, []).append(reject)
+    records: dict[str, list[ProducedRecord]] = {}
+    originals: dict[Position, int] = {}
+    folded_already = unmended = 0
+    for line in lines:
+        found = by_place.get(line.names)
+        if found is None:
+            raise UsageError(
+                f"line {line.number} names {line.names}, which is no reject of what serves; "
+                "nothing was sent",
+                hint="see kappa rejects list; a folded record needs no redriving",
+            )
+        for reject in found:
+            _check_topic(line, births[reject.build], facts.get(line.names.topic))
+        original = found[0].original
+        first = originals.setdefault(original.position, line.number)
+        if first != line.number:
+            raise UsageError(
+                f"line {line.number} mends {original.position}, as line {first} does; "
+                "nothing was sent",
+                hint="one line mends one reject: keep the line that is mended",
+            )
+        if all(reject.redriven_at is not None for reject in found):
+            folded_already += 1
+        elif (line.record.key, line.record.value) == (found[0].key, found[0].value):
+            unmended += 1
+        else:
+            there = facts.get(line.names.topic)
+            for reject in found:
+                if line.record.key != reject.key and there is not None and there.partitions > 1:
+                    _check_order(line, births[reject.build])
+            headers = (
+                *((name, value) for name, value in line.record.headers if name != HEADER),
+                original.header(),
+            )
+            records.setdefault(line.names.topic, []).append(
+                replace(line.record, headers=headers, partition=line.names.partition)
+            )
+    return Redrive(
+        {topic: tuple(each) for topic, each in records.items()}, folded_already, unmended
+    )
+
+
+def _check_order(line: Line, birth: Birth) -> None:
+    """Raises UsageError for a changed key if a table needs each key's rows in one partition.
+
+    In the partition of its original, the record would stop the job for good.
+    """
+    ordered = [table.name for table in birth.tables if table.steps_over]
+    if ordered:
+        raise UsageError(
+            f"line {line.number} has another key than {line.names}, and would be sent to its "
+            f"partition; table {ordered[0]} of pipeline {birth.pipeline} is folded in the order of "
+            "the log, and needs all rows of a key in one partition; nothing was sent",
+            hint="send it to its own key's partition, as a record that mends no other: "
+            f"without `partition` and the header {HEADER}, "
+            f"kappa produce {line.names.topic} FILE --envelope",
+        )
+
+
+def _check_topic(line: Line, birth: Birth, facts: TopicFacts | None) -> None:
+    topic = next(topic for topic in birth.topics if topic.name == line.names.topic)
+    if topic.kind == TopicKind.COMPACTED:
+        raise UsageError(
+            f"line {line.number} names {line.names}, and topic {topic.name} is compacted: "
+            "a record of it is its key's present value, and mends no other; nothing was sent",
+            hint="if it should still be the key's value: "
+            f"kappa produce {topic.name} FILE --envelope",
+        )
+    if has_changes(birth.declarations.get(f"topic {topic.name}", "")):
+        raise UsageError(
+            f"line {line.number} names {line.names}, and topic {topic.name} has a database's "
+            "changes: a mended old one would be its row's newest; nothing was sent",
+            hint="write the row anew at its source (update ... set id = id), so that its change "
+            "comes again",
+        )
+    if facts is None or facts.id != topic.id:
+        raise Conflict(
+            f"topic {topic.name} {'is gone' if facts is None else 'was made anew'} "
+            f"since {line.names} was rejected; nothing was sent",
+            hint="its rejects are those of a log that no longer exists",
+        )
+    if "_redrives" not in dict(birth.table("rejects").columns):
+        raise Conflict(
+            f"build {birth.build}, which serves, was born before Kappa had redriven records, "
+            "and would fold a record twice; nothing was sent",
+            hint=f"make a build that remembers them: kappa replay {birth.pipeline}",
+        )

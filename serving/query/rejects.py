@@ -1,0 +1,233 @@
+"""Rejects: records that were not valid, with raw bytes, position in the log, and reason.
+
+No record is ever dropped silently. Rejects are read at one snapshot, of the builds that serve or
+of one build.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+
+from kappa.base.errors import UsageError
+from kappa.base.sql import text
+from kappa.declare.options import REJECTS
+from kappa.records.redrive import Original, Position
+from kappa.serving.query.pin.catalog import pin, pin_build
+from kappa.serving.query.pin.snapshot import PinnedSnapshot, Snapshot
+from kappa.serving.query.reader.opened import open_reader
+from kappa.state.build import Birth, is_born, table_path
+from kappa.state.frontier import Frontier
+from kappa.state.store import Store
+from kappa.state.table import TableBirth
+from kappa.state.whole import ensure_whole
+from kappa.tables.shape import REJECTS_BIRTH
+from kappa.tables.versions import files
+from kappa.tables.views.served import stored_sql
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """One record that a build of a pipeline has rejected.
+
+    `original` is the record that a fixed one replaces: this record, or the one that it was redriven
+    for. `redriven_at` is the offset of the redriven record that was folded for it, or None. A
+    `timestamp` that Python lacks is its text.
+    """
+
+    pipeline: str
+    build: str
+    at: Position
+    timestamp: datetime | str
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    reason: str
+    detail: str
+    original: Original
+    redriven_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A filter of rejects: those of one pipeline that serves, or of one build, serving or not.
+
+    It also selects by one reason, one position in the log, or some topics.
+    """
+
+    pipeline: str | None = None
+    build: str | None = None
+    reason: str | None = None
+    at: Position | None = None
+    topics: Collection[str] | None = None
+
+
+def newest_rejects(
+    store: Store, wanted: Wanted, *, limit: int | None, lease_seconds: float = 60.0
+) -> tuple[Reject, ...]:
+    """Returns the newest rejects, newest first; `limit` None means all.
+
+    Raises UsageError if no build of the pipeline serves.
+    """
+    found = _read(
+        store,
+        wanted,
+        '"timestamp" desc, "topic", "partition", "offset" desc '
+        f"{'' if limit is None else f'limit {limit}'}",
+        lease_seconds,
+    )
+    return tuple(
+        sorted(
+            found,
+            key=lambda each: (
+                -each.timestamp_ms,
+                each.at.topic,
+                each.at.partition,
+                -each.at.offset,
+                each.pipeline,
+            ),
+        )[:limit]
+    )
+
+
+def rejects_in_order(
+    store: Store, wanted: Wanted, *, lease_seconds: float = 60.0
+) -> tuple[Reject, ...]:
+    """Returns all rejects in the order of the log.
+
+    Raises UsageError if no build of the pipeline serves.
+    """
+    return tuple(
+        sorted(
+            _read(store, wanted, '"topic", "partition", "offset"', lease_seconds),
+            key=lambda each: (each.at, each.pipeline),
+        )
+    )
+
+
+def _read(store: Store, wanted: Wanted, order: str, lease_seconds: float) -> Iterator[Reject]:
+    with _pinned(store, wanted.build, lease_seconds) as pinned:
+        found = list(_rejects(store, pinned.snapshot, wanted, order))
+        pinned.confirm()
+    yield from found
+
+
+def _pinned(
+    store: Store, build: str | None, lease_seconds: float
+) -> AbstractContextManager[PinnedSnapshot]:
+    if build is not None and not is_born(store, build):
+        raise UsageError(
+            f"there is no build {build[:80]!r}",
+            hint="kappa status and kappa history name the builds",
+        )
+    return (
+        pin(store, lease_seconds=lease_seconds)
+        if build is None
+        else pin_build(store, build, lease_seconds=lease_seconds)
+    )
+
+
+def _rejects(store: Store, snapshot: Snapshot, wanted: Wanted, order: str) -> Iterator[Reject]:
+    if wanted.pipeline is not None and wanted.pipeline not in snapshot.serving:
+        raise UsageError(
+            f"no pipeline {wanted.pipeline} is served",
+            hint=f"there are {', '.join(sorted(snapshot.serving))}"
+            if snapshot.serving
+            else "nothing is served yet: kappa deploy",
+        )
+    for pipeline, build in snapshot.serving.items():
+        if wanted.pipeline in {None, pipeline}:
+            yield from _of_build(
+                store,
+                snapshot.births[build],
+                snapshot.frontiers[build],
+                wanted,
+                order,
+            )
+
+
+def _of_build(
+    store: Store, birth: Birth, frontier: Frontier, wanted: Wanted, order: str
+) -> Iterator[Reject]:
+    table = birth.table(REJECTS)
+    paths = files(
+        table_path(store, birth.build, REJECTS),
+        frontier.versions[REJECTS],
+        frontier.file_lists.get(REJECTS),
+    )
+    ensure_whole(store, birth.build, paths)
+    stored = stored_sql(table, paths)
+    with open_reader(None, served=True) as reader:
+        for topic, partition, offset, *rest in reader.rows(
+            f"with stored as ({_widened(stored, table)}) {_query(wanted)} order by {order}"
+        ).rows:
+            (
+                timestamp,
+                ms,
+                key,
+                value,
+                headers,
+                reason,
+                detail,
+                original,
+                original_ms,
+                redriven_at,
+            ) = rest
+            yield Reject(
+                pipeline=birth.pipeline,
+                build=birth.build,
+                at=Position(topic, partition, offset),
+                timestamp=timestamp,
+                timestamp_ms=ms,
+                key=key,
+                value=value,
+                headers=tuple((header["key"], header["value"]) for header in headers or ()),
+                reason=reason,
+                detail=detail,
+                original=Original(Position(topic, partition, original), original_ms),
+                redriven_at=redriven_at,
+            )
+
+
+def _widened(stored: str, table: TableBirth) -> str:
+    """Returns SQL that adds the columns that an older build's rejects lack."""
+    lacking = "".join(
+        f', null as "{name}"'
+        for name, _ in REJECTS_BIRTH.columns
+        if name not in dict(table.columns)
+    )
+    return f"select *{lacking} from ({stored})"
+
+
+def _query(wanted: Wanted) -> str:
+    """Returns SQL for rejects, each with the first of its chain and the fix folded for either."""
+    conditions = ["r._deleted is not true"]
+    if wanted.reason is not None:
+        conditions.append(f"r.reason = {text(wanted.reason)}")
+    if wanted.topics is not None:
+        conditions.append(f"r.topic in ({', '.join(map(text, wanted.topics)) or 'null'})")
+    if wanted.at is not None:
+        conditions.append(
+            f'r.topic = {text(wanted.at.topic)} and r."partition" = {wanted.at.partition} '
+            f'and r."offset" = {wanted.at.offset}'
+        )
+    same = 'o.topic = r.topic and o."partition" = r."partition"'
+    return (
+        f"""
+        select r.topic, r."partition", r."offset", r."timestamp", epoch_ms(r."timestamp"), """
+        f"""r.key, r.value, r.headers, r.reason, r.detail,
+            coalesce(first."offset", r."offset"), """
+        f"""epoch_ms(coalesce(first."timestamp", r."timestamp")), """
+        f"""coalesce(own."offset", firsts."offset")
+        from stored r
+        left join stored first on {same.replace("o.", "first.")} """
+        f"""and first."offset" = r._redrives and first._deleted is not true
+        left join stored own on {same.replace("o.", "own.")} """
+        f"""and own._redrives = r."offset" and own._deleted
+        left join stored firsts on {same.replace("o.", "firsts.")} """
+        f"""and firsts._redrives = r._redrives and firsts._deleted
+        where {" and ".join(conditions)}"""
+    )

@@ -1,0 +1,85 @@
+"""An untrusted query as values: its allowance, the question, and the reply."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import IO, Self
+
+from kappa.base.errors import KappaError
+from kappa.base.sections import ServeSettings
+from kappa.base.units import parse_memory
+from kappa.serving.query.pin.snapshot import Snapshot
+
+# A process of `serve.query_memory`'s default opens so many; compaction keeps tables far below.
+MOST_FILES = 10_000
+
+
+class Busy(KappaError):
+    """The error if all places for queries stay taken for too long."""
+
+    status = 503
+
+
+class Format(StrEnum):
+    """The format of an answer."""
+
+    JSON = "json"
+    JSONL = "jsonl"
+    CSV = "csv"
+    ARROW = "arrow"
+    PARQUET = "parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """The limits of one query, and how many queries run at once.
+
+    They are bytes of memory, seconds of time and of each core, rows and bytes of the answer, and
+    the seconds for which a query may first wait for a write.
+    """
+
+    memory: int = 512 << 20
+    seconds: float = 30.0
+    rows: int = 100_000
+    bytes: int = 32 << 20
+    at_once: int = 4
+    wait_seconds: float = 30.0
+
+    @classmethod
+    def of(cls, settings: ServeSettings) -> Self:
+        """Returns the limits that the settings of a project set."""
+        return cls(
+            parse_memory(settings.query_memory),
+            settings.query_seconds,
+            settings.query_rows,
+            parse_memory(settings.query_bytes),
+            settings.queries,
+            settings.wait_seconds,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One query, the format of its answer, and the most rows that it returns."""
+
+    sql: str
+    form: Format = Format.JSON
+    rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer: a file with its bytes, read from the beginning, and facts about it.
+
+    The caller closes `body`, which deletes the file. `columns` have a name and DuckDB's type each.
+    `truncated` is True if rows were left out. `snapshot` is the one that the answer was read from.
+    """
+
+    body: IO[bytes]
+    size: int
+    columns: tuple[Mapping[str, str], ...]
+    rows: int
+    truncated: bool
+    snapshot: Snapshot

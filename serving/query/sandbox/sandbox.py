@@ -1,0 +1,262 @@
+"""The sandbox: untrusted SQL runs in its own process, over the snapshot's tables only.
+
+The server sends the request, checks the files of the tables that the process finds named in it, or
+fetches them from a bucket, reads pieces of the answer until it is complete, and kills a process
+that takes too long. It never parses the pieces. A process is started before it is needed, used for
+one query, and ends with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any, Self
+
+from kappa.base.errors import Conflict, Damaged, KappaError
+from kappa.serving.query.head import head_of
+from kappa.serving.query.pin.catalog import pin
+from kappa.serving.query.pin.snapshot import PinnedSnapshot, Snapshot
+from kappa.serving.query.reader.checked import (
+    Named,
+    are_all_checked,
+    ensure_named_whole,
+    files_named,
+)
+from kappa.serving.query.reader.client import Client
+from kappa.serving.query.reader.explained import Left, TooMuch
+from kappa.serving.query.reader.relations import Relations, files_at, left_of, relations_of
+from kappa.serving.query.render import plain
+from kappa.serving.query.sandbox.children import Nursery, QueryProcess
+from kappa.serving.query.sandbox.fetched import FilesInPlace, files_for_query
+from kappa.serving.query.sandbox.question import MOST_FILES, Allowance, Busy, Question, Reply
+from kappa.state.store import Store
+
+# A child that dies before it reads its request did nothing with it: the next child gets it.
+_ATTEMPTS = 3
+_SPARES = 2
+
+
+class Sandbox:
+    """The processes that answer untrusted queries. Any thread may use it; its owner closes it."""
+
+    def __init__(
+        self,
+        allowance: Allowance,
+        *,
+        program: Sequence[str] = ("-m", "kappa.serving.query.sandbox.nursery"),
+    ) -> None:
+        """Starts no process yet: the first query, or `start`, does.
+
+        `program` holds the arguments with which Python runs the nursery.
+        """
+        self.allowance = allowance
+        self._program = program
+        self._slots = threading.BoundedSemaphore(allowance.at_once)
+        self._lock = threading.Lock()
+        self._nursery: Nursery | None = None
+        self._spares: deque[QueryProcess] = deque()
+
+    def start(self) -> None:
+        """Starts the first processes before a query needs them."""
+        with self._lock:
+            self._fill()
+
+    def ask(
+        self,
+        store: Store,
+        question: Question,
+        *,
+        lease_seconds: float = 60.0,
+        client: Client | None = None,
+    ) -> Reply:
+        """Answers a query from a snapshot of the live builds.
+
+        Like `kappa.serving.query.query.ask`, it takes a newer snapshot if the first one was not
+        kept until the end. Raises UsageError if the query is wrong or not allowed, TooMuch if it
+        exceeds its limits, and Busy if all places for queries are taken. If its client leaves, the
+        query ends, and ClientLeft is raised.
+        """
+        attempt = 0
+        while True:
+            attempt += 1
+            with pin(store, lease_seconds=lease_seconds) as pinned:
+                try:
+                    return self.ask_pinned(store, pinned, question, client=client)
+                except (TooMuch, Busy):
+                    raise
+                except KappaError:
+                    # As in query.ask: a file collected meanwhile looks like any other error.
+                    if pinned.holds() or attempt == _ATTEMPTS:
+                        raise
+
+    def ask_pinned(
+        self,
+        store: Store,
+        pinned: PinnedSnapshot,
+        question: Question,
+        *,
+        client: Client | None = None,
+    ) -> Reply:
+        """Answers a query from a snapshot that the caller keeps pinned.
+
+        Raises as `ask` does, and Conflict if the snapshot was not kept.
+        """
+        snapshot = pinned.snapshot
+        relations = relations_of(snapshot, store)
+        _ensure_few_files(relations)
+        with files_for_query(store) as files:
+            reply = self._answered(store, question, relations, snapshot, files, client or Client())
+        try:
+            pinned.confirm()
+        except Conflict:
+            reply.body.close()
+            raise
+        return reply
+
+    def close(self) -> None:
+        """Ends the nursery and its children."""
+        with self._lock:
+            while self._spares:
+                self._spares.popleft().end()
+            if self._nursery is not None:
+                self._nursery.end()
+                self._nursery = None
+
+    def __enter__(self) -> Self:
+        """Returns the sandbox itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Closes the sandbox."""
+        self.close()
+
+    def _answered(
+        self,
+        store: Store,
+        question: Question,
+        relations: Sequence[Relations],
+        snapshot: Snapshot,
+        files: FilesInPlace,
+        client: Client,
+    ) -> Reply:
+        def see_to(named: Iterable[Named]) -> None:
+            named = tuple(named)
+            files.fetch(files_named(relations, named), client)
+            copies = None if files.folder is None else files.path
+            try:
+                ensure_named_whole(store, snapshot, relations, named, copies)
+            except Damaged:
+                # Perhaps the copy alone is.
+                files.drop(files_named(relations, named))
+                raise
+
+        left = left_of(relations, store)
+        waits = files.folder is not None or not are_all_checked(store, relations)
+        here = (
+            relations
+            if files.folder is None
+            else relations_of(snapshot, store, listed=partial(_placed, files))
+        )
+        if not client.take_turn(self._slots, self.allowance.seconds):
+            raise Busy(
+                f"{self.allowance.at_once} queries are being answered, "
+                f"and none has ended within {self.allowance.seconds:g} s",
+                hint="ask again in a while; serve.queries in kappa.toml lets more run at once",
+            )
+        try:
+            request = json.dumps(
+                {
+                    **self._request(question, here, left, snapshot),
+                    "folder": None if files.folder is None else str(files.folder),
+                    "waits": waits,
+                }
+            ).encode()
+            for _ in range(_ATTEMPTS):
+                with self._spare_process() as child, client.ending(child.kill):
+                    if child.accepts(request):
+                        return child.reply(self.allowance, snapshot, see_to)
+            raise KappaError(
+                "no process for the query could be started",
+                hint="see whether the machine has memory left; "
+                "kappa logs supervisor shows what was said",
+            )
+        finally:
+            self._slots.release()
+
+    def _request(
+        self,
+        question: Question,
+        relations: Sequence[Relations],
+        left: Sequence[Left],
+        snapshot: Snapshot,
+    ) -> Mapping[str, Any]:
+        return {
+            "sql": question.sql,
+            "form": question.form,
+            "head": plain(head_of(snapshot)),
+            "relations": [
+                {
+                    "pipeline": each.pipeline,
+                    "tables": {
+                        name: {"sql": table.sql, "paths": list(table.paths)}
+                        for name, table in each.tables.items()
+                    },
+                    "views": dict(each.views),
+                }
+                for each in relations
+            ],
+            "left": [asdict(each) for each in left],
+            "memory": self.allowance.memory,
+            "cpu_seconds": max(1, round(self.allowance.seconds)),
+            "rows": self.allowance.rows
+            if question.rows is None
+            else min(question.rows, self.allowance.rows),
+            "bytes": self.allowance.bytes,
+        }
+
+    @contextlib.contextmanager
+    def _spare_process(self) -> Iterator[QueryProcess]:
+        with self._lock:
+            self._fill()
+            child = self._spares.popleft()
+            # A child for the next query starts now.
+            self._fill()
+        try:
+            yield child
+        finally:
+            child.end()
+
+    def _fill(self) -> None:
+        if self._nursery is None or not self._nursery.alive():
+            while self._spares:
+                self._spares.popleft().end()
+            if self._nursery is not None:
+                self._nursery.end()
+            self._nursery = Nursery(self._program)
+        while len(self._spares) < min(_SPARES, self.allowance.at_once):
+            self._spares.append(self._nursery.child())
+
+
+def _placed(files: FilesInPlace, table: str, version: int, vouched: str | None) -> tuple[str, ...]:
+    return tuple(map(files.path, files_at(table, version, vouched)))
+
+
+def _ensure_few_files(relations: Sequence[Relations]) -> None:
+    files = {
+        f"{each.pipeline}.{name}": len(table.paths)
+        for each in relations
+        for name, table in each.tables.items()
+    }
+    if sum(files.values()) > MOST_FILES:
+        most = max(files, key=lambda name: files[name])
+        raise TooMuch(
+            f"the snapshot has {sum(files.values())} files, and a query over HTTP opens at most "
+            f"{MOST_FILES}; {most} has {files[most]} of them",
+            hint=f"kappa query reads them all; the job of {most.partition('.')[0]} joins small "
+            "files while it runs: kappa status",
+        )

@@ -1,0 +1,135 @@
+"""Laws of what a chart draws of an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from kappa.base.errors import UsageError
+from kappa.declare.board import ChartKind
+from kappa.replay.page.drawn import DrawnBars, DrawnLines, DrawnNumber, DrawnRows, drawn
+
+NUMBER, LINE, BARS, TABLE = ChartKind.NUMBER, ChartKind.LINE, ChartKind.BARS, ChartKind.TABLE
+
+
+def answer(columns: str, *rows: Sequence[object], truncated: bool = False) -> dict[str, Any]:
+    """An answer as the sandbox gives it; columns are `name TYPE` each."""
+    made = [
+        dict(zip(("name", "type"), each.split(" ", 1), strict=True)) for each in columns.split(", ")
+    ]
+    names = [each["name"] for each in made]
+    return {
+        "columns": made,
+        "rows": [dict(zip(names, row, strict=True)) for row in rows],
+        "truncated": truncated,
+    }  # fmt: skip
+
+
+def test_a_number_is_one_value_and_may_have_another_beside_it() -> None:
+    assert drawn(NUMBER, answer("n BIGINT", [7])) == (DrawnNumber(7, None), "")
+    assert drawn(NUMBER, answer("n BIGINT, before DECIMAL(9,2)", [7, "1.50"])) == (
+        DrawnNumber(7, ("before", Decimal("1.50"))),
+        "",
+    )
+    assert drawn(NUMBER, answer("n BIGINT")) == (DrawnNumber(None, None), "")
+
+
+def test_bars_share_one_room_from_the_least_value_to_the_largest() -> None:
+    shown, _ = drawn(BARS, answer("who VARCHAR, d DOUBLE", ["a", 30], ["b", -10], ["c", None]))
+
+    assert isinstance(shown, DrawnBars)
+    assert [(bar.label, bar.begin, bar.width) for bar in shown.bars] == [
+        ("a", 25.0, 75.0),
+        ("b", 0.0, 25.0),
+        ("c", 25.0, 0.0),
+    ]
+
+
+@pytest.mark.parametrize("rows", [[], [["a", 0]], [["a", "NaN"]], [["a", "Infinity"]]])
+def test_bars_without_a_length_are_drawn_as_none(rows: list[list[object]]) -> None:
+    shown, _ = drawn(BARS, answer("who VARCHAR, d DOUBLE", *rows))
+
+    assert isinstance(shown, DrawnBars)
+    assert [bar.width for bar in shown.bars] == [0.0] * len(rows)
+
+
+def test_lines_are_in_the_order_of_time_in_utc_and_nulls_have_no_place() -> None:
+    rows = (
+        ["2026-01-01T00:01:00Z", 2, "2.5"],
+        ["1970-01-01T00:00:10", 1, None],
+        [None, 9, "9"],
+        ["1970-01-01T01:00:20+01:00", 3, "3"],
+    )
+    shown, _ = drawn(LINE, answer("at TIMESTAMP WITH TIME ZONE, n BIGINT, d DECIMAL(9,1)", *rows))
+
+    assert isinstance(shown, DrawnLines)
+    assert shown.chart == {
+        "x": [10.0, 20.0, 1_767_225_660.0],
+        "series": [
+            {"label": "n", "values": [1.0, 3.0, 2.0]},
+            {"label": "d", "values": [None, 3.0, 2.5]},
+        ],
+        "time": True,
+        "where": "at",
+    }
+    assert shown.last.rows[-1] == ("2026-01-01T00:01:00Z", 2, Decimal("2.5"))
+
+
+def test_a_line_over_days_or_numbers_is_one_too() -> None:
+    days, _ = drawn(LINE, answer("day DATE, n UINTEGER", ["1970-01-02", 1]))
+    numbers, _ = drawn(LINE, answer("n HUGEINT, m FLOAT", [3, 1.5], [1, 2.5]))
+
+    assert isinstance(days, DrawnLines)
+    assert isinstance(numbers, DrawnLines)
+    assert (days.chart["x"], days.chart["time"]) == ([86_400.0], True)
+    assert (numbers.chart["x"], numbers.chart["time"]) == ([1.0, 3.0], False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "told"),
+    [
+        (NUMBER, answer("n BIGINT", [1], [2]), "one row of one value or two, .* 2 rows of 1 col"),
+        (NUMBER, answer("a INTEGER, b INTEGER, c INTEGER"), "0 rows of 3 columns"),
+        (BARS, answer("n BIGINT"), r"a label and a number, and the query gives n \(BIGINT\)"),
+        (BARS, answer("a VARCHAR, b VARCHAR"), r"b \(VARCHAR\)"),
+        (BARS, answer("a VARCHAR, b BIGINT[]"), r"b \(BIGINT\[\]\)"),
+        (BARS, answer("a VARCHAR, b BIGINT, c BIGINT"), r"c \(BIGINT\)"),
+        (LINE, answer("at DATE"), r"a number for each line, .* at \(DATE\)"),
+        (LINE, answer("who VARCHAR, n BIGINT"), r"who \(VARCHAR\), n \(BIGINT\)"),
+        (LINE, answer("at DATE, who VARCHAR"), r"who \(VARCHAR\)"),
+        (LINE, answer(", ".join(f"n{each} BIGINT" for each in range(7))), "at most 5"),
+        (
+            LINE,
+            answer("at DATE, n BIGINT", ["2026-01-01", 1], ["2026-01-01", 2]),
+            "two rows have the same at, 2026-01-01",
+        ),
+    ],
+)
+def test_rows_that_are_no_such_chart_are_refused_with_what_they_are(
+    kind: ChartKind, given: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(UsageError, match=told) as found:
+        drawn(kind, given)
+
+    assert found.value.hint
+
+
+def test_rows_that_are_left_out_are_noted() -> None:
+    rows = [[str(each), each] for each in range(60)]
+    cut = answer("who VARCHAR, n BIGINT", *rows, truncated=True)
+    whole = answer("who VARCHAR, n BIGINT", *rows)
+
+    assert drawn(TABLE, cut)[1] == "The first 60 rows are shown."
+    assert drawn(TABLE, whole)[1] == ""
+    shown, note = drawn(BARS, whole)
+    assert isinstance(shown, DrawnBars)
+    assert (len(shown.bars), note) == (50, "The first 50 bars are shown.")
+
+
+def test_a_table_has_all_rows_in_the_order_of_its_columns() -> None:
+    shown, _ = drawn(TABLE, answer("b VARCHAR, a DECIMAL(9,2)", ["x", "1.25"], [None, None]))
+
+    assert shown == DrawnRows(("b", "a"), (("x", Decimal("1.25")), (None, None)))

@@ -1,0 +1,304 @@
+"""Laws of the keeper of HTTP: one place, whatever happens to server and supervisor.
+
+It ends when it is asked to, when the next supervisor comes, or when its root is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from kappa.base.errors import Conflict
+from kappa.base.process import (
+    ProcessId,
+    boot,
+    kill_and_see_gone,
+    process_id,
+    start_tied,
+    started,
+)
+from kappa.base.settings import load_settings
+from kappa.commands.app import run_command
+from kappa.replay.platform.http_process import HttpProcess, ensure_no_keeper
+from kappa.replay.platform.keeper import keep
+from kappa.replay.status.running import (
+    KEEPER,
+    RunningServer,
+    ensure_served,
+    ensure_unserved,
+    served_at,
+)
+from kappa.serving.http.address import HttpAddress
+from kappa.state.lock import Lock, holder
+from kappa.state.store import Store
+
+pytestmark = pytest.mark.slow
+
+TREE = Path(__file__).resolve().parents[3]
+FOREIGN = "another boot"
+
+
+class World:
+    """A root, and the keepers that its supervisors have left."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "kappa.toml").write_text('[serve]\nlisten = "127.0.0.1:0"\n', encoding="utf-8")
+        self.store = Store(folder / ".kappa")
+        self.said: list[str] = []
+        self.seen: set[ProcessId] = set()
+        self._supervisors: list[HttpProcess] = []
+
+    def kept(self) -> ProcessId:
+        """Starts a new supervisor's keeper, and returns it; the supervisor does nothing more."""
+        http = HttpProcess(self.store, load_settings(self.folder), say=self.said.append)
+        self._supervisors.append(http)
+        http.ensure_running()
+        return self.next_keeper()
+
+    def next_keeper(self) -> ProcessId:
+        """Waits for a keeper that was not seen before."""
+        before = {each.pid for each in self.seen}
+
+        def pid() -> int:
+            held = holder(self.store.path(KEEPER))
+            return 0 if held is None or held.pid in before else held.pid
+
+        self.wait(lambda: pid() > 0, "the keeper")
+        return self.named(pid())
+
+    def tick(self) -> list[str]:
+        """Does what the newest supervisor does at each tick, and returns its messages."""
+        self._supervisors[-1].ensure_running()
+        return self.said
+
+    def server(self, keeper: ProcessId) -> ProcessId:
+        """Returns the server that a keeper has started."""
+        children = Path(f"/proc/{keeper.pid}/task/{keeper.pid}/children")
+        self.wait(lambda: bool(children.read_text(encoding="utf-8").split()), "the server")
+        return self.named(int(children.read_text(encoding="utf-8")))
+
+    def named(self, pid: int) -> ProcessId:
+        found = process_id(pid)
+        assert found is not None
+        self.seen.add(found)
+        return found
+
+    def ensure_gone(self) -> None:
+        """Ends all that is left."""
+        for each in self._supervisors:
+            each.end()
+        for each in self.seen:
+            kill_and_see_gone(each)
+
+    def wait(self, until: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + 60
+        while not until():
+            assert time.monotonic() < deadline, f"{what} did not come; {self.said}"
+            time.sleep(0.01)
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    monkeypatch.setenv("PYTHONPATH", str(TREE))
+    # A keeper outlives its supervisor, and not a test that is killed.
+    monkeypatch.setattr("kappa.replay.platform.child.start_apart", start_tied)
+    world = World(tmp_path)
+    yield world
+    world.ensure_gone()
+
+
+def test_a_client_that_comes_while_there_is_no_server_waits_for_the_next(world: World) -> None:
+    keeper = world.kept()
+    world.wait(lambda: served_at(world.store) is not None, "the place")
+    url, server = served_at(world.store), world.server(keeper)
+
+    os.kill(server.pid, signal.SIGKILL)
+    with urlopen(f"{url}/healthz", timeout=60) as answered:
+        assert json.loads(answered.read()) == {"status": "ok"}
+
+    assert not server.alive()
+    assert served_at(world.store) == url
+    assert keeper.alive()
+
+
+def test_the_next_supervisor_ends_it_and_starts_its_own(world: World) -> None:
+    before = world.kept()
+    server = world.server(before)
+    # A torn record of where it was hides no keeper.
+    world.store.put("run/http.json", b"{")
+
+    after = world.kept()
+
+    assert after != before
+    assert not before.alive()
+    assert not server.alive()
+    assert world.said == ["the HTTP server that an earlier kappa has left is ended"]
+
+
+def test_the_next_supervisor_takes_the_socket_over(world: World) -> None:
+    """A client is never refused or reset: its connection waits in the kernel meanwhile."""
+    before = world.kept()
+    world.server(before)
+    world.wait(lambda: served_at(world.store) is not None, "the place")
+    url = served_at(world.store)
+    failed, answered, over = list[OSError](), list[int](), threading.Event()
+
+    def ask() -> None:
+        while not over.is_set():
+            try:
+                with urlopen(f"{url}/healthz", timeout=60) as found:
+                    answered.append(found.status)
+            except OSError as error:
+                failed.append(error)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        world.wait(lambda: len(answered) > 3, "an answer")
+        after = world.kept()
+        world.server(after)
+        so_far = len(answered)
+        world.wait(lambda: len(answered) > so_far + 3, "an answer of the next")
+    finally:
+        over.set()
+        asking.join()
+
+    assert failed == []
+    assert not before.alive()
+    assert served_at(world.store) == url
+
+
+def test_the_supervisor_starts_it_again_if_it_dies(world: World) -> None:
+    before = world.kept()
+    server = world.server(before)
+
+    os.kill(before.pid, signal.SIGKILL)
+    world.wait(lambda: bool(world.tick()), "its death")
+    lock = world.store.path(KEEPER)
+    world.wait(lambda: bool(world.tick()) and holder(lock) is not None, "the next")
+
+    assert world.next_keeper().alive()
+    assert not server.alive()
+    assert "the keeper of HTTP ended with -9" in world.said[0]
+
+
+def test_down_ends_it_though_the_supervisor_is_dead(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keeper = world.kept()
+    server = world.server(keeper)
+
+    for left in ("; the HTTP server that one had left is ended", ""):
+        assert run_command(["--project", str(world.folder), "down"]) == 0
+        assert capsys.readouterr().err.endswith(f"kappa was not up{left}\n")
+
+    assert not keeper.alive()
+    assert not server.alive()
+
+
+def test_one_that_is_stopped_is_ended_by_force_and_its_server_with_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper = world.kept()
+    server = world.server(keeper)
+    os.kill(keeper.pid, signal.SIGSTOP)
+    monkeypatch.setattr("kappa.replay.platform.http_process._PATIENCE_SECONDS", 0.1)
+
+    assert ensure_no_keeper(world.store)
+
+    assert not keeper.alive()
+    world.wait(lambda: not server.alive(), "the end of the server")
+
+
+def test_it_ends_when_its_root_is_gone_and_makes_no_new_one(world: World) -> None:
+    keeper = world.kept()
+    server = world.server(keeper)
+    world.wait(lambda: served_at(world.store) is not None, "the place")
+
+    shutil.rmtree(world.store.folder)
+
+    world.wait(lambda: not keeper.alive(), "the end of the keeper")
+    assert not server.alive()
+    assert not world.store.folder.exists()
+
+
+def test_what_is_no_keeper_of_this_root_is_not_ended(world: World) -> None:
+    """Neither a `kappa serve` that a user has typed nor a process of another container's number."""
+    other = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+    try:
+        ensure_served(world.store, RunningServer.of(other.pid, "http://127.0.0.1:1"))
+        assert not ensure_no_keeper(world.store)
+        with Lock(world.store.path(KEEPER), what="another root"):
+            born = started(other.pid)
+            assert born is not None
+            for machine, at in ((FOREIGN, born), (boot(), born + 1)):
+                named = {"pid": other.pid, "session": 1, "started": at, "boot": machine}
+                world.store.path(KEEPER).write_text(json.dumps(named), encoding="utf-8")
+                assert not ensure_no_keeper(world.store)
+
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_a_second_keeper_of_a_root_is_refused(world: World) -> None:
+    path = world.store.path(KEEPER)
+    with Lock(path, what="this one"), pytest.raises(Conflict, match="HTTP is held by"):
+        keep(
+            HttpAddress("127.0.0.1", 0),
+            (),
+            lock=Lock(path, what="HTTP"),
+            log=path,
+            door=path.with_name("door"),
+            say=print,
+        )
+
+
+def test_a_server_deletes_its_own_record_alone(world: World) -> None:
+    mine, other = (RunningServer.of(os.getpid(), f"http://127.0.0.1:{port}") for port in (1, 2))
+    ensure_served(world.store, other)
+
+    ensure_unserved(world.store, mine)
+    assert served_at(world.store) == other.url
+
+    ensure_unserved(world.store, other)
+    assert served_at(world.store) is None
+
+
+def test_a_place_without_the_token_it_needs_is_told_once_and_not_served(world: World) -> None:
+    (world.folder / "kappa.toml").write_text('[serve]\nlisten = "0.0.0.0:0"\n', encoding="utf-8")
+    http = HttpProcess(world.store, load_settings(world.folder), say=world.said.append)
+
+    http.ensure_running()
+    http.ensure_running()
+
+    assert len(world.said) == 1
+    assert "nothing serves HTTP: error: at 0.0.0.0 other machines could ask" in world.said[0]
+    assert not world.store.path("logs/http.log").exists()
+
+
+def test_it_is_small() -> None:
+    large = ("uvicorn", "fastapi", "duckdb", "pyarrow", "pydantic", "obstore")
+    code = (
+        "import sys, kappa.replay.platform.keeper; "
+        "print([name for name in sys.argv[1:] if name in sys.modules])"
+    )
+
+    found = subprocess.run(
+        [sys.executable, "-c", code, *large], cwd=TREE, capture_output=True, text=True, check=True
+    )
+
+    assert found.stdout == "[]\n"

@@ -1,0 +1,215 @@
+"""The supervisor's loop: an error of the machine ends neither the loop nor the jobs."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from kappa.base.errors import Broken, ExitCode, KappaError, Superseded
+from kappa.commands.app import run_command
+from kappa.replay.platform.detached import last_line
+from kappa.replay.platform.messages import saying
+from kappa.replay.platform.supervisor import _loop, main
+from kappa.replay.rollout.state import State
+from kappa.replay.status.running import RUNNING, running_at
+from kappa.state.files.claim import DiskControl
+from kappa.state.store import Store
+
+
+class Ticks:
+    """A controller whose ticks raise these errors in turn, and then end the loop."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.state = State()
+        self.waits: dict[int, str] = {}
+        self.requested = False
+        self.errors = list(errors)
+
+    def tick(self) -> State:
+        if self.errors:
+            raise self.errors.pop(0)
+        self.requested = True
+        return self.state
+
+
+def run_loop(folder: Path, ticks: Ticks, said: list[str] | None = None) -> list[str]:
+    """Runs the loop over children that are all well, and returns its messages."""
+    said = [] if said is None else said
+    well = SimpleNamespace(
+        bootstrap_servers="localhost:9092",
+        ensure_running=lambda *_, **__: None,
+        ensure_jobs=lambda *_, **__: None,
+        report=lambda *_: None,
+        ensure_space=lambda: True,
+        resting=lambda *_: frozenset(),
+        woken={},
+        aligning=frozenset(),
+        jobs=frozenset(),
+    )
+    _loop(
+        *(Store(folder.as_uri()), well, ticks, well, well, (well, well, well, well, well)),
+        *(well, well, said.append, ticks),
+    )
+    return said
+
+
+@pytest.mark.slow
+def test_an_error_of_the_machine_is_told_once(tmp_path: Path) -> None:
+    full = OSError(11, "Resource temporarily unavailable")
+
+    said = run_loop(tmp_path, Ticks(full, full))
+
+    assert [line for line in said if "Resource" in line] == [str(full)]
+
+
+@pytest.mark.parametrize("has_space", [True, False])
+def test_on_a_full_disk_jobs_archiver_and_courier_rest(
+    tmp_path: Path, has_space: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    did: list[object] = []
+    platform = SimpleNamespace(
+        bootstrap_servers="localhost:9092",
+        ensure_running=lambda *_, **given: did.append(given.get("has_space", "started")),
+        ensure_jobs=lambda builds, *_, **__: did.append(sorted(builds)),
+        end=lambda: did.append("ended"),
+        report=lambda *_: None,
+        ensure_space=lambda: has_space,
+        resting=lambda *_: frozenset({"shop-2"}),
+        woken={},
+        aligning=frozenset(),
+        jobs=frozenset(),
+    )
+    monkeypatch.setattr(State, "wanted_jobs", lambda _state: {"shop-1", "shop-2"})
+    http = SimpleNamespace(ensure_running=lambda: None)
+    collector = SimpleNamespace(ensure_running=lambda _servers: None)
+
+    ticks = Ticks()
+    _loop(
+        Store(tmp_path),
+        platform,
+        ticks,
+        platform,
+        platform,
+        (http, platform, platform, collector, collector),
+        platform,
+        platform,
+        did.append,
+        ticks,
+    )
+
+    # The broker, the jobs, the archiver, the courier.
+    child = "started" if has_space else "ended"
+    assert did[:4] == [has_space, ["shop-1"] if has_space else [], child, child]
+
+
+@pytest.mark.slow
+def test_a_platform_is_announced_later(tmp_path: Path) -> None:
+    in_its_place = Store(tmp_path).path(RUNNING) / "full"
+    in_its_place.mkdir(parents=True)
+
+    class Mended(Ticks):
+        def tick(self) -> State:
+            if len(self.errors) == 1:
+                in_its_place.rmdir()
+                in_its_place.parent.rmdir()
+            return super().tick()
+
+    away = KappaError("the broker is away")
+    said = run_loop(tmp_path, Mended(away, away, away))
+
+    assert [line for line in said if "could not write" in line and RUNNING in line] == said[1:2]
+    assert [line for line in said if line.startswith("up: Kafka at localhost:9092")] == said[2:]
+    assert running_at(Store(tmp_path)) is not None
+
+
+@pytest.mark.parametrize("place", ["run", "logs"])
+def test_what_the_machine_refuses_before_the_loop_is_a_sentence(
+    place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "kappa.toml").touch()
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / place).touch()
+    started = ["--project", str(tmp_path), "--root", str(tmp_path / "root")]
+
+    refused = "could not lock " if place == "run" else "kappa cannot run: "
+    if place == "run":
+        assert main([*started, "--take_over", "0"]) == ExitCode.FAILED
+        assert capsys.readouterr().err.startswith(f"error: {refused}")
+    # A detached one fails to look for another one that is up, which is a sentence, too.
+    for detach in ([], ["-d"]) if place == "logs" else ([],):
+        assert run_command([*started, "up", *detach]) == ExitCode.FAILED
+        said = capsys.readouterr().err
+        assert refused in said
+        assert str(tmp_path / "root" / place) in "".join(said.split())
+        assert "hint: see whether the disk is full" in said
+
+
+def test_a_line_that_cannot_be_written_costs_no_other_its_place(tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    with Path("/dev/full").open("w") as full, lines.open("w") as log:
+        saying(full, log)("up")
+        with contextlib.suppress(OSError):
+            full.close()
+
+    assert lines.read_text().endswith(" up\n")
+
+
+def test_what_is_broken_ends_the_loop(tmp_path: Path) -> None:
+    with pytest.raises(Broken):
+        run_loop(tmp_path, Ticks(Broken("the journal has a gap")))
+
+
+@pytest.mark.parametrize(
+    ("written", "line"),
+    [
+        ("", None),
+        ("2026-01-31T14:00:00 half a li", None),
+        ("2026-01-31T14:00:00 the broker starts\n2026-01-31T14:00:01 the br", "the broker starts"),
+        ("2026-01-31T14:00:00 up\nfetching 40 jars of Kafka\n", "fetching 40 jars of Kafka"),
+    ],
+)
+def test_while_it_starts_its_last_whole_line_is_shown(
+    tmp_path: Path, written: str, line: str | None
+) -> None:
+    log = tmp_path / "supervisor.log"
+    log.write_text(f"of an earlier one\n{written}")
+
+    assert last_line(log, len("of an earlier one\n")) == line
+
+
+def test_a_supervisor_whose_root_was_taken_over_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr("kappa.replay.platform.supervisor._CLAIM_SECONDS", 0.0)
+
+    def refuse() -> None:
+        raise Superseded("another host has it")
+
+    store = Store(tmp_path)
+    monkeypatch.setattr(store.control, "ensure_mine", refuse)
+    unused = SimpleNamespace()
+
+    with pytest.raises(Superseded):
+        _loop(
+            *(store, unused, Ticks(), unused, unused, (*[unused] * 5,)),
+            *(unused, unused, print, SimpleNamespace(requested=False)),
+        )
+
+
+def test_who_has_lost_the_root_while_it_started_does_not_say_that_it_is_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two `kappa up --take-over` at once: the claim was this host's, and is another's by now."""
+
+    def lost(_control: object) -> None:
+        raise Superseded("the root is claimed by host green")
+
+    monkeypatch.setattr(DiskControl, "ensure_mine", lost)
+    said: list[str] = []
+
+    with pytest.raises(Superseded, match="green"):
+        run_loop(tmp_path, Ticks(), said)
+
+    assert said == []
+    assert running_at(Store(tmp_path)) is None

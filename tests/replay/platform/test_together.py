@@ -1,0 +1,546 @@
+"""Laws of rollouts that are promoted together: one record switches all, or none is switched.
+
+This is so whoever acts and dies meanwhile. Controllers, publishers and the journal are the
+platform's own; only the slices that the jobs fold are made up here.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Callable, Generator, Iterable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from commits import make_commits
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from journals import READY, at, frontier
+
+from kappa.base.errors import Conflict, KappaError, UsageError
+from kappa.base.sections import RolloutSettings
+from kappa.engine.write.publisher import Publisher
+from kappa.replay.platform.controller import Controller
+from kappa.replay.platform.next_step import next_step
+from kappa.replay.rollout.fold import fold
+from kappa.replay.rollout.history import chapters
+from kappa.replay.rollout.intents import abandon, ask_promote, ask_undo, ask_verify
+from kappa.replay.rollout.rollout import Phase
+from kappa.replay.rollout.show import Code, show_document, show_listing, show_text, shown
+from kappa.replay.rollout.state import State
+from kappa.state.build import Birth, TopicBirth, put_birth
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.journal.events import (
+    Event,
+    Failed,
+    Held,
+    PromoteAsked,
+    Released,
+    Served,
+    Verified,
+)
+from kappa.state.journal.hold import open_hold
+from kappa.state.journal.journal import Journal
+from kappa.state.mark import Mark
+from kappa.state.offsets import Offsets
+from kappa.state.stopped import Stopped
+from kappa.state.store import Store
+
+# Many actors in many orders.
+pytestmark = pytest.mark.slow
+
+RULES = RolloutSettings(hold_attempts=3, hold_seconds=10)
+PIPELINES = {"a": "flights", "b": "flights", "x": "trains", "y": "trains"}
+
+
+class World:
+    """Two pipelines, each with a live build (a, x) and a ready one (b, y), and their jobs.
+
+    Any number of controllers may act.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.store = Store(folder)
+        self.journal = Journal(self.store)
+        self.now = 0.0
+        self.ends = dict.fromkeys(PIPELINES, 10)
+        self.jobs: dict[str, Publisher] = {}
+        self.stopped: dict[str, Stopped] = {}
+        self.seen: dict[str, tuple[int, int]] = {}
+        for build, pipeline in PIPELINES.items():
+            put_birth(self.store, self.birth(build))
+            make_commits(self.store, build, "t", 1)
+            Frontiers(self.store, build).publish(
+                Frontier(1, build, 1, at(10, topic=pipeline), {"t": 1}, "2026-01-01T00:00:00+00:00")
+            )
+        for number, event in enumerate(READY, start=1):
+            assert self.journal.append(number, event)
+        for build in PIPELINES:
+            self.begin(build)
+
+    @staticmethod
+    def birth(build: str) -> Birth:
+        pipeline = PIPELINES[build]
+        topics = (TopicBirth(pipeline, f"id-of-{pipeline}", "retained", 1),)
+        return Birth(
+            build,
+            pipeline,
+            f"version-of-{build}",
+            {},
+            1,
+            {},
+            pipeline,
+            topics,
+            (),
+            {},
+            {pipeline: {"0": 0}},
+            {},
+            "then",
+            "ada",
+        )
+
+    # The controller's view of Kafka and of the supervisor.
+    def end(self, topics: Iterable[str]) -> Offsets:
+        raise AssertionError(f"no build is replaying {topics}")
+
+    def facts(self, name: str) -> SimpleNamespace:
+        return SimpleNamespace(id=f"id-of-{name}")
+
+    def job_runs(self, build: str) -> bool:
+        return build in self.jobs
+
+    def job_stopped(self, build: str) -> Stopped | None:
+        return self.stopped.get(build)
+
+    def job_deaths(self, _build: str) -> int:
+        return 0
+
+    def ensure_verifying(self, rollout: int) -> str | None:
+        raise AssertionError(f"rollout {rollout} is aligned with nothing new")
+
+    def ensure_aligned_again(self, build: str) -> None:
+        """Aligns and verifies in one step: neither matters here."""
+        state = self.state
+        rollout = next(each for each in state.active_rollouts if each.build == build)
+        if rollout.phase is Phase.VERIFYING:
+            self.journal.append(state.last + 1, Verified(rollout.id, "passed", Offsets()))
+
+    def controller(self, rules: RolloutSettings = RULES) -> Controller:
+        # Of a topic's facts only the id is read.
+        return Controller(self.store, log=self, processes=self, rules=rules, clock=lambda: 0.0)  # type: ignore[arg-type]
+
+    @property
+    def state(self) -> State:
+        return fold(self.journal.after(0))
+
+    @property
+    def events(self) -> list[Event]:
+        return [record.event for record in self.journal.after(len(READY))]
+
+    def begin(self, build: str) -> None:
+        self.jobs[build] = Publisher(
+            self.store, self.birth(build), hold_seconds=RULES.hold_seconds, clock=lambda: self.now
+        )
+        self.jobs[build].begin(frontier(build, 0))
+
+    def kill(self, build: str) -> None:
+        self.jobs.pop(build, None)
+
+    def look(self, build: str) -> None:
+        """Reads the journal as the job does, and publishes its fold unless a hold forbids it."""
+        job = self.jobs.get(build)
+        if job is None:
+            self.begin(build)
+            return
+        try:
+            job.look()
+            if not job.is_held():
+                pipeline, end = PIPELINES[build], self.ends[build]
+                job.publish(
+                    Mark(
+                        build,
+                        "t",
+                        1,
+                        job.newest.number,
+                        job.newest.offsets,
+                        at(end, topic=pipeline),
+                    ),
+                    {"t": 1},
+                )
+        except KappaError:
+            # Somebody has acted for it, and thought it dead: it begins again.
+            self.kill(build)
+
+    def read(self) -> None:
+        """Asserts that a reader never goes back, in any pipeline."""
+        _, record = self.journal.last_served()
+        assert record is not None
+        assert isinstance(record.event, Served)
+        for pipeline, build in record.event.serving.items():
+            newest = Frontiers(self.store, build).newest()
+            assert newest is not None
+            answer = record.event.generation, newest.offsets.at(pipeline, 0)
+            before = self.seen.setdefault(pipeline, answer)
+            assert answer[0] >= before[0], (
+                f"pipeline {pipeline} went back from {before} to {answer}"
+            )
+            assert answer[1] >= before[1], (
+                f"pipeline {pipeline} went back from {before} to {answer}"
+            )
+            self.seen[pipeline] = answer
+
+    def go_on(self, controller: Controller, rounds: int = 12) -> State:
+        for _ in range(rounds):
+            controller.tick()
+            for build in PIPELINES:
+                self.look(build)
+            self.read()
+        return controller.tick()
+
+    def hold(self, build: str) -> object:
+        return open_hold(self.journal.after(0), build)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_both_switch_in_one_generation_with_a_receipt_each(world: World) -> None:
+    ask_promote(world.store, "flights", "trains")
+    state = world.go_on(world.controller())
+
+    assert (state.generation, state.serving, state.idle) == (
+        3,
+        {"flights": "b", "trains": "y"},
+        {"flights": "a", "trains": "x"},
+    )
+    assert [type(event).__name__ for event in world.events] == [
+        "PromoteAsked",
+        "Held",
+        "Held",
+        "Served",
+    ]
+    served = world.events[-1]
+    assert isinstance(served, Served)
+    assert [
+        (each.rollout, each.receipt.build, each.receipt.live_build, each.receipt.first)
+        for each in served.switched
+    ] == [(9, "b", "a", False), (12, "y", "x", False)]
+    assert [each.receipt.candidate_offsets for each in served.switched] == [
+        at(10),
+        at(10, topic="trains"),
+    ]
+    assert world.hold("a") is world.hold("x") is None
+
+
+def test_history_and_show_tell_each_ones_receipt(world: World) -> None:
+    ask_promote(world.store, "flights", "trains")
+    state = world.go_on(world.controller())
+
+    told = {
+        chapter.rollout.id: (
+            chapter.generation,
+            None if chapter.receipt is None else chapter.receipt.build,
+        )
+        for chapter in chapters(state)
+    }
+    assert told == {1: (1, "a"), 5: (2, "x"), 9: (3, "b"), 12: (3, "y")}
+    found = shown(
+        state,
+        3,
+        {build: world.birth(build) for build in ("b", "y")},
+        dict.fromkeys(("b", "y"), Code("there", "0" * 64, there=True)),
+        {9: ("2 inserts to carriers",)},
+    )
+    assert [
+        (each["rollout"], each["pipeline"], each["build"])
+        for each in show_document(found)["switched"]
+    ] == [(3, "flights", "b"), (4, "trains", "y")]
+    assert show_document(found)["builds"]["trains"]["previous_build"] == "x"
+    assert [row[:3] for row in show_listing(found).rows] == [
+        ("flights", "flights", 0),
+        ("trains", "trains", 0),
+    ]
+    assert "flights: build b (version version-of-b) instead of a" in show_text(found)
+    assert "trains: build y (version version-of-y) instead of x" in show_text(found)
+    assert show_text(found).count("sent: 2 inserts to carriers\n") == 1
+    assert [each["sent"] for each in show_document(found)["switched"]] == [
+        ["2 inserts to carriers"],
+        [],
+    ]
+
+
+@pytest.mark.parametrize(("id_", "number"), [(9, 3), (12, 4)])
+def test_who_says_yes_to_one_that_has_served_with_others_learns_in_which_generation(
+    world: World, id_: int, number: int
+) -> None:
+    ask_promote(world.store, "flights", "trains")
+    world.go_on(world.controller())
+
+    with pytest.raises(
+        Conflict, match=f"was first: rollout {number} of pipeline .* has served, as generation 3"
+    ):
+        ask_promote(world.store, seen=[id_])
+
+
+def test_one_of_them_is_undone_by_itself_and_to_a_generation(world: World) -> None:
+    ask_promote(world.store, "flights", "trains")
+    controller = world.controller()
+    world.go_on(controller)
+
+    ask_undo(world.store, "trains")
+    assert world.go_on(controller).serving == {"flights": "b", "trains": "x"}
+    ask_undo(world.store, "trains", to=3)
+    assert world.go_on(controller).serving == {"flights": "b", "trains": "y"}
+    ask_undo(world.store, "flights", to=2)
+    assert world.go_on(controller).serving == {"flights": "a", "trains": "y"}
+
+
+def test_nothing_is_held_before_each_of_them_is_near(world: World) -> None:
+    world.kill("y")
+    world.ends["x"] = 50
+    world.look("x")
+    ask_promote(world.store, "flights", "trains")
+    controller = world.controller()
+    for _ in range(10):
+        controller.tick()
+    assert not [event for event in world.events if isinstance(event, Held)]
+    assert controller.waits == {
+        9: "build y to get near build x",
+        12: "build y to get near build x",
+    }
+
+    world.ends["y"] = 50
+    assert world.go_on(controller).serving == {"flights": "b", "trains": "y"}
+
+
+def test_one_that_is_not_ready_stops_all_and_nothing_is_appended(world: World) -> None:
+    ask_verify(world.store, "trains")
+    with pytest.raises(
+        Conflict, match="of pipeline trains, begun by ada@test, is verifying|of pipeline trains"
+    ):
+        ask_promote(world.store, "flights", "trains")
+    with pytest.raises(UsageError, match="pipeline boats has no active rollout"):
+        ask_promote(world.store, "flights", "boats")
+
+    assert not [event for event in world.events if isinstance(event, PromoteAsked)]
+
+
+def test_without_a_name_several_are_named_and_how_they_go_together_is_said(world: World) -> None:
+    with pytest.raises(UsageError, match="flights, trains") as refused:
+        ask_promote(world.store)
+
+    assert "kappa promote flights trains" in refused.value.hint
+    assert ask_promote(world.store, "flights", "trains", "flights").event == PromoteAsked(9, (12,))
+
+
+@pytest.mark.parametrize("leave", ["abandon", "stop"])
+@pytest.mark.parametrize("ticks", [1, 2])
+def test_when_one_ends_the_other_is_let_go_and_waits_for_a_new_yes(
+    world: World, leave: str, ticks: int
+) -> None:
+    ask_promote(world.store, "flights", "trains")
+    controller = world.controller()
+    for _ in range(ticks):
+        controller.tick()
+    assert world.hold("x") is not None
+    if leave == "abandon":
+        abandon(world.store, "flights")
+    else:
+        world.stopped["b"] = Stopped("disk full", "make room", "then")
+
+    state = world.go_on(controller)
+
+    other = state.rollout(12)
+    assert (other.waits, state.serving) == (True, {"flights": "a", "trains": "x"})
+    assert "rollout 3 of pipeline flights, with which it was to serve" in other.reason
+    assert controller.waits[12] == "a yes: kappa promote trains"
+    assert world.hold("x") is world.hold("a") is None
+    ask_promote(world.store, "trains")
+    assert world.go_on(controller).serving == {"flights": "a", "trains": "y"}
+
+
+def test_a_candidate_that_never_reaches_the_live_build_fails_its_group(
+    world: World,
+) -> None:
+    ask_promote(world.store, "flights", "trains")
+    controller = world.controller()
+    for _ in range(RULES.hold_attempts):
+        # Build y is near, and build b far. When b is near too, x has moved on, and y has not.
+        for build, end in (("a", world.ends["a"] + 5), ("y", world.ends["x"])):
+            world.ends[build] = end
+            world.look(build)
+        controller.tick()
+        world.ends["x"] += 5
+        world.ends["b"] = world.ends["a"]
+        for build in ("x", "b"):
+            world.look(build)
+        controller.tick()
+        assert world.hold("a") is not None
+        assert world.hold("x") is not None
+        for build in ("a", "x"):
+            world.look(build)
+        controller.tick()
+        world.now += RULES.hold_seconds
+        world.look("a")
+        assert world.hold("a") is world.hold("x") is None
+    controller.tick()
+
+    state = controller.state
+    assert {state.rollout(number).phase for number in (9, 12)} == {Phase.FAILED}
+    assert [
+        (event.rollout, event.together) for event in world.events if isinstance(event, Failed)
+    ] == [(9, (12,))]
+    assert (
+        len([event for event in world.events if isinstance(event, Released)]) == RULES.hold_attempts
+    )
+    assert state.serving == {"flights": "a", "trains": "x"}
+
+
+def test_dead_live_jobs_are_acted_for(world: World) -> None:
+    ask_promote(world.store, "flights", "trains")
+    world.kill("a")
+    world.kill("x")
+    controller = world.controller()
+    for _ in range(8):
+        controller.tick()
+
+    assert controller.state.serving == {"flights": "b", "trains": "y"}
+
+
+def test_one_whose_facts_are_damaged_fails_and_the_other_only_loses_its_yes(world: World) -> None:
+    ask_promote(world.store, "flights", "trains")
+    controller = world.controller()
+    world.store.put("builds/b/birth.json", b"{}")
+    for _ in range(6):
+        controller.tick()
+
+    assert (controller.state.rollout(9).phase, controller.state.rollout(12).waits) == (
+        Phase.FAILED,
+        True,
+    )
+
+
+@pytest.mark.parametrize("ticks", range(5))
+def test_a_controller_that_was_killed_is_gone_on_from_by_the_next(world: World, ticks: int) -> None:
+    ask_promote(world.store, "flights", "trains")
+    first = world.controller()
+    for _ in range(ticks):
+        first.tick()
+        world.look("a")
+
+    assert world.go_on(world.controller()).serving == {"flights": "b", "trains": "y"}
+
+
+ACTIONS = (
+    *("controller 0", "controller 1") * 4,
+    *("look a", "look b", "look x", "look y") * 2,
+    *("go on a", "go on x", "wait", "kill a", "kill x", "crash 0"),
+    *("promote flights trains", "promote trains flights", "promote flights", "promote trains"),
+    *(
+        "abandon flights",
+        "abandon trains",
+        "verify flights",
+        "verify trains",
+        "undo flights",
+        "undo trains",
+    ),
+)
+
+
+def deciding(world: World, controller: Controller) -> Generator[None]:
+    """Runs a controller's ticks, and yields between what it reads, decides and does."""
+    while True:
+        controller.state = fold(world.journal.after(controller.state.last), controller.state)
+        yield
+        for begun in controller.state.active_rollouts:
+            rollout = controller.state.rollout(begun.id)
+            if rollout.active:
+                step = next_step(controller._sight(rollout), RULES)
+                yield
+                # Both are bound here, by their defaults.
+                asked(lambda step=step, rollout=rollout: controller._take(rollout, step))  # type: ignore[misc]
+
+
+def asked(what: Callable[[], object]) -> None:
+    try:
+        what()
+    except KappaError:
+        return
+
+
+@pytest.mark.law
+@examples(10)
+@given(st.lists(st.sampled_from(ACTIONS), max_size=40), st.booleans(), st.integers())
+def test_any_interleaving_of_two_controllers_promotes_no_half_group(
+    actions: list[str], together: bool, seed: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        world = World(Path(folder))
+        if together:
+            ask_promote(world.store, "flights", "trains")
+        controllers = [deciding(world, world.controller()) for _ in range(2)]
+        for action in actions:
+            act(world, controllers, action)
+            world.read()
+        ensure_never_half(world)
+        # Heal, then converge: each rollout on its way reaches an end, and no hold stays open.
+        chance = random.Random(seed)
+        controller = world.controller()
+        for _ in range(40):
+            for name in chance.sample(["tick", *PIPELINES], k=5):
+                asked(controller.tick) if name == "tick" else world.look(name)
+            world.ends.update(dict.fromkeys(PIPELINES, max(world.ends.values())))
+            for rollout in world.state.active_rollouts:
+                if rollout.waits:
+                    # The rollout is bound here, by its default.
+                    asked(lambda rollout=rollout: ask_promote(world.store, rollout.pipeline))  # type: ignore[misc]
+        ensure_never_half(world)
+        assert not world.state.active_rollouts
+        assert all(world.hold(build) is None for build in PIPELINES)
+
+
+def act(world: World, controllers: list[Generator[None]], action: str) -> None:
+    verb, *names = action.split()
+    match verb:
+        case "controller":
+            next(controllers[int(names[0])])
+        case "crash":
+            controllers[int(names[0])] = deciding(world, world.controller())
+        case "look":
+            world.look(names[0])
+        case "go":
+            world.ends[names[1]] += 3
+        case "wait":
+            world.now += RULES.hold_seconds
+        case "kill":
+            world.kill(names[0])
+        case "promote":
+            asked(lambda: ask_promote(world.store, *names))
+        case "abandon":
+            asked(lambda: abandon(world.store, names[0]))
+        case "verify":
+            asked(lambda: ask_verify(world.store, names[0]))
+        case "undo":
+            asked(lambda: ask_undo(world.store, names[0]))
+        case _:
+            raise AssertionError(action)
+
+
+def ensure_never_half(world: World) -> None:
+    """Asserts that the journal is legal, and that all builds of the last yes serve, or none."""
+    yes: dict[int, set[int]] = {}
+    records = list(world.journal.after(0))
+    assert [record.number for record in records] == list(range(1, len(records) + 1))
+    fold(records)
+    for record in records:
+        match record.event:
+            case PromoteAsked() as event:
+                group = {event.rollout, *event.together}
+                yes.update(dict.fromkeys(group, group))
+            case Served() as event:
+                switched = {each.rollout for each in event.switched}
+                assert all(yes.get(number, {number}) == switched for number in switched)

@@ -1,0 +1,160 @@
+"""Laws of pipelines behind one another: what one sends never comes back to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from journals import NOWHERE, served, staged, verified
+from msgspec import structs
+from overlays import ORDERS, born
+from overlays import declared as flights
+from plans import observed
+
+from kappa import Sink, Table, Topic, count, pipeline
+from kappa.base.errors import DeclarationError
+from kappa.base.settings import load_settings
+from kappa.declare.sink import SinkBirth
+from kappa.replay.rollout.plan.circles import TopicUse, circle_through
+from kappa.replay.rollout.plan.make_plan import make_plan
+from kappa.replay.rollout.plan.observed import Declared
+from kappa.replay.rollout.plan.plan import Plan
+from kappa.replay.rollout.plan.validate import validate
+from kappa.state.build import Birth, TopicBirth
+from kappa.state.journal.events import CaughtUp
+from kappa.state.store import Store
+
+SERVES = (staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))
+
+
+def declares(name: str, *, reads: str, sends: str) -> Declared:
+    """Returns a pipeline that reads one topic, and whose sink sends another."""
+    topic = Topic(reads, event="id string, n int", key="id", kind="retained", partitions=2)
+
+    def function(orders: Any) -> dict[str, Any]:
+        return {"delays": orders}
+
+    made = pipeline(
+        reads={"orders": topic},
+        writes=[
+            Table(f"of_{name}", keys=("id",), fold={"n": count()}),
+            Sink(sends, of=f"of_{name}"),
+        ],
+        name=name,
+    )(function)
+    return replace(flights(), pipeline=made, tables=())
+
+
+def serves(name: str, build: str, *, reads: str, sends: str) -> Birth:
+    return structs.replace(
+        born(build, flights()),
+        pipeline=name,
+        tables=(),
+        topics=(TopicBirth(reads, "i", "compacted", 1),),
+        sinks=(SinkBirth(sends, "x"),),
+    )
+
+
+def planned(*pipelines: Declared, serving: Mapping[str, Birth] | None = None) -> Plan:
+    births = tuple((serving or {}).values())
+    seen = observed(*pipelines, journal=SERVES, births=(born("a", flights()), *births))
+    state = replace(
+        seen.state, serving={name: birth.build for name, birth in (serving or {}).items()}
+    )
+    return make_plan(replace(seen, state=state), only=[each.pipeline.name for each in pipelines])
+
+
+def circles(plan: Plan) -> dict[str, str]:
+    return {
+        each.pipeline: each.message for each in plan.refusals if "reads what it" in each.message
+    }
+
+
+def test_two_declared_pipelines_that_feed_each_other_are_refused_by_name() -> None:
+    plan = planned(
+        declares("one", reads="orders", sends="ones"),
+        declares("two", reads="ones", sends="orders"),
+    )
+
+    assert circles(plan) == {
+        "one": "pipeline one reads what it changes itself: one sends ones, which two reads; two "
+        "sends orders, which one reads. Each change would cause another, without end",
+        "two": "pipeline two reads what it changes itself: two sends orders, which one reads; one "
+        "sends ones, which two reads. Each change would cause another, without end",
+    }
+    assert [each.hint for each in plan.refusals if each.pipeline == "one"][-1] == (
+        "let one not read orders, or give the sink of two another topic; what serves counts until "
+        "a deploy of two"
+    )
+    assert all(not each.name for each in plan.refusals), "nothing lets it through"
+
+
+def test_a_circle_of_three_through_what_serves_is_refused() -> None:
+    serving = {
+        "two": serves("two", "b", reads="ones", sends="twos"),
+        "three": serves("three", "c", reads="twos", sends="orders"),
+    }
+    one = declares("one", reads="orders", sends="ones")
+
+    assert (
+        "one sends ones, which two reads; two sends twos, which three reads; three sends"
+        in (circles(planned(one, serving=serving))["one"])
+    )
+    # What is declared counts, and not what that pipeline served before.
+    other = declares("three", reads="twos", sends="threes")
+    assert circles(planned(one, other, serving=serving)) == {}
+
+
+def test_pipelines_behind_one_another_are_no_circle() -> None:
+    one, two = (
+        declares("one", reads="orders", sends="ones"),
+        declares("two", reads="ones", sends="twos"),
+    )
+    beside = declares("three", reads="ones", sends="threes")
+
+    assert circles(planned(one, two, beside)) == {}
+    # One before a circle is not in it.
+    uses = {
+        "before": TopicUse(frozenset({"x"}), frozenset({"a"})),
+        "one": TopicUse(frozenset({"a", "b"}), frozenset({"c"})),
+        "two": TopicUse(frozenset({"c"}), frozenset({"b"})),
+    }
+    assert circle_through("before", uses) == ()
+    assert circle_through("one", uses) == (("one", "c"), ("two", "b"))
+
+
+def test_a_pipeline_that_reads_its_own_sinks_topic_is_refused_where_it_is_declared() -> None:
+    with pytest.raises(DeclarationError, match="goes to a topic that its own pipeline reads"):
+        declares("one", reads="orders", sends=ORDERS.name)
+    own = TopicUse(frozenset({"a"}), frozenset({"a"}))
+    assert circle_through("one", {"one": own}) == (("one", "a"),)
+
+
+CHAINED = """
+from kappa import Sink, Table, Topic, pipeline
+
+READ = Topic("{reads}", kind="compacted", key="id", event="id string not null")
+
+@pipeline(reads={{"read": READ}}, writes=[Table("of_{name}", latest=READ),
+          Sink("{sends}", of="of_{name}")])
+def {name}():
+    return {{}}
+"""
+
+
+def test_validation_finds_a_circle_without_a_broker(tmp_path: Path) -> None:
+    (tmp_path / "kappa.toml").touch()
+    (tmp_path / "pipelines").mkdir()
+    for name, reads, sends in (("one", "a", "b"), ("two", "b", "a"), ("three", "b", "c")):
+        text = CHAINED.format(name=name, reads=reads, sends=sends)
+        (tmp_path / "pipelines" / f"{name}.py").write_text(text)
+    settings = load_settings(tmp_path)
+
+    found = {each.name: each.refused for each in validate(settings, Store(settings.root_url))}
+
+    assert [name for name, refused in found.items() if refused] == ["one", "two"]
+    assert "one sends b, which two reads; two sends a, which one reads" in found["one"][0].message
+    assert found["one"][0].hint == "let one not read a, or give the sink of two another topic"

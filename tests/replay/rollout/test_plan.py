@@ -1,0 +1,612 @@
+"""Laws of a plan: each pipeline's step, its reasons, its cost, and any blocker."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from journals import NOWHERE, held, served, staged, switch_asked, verified
+from msgspec import structs
+from plans import birth, declared, observed
+from plans import log as facts_of
+
+from kappa import Topic
+from kappa.base.errors import Conflict, KappaError, UsageError
+from kappa.base.process import cores_here
+from kappa.base.section.cluster import IS_DYNAMIC
+from kappa.base.section.engine import EngineSettings
+from kappa.base.settings import Settings
+from kappa.code.artifact import load_snapshot
+from kappa.code.fingerprint import version_of
+from kappa.kafka.client import Log
+from kappa.kafka.producer import ProducedRecord
+from kappa.replay.rollout.plan.finding import Accepting, Finding
+from kappa.replay.rollout.plan.make_plan import make_plan
+from kappa.replay.rollout.plan.observe import observe
+from kappa.replay.rollout.plan.observed import Declared, LogFacts, Observed
+from kappa.replay.rollout.plan.plan import Change, Plan, PlanStep
+from kappa.replay.rollout.plan.plan_text import plan_text
+from kappa.replay.rollout.stage import stage
+from kappa.state.build import read_birth
+from kappa.state.journal.events import CaughtUp
+from kappa.state.store import Store
+from kappa.tables.archive import ArchiveMark, one_log
+
+V1 = declared()
+V2 = declared(code="2")
+A_SERVES = (staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))
+B_SERVES = (
+    *A_SERVES,
+    staged("b"),
+    CaughtUp(5, NOWHERE),
+    verified(5),
+    held(5, "a"),
+    served(5, 2, "b", live="a"),
+)
+
+
+def only_step(seen: Observed) -> PlanStep:
+    (step,) = make_plan(seen).steps
+    return step
+
+
+def refused(plan: Plan) -> str:
+    (refusal,) = plan.refusals
+    return refusal.message
+
+
+def test_a_plan_says_which_subjects_have_moved_on_and_refuses_nothing() -> None:
+    subjects = {"bids-value": (5, 7), "orders-value": (5, 5), "shops-value": (2, None)}
+    plan = make_plan(replace(observed(V1), subjects=subjects))
+
+    assert plan.notes == (
+        "subject bids-value is at version 7, and version 5 is pinned: kappa schemas pin bids-value",
+        "subject shops-value is pinned at version 2, and its newest one is unknown",
+    )
+    assert not plan.refusals
+
+
+def test_a_pipeline_that_nothing_serves_is_new_and_replays_the_whole_log() -> None:
+    step = only_step(observed(V1))
+
+    assert (step.change, step.records, step.serving) == (Change.NEW, 200, None)
+    assert step.text == f"flights: new (version {V1.version}), 200 records to replay"
+    assert step.origin.plain() == {"orders": {"0": 0, "1": 0}}
+    assert [topic.id for topic in step.topics] == ["id-of-orders"]
+
+
+def test_a_version_that_serves_is_unchanged() -> None:
+    plan = make_plan(observed(V1, journal=A_SERVES, births=(birth("a", V1),)))
+
+    assert [step.change for step in plan.steps] == [Change.SAME]
+    assert not plan.has_changes
+    assert plan.looked_at == 4
+    assert plan.generation == 1
+
+
+def test_a_changed_pipeline_says_why() -> None:
+    step = only_step(observed(V2, journal=A_SERVES, births=(birth("a", V1),)))
+
+    assert (step.change, step.build) == (Change.CHANGED, "a")
+    assert step.reasons == ("function flights in pipelines/flights.py changed",)
+    assert (
+        step.text == f"flights: changed to version {V2.version} (function flights in "
+        "pipelines/flights.py changed), 200 records to replay"
+    )
+
+
+def test_a_version_whose_build_is_kept_serves_again_without_a_replay() -> None:
+    step = only_step(observed(V1, journal=B_SERVES, births=(birth("a", V1), birth("b", V2))))
+
+    assert (step.change, step.build, step.serving, step.records) == (Change.KEPT, "a", "b", 0)
+    assert step.acts
+    assert not step.replays
+
+
+def test_a_replay_that_is_asked_for_makes_a_new_build_of_the_same_version() -> None:
+    plan = make_plan(
+        observed(V1, journal=A_SERVES, births=(birth("a", V1),)), only=("flights",), again=True
+    )
+
+    assert [(step.change, step.reasons, step.records) for step in plan.steps] == [
+        (Change.AGAIN, ("a replay was asked for",), 200)
+    ]
+
+
+def test_a_replay_that_is_asked_for_replays_a_kept_version_too() -> None:
+    plan = make_plan(
+        observed(V1, journal=B_SERVES, births=(birth("a", V1), birth("b", V2))),
+        only=("flights",),
+        again=True,
+    )
+
+    assert [step.change for step in plan.steps] == [Change.CHANGED]
+
+
+def test_a_pipeline_that_is_no_longer_declared_goes_on_serving() -> None:
+    plan = make_plan(observed(journal=A_SERVES, births=(birth("a", V1),)))
+
+    assert [step.text for step in plan.steps] == [
+        "flights: no longer declared; build a continues to serve until: kappa retire flights"
+    ]
+    assert not plan.has_changes
+
+
+def test_readers_are_told_what_they_will_miss() -> None:
+    before = declared(columns=(("n", "int"), ("m", "int"), ("_hidden", "int")))
+    after = declared(code="2", columns=(("n", "bigint"), ("new", "int")))
+
+    step = only_step(observed(after, journal=A_SERVES, births=(birth("a", before),)))
+
+    assert [change.text for change in step.readers if change.breaking] == [
+        "column m of table delays goes"
+    ]
+    assert {change.text for change in step.readers} == {
+        "column m of table delays goes",
+        "column n of table delays becomes bigint, from int",
+        "column new of table delays is new (int)",
+    }
+
+
+def test_a_table_that_goes_is_told() -> None:
+    readers = only_step(
+        observed(declared(code="2", table="lateness"), journal=A_SERVES, births=(birth("a", V1),))
+    ).readers
+
+    assert [(change.text, change.breaking) for change in readers] == [
+        ("table delays goes", True),
+        ("table lateness is new", False),
+    ]
+
+
+NARROWER = declared(code="2", columns=())
+
+
+def test_what_breaks_readers_is_refused_with_what_to_type_until_it_is_let_through() -> None:
+    seen = observed(NARROWER, journal=A_SERVES, births=(birth("a", V1),))
+
+    plan = make_plan(seen)
+    assert (
+        refused(plan) == "what reads the tables of flights may break: column n of table delays goes"
+    )
+    assert plan.refusals[0].hint == "let it through: kappa deploy flights --allow-breaking"
+
+    allowed = make_plan(seen, accepting=Accepting(breaking=True))
+    assert allowed.refusals == ()
+    assert allowed.steps[0].accepted == (
+        "breaking: what reads the tables of flights may break: column n of table delays goes",
+    )
+
+
+def test_a_kept_version_that_breaks_readers_is_refused_too() -> None:
+    wide = declared(code="2", columns=(("n", "int"), ("m", "int")))
+
+    assert "column m of table delays goes" in refused(
+        make_plan(observed(V1, journal=B_SERVES, births=(birth("a", V1), birth("b", wide))))
+    )
+
+
+def test_a_lost_beginning_can_be_accepted_and_is_written_down() -> None:
+    plan = make_plan(observed(V1, facts=facts_of(beginning=41)), accepting=Accepting(gap=True))
+
+    assert plan.refusals == ()
+    assert plan.steps[0].accepted == (
+        (
+            "gap: orders partition 0 begins at offset 41, partition 1 begins at offset 41: a "
+            "replay would miss what came before"
+        ),
+    )
+    assert plan.steps[0].origin.plain() == {"orders": {"0": 41, "1": 41}}
+
+
+def test_a_reason_may_be_given_for_what_has_a_flag() -> None:
+    plan = make_plan(
+        observed(V1, facts=facts_of(beginning=41)),
+        accepting=Accepting(allowed={"gap": "lost in the fire"}),
+    )
+
+    assert plan.refusals == ()
+    assert (
+        plan.steps[0].accepted[0].endswith("a replay would miss what came before: lost in the fire")
+    )
+
+
+DOUBT = Finding(
+    "pipelines/flights.py:7 uses time.time, which reads the clock",
+    "take it from the record",
+    "pipelines/flights.py:7",
+)
+
+
+def test_what_is_not_deterministic_is_refused_until_a_reason_is_given() -> None:
+    seen = observed(replace(V1, doubtful=(DOUBT,)))
+
+    plan = make_plan(seen)
+    assert refused(plan) == DOUBT.message
+    assert (
+        plan.refusals[0].hint
+        == "take it from the record; or let it through: kappa deploy flights --allow "
+        "'pipelines/flights.py:7=REASON'"
+    )
+
+    allowed = make_plan(seen, accepting=Accepting(allowed={DOUBT.name: "only logged"}))
+    assert allowed.refusals == ()
+    assert allowed.steps[0].accepted == (f"{DOUBT.message}: only logged",)
+
+
+def test_what_serves_already_is_not_doubted_again() -> None:
+    assert (
+        make_plan(
+            observed(replace(V1, doubtful=(DOUBT,)), journal=A_SERVES, births=(birth("a", V1),))
+        ).refusals
+        == ()
+    )
+
+
+def test_allowing_what_nobody_refuses_is_told() -> None:
+    plan = make_plan(observed(V1), accepting=Accepting(allowed={"pipelines/flights.py:8": "moved"}))
+
+    assert plan.notes == (
+        "nothing named pipelines/flights.py:8 blocks the plan: --allow lets nothing through",
+    )
+
+
+def test_what_is_not_there_cannot_be_let_through() -> None:
+    assert refused(
+        make_plan(
+            observed(V1, facts=facts_of(ids={})),
+            accepting=Accepting(gap=True, breaking=True, allowed={"": "x"}),
+        )
+    ).endswith("is not on the broker")
+
+
+def test_a_change_of_one_pipeline_leaves_the_others_alone() -> None:
+    other = declared("other", table="others")
+    journal = (
+        *A_SERVES,
+        staged("o", pipeline="other"),
+        CaughtUp(5, NOWHERE),
+        verified(5),
+        served(5, 2, "o", pipeline="other", others={"flights": "a"}),
+    )
+
+    plan = make_plan(
+        observed(V2, other, journal=journal, births=(birth("a", V1), birth("o", other)))
+    )
+
+    assert {step.pipeline: step.change for step in plan.steps} == {
+        "flights": Change.CHANGED,
+        "other": Change.SAME,
+    }
+
+
+def test_a_changed_library_is_told_and_changes_nothing() -> None:
+    born = structs.replace(
+        birth("a", V1), libraries={"duckdb": "1.5.4", "gone": "1", "pyspark": "4.2.0"}
+    )
+    plan = make_plan(
+        replace(
+            observed(V1, journal=A_SERVES, births=(born,)),
+            libraries={"duckdb": "1.5.5", "pyspark": "4.2.0", "new": "2"},
+        )
+    )
+
+    assert not plan.has_changes
+    assert plan.steps[0].notes == (
+        (
+            "other libraries are installed than when build a was born: duckdb 1.5.4 to 1.5.5, "
+            "gone 1 to (none), new (none) to 2; that alone replays nothing"
+        ),
+    )
+
+
+def test_another_meaning_of_folds_is_a_change_with_its_reason() -> None:
+    def meaning(number: str) -> Declared:
+        parts = {**V1.parts, "semantics": number}
+        return replace(V1, parts=parts, version=version_of(parts))
+
+    step = only_step(observed(meaning("2"), journal=A_SERVES, births=(birth("a", meaning("1")),)))
+
+    assert step.change is Change.CHANGED
+    assert step.reasons == ("what Kappa means by a valid record and a fold changed (1 to 2)",)
+
+
+def test_a_change_is_shown_as_a_diff_of_what_serves_and_the_tree() -> None:
+    def coded(text: str, limit: str) -> Declared:
+        parts = {
+            "function pipelines/flights.py:flights": text,
+            "value pipelines/flights.py:LIMIT": limit,
+            "topic orders": "1",
+        }
+        code = (
+            f"# {text}\nLIMIT = {limit}\ndef flights(orders):\n    return orders.where({text} "
+            "> LIMIT)\n"
+        )
+        return replace(
+            declared(),
+            parts=parts,
+            version=version_of(parts),
+            files={"pipelines/flights.py": code.encode()},
+        )
+
+    old, new = coded("a", "1"), coded("b", "1")
+    seen = replace(
+        observed(new, journal=A_SERVES, births=(birth("a", old),)), snapshots={"a": old.files}
+    )
+
+    (diff,) = only_step(seen).diffs
+
+    assert diff.what == "function flights in pipelines/flights.py"
+    assert diff.lines[1:] == (
+        " def flights(orders):",
+        "-    return orders.where(a > LIMIT)",
+        "+    return orders.where(b > LIMIT)",
+    )
+    text = plan_text(make_plan(seen))
+    assert (
+        "  function flights in pipelines/flights.py:\n     def flights(orders):\n    -    "
+        "return orders.where(a > LIMIT)\n" in text
+    )
+
+
+def test_a_missing_topic_refuses_a_replay_and_says_what_to_type() -> None:
+    plan = make_plan(observed(V1, facts=facts_of(ids={})))
+
+    assert refused(plan) == "topic orders of pipeline flights is not on the broker"
+    assert plan.refusals[0].hint == "kappa topics create orders"
+    with pytest.raises(KappaError, match="not on the broker") as error:
+        plan.ensure_possible()
+    assert error.value.exit_code == 1
+
+
+def test_another_number_of_partitions_refuses_a_replay() -> None:
+    assert "topic orders has 3 partitions, and" in refused(
+        make_plan(observed(V1, facts=facts_of(partitions=3)))
+    )
+
+
+def test_a_log_that_has_lost_its_beginning_refuses_a_replay() -> None:
+    assert (
+        refused(make_plan(observed(V1, facts=facts_of(beginning=41))))
+        == "orders partition 0 begins at offset 41, partition 1 begins at offset 41: a replay "
+        "would miss what came before"
+    )
+
+
+def test_a_compacted_topic_may_begin_anywhere() -> None:
+    topic = Topic("orders", event="id string, n int", partitions=2, kind="compacted", key="id")
+
+    plan = make_plan(observed(declared(topic=topic), facts=facts_of(beginning=41)))
+
+    assert plan.refusals == ()
+    assert plan.steps[0].records == 118
+
+
+def test_what_serves_needs_no_beginning_of_the_log() -> None:
+    assert (
+        make_plan(
+            observed(V1, journal=A_SERVES, births=(birth("a", V1),), facts=facts_of(beginning=41))
+        ).refusals
+        == ()
+    )
+
+
+@pytest.mark.parametrize("code", ["1", "2"])
+def test_a_topic_made_anew_refuses_until_a_replay_is_asked_for(code: str) -> None:
+    seen = observed(
+        declared(code=code), journal=A_SERVES, births=(birth("a", V1, topic_id="before"),)
+    )
+
+    assert (
+        refused(make_plan(seen))
+        == "topic orders was deleted and made anew since build a was born: what it held then "
+        "is in build a alone"
+    )
+    assert make_plan(seen, only=("flights",), again=True).refusals == ()
+
+
+def test_a_kept_build_of_another_topic_does_not_serve_again() -> None:
+    assert "since build a was born" in refused(
+        make_plan(
+            observed(
+                V1, journal=B_SERVES, births=(birth("a", V1, topic_id="before"), birth("b", V2))
+            )
+        )
+    )
+
+
+def test_a_rollout_on_its_way_is_a_conflict() -> None:
+    plan = make_plan(
+        observed(V2, journal=(*A_SERVES, staged("b")), births=(birth("a", V1), birth("b", V2)))
+    )
+
+    assert plan.steps[0].text.endswith("; rollout 2 of build b is replaying")
+    with pytest.raises(
+        Conflict, match="rollout 2 of pipeline flights is on its way: build b, begun by ada@test"
+    ):
+        plan.ensure_possible()
+
+
+def test_a_rollout_of_another_pipeline_is_in_nobodys_way() -> None:
+    other = declared("orders_per_day", table="orders_per_day")
+
+    plan = make_plan(
+        observed(
+            V1,
+            other,
+            journal=(staged("o", pipeline="orders_per_day"),),
+            births=(birth("o", other),),
+        ),
+        only=("flights",),
+    )
+
+    assert plan.refusals == ()
+
+
+def test_a_table_that_another_pipeline_serves_is_refused() -> None:
+    other = declared("lateness", table="delays")
+
+    plan = make_plan(
+        observed(other, journal=A_SERVES, births=(birth("a", V1),)), only=("lateness",)
+    )
+
+    assert refused(plan) == "delays is served by pipeline flights (build a)"
+
+
+def test_every_pipeline_has_a_table_of_rejects() -> None:
+    assert (
+        make_plan(
+            observed(declared("other", table="others"), journal=A_SERVES, births=(birth("a", V1),)),
+            only=("other",),
+        ).refusals
+        == ()
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("flight", "did you mean flights?"), ("zzz", "there are flights")]
+)
+def test_an_unknown_pipeline_is_a_usage_error(name: str, hint: str) -> None:
+    with pytest.raises(UsageError, match=f"no pipeline {name}") as error:
+        make_plan(observed(V1), only=(name,))
+
+    assert error.value.hint == hint
+
+
+def test_a_switch_back_that_was_undone_is_a_kept_version_again() -> None:
+    undone = (*B_SERVES, switch_asked("a"), held(10, "b"), served(10, 3, "a", live="b"))
+
+    step = only_step(observed(V2, journal=undone, births=(birth("a", V1), birth("b", V2))))
+
+    assert (step.change, step.build) == (Change.KEPT, "b")
+
+
+@pytest.mark.parametrize(
+    ("engine", "cores"),
+    [
+        (EngineSettings(cores=3), 3),
+        (EngineSettings(), cores_here()),
+        (EngineSettings(cores=3, master="spark://one:7077", conf={"spark.cores.max": "16"}), 16),
+        # A cluster that gives as many as there are tasks: nobody knows how many are there.
+        (EngineSettings(master="spark://one:7077", conf={IS_DYNAMIC: "true"}), 0),
+    ],
+)
+def test_the_cores_of_a_replay_are_those_of_its_cluster(
+    tmp_path: Path, engine: EngineSettings, cores: int
+) -> None:
+    (tmp_path / "pipelines").mkdir()
+    settings = Settings(project=tmp_path, engine=engine)
+
+    seen = observe(settings, Store(settings.root_url), Log("127.0.0.1:9"))
+
+    assert seen.cores == cores
+
+
+@pytest.mark.jvm
+def test_a_project_is_observed_with_a_real_log(tmp_path: Path, log: Log, topic_name: str) -> None:
+    (tmp_path / "pipelines").mkdir()
+    text = (
+        'from kappa import Table, Topic, count, pipeline\n@pipeline(reads={"o": '
+        f'Topic("{topic_name}", event="id string", partitions=2)}}, writes=[Table("t", '
+        'keys=("id",), fold={"n": count()})])\ndef orders(o):\n    return {"t": o}\n'
+    )
+    (tmp_path / "pipelines" / "orders.py").write_text(text, encoding="utf-8")
+    (tmp_path / "kappa.toml").touch()
+    settings = Settings(project=tmp_path)
+    store = Store(settings.root_url)
+
+    missing = make_plan(observe(settings, store, log))
+    log.create(Topic(topic_name, event="id string", partitions=2))
+    log.produce((ProducedRecord(b"{}") for _ in range(10)), topic_name)
+    (number,) = stage(store, make_plan(observe(settings, store, log)))
+    underway = make_plan(observe(settings, store, log, only=("orders",)), only=("orders",))
+
+    assert refused(missing) == f"topic {topic_name} of pipeline orders is not on the broker"
+    (step,) = underway.steps
+    assert step.records == 10
+    assert step.declared is not None
+    assert step.declared.tables[0].columns == (("id", "string"), ("n", "bigint"))
+    assert step.rollout is not None
+    assert step.rollout.id == number
+    assert load_snapshot(store, read_birth(store, step.rollout.build)).name == "orders"
+
+
+@pytest.mark.jvm
+def test_what_gives_another_value_each_time_is_found_in_code_or_in_sparks_plan(
+    tmp_path: Path, log: Log, topic_name: str
+) -> None:
+    (tmp_path / "pipelines").mkdir()
+    text = (
+        "from pyspark.sql import functions as F\nfrom kappa import Table, Topic, "
+        f'pipeline\n@pipeline(reads={{"o": Topic("{topic_name}", event="id string")}}, '
+        'writes=[Table("t")])\ndef orders(o):\n    return {"t": o.withColumn("at",\n        '
+        'F.current_timestamp()).withColumn("x", getattr(F, "ra" + "nd")())}\n'
+    )
+    (tmp_path / "pipelines" / "orders.py").write_text(text, encoding="utf-8")
+    (tmp_path / "kappa.toml").touch()
+    settings = Settings(project=tmp_path)
+
+    in_code, in_plan = observe(settings, Store(settings.root_url), log).declared["orders"].doubtful
+
+    assert (
+        in_code.message
+        == "pipelines/orders.py:6 uses pyspark.sql.functions.current_timestamp, which reads "
+        "the clock"
+    )
+    assert (
+        in_plan.message
+        == "pipelines/orders.py:3 uses Spark's Rand, which gives another value each time"
+    )
+    assert [found.name for found in (in_code, in_plan)] == [
+        "pipelines/orders.py:6",
+        "pipelines/orders.py:3",
+    ]
+
+
+def test_what_the_build_that_serves_has_rejected_is_read_again_and_the_plan_says_so() -> None:
+    before, after = declared(code="1"), declared(code="2")
+    seen = observed(
+        after,
+        journal=(staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a")),
+        births=(birth("a", before),),
+    )
+
+    (silent,) = make_plan(seen).steps
+    (step,) = make_plan(replace(seen, rejected={"a": 1200})).steps
+
+    assert silent.notes == ()
+    assert step.notes == (
+        (
+            "build a has rejected 1,200 records: a replay reads them again, and takes in what "
+            "can be read now"
+        ),
+    )
+
+
+def test_an_archive_and_its_topic_are_one_log_whose_parts_the_plan_names() -> None:
+    gone = facts_of(beginning=40)
+    mark = ArchiveMark("orders", "id-of-orders", "f", {0: 0, 1: 0}, {0: 90, 1: 40})
+
+    def facts(mark: ArchiveMark) -> LogFacts:
+        return replace(
+            gone,
+            beginning=one_log(gone.beginning, [mark]),
+            archived=(mark,),
+            topics_beginning=gone.beginning,
+        )
+
+    step = only_step(observed(V1, facts=facts(mark)))
+
+    assert (step.records, step.origin.plain()) == (200, {"orders": {"0": 0, "1": 0}})
+    assert step.notes == (
+        (
+            "topic orders: offsets 0 to 89 of partition 0, 0 to 39 of partition 1 come from "
+            "its archive, all that follows from the topic; the topic itself begins at 40 in "
+            "partition 0, 40 in partition 1"
+        ),
+    )
+    # The offsets between archive and topic are in neither.
+    assert "orders partition 1 begins at offset 40: a replay would miss" in refused(
+        make_plan(observed(V1, facts=facts(structs.replace(mark, end={0: 90, 1: 39}))))
+    )

@@ -1,0 +1,866 @@
+"""Laws of a proof: its comparison, its hash, its limits, and its record."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from house import HOUSE
+from hypothesis import given
+from hypothesis import strategies as st
+from journals import NOWHERE, CaughtUp, served, staged, verified
+from msgspec import structs
+from twins import FLIGHTS, PLANES, appended, folded, latest, make_build
+
+from kappa.base.errors import NotProvable, UsageError
+from kappa.base.failpoint import acting
+from kappa.base.settings import Settings
+from kappa.code.artifact import digests, ensure_snapshot
+from kappa.code.semantics import SEMANTICS
+from kappa.kafka.cluster import TopicFacts
+from kappa.replay.rollout.fold import fold
+from kappa.replay.rollout.history import chapters, proof_records
+from kappa.replay.rollout.prove.causes import doubts_of, likely_causes
+from kappa.replay.rollout.prove.cutting import Cutting, cut_as, cutting
+from kappa.replay.rollout.prove.equality import Compared, compare_tables
+from kappa.replay.rollout.prove.proof_text import proof_line, view_lines
+from kappa.replay.rollout.prove.provable import ensure_provable, why_not_provable
+from kappa.replay.rollout.prove.prove import keep_proof, prove
+from kappa.replay.rollout.prove.refold import folding_text
+from kappa.replay.rollout.prove.row_hash import hash_of_all, hash_sql, table_hash
+from kappa.replay.rollout.state import State
+from kappa.replay.rollout.verify.view_texts import IS_ITS_TEXT
+from kappa.replay.status.listings import history_listing
+from kappa.serving.query.pair import connect_pair
+from kappa.serving.query.reader.opened import open_reader
+from kappa.serving.query.reader.reader import Reader
+from kappa.state.build import Base, Birth, TopicBirth
+from kappa.state.journal.events import Abandoned, Event, Proved
+from kappa.state.journal.journal import Journal
+from kappa.state.journal.verification import Check, Difference
+from kappa.state.offsets import Offsets
+from kappa.state.slice_progress import SliceProgress
+from kappa.state.store import Store
+from kappa.state.table import TableBirth
+from kappa.state.witness import LostEnd, Witness, Witnesses
+from kappa.tables.parquet import duck_type
+
+FAILPOINTS = ["journal.before_proved", "journal.after_proved"]
+
+Rows = Iterable[Mapping[str, Any]]
+vectors = st.dictionaries(
+    st.sampled_from(["flights", "planes"]),
+    st.dictionaries(st.integers(0, 3), st.integers(0, 5_000), min_size=1, max_size=4),
+    min_size=1,
+    max_size=2,
+).map(Offsets)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / ".kappa")
+
+
+def compared(
+    store: Store,
+    tables: Mapping[TableBirth, tuple[Rows, Rows]],
+    *,
+    unsettled: Iterable[str] | None = None,
+    rejects: tuple[Rows, Rows] = ((), ()),
+) -> dict[str, Compared]:
+    """Returns a proof's findings about tables that serve and the same tables folded again.
+
+    The tables folded again are in another store, on this host's disk.
+    """
+    again, steps = Store(store.local.path("tmp/prove-1")), list[str]()
+    one = make_build(
+        store, "b", {table: rows for table, (rows, _) in tables.items()}, rejects=rejects[0]
+    )
+    other = make_build(
+        again, "b", {table: rows for table, (_, rows) in tables.items()}, rejects=rejects[1]
+    )
+    with connect_pair(
+        store,
+        (one.birth, one.frontier),
+        (other.birth, other.frontier),
+        limits=None,
+        after_store=again,
+    ) as reader:
+        found = compare_tables(
+            reader,
+            one.birth,
+            unsettled=lambda table: unsettled if table.latest else None,
+            samples=5,
+            on_progress=steps.append,
+        )
+    tables_of = one.birth.tables
+    assert steps == [
+        f"comparing table {table.name} ({number} of {len(tables_of)})"
+        for number, table in enumerate(tables_of, 1)
+    ]
+    return {each.difference.table: each for each in found}
+
+
+@pytest.mark.parametrize(
+    ("done", "rate", "within", "says"),
+    [
+        (0, None, None, "starting Spark, for 1,000 records"),
+        (
+            100,
+            50.0,
+            SliceProgress(0, 0, 4, 250, "read", 100),
+            "100 of 1,000 records (10 %), 50/s, 18 s left; slice 1 of 4: 100 of 250 records read",
+        ),
+        (
+            250,
+            0.0,
+            SliceProgress(0, 0, 4, 250, "function", 250),
+            "250 of 1,000 records (25 %); slice 1 of 4: 250 records read, folding",
+        ),
+        (1_000, 50.0, None, "1,000 of 1,000 records (100 %)"),
+    ],
+)
+def test_a_proof_says_how_far_its_fold_is(
+    done: int, rate: float | None, within: SliceProgress | None, says: str
+) -> None:
+    assert folding_text(done, 1_000, rate, within) == f"folding the log again: {says}"
+
+
+def difference(table: Compared) -> tuple[int, int, int]:
+    return table.difference.added, table.difference.removed, table.difference.changed
+
+
+# Cuts of the log.
+
+
+@given(
+    vectors,
+    vectors,
+    st.sampled_from(
+        [Cutting("one"), Cutting("even", 7), Cutting("random", seed=3), Cutting("random", seed=8)]
+    ),
+    st.integers(50, 2_000),
+)
+def test_slices_follow_one_another_from_the_origin_to_the_frontier_whatever_the_cut(
+    one: Offsets, other: Offsets, how: Cutting, slice_records: int
+) -> None:
+    start, end = one.lowest(other), one.highest(other)
+
+    cuts = cut_as(how, start, end, slice_records=slice_records, driver_rows=1_000)
+
+    assert cuts.ends[-1].equals(end)
+    assert all(after.covers(before) for before, after in pairwise([start, *cuts.ends]))
+    assert cuts == cut_as(how, start, end, slice_records=slice_records, driver_rows=1_000)
+    if how.how == "random":
+        sizes = [after.distance(before) for before, after in pairwise([start, *cuts.ends])]
+        # A cut moves partitions together, each rounded for itself.
+        assert max(sizes) <= slice_records + len(list(end.items()))
+
+
+def test_random_slices_are_computed_in_both_ways_and_one_slice_by_spark_alone() -> None:
+    end = Offsets({"flights": {0: 30_000_000, 1: 30_000_000}})
+    for seed in range(20):
+        cuts = cut_as(
+            Cutting("random", seed=seed), Offsets(), end, slice_records=500_000, driver_rows=50_000
+        )
+        sizes = [after.distance(before) for before, after in pairwise([Offsets(), *cuts.ends])]
+        assert {size > cuts.driver_rows for size in sizes if size} == {True, False}
+
+    whole = cut_as(Cutting("one"), Offsets(), end, slice_records=500_000, driver_rows=50_000)
+
+    assert (whole.ends, whole.driver_rows) == ((end,), 0)
+
+
+@pytest.mark.parametrize("slices", ["", "0", "-1", "1.5", "all", "²", "٣"])
+def test_what_is_no_way_to_cut_is_a_slip(slices: str) -> None:
+    with pytest.raises(UsageError, match="no way to cut"):
+        cutting(slices, None)
+
+
+def test_a_seed_is_drawn_for_a_random_cut_and_belongs_to_no_other() -> None:
+    assert cutting("random", 7).seed == 7
+    assert cutting("random", None).seed != cutting("random", None).seed
+    assert (cutting("one", None), cutting("20", None)) == (Cutting("one"), Cutting("even", 20))
+    with pytest.raises(UsageError, match="needs none"):
+        cutting("20", 7)
+
+
+# The hash.
+
+TYPES = (
+    "s string, n bigint, i int, d double, f float, m decimal(12,2), b boolean, at timestamp, "
+    "day date, l array<int>, o struct<x:int,y:string>"
+)
+ROW = {
+    "s": "ünï:code\n",
+    "n": -(2**63),
+    "i": None,
+    "d": 0.1,
+    "f": 1.5,
+    "m": Decimal("-12.30"),
+    "b": True,
+    "at": datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+    "day": date(2026, 1, 31),
+    "l": [1, None],
+    "o": {"x": 1, "y": "z"},
+}
+TEXTS = {
+    "s": "ünï:code\n",
+    "n": "-9223372036854775808",
+    "i": None,
+    "d": "0.1",
+    "f": "1.5",
+    "m": "-12.30",
+    "b": "true",
+    "at": "-1",
+    "day": "2026-01-31",
+    "l": "[1,null]",
+    "o": '{"x":1,"y":"z"}',
+}
+
+
+def hash_by_hand(rows: Iterable[Mapping[str, str | None]]) -> str:
+    """Returns the hash as defined, in plain Python, of rows whose values are texts already."""
+    sums = [0, 0, 0, 0]
+    for row in rows:
+        text = b"".join(
+            b"~" if value is None else f"{len(value.encode())}:{value}".encode()
+            for _, value in sorted(row.items())
+        )
+        sums = [
+            (one + more) % 2**64
+            for one, more in zip(
+                sums, struct.unpack(">4Q", hashlib.sha256(text).digest()), strict=True
+            )
+        ]
+    return "".join(f"{each:016x}" for each in sums)
+
+
+def hash_of(store: Store, *rows: Mapping[str, Any]) -> str:
+    table = appended("all", TYPES)
+    return compared(store, {table: (rows, ())})["all"].hashes[0]
+
+
+def test_anybody_can_compute_the_hash(store: Store) -> None:
+    nulls = dict.fromkeys(ROW)
+
+    assert hash_of(store, ROW, nulls, nulls) == hash_by_hand([TEXTS, nulls, nulls])
+    assert (
+        hash_of_all([("b", 2, "22"), ("a", 1, "11")])
+        == hashlib.sha256(b"a 1 11\nb 2 22\n").hexdigest()
+    )
+
+
+def test_the_query_that_the_guarantees_tell_computes_it(store: Store) -> None:
+    page = (HOUSE / "docs" / "explain" / "guarantees.md").read_text(encoding="utf-8")
+    (query,) = re.findall(r"```sql\n(with rows as.*?)```", page, re.DOTALL)
+    table = folded("by_item", "item string, orders bigint", keys=("item",))
+    rows = [{"item": "é", "orders": 3}, {"item": None, "orders": None}]
+
+    found = compared(store, {table: (rows, ())})["by_item"]
+
+    with open_reader(None, served=True) as reader:
+        reader.command(
+            "create view by_item as select * from (values ('é', 3::bigint), (null, null)) "
+            "t(item, orders)"
+        )
+        assert reader.rows(query).rows == ((found.hashes[0],),)
+
+
+@pytest.mark.slow
+def test_values_change_a_hash_order_does_not(tmp_path: Path) -> None:
+    other = {**ROW, "s": "b"}
+    changes: list[dict[str, Any]] = [
+        *({"s": text} for text in ("", "ünï:code", None)),
+        *(
+            {"n": 0},
+            {"i": 0},
+            {"d": math.nan},
+            {"d": 0.2},
+            {"f": None},
+            {"m": Decimal("-12.31")},
+            {"b": False},
+        ),
+        *(
+            {"at": datetime(1970, 1, 1, tzinfo=UTC)},
+            {"day": None},
+            {"l": []},
+            {"l": None},
+            {"o": {"x": 1, "y": None}},
+        ),
+    ]
+    places = (Store(tmp_path / str(number)) for number in range(100))
+
+    assert hash_of(next(places), ROW, other) == hash_of(next(places), other, ROW)
+    hashes = [hash_of(next(places), {**ROW, **change}) for change in ({}, *changes)]
+    hashes += [hash_of(next(places)), hash_of(next(places), ROW, ROW)]
+    assert len(set(hashes)) == len(hashes)
+    assert hash_of(next(places), {**ROW, "d": 0.0}) == hash_of(next(places), {**ROW, "d": -0.0})
+
+
+def hash_of_value(reader: Reader, kind: str, sql: str) -> str:
+    """Returns the hash of one row, with a value of one of our types."""
+    source = f"(select ({sql})::{duck_type(kind)} as v)"
+    return table_hash(reader.rows(hash_sql([("v", kind)], source)).rows[0][1:])
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("timestamp", ["null", "'infinity'", "'-infinity'", "'294247-01-10 04:00:54.775806+00'"]),
+        ("date", ["null", "'infinity'", "'-infinity'", "'9999-12-31'"]),
+        ("double", ["null", "'nan'", "'inf'", "'-inf'", "'0'", "'5e-324'"]),
+        ("array<timestamp>", ["null", "[]", "[null]", "['infinity']", "['-infinity']",
+                              "['294247-01-10 04:00:54.775806+00']",
+                              "['294247-01-10 04:00:54.775805+00']"]),
+        ("array<decimal(38,6)>", [f"['12345678901234567890123456789012.{digits}']"
+                                  for digits in ("345678", "345679", "000000")]),
+        ("struct<m:decimal(38,18),s:string>", ["null", "{'m': null, 's': null}",
+                                               "{'m': '1.000000000000000001', 's': 'a'}",
+                                               "{'m': '1.000000000000000002', 's': 'a'}"]),
+        ("array<double>", ["['nan']", "['inf']", "['-inf']", "[null]", "['0']"]),
+        ("array<array<string>>", ["[['a', 'b']]", "[['a'], ['b']]", "[['a\",\"b']]", "[[null]]",
+                                  "[null]", "[['null']]"]),
+        ("array<struct<key:string,value:binary>>", ["[{'key': 'a', 'value': '\\x00'::blob}]",
+                                                    "[{'key': 'a', 'value': ''::blob}]",
+                                                    "[{'key': 'a', 'value': null}]"]),
+    ],
+)  # fmt: skip
+def test_each_value_has_a_hash_of_its_own(kind: str, values: list[str]) -> None:
+    with open_reader(None, served=True) as reader:
+        hashes = [hash_of_value(reader, kind, each) for each in values]
+
+    assert len(set(hashes)) == len(hashes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "one", "other"),
+    [
+        ("double", "'nan'", "'-nan'"),
+        ("float", "'0.0'", "'-0.0'"),
+        ("array<double>", "['nan', '0.0']", "['-nan', '-0.0']"),
+        ("struct<x:float>", "{'x': 'nan'}", "{'x': '-nan'}"),
+    ],
+)
+def test_equal_values_have_one_hash(kind: str, one: str, other: str) -> None:
+    with open_reader(None, served=True) as reader:
+        typed = duck_type(kind)
+        assert reader.rows(f"select ({one})::{typed} = ({other})::{typed}").rows == ((True,),)
+        assert hash_of_value(reader, kind, one) == hash_of_value(reader, kind, other)
+
+
+def test_a_value_cannot_pass_for_two() -> None:
+    columns = (("a", "string"), ("b", "string"))
+    with open_reader(None, served=True) as reader:
+        reader.command(
+            "create view v as select * from (values ('a', 'bc'), ('ab', 'c'), ('1:a', "
+            "'b'), ('~', null), (null, '~'), ('', 'abc')) t(a, b)"
+        )
+        hashes = [
+            table_hash(
+                reader.rows(hash_sql(columns, f"(select * from v limit 1 offset {number})")).rows[
+                    0
+                ][1:]
+            )
+            for number in range(6)
+        ]
+
+    assert len(set(hashes)) == len(hashes)
+
+
+# The comparison.
+
+
+def test_equal_rows_are_equal_with_one_hash_and_any_other_row_is_found(any_store: Store) -> None:
+    log = appended(columns="carrier string, delay int")
+    rows = [
+        {"carrier": "UA", "delay": 1},
+        {"carrier": "UA", "delay": 1},
+        {"carrier": None, "delay": None},
+    ]
+    found = compared(
+        any_store,
+        {log: (rows, rows[::-1]), structs.replace(log, name="more"): (rows, rows[1:])},
+    )
+    same, more = found["departures"], found["more"]
+
+    assert same.equal
+    assert same.hashes[0] == same.hashes[1]
+    assert not more.equal
+    assert difference(more) == (0, 1, 0)
+    assert [(sample.kind, sample.before, sample.times) for sample in more.samples] == [
+        ("removed", rows[0], 1)
+    ]
+
+
+def test_sums_of_doubles_are_compared_loosely_named_and_not_in_the_hash(
+    store: Store,
+) -> None:
+    table = structs.replace(
+        folded(columns="carrier string, mean double, n bigint"),
+        fold={"mean": ("sum", "delay"), "n": ("sum", "n")},
+    )
+    big, small = (
+        {"carrier": "AA", "mean": 1e300, "n": 1},
+        {"carrier": "UA", "mean": 0.1 + 0.2, "n": 1},
+    )
+
+    found = compared(
+        store,
+        {table: ([big, small], [{**big, "mean": 1e300 * (1 + 1e-12)}, {**small, "mean": 0.3}])},
+    )["delays"]
+
+    assert found.equal
+    assert found.left_out == {"mean": "a sum of doubles"}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(0.3, 0.3001), (math.nan, 5.0), (math.inf, 5.0), (None, 0.0), (math.inf, -math.inf)],
+)
+def test_sums_of_doubles_that_are_others_differ(
+    store: Store, one: float | None, other: float | None
+) -> None:
+    table = structs.replace(
+        folded(columns="carrier string, mean double"), fold={"mean": ("sum", "delay")}
+    )
+
+    found = compared(
+        store, {table: ([{"carrier": "UA", "mean": one}], [{"carrier": "UA", "mean": other}])}
+    )["delays"]
+
+    assert difference(found) == (0, 0, 1)
+
+
+def test_only_averages_of_whole_numbers_are_in_the_hash(
+    store: Store,
+) -> None:
+    columns = (
+        ("k", "string"),
+        *(("x", "double"), ("_x_sum", "double"), ("_x_count", "bigint")),
+        *(("n", "double"), ("_n_sum", "bigint"), ("_n_count", "bigint")),
+    )
+    table = TableBirth("t", columns, keys=("k",), fold={"x": ("avg", "x"), "n": ("avg", "n")})
+    one, near = {"k": "a", "x": 0.1 + 0.2, "n": 0.5}, {"k": "a", "x": 0.3, "n": 0.5}
+    apart = {**near, "n": math.nextafter(0.5, 1)}
+
+    found = compared(
+        store, {table: ([one], [near]), structs.replace(table, name="u"): ([one], [apart])}
+    )
+
+    assert found["t"].equal
+    assert found["t"].left_out == {"x": "a sum of doubles"}
+    assert difference(found["u"]) == (0, 0, 1)
+    assert found["u"].hashes[0] != found["u"].hashes[1]
+
+
+def test_approximate_quantiles_are_equal_within_their_error_and_not_in_the_hash(
+    store: Store,
+) -> None:
+    columns = (
+        ("k", "string"),
+        ("p", "bigint"),
+        ("_p_sketch", "binary"),
+        ("_p_low", "bigint"),
+        ("_p_high", "bigint"),
+    )
+    table = TableBirth(
+        "t", columns, keys=("k",), fold={"p": ("kll", "n")}, options={"p": {"rank": 0.5, "k": 200}}
+    )
+    one, near, apart = (
+        {"k": "a", "p": p, "_p_low": low, "_p_high": high}
+        for p, low, high in ((5, 1, 9), (7, 2, 11), (15, 10, 19))
+    )
+
+    found = compared(
+        store, {table: ([one], [near]), structs.replace(table, name="u"): ([one], [apart])}
+    )
+
+    assert found["t"].equal
+    assert found["t"].left_out == {"p": "an approximate quantile"}
+    assert difference(found["u"]) == (0, 0, 1)
+    assert list(likely_causes([], (), [found["u"]])) == [
+        "u.p is an approximate quantile, and differs by more than the error of its sketch"
+    ]
+
+
+def test_doubles_that_no_sum_has_made_are_compared_to_the_last_digit(store: Store) -> None:
+    table = structs.replace(
+        folded(columns="carrier string, most double"), fold={"most": ("max", "delay")}
+    )
+
+    found = compared(
+        store, {table: ([{"carrier": "UA", "most": 0.1 + 0.2}], [{"carrier": "UA", "most": 0.3}])}
+    )["delays"]
+
+    assert difference(found) == (0, 0, 1)
+    assert not found.left_out
+
+
+def reject(topic: str, offset: int, reason: str = "not-json") -> dict[str, Any]:
+    return {
+        "topic": topic,
+        "partition": 0,
+        "offset": offset,
+        "timestamp": None,
+        "key": b"\x00",
+        "value": None,
+        "headers": [{"key": "h", "value": b"\xff\x00"}],
+        "reason": reason,
+        "detail": "",
+    }
+
+
+def test_rejects_are_compared_row_by_row_but_for_those_of_compacted_topics(store: Store) -> None:
+    kept, compacted = reject("flights", 1), reject("planes", 1)
+
+    found = compared(store, {}, rejects=([kept, compacted], [kept]))["rejects"]
+    other = compared(
+        Store(store.folder / "other"),
+        {},
+        rejects=([kept], [{**kept, "headers": [{"key": "h", "value": b"\xff\x01"}]}]),
+    )["rejects"]
+
+    assert found.equal
+    assert found.difference.unsettled == 1
+    assert difference(other) == (1, 1, 0)
+    assert other.hashes[0] != other.hashes[1]
+
+
+def test_keys_that_compaction_decides_are_set_aside_and_counted(store: Store) -> None:
+    planes = latest()
+    row = {
+        "tailnum": "N1",
+        "seats": 3,
+        "_log_time": 1,
+        "_partition": 0,
+        "_offset": 1,
+        "_deleted": None,
+    }
+
+    found = compared(
+        store,
+        {
+            planes: (
+                [row, {**row, "tailnum": "N2"}],
+                [{**row, "seats": 4}, {**row, "tailnum": "N2"}],
+            )
+        },
+        unsettled=["N1"],
+    )["planes"]
+
+    assert found.equal
+    assert (found.difference.unsettled, found.difference.rows_before) == (1, 1)
+
+
+# Pipelines that cannot be proved.
+
+
+WITNESS = Witness(8, 3, "d")
+
+
+def birth(**other: Any) -> Birth:
+    return structs.replace(
+        Birth(
+            "b",
+            "web",
+            "v",
+            {},
+            SEMANTICS,
+            {},
+            "pipelines.p",
+            (FLIGHTS, PLANES),
+            (),
+            {},
+            {"flights": {"0": 5}},
+            {},
+            "then",
+            "ada",
+        ),
+        **other,
+    )
+
+
+def facts(*topics: TopicBirth) -> dict[str, TopicFacts]:
+    return {topic.name: TopicFacts(topic.name, topic.id, topic.partitions) for topic in topics}
+
+
+@pytest.mark.parametrize(
+    ("of", "there", "begins", "why"),
+    [
+        (birth(), facts(FLIGHTS, PLANES), Offsets({"flights": {0: 5}}), None),
+        # The build folded none of the lost records.
+        (birth(), facts(FLIGHTS, PLANES), Offsets({"planes": {0: 3}}), None),
+        (
+            birth(),
+            facts(FLIGHTS, PLANES),
+            Offsets({"flights": {0: 6}}),
+            (
+                "flights partition 0 begins at offset 6 now, and the build has folded it from "
+                "offset 5 on"
+            ),
+        ),
+        (birth(), facts(PLANES), Offsets(), "topic flights is gone"),
+        (
+            birth(),
+            facts(structs.replace(FLIGHTS, id="another"), PLANES),
+            Offsets(),
+            (
+                "topic flights was re-created: its id is another, and the build has folded the "
+                "one with id id-of-flights"
+            ),
+        ),
+        (
+            birth(semantics=SEMANTICS - 1),
+            facts(FLIGHTS, PLANES),
+            Offsets(),
+            (
+                f"it was folded by Kappa's rules number {SEMANTICS - 1}, and they are number "
+                f"{SEMANTICS} now"
+            ),
+        ),
+    ],
+)
+def test_what_is_gone_of_the_log_or_was_folded_otherwise_cannot_be_proved(
+    of: Birth, there: Mapping[str, TopicFacts], begins: Offsets, why: str | None
+) -> None:
+    assert (
+        why_not_provable(of, Offsets({"flights": {0: 9}, "planes": {0: 0}}), there, begins) == why
+    )
+
+
+class NoLog:
+    """A log whose topics are gone."""
+
+    bootstrap_servers = "nowhere:1"
+
+    def facts(self, _name: str) -> None:
+        return None
+
+    def beginning(self, _topics: Iterable[str]) -> Offsets:
+        return Offsets()
+
+
+def test_what_cannot_be_proved_is_said_and_neither_kept_nor_begun(
+    store: Store, tmp_path: Path
+) -> None:
+    make_build(store, "a", {appended(): []})
+    append(store, *SERVED)
+
+    # `NoLog` has no keys, and these refusals need none.
+    with pytest.raises(NotProvable, match="pipeline flights is not provable: "):
+        prove(
+            Settings(project=tmp_path), store, NoLog(), "flights", Cutting("one"), on_progress=print
+        )  # type: ignore[arg-type]
+
+    assert fold(Journal(store).after(0)).proofs == ()
+    assert store.names("leases") == store.names("tmp") == ()
+
+
+class CutLog:
+    """A log that lost its end since the build folded it."""
+
+    def facts(self, name: str) -> TopicFacts:
+        return facts(FLIGHTS, PLANES)[name]
+
+    def beginning(self, _topics: Iterable[str]) -> Offsets:
+        return Offsets()
+
+    def lost_ends(self, end: Offsets, witnesses: Witnesses) -> tuple[LostEnd, ...]:
+        assert (end, witnesses) == (Offsets({"flights": {0: 9}}), {"flights": {0: WITNESS}})
+        return (LostEnd("flights", 0, 7, 9),)
+
+
+def test_a_log_that_lost_its_end_is_named_as_the_cause(store: Store) -> None:
+    with pytest.raises(NotProvable) as refused:
+        ensure_provable(
+            store,
+            CutLog(),  # type: ignore[arg-type]  # all that it is asked for
+            birth(),
+            Offsets({"flights": {0: 9}}),
+            {"flights": {0: WITNESS}},
+        )
+
+    assert refused.value.message == (
+        "pipeline web is not provable: the log has lost its end, which the build has folded: "
+        "flights partition 0 was cut at offset 7 and has lost offsets 7 to 8"
+    )
+
+
+def test_what_does_not_serve_is_a_slip(store: Store, tmp_path: Path) -> None:
+    append(store, *SERVED)
+
+    # `NoLog` has no keys, and these refusals need none.
+    with pytest.raises(UsageError, match="no pipeline web is served"):
+        prove(Settings(project=tmp_path), store, NoLog(), "web", Cutting("one"), on_progress=print)  # type: ignore[arg-type]
+
+
+# Likely causes.
+
+CLOCKED = """
+from pyspark.sql import functions as F
+from kappa import Table, Topic, pipeline
+
+@pipeline(reads={"hits": Topic("hits", event="page string")}, writes=[Table("pages")])
+def web(hits):
+    return {"pages": hits.withColumn("seen", F.current_timestamp())}
+"""
+
+
+def test_a_clock_that_was_let_through_is_the_likely_cause(store: Store) -> None:
+    files = {"pipelines/p.py": CLOCKED.encode()}
+    ensure_snapshot(store, "b", files)
+    of = birth(
+        sources=digests(files),
+        accepted=(
+            "pipelines/p.py:7 uses Spark's Rand, which gives another value each time: why not",
+            "hits partition 0 begins at 3",
+        ),
+    )
+
+    found = list(doubts_of(store, of))
+
+    assert found == [
+        "pipelines/p.py:7 uses pyspark.sql.functions.current_timestamp, which reads the clock",
+        "pipelines/p.py:7 uses Spark's Rand, which gives another value each time: why not",
+    ]
+    assert list(likely_causes(found, (), ())) == found
+
+
+def test_libraries_and_sums_of_doubles_are_named_as_causes_or_that_there_is_none() -> None:
+    summed = Compared(
+        Difference("delays", 2, 2, changed=1, changed_by_column={"mean": 1}),
+        (),
+        ("1", "1"),
+        {"mean": "a sum of doubles", "other": "a sum of doubles"},
+    )
+
+    assert list(likely_causes([], ("a 1 to 2", "b 1 to 2", "c 1 to 2", "d 1 to 2"), [summed])) == [
+        "libraries are others than at the build's birth: a 1 to 2, b 1 to 2, c 1 to 2 and 1 more",
+        "delays.mean is a sum of doubles, and differs by more than 1e-09",
+    ]
+    (unexplained,) = likely_causes([], (), [replace(summed, left_out={})])
+    assert unexplained.startswith("nothing in the code explains it")
+
+
+def test_a_view_that_is_not_its_text_is_no_proof_and_named() -> None:
+    checks = (
+        Check("best", IS_ITS_TEXT, 4, 2),
+        Check("worst", IS_ITS_TEXT, 4, 0),
+        Check("odd", IS_ITS_TEXT, 0, None, "no"),
+    )
+    found = structs.replace(FOUND, equal=False, views=checks)
+
+    assert [*view_lines(found)] == [
+        "1 maintained view is its query over the tables: worst",
+        "view best is not its query over the tables: 2 rows are stored or computed alone, of 4",
+        "view odd could not be compared with its query: no",
+    ]
+    (cause,) = likely_causes([], (), [], checks)
+    assert cause.startswith("view best is kept by a query that does not mean")
+
+
+# The journal.
+
+SERVED: tuple[Event, ...] = (staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))
+FOUND = Proved(
+    "flights",
+    "a",
+    Offsets({"flights": {0: 9}}),
+    "random",
+    4,
+    7,
+    equal=True,
+    rows=4,
+    hash="ab",
+    differences=(Difference("delays", 3, 3), Difference("rejects", 1, 1)),
+)
+
+
+def append(store: Store, *events: Event) -> State:
+    journal = Journal(store)
+    for event in events:
+        assert journal.append(fold(journal.after(0)).last + 1, event)
+    return fold(journal.after(0))
+
+
+class Died(BaseException):
+    """A substitute for a kill -9."""
+
+
+@pytest.mark.parametrize("point", FAILPOINTS)
+def test_a_proof_that_dies_around_its_record_changes_nothing_and_the_next_is_kept(
+    store: Store, point: str
+) -> None:
+    before = append(store, *SERVED)
+
+    def die(name: str) -> None:
+        if name == point:
+            raise Died
+
+    with pytest.raises(Died), acting(die):
+        keep_proof(store, FOUND)
+    record = keep_proof(store, FOUND)
+
+    state = fold(Journal(store).after(0))
+    assert state.proofs[-1] == record
+    assert len(state.proofs) == (1 if "before" in point else 2)
+    assert replace(state, last=before.last, proofs=()) == before
+
+
+def test_a_proof_is_kept_while_others_append(store: Store) -> None:
+    append(store, *SERVED, staged("b"))
+
+    def be_first(name: str) -> None:
+        if name == "journal.before_proved" and fold(Journal(store).after(0)).active("flights"):
+            append(store, Abandoned(5, "changed our mind"))
+
+    with acting(be_first):
+        record = keep_proof(store, FOUND)
+
+    assert (record.number, fold(Journal(store).after(0)).proofs) == (7, (record,))
+
+
+def test_the_history_tells_proofs_among_the_rollouts(store: Store) -> None:
+    append(store, *SERVED)
+    keep_proof(store, FOUND)
+    state = append(store, structs.replace(FOUND, equal=False, causes=("a clock",)), staged("b"))
+
+    rows = history_listing(chapters(state), proof_records(state)).objects()
+
+    assert [(row["what"], row["state"], row["version"]) for row in rows] == [
+        *(
+            ("replay", "served", "version-of-a"),
+            ("proof", "proved", "version-of-a"),
+            ("proof", "not equal", "version-of-a"),
+        ),
+        ("replay", "replaying", "version-of-b"),
+    ]
+    assert (
+        rows[1]["why"]
+        == "proved: 1 table, 3 rows and 1 reject, equal at offsets flights:0=9, in 4 random "
+        "slices (--seed 7), hash ab"
+    )
+    assert rows[2]["why"].endswith("; a clock")
+    assert (rows[1]["proof"]["offsets"], rows[1]["proof"]["seed"], rows[0]["proof"]) == (
+        {"flights": {"0": 9}},
+        7,
+        None,
+    )
+    assert proof_line(structs.replace(FOUND, equal=False)).startswith("not equal: 1 table, 3 rows")
+
+
+def test_a_proof_of_a_branch_says_that_what_its_base_held_is_among_the_rows() -> None:
+    assert proof_line(
+        structs.replace(FOUND, base=Base("z", "v0", {"flights": {"0": 5}}, 3))
+    ).startswith("proved: 1 table, 3 rows and 1 reject, what its base held among them, equal at")

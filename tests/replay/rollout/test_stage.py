@@ -1,0 +1,332 @@
+"""Laws of staging: a build is put whole before it is named; the journal decides a race."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from house import HOUSE, SUPPORT
+from journals import NOWHERE, held, served, staged, switch_asked, verified
+from msgspec import structs
+from plans import birth, declared, log
+
+from kappa.base.errors import Conflict, KappaError
+from kappa.code.artifact import load_snapshot
+from kappa.replay.rollout.fold import fold
+from kappa.replay.rollout.plan.finding import Accepting
+from kappa.replay.rollout.plan.make_plan import make_plan
+from kappa.replay.rollout.plan.observed import Declared, Observed
+from kappa.replay.rollout.plan.plan import Plan
+from kappa.replay.rollout.rollout import Phase
+from kappa.replay.rollout.stage import stage
+from kappa.replay.rollout.state import State
+from kappa.state.build import Birth, read_birth
+from kappa.state.journal.events import CaughtUp, Event, Staged, SwitchAsked
+from kappa.state.journal.journal import Journal
+from kappa.state.store import Store
+from kappa.state.table import TableBirth
+
+V1 = declared()
+V2 = declared(code="2")
+OTHER = declared("other", table="others")
+A_SERVES = (staged("a"), CaughtUp(1, NOWHERE), verified(1), served(1, 1, "a"))
+B_SERVES = (
+    *A_SERVES,
+    staged("b"),
+    CaughtUp(5, NOWHERE),
+    verified(5),
+    held(5, "a"),
+    served(5, 2, "b", live="a"),
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path)
+
+
+def append(store: Store, *events: Event) -> None:
+    journal = Journal(store)
+    for event in events:
+        assert journal.append(state(store).last + 1, event)
+
+
+def state(store: Store) -> State:
+    return fold(Journal(store).after(0))
+
+
+def planned(store: Store, *pipelines: Declared, births: tuple[Birth, ...] = ()) -> Plan:
+    by_name = {each.pipeline.name: each for each in pipelines}
+    return make_plan(
+        Observed(
+            frozenset(by_name), by_name, state(store), {each.build: each for each in births}, log()
+        )
+    )
+
+
+def builds(store: Store) -> set[str]:
+    return {name.split("/")[1] for name in store.names("builds")}
+
+
+def test_a_staged_build_has_its_code_and_its_birth_certificate(store: Store) -> None:
+    (number,) = stage(store, planned(store, V1))
+
+    rollout = state(store).rollout(number)
+    born = read_birth(store, rollout.build)
+    assert (rollout.phase, rollout.version, rollout.pipeline) == (
+        Phase.REPLAYING,
+        V1.version,
+        "flights",
+    )
+    assert (born.version, born.parts, born.tables) == (V1.version, V1.parts, V1.tables)
+    assert born.origin_offsets.plain() == {"orders": {"0": 0, "1": 0}}
+    assert born.topic_ids == {"orders": "id-of-orders"}
+    assert store.get(f"builds/{rollout.build}/code/pipelines/flights.py") == b"1"
+    assert "pyspark" in born.libraries
+    assert builds(store) == {rollout.build}
+
+
+def test_the_snapshot_that_was_staged_is_the_one_that_loads(store: Store) -> None:
+    code = (
+        'from kappa import Table, Topic, pipeline\n@pipeline(reads={"o": Topic("orders", '
+        'event="id string")}, writes=[Table("delays")])\ndef flights(o): return {"delays": 41}'
+    )
+    (number,) = stage(
+        store, planned(store, replace(V1, files={"pipelines/flights.py": code.encode()}))
+    )
+
+    assert load_snapshot(store, read_birth(store, state(store).rollout(number).build)).function(
+        None
+    ) == {"delays": 41}
+
+
+def test_the_reasons_of_the_plan_are_kept(store: Store) -> None:
+    append(store, *A_SERVES)
+
+    (number,) = stage(store, planned(store, V2, births=(birth("a", V1),)))
+
+    assert state(store).rollout(number).reasons == (
+        "function flights in pipelines/flights.py changed",
+    )
+
+
+GAP = (
+    "gap: orders partition 0 begins at offset 41, partition 1 begins at offset 41: a replay "
+    "would miss what came before"
+)
+
+
+def test_what_was_let_through_stands_in_the_build_and_in_the_journal(store: Store) -> None:
+    plan = make_plan(
+        Observed(frozenset({"flights"}), {"flights": V1}, state(store), {}, log(beginning=41)),
+        accepting=Accepting(gap=True),
+    )
+
+    (number,) = stage(store, plan)
+
+    rollout = state(store).rollout(number)
+    born = read_birth(store, rollout.build)
+    assert rollout.accepted == born.accepted == (GAP,)
+    assert born.origin_offsets.plain() == {"orders": {"0": 41, "1": 41}}
+
+
+def test_what_was_let_through_for_a_kept_build_stands_in_the_journal(store: Store) -> None:
+    append(store, *B_SERVES)
+    wide = structs.replace(
+        birth("b", V2), tables=(TableBirth("delays", (("n", "int"), ("m", "int"))), *V2.tables[1:])
+    )
+    seen = Observed(
+        frozenset({"flights"}),
+        {"flights": V1},
+        state(store),
+        {"a": birth("a", V1), "b": wide},
+        log(),
+    )
+
+    (number,) = stage(store, make_plan(seen, accepting=Accepting(breaking=True)))
+
+    assert state(store).rollout(number).accepted == (
+        "breaking: what reads the tables of flights may break: column m of table delays goes",
+    )
+
+
+def test_a_build_keeps_what_its_topics_and_tables_were(store: Store) -> None:
+    (number,) = stage(store, planned(store, V1))
+
+    kept = read_birth(store, state(store).rollout(number).build).declarations
+    assert kept == {
+        "topic orders": (
+            "kind retained\npartitions 2\nkey id\ncolumn id string\ncolumn n int\n"
+            "given to the function as orders"
+        ),
+        "table delays": "rows are appended",
+    }
+
+
+def test_a_build_of_before_these_were_kept_reads_back(store: Store) -> None:
+    (number,) = stage(store, planned(store, V1))
+    build = state(store).rollout(number).build
+    document = store.get_json(f"builds/{build}/birth.json")
+    store.put_json(
+        f"builds/{build}/birth.json",
+        {
+            name: value
+            for name, value in document.items()
+            if name not in {"accepted", "declarations"}
+        },
+    )
+
+    assert (read_birth(store, build).accepted, read_birth(store, build).declarations) == ((), {})
+
+
+def test_a_plan_without_changes_begins_nothing(store: Store) -> None:
+    append(store, *A_SERVES)
+
+    assert stage(store, planned(store, V1, births=(birth("a", V1),))) == ()
+
+    assert state(store).last == 4
+    assert builds(store) == set()
+
+
+def test_several_pipelines_are_begun_one_after_the_other(store: Store) -> None:
+    assert stage(store, planned(store, V1, OTHER)) == (1, 2)
+
+    assert {rollout.pipeline for rollout in state(store).active_rollouts} == {"flights", "other"}
+
+
+def test_a_kept_build_is_asked_to_serve_again_and_none_is_made(store: Store) -> None:
+    append(store, *B_SERVES)
+
+    (number,) = stage(store, planned(store, V1, births=(birth("a", V1), birth("b", V2))))
+
+    record = Journal(store).get(number)
+    assert record is not None
+    assert isinstance(record.event, SwitchAsked)
+    assert record.event.build == "a"
+    assert builds(store) == set()
+
+
+def test_what_others_did_meanwhile_elsewhere_is_no_conflict(store: Store) -> None:
+    plan = planned(store, V1)
+    append(store, staged("o", pipeline="other"))
+
+    assert stage(store, plan) == (2,)
+
+
+def test_a_second_deploy_is_told_who_was_first_and_leaves_nothing(store: Store) -> None:
+    plan = planned(store, V1)
+    append(store, staged("x"))
+
+    with pytest.raises(
+        Conflict, match=r"was first: rollout 1 of pipeline flights is on its way, with build x"
+    ) as error:
+        stage(store, plan)
+
+    assert error.value.exit_code == 6
+    assert state(store).last == 1
+    assert builds(store) == set()
+
+
+def test_a_plan_made_on_what_serves_no_more_is_refused(store: Store) -> None:
+    append(store, *A_SERVES)
+    plan = planned(store, V2, births=(birth("a", V1),))
+    append(store, *B_SERVES[4:])
+
+    with pytest.raises(Conflict, match="is served by build b now, and not by build a"):
+        stage(store, plan)
+
+    assert builds(store) == set()
+
+
+def test_a_kept_build_that_is_kept_no_more_is_not_asked_for(store: Store) -> None:
+    append(store, *B_SERVES)
+    plan = planned(store, V1, births=(birth("a", V1), birth("b", V2)))
+    append(
+        store,
+        staged("c"),
+        CaughtUp(10, NOWHERE),
+        verified(10),
+        held(10, "b"),
+        served(10, 3, "c", live="b"),
+    )
+
+    with pytest.raises(Conflict, match="is served by build c now"):
+        stage(store, plan)
+
+
+def test_an_undo_in_between_is_a_conflict(store: Store) -> None:
+    append(store, *B_SERVES)
+    plan = planned(store, declared(code="3"), births=(birth("a", V1), birth("b", V2)))
+    append(store, switch_asked("a"))
+
+    with pytest.raises(Conflict, match="rollout 3 of pipeline flights is on its way, with build a"):
+        stage(store, plan)
+
+
+def test_a_refused_plan_makes_nothing(store: Store) -> None:
+    plan = make_plan(Observed(frozenset({"flights"}), {"flights": V1}, State(), {}, log(ids={})))
+
+    with pytest.raises(KappaError, match="not on the broker"):
+        stage(store, plan)
+
+    assert store.names("") == ()
+
+
+def test_of_many_deploys_at_once_one_wins_and_every_other_is_told(store: Store) -> None:
+    plan = planned(store, V1)
+    begin = threading.Barrier(8)
+    won: list[tuple[int, ...]] = []
+    told: list[Conflict] = []
+
+    def deploy() -> None:
+        begin.wait()
+        try:
+            won.append(stage(Store(store.folder), plan))
+        except Conflict as error:
+            told.append(error)
+
+    threads = [threading.Thread(target=deploy) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert won == [(1,)]
+    assert len(told) == 7
+    assert builds(store) == {state(store).rollout(1).build}
+
+
+@pytest.mark.fault
+def test_a_stage_that_is_killed_before_its_record_has_begun_nothing(store: Store) -> None:
+    program = """
+        from plans import declared, log
+        from kappa.state.store import Store
+        from kappa.replay.rollout.plan.observed import Observed
+        from kappa.replay.rollout.plan.make_plan import make_plan
+        from kappa.replay.rollout.state import State
+        from kappa.replay.rollout.stage import stage
+        import sys
+        seen = Observed(frozenset({"flights"}), {"flights": declared()}, State(), {}, log())
+        stage(Store(sys.argv[1]), make_plan(seen))
+    """
+    path = os.pathsep.join([str(SUPPORT), str(HOUSE)])
+
+    died = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), str(store.folder)],
+        env={**os.environ, "PYTHONPATH": path, "KAPPA_FAIL": "birth.after_put:kill"},
+        capture_output=True,
+        check=False,
+    )
+
+    assert died.returncode == -9
+    assert state(store) == State()
+    (number,) = stage(store, planned(store, V1))
+    record = Journal(store).get(number)
+    assert record is not None
+    assert isinstance(record.event, Staged)

@@ -1,0 +1,763 @@
+"""Laws of verification: a build passes only if compared at equal offsets, with both kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from journals import numbered, served, staged, verified
+from msgspec.structs import replace
+from twins import FLIGHTS, PLANES, align, appended, folded, latest, make_build
+
+from kappa.base.errors import Conflict, Unreachable, UsageError
+from kappa.base.sealed import encoded
+from kappa.code.artifact import digests, ensure_snapshot
+from kappa.code.declaration import has_key_format
+from kappa.declare.options import Thresholds
+from kappa.declare.values.tally import Tally
+from kappa.replay.rollout.fold import fold
+from kappa.replay.rollout.rollout import Rollout
+from kappa.replay.rollout.verify.pairs import (
+    bring_together,
+    builds_to_compare,
+    newest_pair,
+    pin_equal,
+)
+from kappa.replay.rollout.verify.unsettled import texts_for, unsettled_keys
+from kappa.replay.rollout.verify.verdict import exceeded, judged, unmeasured
+from kappa.replay.rollout.verify.verification_progress import verification_progress
+from kappa.replay.rollout.verify.verify import Means, ensure_verified, verify
+from kappa.state.frontier import Frontiers
+from kappa.state.journal.events import CaughtUp, Verified
+from kappa.state.journal.journal import Journal
+from kappa.state.journal.verification import Check, Difference, OutcomeCount
+from kappa.state.lease import ensure_lease, ensure_released, live_leases, put_floor
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.state.table import TableBirth
+from kappa.state.turns import turns_asked
+
+HIDDEN = {"_log_time": 1, "_partition": 0, "_offset": 0, "_deleted": False}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path)
+
+
+class FakeLog:
+    """A broker that knows one compacted topic."""
+
+    def __init__(
+        self, *keys: bytes, topic_id: str | None = "id-of-planes", away: bool = False
+    ) -> None:
+        self._keys = keys
+        self._topic_id = topic_id
+        self._away = away
+        self.asked: list[tuple[str, Offsets]] = []
+
+    def facts(self, _name: str) -> Any:
+        if self._away:
+            raise Unreachable("no broker")
+        return None if self._topic_id is None else SimpleNamespace(id=self._topic_id)
+
+    def keys(self, topic: str, start: Offsets) -> Iterator[bytes]:
+        self.asked.append((topic, start))
+        return iter(self._keys)
+
+
+def rows(**on_time: int) -> list[dict[str, Any]]:
+    return [{"carrier": carrier, "on_time": count} for carrier, count in on_time.items()]
+
+
+def hundred(*, changed: int = 0, removed: int = 0, added: int = 0) -> list[dict[str, Any]]:
+    return [
+        {"carrier": f"c{n}", "on_time": 1 + (n >= 100 - changed)}
+        for n in range(removed, 100 + added)
+    ]
+
+
+def rollout_of(build: str = "b") -> Rollout:
+    return fold(
+        numbered(
+            staged("a"),
+            CaughtUp(1, Offsets()),
+            verified(1),
+            served(1, 1, "a"),
+            staged(build),
+            CaughtUp(5, Offsets()),
+        )
+    ).rollout(5)
+
+
+def verdict_on(
+    store: Store,
+    before: dict[TableBirth, Any],
+    after: dict[TableBirth, Any],
+    *,
+    log: FakeLog | None = None,
+) -> Verified:
+    make_build(store, "a", before)
+    make_build(store, "b", after)
+    align(store, "b", "a")
+    return verify(store, rollout_of(), "a", Means(60, log=log))
+
+
+def test_a_candidate_is_compared_with_the_live_build_at_their_alignment(any_store: Store) -> None:
+    seen = verdict_on(any_store, {folded(): rows(UA=1, AA=2)}, {folded(): rows(UA=1, AA=3, DL=4)})
+
+    assert (seen.verdict, seen.live_build, seen.reason) == ("passed", "a", "")
+    assert seen.differences == (
+        Difference(
+            "delays",
+            2,
+            3,
+            added=1,
+            changed=1,
+            changed_by_column={"on_time": 1},
+            largest_relative_change={"on_time": pytest.approx(1 / 3)},
+        ),
+    )
+    assert [lease.id for lease in live_leases(any_store, 0)] == ["of-the-alignment"]
+
+
+def test_people_see_which_table_is_looked_at(store: Store) -> None:
+    verdict_on(store, {folded(): rows(UA=1)}, {folded(): rows(UA=1)})
+
+    assert verification_progress(store, "b") == "comparing table delays (1 of 1)"
+    store.put("builds/b/verification.json", b"{")
+    assert verification_progress(store, "b") == ""
+    assert verify(store, rollout_of(), "a", Means(60)).verdict == "passed"
+
+
+def test_what_both_have_folded_since_the_alignment_is_not_looked_at(store: Store) -> None:
+    make_build(store, "a", {folded(): rows(UA=1)})
+    make_build(store, "b", {replace(folded(), checks=("on_time < 5",)): rows(UA=1)})
+    align(store, "b", "a")
+    newer = Frontiers(store, "b").newest()
+    assert newer is not None
+    Frontiers(store, "b").publish(
+        replace(
+            newer,
+            number=2,
+            offsets=Offsets({"flights": {0: 99}}),
+            versions={"delays": 7, "rejects": 0},
+        )
+    )
+
+    seen = verify(store, rollout_of(), "a", Means(60))
+
+    assert (seen.verdict, seen.offsets.at("flights", 0)) == ("passed", 10)
+
+
+def test_the_first_build_has_nothing_to_be_compared_with(store: Store) -> None:
+    make_build(store, "b", {replace(folded(max_changed=0.0), checks=("on_time > 0",)): rows(UA=1)})
+
+    seen = verify(store, rollout_of(), None, Means(60))
+
+    assert (seen.verdict, seen.live_build, seen.differences, seen.checks[0].passed) == (
+        "passed",
+        None,
+        (),
+        True,
+    )
+
+
+def kept_view(sql: str = "select carrier, on_time from delays where on_time > 1") -> TableBirth:
+    return TableBirth(
+        "late",
+        (
+            ("carrier", "string"),
+            ("on_time", "bigint"),
+            ("_deleted", "boolean"),
+            ("_since", "bigint"),
+        ),
+        keys=("carrier",),
+        view=sql,
+        by=("carrier",),
+        reads=("delays",),
+    )
+
+
+def stored(**on_time: int) -> list[dict[str, Any]]:
+    return [{**row, "_deleted": False, "_since": 1} for row in rows(**on_time)]
+
+
+@pytest.mark.parametrize("check_rows", [10, 1])
+@pytest.mark.parametrize(
+    ("found", "verdict"), [({"AA": 2}, "passed"), ({"AA": 3}, "failed"), ({"UA": 1}, "failed")]
+)
+def test_a_view_that_is_not_its_text_passes_nothing(
+    store: Store, found: dict[str, int], verdict: str, check_rows: int
+) -> None:
+    """A rewritten query is no oracle for itself: DuckDB runs the text over the tables."""
+    make_build(store, "b", {folded(): rows(UA=1, AA=2), kept_view(): stored(**found)})
+
+    seen = verify(store, rollout_of(), None, Means(60, check_rows=check_rows))
+
+    assert (seen.verdict, seen.checks[-1].table) == (verdict, "late")
+    if verdict == "failed":
+        assert seen.reason.endswith(
+            "rows of view late do not satisfy: its stored rows are those of its query"
+        )
+
+
+def test_a_text_names_the_tables_of_its_own_pipeline(store: Store) -> None:
+    """For readers the rejects of all pipelines are one relation, with a column more."""
+    sql = (
+        "select reason, count(*) as n from rejects natural join"
+        " (select distinct 'x' as pipeline, reason from rejects) group by all"
+    )
+    columns = (("reason", "string"), ("n", "bigint"), ("_deleted", "boolean"), ("_since", "bigint"))
+    bad = TableBirth("bad", columns, ("reason",), view=sql, by=("reason",), reads=("rejects",))
+    kept = {"reason": "not-json", "n": 2, "_deleted": False, "_since": 1}
+    made = {folded(): rows(UA=1), bad: [kept]}
+    make_build(store, "b", made, rejects=[{"reason": "not-json", "offset": n} for n in (1, 2)])
+
+    seen = verify(store, rollout_of(), None, Means(60))
+
+    assert (seen.verdict, seen.reason) == ("passed", "")
+
+
+def test_a_text_that_cannot_be_computed_concludes_nothing(store: Store) -> None:
+    failing = kept_view("select carrier, error('no')::bigint as on_time from delays")
+    make_build(store, "b", {folded(): rows(UA=1), failing: stored(UA=1)})
+
+    seen = verify(store, rollout_of(), None, Means(60))
+
+    assert seen.verdict == "inconclusive"
+    assert "could not be run: its stored rows are those of its query:" in seen.reason
+
+
+def test_without_an_alignment_with_the_build_that_serves_it_is_inconclusive(store: Store) -> None:
+    for build in ("a", "b", "old"):
+        make_build(store, build, {folded(): rows(UA=1)})
+
+    never = verify(store, rollout_of(), "a", Means(60))
+    align(store, "b", "old")
+    other = verify(store, rollout_of(), "a", Means(60))
+
+    assert (never.verdict, never.reason) == (
+        "inconclusive",
+        "build b was not aligned with build a, which serves",
+    )
+    assert other == never
+
+
+@pytest.mark.parametrize("ended", ["released", "expired"])
+def test_an_alignment_whose_lease_has_ended_is_inconclusive(store: Store, ended: str) -> None:
+    for build in ("a", "b"):
+        make_build(store, build, {folded(): rows(UA=1)})
+    lease = align(store, "b", "a")
+    if ended == "released":
+        ensure_released(store, lease.id)
+    else:
+        ensure_lease(store, replace(lease, expires_at=1.0))
+
+    seen = verify(store, rollout_of(), "a", Means(60))
+
+    assert seen.verdict == "inconclusive"
+    assert "is not kept any more" in seen.reason
+    assert [each for each in live_leases(store, 0) if each.id != lease.id] == []
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "after", "verdict", "reason"),
+    [
+        ({"max_changed": 0.05}, hundred(changed=5), "passed", ""),
+        (
+            {"max_changed": 0.05},
+            hundred(changed=6),
+            "failed",
+            "6 % of the rows of table delays were changed, and max_changed is 5 %",
+        ),
+        ({"max_added": 0.07}, hundred(added=7), "passed", ""),
+        (
+            {"max_added": 0.07},
+            hundred(added=8),
+            "failed",
+            "8 % of the rows of table delays were added, and max_added is 7 %",
+        ),
+        ({"max_removed": 0}, hundred(), "passed", ""),
+        (
+            {"max_removed": 0},
+            hundred(removed=1),
+            "failed",
+            "1 % of the rows of table delays were removed, and max_removed is 0 %",
+        ),
+        ({"max_changed": 0.9}, hundred(changed=6, removed=50, added=9), "passed", ""),
+    ],
+)
+def test_a_threshold_is_kept_or_nothing_is_promoted(
+    store: Store, thresholds: dict[str, float], after: Any, verdict: str, reason: str
+) -> None:
+    seen = verdict_on(store, {folded(): hundred()}, {folded(**thresholds): after})
+
+    assert (seen.verdict, seen.reason) == (verdict, reason)
+
+
+def test_a_threshold_names_a_view_as_a_view() -> None:
+    view = replace(folded(max_changed=0), view="from delays")
+
+    (told,) = exceeded([Difference("delays", 2, 2, changed=1)], [view])
+
+    assert told.startswith("50 % of the rows of view delays were changed")
+
+
+def test_a_check_names_a_view_as_a_view() -> None:
+    view = replace(folded(), view="from delays")
+    seen = Verified(1, "passed", Offsets(), checks=(Check("delays", "n > 0", 3, 2),))
+
+    assert judged(seen, [view]).reason == "2 of 3 rows of view delays do not satisfy: n > 0"
+    seen = replace(seen, checks=(Check("delays", "n > 0", 0, None, "no n"),))
+    assert judged(seen, [view]).reason.startswith("a check of view delays could not be run: n > 0")
+
+
+def test_of_an_empty_table_any_row_is_all_of_it(store: Store) -> None:
+    seen = verdict_on(
+        store, {appended(): []}, {appended(max_added=0.99): [{"carrier": "UA", "delay": 1}]}
+    )
+
+    assert (seen.verdict, seen.reason) == (
+        "failed",
+        "100 % of the rows of table departures were added, and max_added is 99 %",
+    )
+
+
+def test_a_check_that_fails_and_a_threshold_that_is_exceeded_are_both_told(store: Store) -> None:
+    seen = verdict_on(
+        store,
+        {folded(): rows(UA=1)},
+        {replace(folded(max_changed=0.5), checks=("on_time < 2",)): rows(UA=2)},
+    )
+
+    assert (
+        seen.reason
+        == "1 of 1 rows of table delays do not satisfy: on_time < 2; 100 % of the rows of "
+        "table delays were changed, and max_changed is 50 %"
+    )
+
+
+def test_a_threshold_that_cannot_be_measured_does_not_pass(store: Store) -> None:
+    old, new = (
+        folded(columns="carrier string, day date, on_time bigint", keys=("carrier", "day")),
+        folded(max_changed=0.5),
+    )
+
+    seen = verdict_on(store, {old: []}, {new: []})
+
+    assert seen.verdict == "inconclusive"
+    assert (
+        "table delays has thresholds and could not be compared: its keys are (carrier), "
+        "and were (carrier, day)" in seen.reason
+    )
+
+
+def test_a_new_table_with_thresholds_has_nothing_to_be_measured_by() -> None:
+    new, table = Difference("delays", None, 3), folded(max_added=0.0)
+
+    assert exceeded([new], [table]) == unmeasured([new], [table]) == ()
+
+
+def test_thresholds_are_the_candidates_own() -> None:
+    gone = Difference("gone", 3, None)
+
+    assert exceeded([gone, Difference("delays", 2, 2, changed=2)], [folded()]) == ()
+    assert folded().thresholds == Thresholds()
+
+
+def test_keys_written_since_the_alignment_are_set_aside_and_counted(store: Store) -> None:
+    def planes(**seats: int) -> list[dict[str, Any]]:
+        return [{"tailnum": tail, "seats": count, **HIDDEN} for tail, count in seats.items()]
+
+    log = FakeLog(b"N2", b"N2", b"\xff")
+    seen = verdict_on(
+        store,
+        {latest(): planes(N1=1, N2=2)},
+        {latest(max_changed=0.0): planes(N1=1, N2=3)},
+        log=log,
+    )
+
+    assert (seen.verdict, seen.differences) == (
+        "passed",
+        (Difference("planes", 1, 1, unsettled=1),),
+    )
+    assert log.asked == [("planes", Offsets({"flights": {0: 10}, "planes": {0: 10}}))]
+
+
+CODE = """from kappa import Avro, Table, Topic, pipeline
+
+PLANES = Topic(
+    "planes", event="tailnum string not null, seats int", kind="compacted",
+    key="tailnum", FORM,
+)
+
+
+@pipeline(reads={"planes": PLANES}, writes=[Table("planes", latest=PLANES)])
+def fleet():
+    return {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("form", "line", "key"),
+    [
+        ('key_format=Avro("key.avsc")', "key format avro", "\x04N2"),
+        ('format="debezium-json"', "format debezium-json", '{"tailnum": "N2"}'),
+    ],
+)
+def test_keys_with_a_format_are_known_as_their_table_has_them(
+    store: Store, form: str, line: str, key: str
+) -> None:
+    code = CODE.replace("FORM", form).encode()
+    files = {"kappa.toml": b"", "fleet.py": code, "key.avsc": b'{"type": "string"}'}
+    ensure_snapshot(store, "b", files)
+    birth = replace(
+        make_build(store, "b", {latest(): []}).birth,
+        module="fleet",
+        pipeline="fleet",
+        sources=digests(files),
+    )
+    log = FakeLog(key.encode(), b"N2", b"\xff")
+    for declared, wanted in (("", [key, "N2"]), (line, ["N2"])):
+        birth = replace(birth, declarations={"topic planes": f"key tailnum\n{declared}"})
+        found = unsettled_keys(log, birth, latest(), Offsets(), texts_for(store, birth))
+        assert list(found or ()) == wanted
+
+
+def test_a_format_of_changes_reads_its_keys_itself() -> None:
+    lines = "key tailnum\nformat debezium-avro\ncolumn tailnum string not null"
+    assert has_key_format(lines)
+    assert not has_key_format(lines.replace("debezium-avro", "csv"))
+
+
+def test_without_a_broker_nothing_is_said_of_a_compacted_topics_keys(store: Store) -> None:
+    for build in ("a", "b"):
+        make_build(store, build, {latest(): []})
+    align(store, "b", "a")
+
+    with pytest.raises(Unreachable):
+        verify(store, rollout_of(), "a", Means(60))
+    with pytest.raises(Unreachable):
+        verify(store, rollout_of(), "a", Means(60, log=FakeLog(away=True)))
+    assert len(live_leases(store, 0)) == 1
+
+
+@pytest.mark.parametrize(
+    ("topic_id", "says"), [("another", "was deleted and made anew"), (None, "was deleted since")]
+)
+def test_a_compacted_topic_that_is_another_one_by_now_is_inconclusive(
+    store: Store, topic_id: str | None, says: str
+) -> None:
+    seen = verdict_on(store, {latest(): []}, {latest(): []}, log=FakeLog(topic_id=topic_id))
+
+    assert seen.verdict == "inconclusive"
+    assert says in seen.reason
+
+
+def test_tables_of_retained_topics_have_no_unsettled_keys(store: Store) -> None:
+    kept = latest(topic="flights")
+    birth = make_build(store, "a", {kept: [], folded(): []}, topics=(FLIGHTS, PLANES)).birth
+
+    assert unsettled_keys(None, birth, kept, Offsets()) is None
+    assert unsettled_keys(None, birth, folded(), Offsets()) is None
+
+
+def test_what_became_of_records_on_both_sides_is_in_the_verdict(store: Store) -> None:
+    make_build(store, "a", {folded(): []}, tally=Tally(decoded=8, duplicate=2))
+    make_build(store, "b", {folded(): []}, tally=Tally(decoded=7, duplicate=3))
+    align(store, "b", "a")
+
+    assert (
+        OutcomeCount("flights", "duplicate", 2, 3)
+        in verify(store, rollout_of(), "a", Means(60)).counts
+    )
+
+
+def test_a_comparison_that_lost_its_lease_does_not_pass(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for build in ("a", "b"):
+        make_build(store, build, {folded(): rows(UA=1)})
+    align(store, "b", "a")
+    monkeypatch.setattr(
+        "kappa.serving.query.pin.snapshot.PinnedSnapshot.holds", lambda _self: False
+    )
+
+    seen = verify(store, rollout_of(), "a", Means(60))
+
+    assert seen.verdict == "inconclusive"
+    assert "lease" in seen.reason
+
+
+def test_the_verdict_in_the_journal_has_differences_and_an_older_record_has_none(
+    store: Store,
+) -> None:
+    journal = Journal(store)
+    for number, record in enumerate(
+        (
+            staged("a"),
+            CaughtUp(1, Offsets()),
+            verified(1),
+            served(1, 1, "a"),
+            staged("b"),
+            CaughtUp(5, Offsets()),
+        ),
+        start=1,
+    ):
+        assert journal.append(number, record)
+    make_build(store, "a", {folded(): rows(UA=1)})
+    make_build(store, "b", {folded(): rows(UA=2)})
+    align(store, "b", "a")
+
+    ensure_verified(store, 5, Means(60))
+
+    told = fold(journal.after(0)).rollout(5).verified
+    assert told is not None
+    assert told.differences == (
+        Difference(
+            "delays",
+            1,
+            1,
+            changed=1,
+            changed_by_column={"on_time": 1},
+            largest_relative_change={"on_time": 0.5},
+        ),
+    )
+    document = store.get_json("journal/00000000000000000007.json")
+    for name in ("differences", "counts", "live_build", "incomparable_topics"):
+        del document["event"][name]
+    # Nor has it a seal.
+    del document["before"]
+    store.put("journal/00000000000000000007.json", encoded(document))
+    older = fold(journal.after(0)).rollout(5).verified
+    assert older == replace(told, differences=(), counts=(), live_build=None)
+
+
+def test_builds_are_compared_at_their_alignment_either_way_round(store: Store) -> None:
+    for build in ("a", "b"):
+        make_build(store, build, {folded(): []})
+    align(store, "b", "a")
+
+    for before, after in (("a", "b"), ("b", "a")):
+        with pin_equal(store, before, after, lease_seconds=60) as (pair, pinned):
+            assert (pair.before.build, pair.after.build, pair.lease) == (
+                before,
+                after,
+                "of-the-alignment",
+            )
+            assert pinned.snapshot.serving == {"flights": after}
+
+
+def test_builds_at_equal_offsets_need_no_alignment(store: Store) -> None:
+    make_build(store, "a", {folded(): []}, topics=(FLIGHTS, PLANES))
+    make_build(store, "b", {folded(): []}, topics=(FLIGHTS,))
+
+    with pin_equal(store, "a", "b", lease_seconds=60) as (pair, _):
+        assert (pair.lease, pair.comparable, pair.offsets) == (
+            None,
+            frozenset({"flights"}),
+            Offsets({"flights": {0: 10}}),
+        )
+
+
+def test_builds_that_are_apart_are_not_compared_and_it_is_said_how_far(store: Store) -> None:
+    make_build(store, "a", {folded(): []}, at=10)
+    make_build(store, "b", {folded(): []}, at=1300)
+
+    with (
+        pytest.raises(Conflict, match="2,580 offsets apart") as told,
+        pin_equal(store, "a", "b", lease_seconds=60),
+    ):
+        pass
+
+    assert "kappa verify" in told.value.hint
+    assert live_leases(store, 0) == ()
+
+
+def test_the_one_that_rests_behind_is_asked_for_a_turn_and_waited_for(store: Store) -> None:
+    for build, at in (("a", 10), ("b", 13)):
+        make_build(store, build, {folded(): []}, at=at)
+
+    def fold() -> None:
+        while "a" not in turns_asked(store):
+            time.sleep(0.01)
+        frontiers = Frontiers(store, "a")
+        newest, ahead = frontiers.newest(), Frontiers(store, "b").newest()
+        assert newest is not None
+        assert ahead is not None
+        frontiers.publish(replace(newest, number=newest.number + 1, offsets=ahead.offsets))
+
+    folding = Thread(target=fold)
+    folding.start()
+    bring_together(store, "a", "b", seconds=60)
+    folding.join()
+
+    assert newest_pair(store, "a", "b").offsets == Offsets({"flights": {0: 13}, "planes": {0: 13}})
+
+
+@pytest.mark.slow
+def test_builds_apart_are_waited_for_as_said(store: Store) -> None:
+    for build, at in (("a", 10), ("b", 13)):
+        make_build(store, build, {folded(): []}, at=at)
+
+    bring_together(store, "a", "b", seconds=0.5)
+
+    with pytest.raises(Conflict, match="6 offsets apart"):
+        newest_pair(store, "a", "b")
+
+
+def test_equal_frontiers_replace_an_alignment_whose_lease_has_ended(
+    store: Store,
+) -> None:
+    for build in ("a", "b"):
+        make_build(store, build, {folded(): []})
+    ensure_released(store, align(store, "b", "a").id)
+
+    with pin_equal(store, "a", "b", lease_seconds=60) as (pair, _):
+        assert pair.lease is None
+
+
+def test_what_collection_has_let_go_of_is_not_compared(store: Store) -> None:
+    for build in ("a", "b"):
+        make_build(store, build, {folded(): []})
+    put_floor(store, "a", 2)
+
+    with (
+        pytest.raises(Conflict, match="not kept any more"),
+        pin_equal(store, "a", "b", lease_seconds=60),
+    ):
+        pass
+
+    assert live_leases(store, 0) == ()
+
+
+PAIR = (staged("a"), CaughtUp(1, Offsets()), verified(1), served(1, 1, "a"), staged("b"))
+
+
+def test_what_is_compared_is_what_serves_with_the_candidate_or_with_the_build_before() -> None:
+    state = fold(numbered(*PAIR))
+    from kappa.state.journal.events import Abandoned, Held
+
+    later = fold(
+        numbered(
+            CaughtUp(5, Offsets()),
+            verified(5),
+            Held(5, "a", 1),
+            served(5, 2, "b", live="a"),
+            after=5,
+        ),
+        state,
+    )
+
+    assert builds_to_compare(state, "flights", None, None) == ("a", "b")
+    # The builds of the last switch.
+    assert builds_to_compare(later, "flights", None, None) == ("a", "b")
+    assert builds_to_compare(later, "flights", "a", "b") == ("a", "b")
+    alone = fold(numbered(Abandoned(5, "no"), after=5), state)
+    with pytest.raises(UsageError, match="no build beside the one that serves"):
+        builds_to_compare(alone, "flights", None, None)
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "before", "after", "says"),
+    [
+        ("hits", None, None, "no pipeline hits"),
+        ("flights", "a", None, "two are compared"),
+        ("flights", "a", "a", "itself"),
+        ("flights", "a", "x", "no build x"),
+    ],
+)
+def test_what_cannot_be_compared_is_a_slip(
+    pipeline: str, before: str | None, after: str | None, says: str
+) -> None:
+    with pytest.raises(UsageError, match=says):
+        builds_to_compare(fold(numbered(*PAIR)), pipeline, before, after)
+
+
+REJECTED = [
+    {
+        "topic": "flights",
+        "partition": 0,
+        "offset": offset,
+        "reason": "wrong_type",
+        "detail": "delay is a text",
+    }
+    for offset in (3, 4)
+]
+
+
+@pytest.mark.parametrize("live", [None, "a"])
+@pytest.mark.parametrize(
+    ("limit", "verdict"),
+    [(1, "failed"), (0.1, "failed"), (0.2, "passed"), (2, "passed"), (None, "passed")],
+)
+def test_a_candidate_that_has_rejected_too_much_does_not_pass(
+    store: Store, live: str | None, limit: float | None, verdict: str
+) -> None:
+    make_build(store, "a", {folded(): rows(UA=1)})
+    make_build(
+        store,
+        "b",
+        {folded(): rows(UA=1)},
+        tally=Tally(decoded=8, rejected=2),
+        rejects=REJECTED,
+        max_rejects=limit,
+    )
+    align(store, "b", "a")
+
+    seen = verify(store, rollout_of(), live, Means(60))
+
+    assert (seen.verdict, seen.rejected, seen.records) == (verdict, 2, 10)
+    if verdict == "failed":
+        told = "10 %" if limit == 0.1 else "1"
+        assert (
+            seen.reason
+            == f"it rejected 2 of 10 records (20 %), and max_rejects is {told}: wrong_type 2; "
+            "for example flights:0:3: delay is a text"
+        )
+
+
+@pytest.mark.parametrize(
+    ("live", "before", "records", "limit", "verdict"),
+    [
+        (None, 0, 10, None, "failed"),
+        ("a", 1, 10, None, "failed"),
+        ("a", 2, 10, None, "passed"),
+        ("a", 0, 200, None, "passed"),
+        ("a", 0, 10, 0.2, "passed"),
+    ],
+)
+def test_a_candidate_whose_function_fails_on_many_more_records_does_not_pass(
+    store: Store,
+    live: str | None,
+    before: int,
+    records: int,
+    limit: float | None,
+    verdict: str,
+) -> None:
+    failed = [{**each, "reason": "function_failed"} for each in REJECTED]
+    for build, rejects in (("a", failed[:before]), ("b", failed)):
+        make_build(
+            store,
+            build,
+            {folded(): rows(UA=1)},
+            tally=Tally(decoded=records - len(rejects), rejected=len(rejects)),
+            rejects=rejects,
+            max_rejects=limit,
+        )
+    align(store, "b", "a")
+
+    seen = verify(store, rollout_of(), live, Means(60))
+
+    assert seen.verdict == verdict
+    if verdict == "failed":
+        assert seen.reason.startswith(
+            f"its function fails on 2 of 10 records (20 %), where that of what serves fails on"
+            f" {before}; if that is meant, declare max_rejects: function_failed 2; for example"
+        )

@@ -1,0 +1,226 @@
+"""Laws of the archives' status: reported whatever has become of their topics.
+
+The archiver runs if a topic may be archived.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from kappa import Topic
+from kappa.base.settings import Settings, load_settings
+from kappa.declare.values.tally import Tally
+from kappa.engine.archive.archiver import LOCK
+from kappa.engine.read.archived import archive_fingerprint
+from kappa.kafka.cluster import TopicFacts
+from kappa.records.decode.fate import decoded_columns
+from kappa.replay.platform.archiver_process import ArchiverProcess
+from kappa.replay.status.archive import (
+    ArchiveState,
+    ArchiveStatus,
+    archive_listing,
+    archive_status,
+)
+from kappa.state.lock import Lock
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.state.witness import LostEnd, Witnesses
+from kappa.tables.archive import ArchiveMark, folder
+from kappa.tables.delta import Guard
+from kappa.tables.stored_archive import ensure_archive
+
+VISITS = Topic("visits", event="id string, n int", partitions=2, archive=True)
+MARK = ArchiveMark("visits", "1", archive_fingerprint(VISITS))
+
+
+@dataclass
+class Log:
+    """A broker with one topic; `first` and `last` are the ends of its partitions."""
+
+    id: str = "1"
+    first: Mapping[int, int] = field(default_factory=lambda: {0: 0, 1: 0})
+    last: Mapping[int, int] = field(default_factory=lambda: {0: 50, 1: 60})
+    cut: tuple[LostEnd, ...] = ()
+
+    def topics(self) -> Mapping[str, TopicFacts]:
+        return {"visits": TopicFacts("visits", self.id, 2)}
+
+    def beginning(self, _topics: Iterable[str]) -> Offsets:
+        return Offsets({"visits": self.first})
+
+    def end(self, _topics: Iterable[str]) -> Offsets:
+        return Offsets({"visits": self.last})
+
+    def lost_ends(self, end: Offsets, _witnesses: Witnesses) -> tuple[LostEnd, ...]:
+        assert end == Offsets({"visits": {0: 40, 1: 60}})
+        return self.cut
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "kappa.toml").touch()
+    return load_settings(tmp_path)
+
+
+@pytest.fixture
+def store(settings: Settings) -> Store:
+    return Store(settings.root_url)
+
+
+def archive(store: Store, mark: ArchiveMark = MARK) -> None:
+    """Makes an archive that has reached offsets 40 and 60, with three rejects."""
+    held = ensure_archive(
+        store, store.address(folder(mark.topic, mark.fingerprint)), decoded_columns(VISITS), mark
+    )
+    for partition, end in ((0, 40), (1, 60)):
+        held.append(
+            store,
+            None,
+            (),
+            held.mark().then(partition, 0, end, Tally(decoded=30, rejected=partition * 3), 7),
+            Guard(f"p{partition}", end),
+        )
+
+
+def status(
+    settings: Settings, store: Store, log: Log | None, topic: Topic = VISITS
+) -> ArchiveStatus:
+    # Nothing more is asked of a log.
+    (found,) = archive_status(settings, store, {topic.name: topic}, log)  # type: ignore[arg-type]
+    return found
+
+
+def test_an_archive_tells_how_far_it_is_and_how_far_behind(
+    settings: Settings, any_store: Store
+) -> None:
+    store = any_store
+    archive(store)
+
+    waiting = status(settings, store, Log())
+    with Lock(store.local.path(LOCK), what="the archive"):
+        following = status(settings, store, Log())
+
+    assert (waiting.state, following.state, following.note) == (
+        ArchiveState.WAITING,
+        ArchiveState.FOLLOWING,
+        "",
+    )
+    assert following.behind == 10
+    (row,) = archive_listing([following]).objects()
+    assert [row[name] for name in ("partitions", "records", "rejected", "from", "to")] == [
+        2,
+        63,
+        3,
+        {"0": 0, "1": 0},
+        {"0": 40, "1": 60},
+    ]
+
+
+def test_one_that_is_declared_and_not_there_yet_is_behind_by_all(
+    settings: Settings, store: Store
+) -> None:
+    found = status(settings, store, Log(first={0: 5, 1: 0}))
+
+    assert (found.mark, found.behind) == (None, 105)
+    assert archive_listing([found]).objects()[0]["to"] == {}
+
+
+@pytest.mark.parametrize(
+    ("log", "says"),
+    [
+        (Log(id="2"), "was made anew"),
+        (
+            Log(first={0: 41, 1: 0}),
+            "has lost records before they were archived: partition 0 lost offsets 40 to 40",
+        ),
+        (
+            Log(cut=(LostEnd("visits", 0, 38, 40),)),
+            (
+                "the log has lost its end, which the archive has: "
+                "visits partition 0 was cut at offset 38 and has lost offsets 38 to 39"
+            ),
+        ),
+    ],
+)
+def test_one_that_cannot_be_gone_on_with_says_why_and_what_to_do(
+    settings: Settings, store: Store, log: Log, says: str
+) -> None:
+    archive(store)
+
+    found = status(settings, store, log)
+
+    assert (found.state, found.behind) == (ArchiveState.STOPPED, None)
+    assert says in found.note
+    assert "move its folder away" in found.note
+
+
+def test_what_is_not_declared_any_more_is_kept_and_told_without_a_broker_too(
+    settings: Settings, store: Store
+) -> None:
+    archive(store)
+    other = Topic("visits", event="id string, n bigint", partitions=2)
+
+    found = status(settings, store, None, other)
+
+    assert (found.state, found.behind) == (ArchiveState.KEPT, None)
+    assert found.mark is not None
+    assert found.mark == replace(
+        MARK, start={0: 0, 1: 0}, end={0: 40, 1: 60}, log_time={0: 7, 1: 7}, tally=found.mark.tally
+    )
+
+
+@pytest.mark.jvm
+def test_the_archiver_runs_if_a_topic_is_archived_and_reloads_changed_files(
+    settings: Settings, store: Store
+) -> None:
+    declares = (
+        "from kappa import Table, Topic, pipeline\n"
+        'T = Topic("t", event="id string"{})\n'
+        'p = pipeline(name="p", reads={{"t": T}}, writes=[Table("all_t")])'
+        '(lambda t: {{"all_t": t}})\n'
+    )
+    file = settings.project / "pipelines" / "p.py"
+    clock = 0.0
+    said: list[str] = []
+    archiver = ArchiverProcess(store, settings, say=said.append, clock=lambda: clock)
+
+    def looked() -> object:
+        nonlocal clock
+        clock += 60
+        # No broker answers; the child needs longer to find that out than this test takes.
+        archiver.ensure_running("127.0.0.1:1")
+        return archiver._child.pid
+
+    try:
+        file.write_text(declares.format(""))
+        assert looked() is None
+        file.write_text("# no archive yet\n" + declares.format(""))
+        child = looked()
+        assert child is not None
+        _until(lambda: looked() is None)
+        assert (looked(), said) == (None, [])
+        file.write_text(declares.format(", archive=True"))
+        first = looked()
+        assert first is not None
+        assert looked() == first
+        file.write_text("# another\n" + declares.format(", archive=True"))
+        assert looked() not in {None, first}
+        file.write_text(declares.format(', archive=True, kind="compacted"'))
+        looked()
+        _until(lambda: bool(looked() or said) and any("ended with 2" in line for line in said))
+    finally:
+        archiver.end()
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.05)

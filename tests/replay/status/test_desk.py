@@ -1,0 +1,144 @@
+"""Laws of the desk: one look serves all requests while it is true.
+
+A new generation is looked at anew. A failure is reported to all, and not tried again by each.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from kappa.base.errors import UsageError
+from kappa.replay.status.desk import Desk, beat_of
+from kappa.replay.status.held_back import HeldBack
+from kappa.replay.status.here import Here
+from kappa.replay.status.status import BuildStatus, Status
+from kappa.serving.query.reader.client import Client, ClientLeft
+from kappa.state.offsets import Offsets
+from kappa.state.stopped import Stopped
+
+
+class Clock:
+    """A clock in seconds, which pass when a test moves it."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def desk(tmp_path: Path, clock: Clock) -> Desk:
+    (tmp_path / "kappa.toml").touch()
+    return Desk(Here(tmp_path, None), clock=clock)
+
+
+def test_requests_share_one_look_a_second_and_a_slow_look_ten_times_as_long(
+    desk: Desk, clock: Clock
+) -> None:
+    looks: list[float] = []
+
+    def look() -> int:
+        looks.append(clock.now)
+        clock.now += 0.5
+        return len(looks)
+
+    assert [desk.look("a", look), desk.look("a", look), desk.look("b", look)] == [1, 1, 2]
+    clock.now += 5.1
+    assert desk.look("a", look) == 3
+
+
+def test_who_leaves_waits_for_no_look_and_ends_none_of_others(desk: Desk) -> None:
+    """A look that ends since its client left is made again by the next who waits."""
+    begun, first, second = threading.Event(), Client(), Client()
+
+    def look() -> str:
+        begun.set()
+        while True:
+            first.ensure_here()
+
+    with ThreadPoolExecutor(3) as threads:
+        looking = threads.submit(desk.look, "a", look, client=first)
+        begun.wait(20)
+        leaving = threads.submit(desk.look, "a", look, client=second)
+        staying = threads.submit(desk.look, "a", lambda: "seen")
+        second.leave()
+        assert isinstance(leaving.exception(20), ClientLeft)
+        first.leave()
+
+        assert isinstance(looking.exception(20), ClientLeft)
+        assert staying.result(20) == "seen"
+
+
+def test_nothing_is_a_finding_too(desk: Desk) -> None:
+    looks: list[int] = []
+    assert [desk.look("a", lambda: looks.append(1)) for _ in range(3)] == [None] * 3
+    assert looks == [1]
+
+
+def test_what_fails_is_told_to_all_who_ask_and_tried_again_soon(desk: Desk, clock: Clock) -> None:
+    looks: list[int] = []
+
+    def fails() -> None:
+        looks.append(1)
+        clock.now += 20.0
+        raise UsageError("no")
+
+    for _ in range(3):
+        with pytest.raises(UsageError, match="no") as told:
+            desk.look("a", fails)
+    assert looks == [1]
+    # The traceback would grow with each caller that it is raised in.
+    assert len(told.traceback) < 4
+    clock.now += 5.1
+    assert desk.look("a", lambda: 7) == 7
+
+
+def test_a_status_without_its_broker_is_looked_at_again_soon(desk: Desk, clock: Clock) -> None:
+    def without_its_broker() -> Status:
+        clock.now += 4.0
+        return Status(1, (), broker_error="no Kafka broker answers")
+
+    assert desk.look("status", without_its_broker).broker_error
+    clock.now += 5.1
+    assert not desk.look("status", lambda: Status(1, ())).broker_error
+
+
+def test_what_is_of_a_generation_is_not_told_as_that_of_the_next(desk: Desk) -> None:
+    assert desk.look("tables", lambda: "old", generation=1) == "old"
+    assert desk.look("status", lambda: "same") == "same"
+
+    assert desk.look("tables", lambda: "new", generation=2) == "new"
+    assert desk.look("tables", lambda: "newer", generation=2) == "new"
+    assert desk.look("status", lambda: "other") == "same"
+
+
+def test_it_remembers_no_more_than_so_much(desk: Desk) -> None:
+    for number in range(1000):
+        desk.look(f"rows of {number}", lambda: 1, generation=number // 300)
+    assert len(desk._looks) <= 200
+
+
+def test_whatever_a_page_tells_of_a_build_is_heard_when_it_changes() -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    build = BuildStatus("web", "live", "b1", "v1", Offsets(), 0, None, 0, 0)
+    changes = (
+        {"folded": 1}, {"lag": 1}, {"lag": None}, {"fresh_at": now}, {"rate": 1.0},
+        {"waits_for": "x"}, {"trouble": "x"}, {"role": "idle"}, {"rejected": 1},
+        {"stopped": Stopped("it stopped", "", "")}, {"held_back": (HeldBack("t", 0, 1, 1),)},
+        {"kept_until": now}, {"beyond": "too many"},
+    )  # fmt: skip
+    for change in changes:
+        assert beat_of(replace(build, **change)) != beat_of(build), change  # type: ignore[arg-type]
+    assert beat_of(replace(build)) == beat_of(build)

@@ -1,0 +1,327 @@
+"""A damaged record of a root is named, and after a repair the platform goes on (I7, I9)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from crashing import Doom, World
+from served import PLANES, ROWS_OF_PLANES, Platform
+
+from kappa.base.errors import Conflict, Damaged, KappaError
+from kappa.base.sealed import encoded
+from kappa.replay.status.doctor.examine import examine, set_aside
+from kappa.replay.status.doctor.repair import repair
+from kappa.replay.status.status import observe_status
+from kappa.replay.status.status_text import status_heading
+from kappa.serving.outlets.changes.point import Point, point_at
+from kappa.serving.query.pin.remembered import last_frontier
+from kappa.serving.query.query import answer
+from kappa.state.build import read_birth, table_path
+from kappa.state.files.address import delete_file
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.kept import Kept, kept_name, kept_of, lost_kept, moment, put_kept
+from kappa.state.lease import Lease, ensure_lease, read_lease
+from kappa.state.lock import Lock
+from kappa.state.offsets import Offsets
+from kappa.state.root import LOCK, ROOT_COPY, ensure_root
+from kappa.state.root import NAME as ROOT
+from kappa.state.store import Store
+from kappa.tables.versions import files
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    world = World(Store(tmp_path), Doom())
+    world.serve("one", 16)
+    return world
+
+
+def build(world: World) -> str:
+    return world.state().serving["ships"]
+
+
+def newest(world: World, folder: str) -> str:
+    return world.store.names(folder)[-1]
+
+
+def newest_name(store: Store, folder: str) -> str:
+    return store.names(folder)[-1]
+
+
+def test_what_it_finds_whole_it_leaves_alone(world: World) -> None:
+    """Nor does it need a disk that may be written: a kernel lets a failing one be read only."""
+    ended = Lease(1, "ada", expires_at=0.0, pins={})
+    ensure_lease(world.store, ended)
+
+    assert examine(world.store, now=1e10) == ()
+
+    assert read_lease(world.store, ended.id) == ended
+
+
+def goes_on(world: World) -> None:
+    """Folds what has arrived since, and a reader sees nothing go back."""
+    world.store = Store(world.store.folder)
+    world.begin()
+    world.log.ensure(30)
+    for _ in range(6):
+        world.round()
+        world.look()
+    world.end()
+    assert world.shown[1].equals(world.log.end(["ships"]))
+
+
+def test_nothing_is_found_where_nothing_is_damaged(world: World) -> None:
+    assert examine(world.store, now=0.0) == ()
+    assert set_aside(world.store) == 0
+
+
+CONTENTS = [
+    b"{",
+    *(pytest.param(each, marks=pytest.mark.slow) for each in (b"", b'{"format": 1}', b"\0" * 64)),
+]
+
+
+@pytest.mark.parametrize("content", CONTENTS)
+@pytest.mark.parametrize("folder", ["frontier", "floor", "legs"])
+def test_a_record_of_a_build_is_moved_aside_and_made_anew(
+    world: World, folder: str, content: bytes
+) -> None:
+    name = newest(world, f"builds/{build(world)}/{folder}")
+    world.store.put(name, content)
+
+    found = examine(world.store, now=0.0)
+
+    assert [each.names for each in found] == [(name,)]
+    assert found[0].follows
+    assert found[0].then
+    moved = repair(world.store, found)
+    assert [Path(path).read_bytes() for path in moved] == [content]
+    if folder != "frontier":
+        assert examine(world.store, now=0.0) == ()
+    goes_on(world)
+    assert examine(world.store, now=0.0) == ()
+
+
+@pytest.mark.parametrize("damage", ["lost", "changed", "torn"])
+def test_a_journal_is_cut_before_the_first_record_that_is_damaged(
+    world: World, damage: str
+) -> None:
+    """A copy is better, and is told of; without one all goes on from there."""
+    serving, last = build(world), len(world.store.names("journal"))
+    name = newest(world, "journal")
+    content = world.store.get(name)
+    assert content is not None
+    number = last
+    if damage == "lost":
+        name, number = world.store.names("journal")[-2], last - 1
+        world.store.delete(name)
+    else:
+        world.store.put(name, content.replace(b"ships", b"shops") if damage == "changed" else b"{")
+
+    (found,) = examine(Store(world.store.folder), now=0.0)
+
+    assert f"journal record {number}" in found.what
+    assert "a copy of the journal" in found.hint
+    if damage == "lost":
+        assert "(1 served)" in found.follows
+    repair(world.store, [found])
+    again = World(Store(world.store.folder), Doom())
+    again.log = world.log
+    assert not again.state().serving
+    # What had led to it is decided again.
+    for _ in range(40):
+        again.round()
+        if again.serves("one"):
+            break
+    again.look()
+    again.end()
+    assert build(again) == serving
+
+
+def test_a_table_whose_file_is_gone_is_named_with_what_to_do(any_store: Store) -> None:
+    world = World(any_store, Doom())
+    # As the supervisor does.
+    ensure_root(any_store)
+    world.serve("one", 16)
+    assert examine(world.store, now=0.0) == ()
+    frontier = Frontiers(world.store, build(world)).newest()
+    assert frontier is not None
+    path = table_path(world.store, build(world), "ships")
+    gone = files(path, frontier.versions["ships"], None)[0]
+    delete_file(gone)
+
+    (found,) = examine(world.store, now=0.0)
+
+    assert gone in found.what
+    assert f"queries of build {build(world)} fail" in found.follows
+    assert found.names == ()
+    assert "kappa replay" in found.hint
+
+
+def test_a_birth_certificate_that_is_torn_is_named(world: World) -> None:
+    world.store.put(f"builds/{build(world)}/birth.json", b"")
+
+    (found,) = examine(Store(world.store.folder), now=0.0)
+
+    assert "birth certificate" in found.what
+    assert "its copy takes its place" in found.then
+
+
+def test_a_root_that_does_not_say_any_more_what_it_is_is_named(world: World) -> None:
+    """An adopted copy would send, and nobody would know."""
+    whole = world.store.get(ROOT)
+    assert whole is not None
+    for damaged in (whole[:-9], None):
+        world.store.delete(ROOT)
+        if damaged is not None:
+            world.store.put(ROOT, damaged)
+        (found,) = examine(Store(world.store.folder), now=0.0)
+        assert (ROOT in found.what, found.names) == (True, (ROOT,))
+        repair(world.store, [found])
+        assert world.store.get(ROOT) == whole
+        assert examine(Store(world.store.folder), now=0.0) == ()
+
+    world.store.delete(ROOT_COPY)
+    world.store.put(ROOT, whole[:-9])
+    (changed,) = examine(Store(world.store.folder), now=0.0)
+    world.store.delete(ROOT)
+    (gone,) = examine(Store(world.store.folder), now=0.0)
+
+    assert all(ROOT in each.what and each.hint for each in (changed, gone))
+    assert not changed.names + gone.names
+    # A copy that is cut short gets it last.
+    world.store.put_json("copying.json", {"from": "elsewhere"})
+    assert examine(Store(world.store.folder), now=0.0) == ()
+    world.store.delete("copying.json")
+    # A root of an earlier Kappa has none until it is up.
+    name = newest(world, f"builds/{build(world)}/frontier")
+    world.store.put(name, encoded(world.store.get_json(name)))
+    assert examine(Store(world.store.folder), now=0.0) == ()
+    ensure_root(Store(world.store.folder))
+    assert examine(Store(world.store.folder), now=0.0) == ()
+
+
+@pytest.mark.parametrize("damage", ["lost", "changed"])
+def test_a_birth_certificate_has_a_copy_that_takes_its_place(world: World, damage: str) -> None:
+    """One bit of a view's SQL changed answers, and without a certificate nothing goes on."""
+    name = f"builds/{build(world)}/birth.json"
+    content = world.store.get(name)
+    assert content is not None
+    world.store.delete(name)
+    if damage == "changed":
+        world.store.put(name, content.replace(b"ships", b"shipt", 1))
+    with pytest.raises(Damaged, match=name) as told:
+        answer(Store(world.store.folder), "from ships")
+    assert "kappa doctor --repair" in told.value.hint
+
+    found = examine(Store(world.store.folder), now=0.0)
+
+    assert [each.names for each in found] == [(name,)]
+    repair(world.store, found)
+    assert world.store.get(name) == content
+    assert examine(Store(world.store.folder), now=0.0) == ()
+    goes_on(world)
+
+
+def test_a_newest_frontier_that_is_lost_is_not_answered_from_the_one_before(
+    any_store: Store,
+) -> None:
+    platform = Platform(any_store)
+    platform.serve("flights", {PLANES: ROWS_OF_PLANES})
+    platform.advance("flights-1", PLANES, ROWS_OF_PLANES.slice(0, 1))
+    shown = platform.ask("select count(*) from planes").rows
+    name = newest_name(any_store, "builds/flights-1/frontier")
+    any_store.delete(name)
+
+    with pytest.raises(Damaged, match=f"frontier 2 of build flights-1 is gone: .*{name}") as told:
+        platform.ask("select count(*) from planes")
+
+    assert shown == ((2,),)
+    assert "kappa doctor" in told.value.hint
+    # The journal of this platform has no stages.
+    (found,) = (each for each in examine(any_store, now=0.0) if name in each.what)
+    repair(any_store, [found])
+    # Only what was given up by hand.
+    assert platform.ask("select count(*) from planes").rows == ((1,),)
+
+
+@pytest.mark.parametrize("damage", ["lost", "torn"])
+def test_the_number_of_a_frontier_that_was_given_up_is_never_another_ones(
+    any_store: Store, damage: str, tmp_path: Path
+) -> None:
+    """A reader elsewhere, and a cursor, know what they saw by its number."""
+    platform = Platform(any_store)
+    platform.serve("flights", {PLANES: ROWS_OF_PLANES})
+    platform.advance("flights-1", PLANES, ROWS_OF_PLANES.slice(0, 1))
+    elsewhere = Store(any_store.url, storage=any_store.storage, local=tmp_path / "elsewhere")
+    seen = last_frontier(elsewhere, "flights-1")
+    assert seen is not None
+    (table,) = (each for each in read_birth(any_store, "flights-1").tables if each == PLANES)
+    cursor = Point(1, read_birth(any_store, "flights-1"), seen, table).cursor
+    name = newest_name(any_store, "builds/flights-1/frontier")
+    if damage == "lost":
+        any_store.delete(name)
+    else:
+        any_store.put(name, b"{")
+
+    repair(any_store, [each for each in examine(any_store, now=0.0) if name in each.what])
+    # The next job begins so, and its first slice is what the last one's was not.
+    platform.advance("flights-1", PLANES, ROWS_OF_PLANES.slice(1, 1))
+
+    following = last_frontier(elsewhere, "flights-1")
+    assert following is not None
+    assert following.number > seen.number
+    assert following == Frontiers(any_store, "flights-1").newest()
+    assert point_at(any_store, cursor, "planes", 0.0) is None
+    assert [each for each in examine(any_store, now=0.0) if "frontier" in each.what] == []
+
+
+@pytest.mark.parametrize("folder", ["journal", "frontier", "birth"])
+def test_a_status_shows_what_can_be_read_beside_what_is_damaged(world: World, folder: str) -> None:
+    name = {
+        "journal": newest(world, "journal"),
+        "frontier": newest(world, f"builds/{build(world)}/frontier"),
+        "birth": f"builds/{build(world)}/birth.json",
+    }[folder]
+    world.store.put(name, b"")
+
+    status = observe_status(Store(world.store.folder), None)
+
+    assert [each.pipeline for each in status.builds] == ["ships"]
+    assert all(name in why for why in status.damaged)
+    assert f"DAMAGED: {status.damaged[0]}" in status_heading(status, None, None)
+
+
+def test_a_kept_frontier_that_is_lost_is_not_answered_from_an_older_one(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for number, before in ((1, None), (4, 1), (9, 4)):
+        frontier = Frontier(number, "b", 1, Offsets(), {}, f"2026-01-01T00:00:0{number}+00:00")
+        put_kept(store, Kept(frontier, before=before))
+    at = moment("2026-01-01T00:00:05+00:00")
+    assert kept_of(store, "b")[1].shown_at(at)
+
+    store.delete(kept_name("b", 4))
+    assert lost_kept(store, "b") == (4,)
+    assert not kept_of(store, "b")[0].shown_at(at)
+    store.delete(kept_name("b", 9))
+    assert lost_kept(store, "b") == (9,)
+    assert not kept_of(store, "b")[0].shown_at(at)
+
+
+def test_nothing_is_moved_under_a_platform_that_runs(world: World) -> None:
+    name = newest(world, f"builds/{build(world)}/legs")
+    world.store.put(name, b"")
+    found = examine(world.store, now=0.0)
+
+    with Lock(world.store.path(LOCK), what="kappa"), pytest.raises(Conflict, match="kappa is up"):
+        repair(world.store, found)
+
+    assert world.store.get(name) == b""
+
+
+def test_damage_that_was_not_repaired_stops_jobs_and_readers_with_a_sentence(world: World) -> None:
+    world.store.put(newest(world, f"builds/{build(world)}/frontier"), b"")
+
+    with pytest.raises(KappaError, match="frontier"):
+        world.look()

@@ -1,0 +1,21 @@
+"""The project and root of a command: files that may change while it runs are read once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kappa.replay.status.here import Here
+from kappa.replay.status.running import Running
+
+
+def test_a_supervisor_that_ends_between_two_readings_gives_its_broker_or_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kappa.toml").touch()
+    found: list[Running | None] = [Running(1, "born", "localhost:9092", "then"), None]
+    monkeypatch.setattr("kappa.replay.status.running.running", lambda _settings: found.pop(0))
+    here = Here(tmp_path, None)
+
+    assert [here.bootstrap_servers, here.bootstrap_servers] == ["localhost:9092", None]

@@ -1,0 +1,191 @@
+"""Laws of progress: a few lines have all, and without a terminal one line every ten seconds."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import replace
+
+from journals import NOWHERE, at, numbered, staged, verified
+from msgspec import structs
+from rich.console import Console
+
+from kappa.base.errors import Unreachable
+from kappa.replay.rollout.fold import fold
+from kappa.replay.rollout.rollout import Rollout
+from kappa.replay.rollout.underway import Waiting
+from kappa.replay.rollout.verify.verification_progress import table_step
+from kappa.replay.status.follow import Progress
+from kappa.replay.status.progress import news, standing, tell
+from kappa.state.build import Base
+from kappa.state.journal.events import CaughtUp, Event
+from kappa.state.journal.verification import Check
+from kappa.state.offsets import Offsets
+from kappa.state.slice_progress import SliceProgress
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def rollout(*after: Event) -> Rollout:
+    return fold(numbered(staged("b"), *after)).rollout(1)
+
+
+def replaying(
+    folded: int, *, waits_for: str = "build b to catch up", rate: float | None = 50.0
+) -> Progress:
+    return Progress(rollout(), at(0), at(folded), Waiting(waits_for, rate), live="a", shown=at(90))
+
+
+def told(steps: Iterator[Progress], clock: Clock, *, terminal: bool) -> str:
+    said = io.StringIO()
+    console = Console(file=said, force_terminal=terminal, width=200, color_system=None)
+    tell(steps, at(1_000), console, end_now=lambda: at(100), clock=clock)
+    return said.getvalue()
+
+
+def test_it_tells_phase_share_rate_time_left_reason_and_the_live_build() -> None:
+    assert standing(replaying(250), at(1_000), at(100)) == (
+        "rollout 1 of pipeline flights: replaying, 250 of 1,000 records (25 %), 50/s, 15 s left",
+        "waits for build b to catch up",
+        "live build a is 10 records behind the log",
+    )
+
+
+def test_what_is_read_of_a_long_slice_counts_before_the_slice_ends() -> None:
+    within = SliceProgress(1, 0, 4, 250, "read", 100)
+
+    assert standing(replace(replaying(0), slice=within), at(1_000), None) == (
+        "rollout 1 of pipeline flights: replaying, 100 of 1,000 records (10 %), 50/s, 18 s left",
+        "slice 1 of 4: 100 of 250 records read",
+        "waits for build b to catch up",
+    )
+
+
+def test_a_verification_names_the_table_that_it_looks_at() -> None:
+    step = table_step("comparing", "delays", 2, 4)
+
+    assert standing(replace(replaying(1_000), verifying=step), at(1_000), None)[1:] == (
+        "comparing table delays (2 of 4)",
+        "waits for build b to catch up",
+    )
+
+
+def test_trouble_and_checks_are_told() -> None:
+    checked = structs.replace(
+        verified(1), checks=(Check("delays", "n > 0", 3, 0), Check("delays", "n < 9", 3, 0))
+    )
+    progress = Progress(
+        rollout(CaughtUp(1, NOWHERE), checked),
+        at(0),
+        at(10),
+        Waiting("build a to acknowledge the hold"),
+        trouble="build b: its job died 3 times",
+        live="a",
+        shown=at(100),
+    )
+
+    assert standing(progress, at(10), at(100)) == (
+        "rollout 1 of pipeline flights: ready",
+        "waits for build a to acknowledge the hold",
+        "build b: its job died 3 times",
+        "live build a is at the end of the log",
+        "verification passed, 2 of 2 checks",
+    )
+
+
+def test_a_branch_is_told_as_one_and_its_share_is_of_what_its_job_reads() -> None:
+    branch = fold(
+        numbered(
+            structs.replace(staged("b"), base=Base("a", "v0", at(800).plain(), 3, at(600).plain()))
+        )
+    ).rollout(1)
+
+    assert news(None, branch) == (
+        (
+            "rollout 1: build b of pipeline flights is a branch of build a (version v0) "
+            "at flights:0=800"
+        ),
+    )
+    (line,) = standing(Progress(branch, at(600), at(700), Waiting("", 10.0)), at(1_000), None)
+    assert line.endswith("replaying, 100 of 400 records (25 %), 10/s, 30 s left")
+
+
+def test_what_is_not_known_is_not_told() -> None:
+    assert standing(Progress(rollout(), at(0), None), at(0), None) == (
+        "rollout 1 of pipeline flights: replaying, 0 of 0 records",
+    )
+
+
+def test_topics_that_the_live_build_does_not_read_are_none_of_its_lag() -> None:
+    log_end = Offsets({"flights": {0: 100}, "airlines": {0: 7_000}})
+
+    assert standing(replaying(1), at(1), log_end)[-1] == "live build a is 10 records behind the log"
+
+
+def test_without_a_terminal_there_is_one_line_every_ten_seconds_beside_the_news() -> None:
+    clock = Clock()
+
+    def steps() -> Iterator[Progress]:
+        for tenths in range(350):
+            clock.now = tenths / 10
+            yield replaying(tenths)
+        yield Progress(rollout(CaughtUp(1, at(350))), at(0), at(350))
+
+    assert told(steps(), clock, terminal=False).splitlines() == [
+        "rollout 1: build b of pipeline flights replays from the beginning",
+        *(
+            f"rollout 1 of pipeline flights: replaying, {n} of 1,000 records ({n // 10} %), "
+            f"50/s, {(1_000 - n) / 50:.0f} s left; waits for build b to catch up; "
+            f"live build a is 10 records behind the log"
+            for n in (100, 200, 300)
+        ),
+        "caught up at flights:0=350",
+    ]
+
+
+def test_what_a_switch_sends_is_shown_once_with_the_verification_that_passed() -> None:
+    said, asked = io.StringIO(), []
+
+    def sends(passed: Rollout) -> list[str]:
+        asked.append(passed.phase)
+        return ["312 updates to carriers"]
+
+    caught_up = CaughtUp(1, NOWHERE)
+    steps = (
+        Progress(rollout(*each), at(0), at(350))
+        for each in ((), (caught_up,), (caught_up, verified(1)), (caught_up, verified(1)))
+    )
+    tell(steps, at(10), Console(file=said, width=200), sends=sends, clock=Clock())
+
+    assert asked == ["ready"]
+    assert "passed\n  sends: 312 updates to carriers\n" in said.getvalue()
+
+
+def test_on_a_terminal_the_lines_move_and_leave_nothing_behind() -> None:
+    said = told(iter([replaying(1), replaying(2)]), Clock(), terminal=True)
+
+    assert "waits for build b to catch up" in said
+    assert "2 of 1,000 records" in said
+    # Cursor up and erase: the lines of before are removed at the end.
+    assert said.rstrip().endswith("\x1b[2K") or "\x1b[1A" in said.rpartition("waits")[2]
+
+
+def test_a_broker_that_is_away_stops_nobody_from_watching() -> None:
+    said, clock = io.StringIO(), Clock()
+
+    def away() -> Offsets:
+        raise Unreachable("no broker")
+
+    def steps() -> Iterator[Progress]:
+        for clock.now in (0.0, 11.0):
+            yield replaying(5)
+
+    tell(steps(), at(10), Console(file=said, width=200), end_now=away, clock=clock)
+
+    assert "5 of 10 records" in said.getvalue()
+    assert "live build" not in said.getvalue()

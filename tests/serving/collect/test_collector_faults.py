@@ -1,0 +1,258 @@
+"""Laws of the collector under faults: what it acknowledged is in the log, whatever dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import threading
+import time
+from collections import Counter
+from http.client import HTTPException
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from collecting import Collector, collecting, until, write_project
+
+from kappa import Topic
+from kappa.kafka.client import Log
+from kappa.kafka.reader import Record
+from kappa.records.identity import Memory, identity_of
+from kappa.records.record import RecordReader, Tombstone
+from kappa.state.offsets import Offsets
+
+if TYPE_CHECKING:
+    from losing import Restarted
+
+pytestmark = [pytest.mark.jvm, pytest.mark.fault]
+
+EVENT = "id string, page string not null, ms int"
+IDENTIFIED = Topic(
+    "kept",
+    event=EVENT,
+    partitions=3,
+    identity="id",
+    config={"message.timestamp.type": "LogAppendTime"},
+)
+
+
+def records(log: Log, topic: str) -> list[Record]:
+    return list(log.records([topic], Offsets(), log.end([topic])))
+
+
+def folded(found: list[Record]) -> Counter[str]:
+    """Returns how often each event is folded: once, unless a repeat is not left out."""
+    identity, reader = identity_of(IDENTIFIED), RecordReader(IDENTIFIED)
+    assert identity is not None
+    memories: dict[int, Memory] = {}
+    counted: Counter[str] = Counter()
+    for record in found:
+        row = reader.read(record.key, record.value)
+        assert not isinstance(row, Tombstone)
+        memory = memories.setdefault(record.partition, Memory(600_000))
+        digest = identity(row)
+        assert digest is not None
+        if memory.accepts(digest, record.timestamp_ms):
+            counted[row[0]] += 1
+    return counted
+
+
+class Client(threading.Thread):
+    """A client that sends events one by one and in batches, and repeats each until it has 200."""
+
+    def __init__(self, name: str, port: list[int], topic: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self.acknowledged: dict[str, tuple[int, int]] = {}
+        self.repeats = 0
+        self._port = port
+        self._topic = topic
+        self._ending = threading.Event()
+
+    def run(self) -> None:
+        number = 0
+        while not self._ending.is_set():
+            number += 1
+            ids = [f"{self.name}-{number}-{each}" for each in range(1 + number % 3 * 5)]
+            while not self._sent(ids):
+                self.repeats += 1
+                if self._ending.wait(0.02):
+                    return
+
+    def end(self) -> None:
+        self._ending.set()
+        self.join(90)
+        assert not self.is_alive()
+
+    def _sent(self, ids: list[str]) -> bool:
+        body = "\n".join(json.dumps({"id": each, "page": f"/{each}"}) for each in ids)
+        # A single event goes the short way, and is repeated by its id alone.
+        headers = {"content_type": "application/x-ndjson", "idempotency_key": ids[0]}
+        try:
+            replied = Collector(None, "127.0.0.1", self._port[0], "").post(  # type: ignore[arg-type]  # asked only
+                self._topic, body, **(headers if len(ids) > 1 else {})
+            )
+            found = replied.json()
+        except (OSError, ValueError, HTTPException):
+            # It was killed in the middle of an answer, or is not there yet.
+            return False
+        if replied.status != 200:
+            assert replied.status == 503, replied
+            return False
+        for each, name in zip(found.get("events", [found]), ids, strict=True):
+            self.acknowledged[name] = each["partition"], each["offset"]
+        return True
+
+
+def test_a_killed_collector_keeps_what_it_acknowledged_and_repeats_fold_once(
+    log: Log, tmp_path: Path
+) -> None:
+    log.create(IDENTIFIED)
+    project = write_project(tmp_path, "kept", key=None, identity="id")
+    toml = (project / "kappa.toml").read_text()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = [free.getsockname()[1]]
+    (project / "kappa.toml").write_text(toml.replace(":0", f":{port[0]}"))
+    clients = [Client(f"c{number}", port, "kept") for number in range(6)]
+    draw = random.Random(7)
+
+    for _ in range(3):
+        with collecting(project, log.bootstrap_servers) as collector:
+            for client in clients:
+                if not client.is_alive():
+                    client.start()
+            had = sum(len(client.acknowledged) for client in clients)
+            until(
+                lambda had=had: sum(len(each.acknowledged) for each in clients) > had + 1_000,
+                "events to be acknowledged",
+            )
+            time.sleep(draw.random() / 5)
+            collector.process.kill()
+    with collecting(project, log.bootstrap_servers):
+        for client in clients:
+            client.end()
+
+    found = records(log, "kept")
+    by_place = {(each.partition, each.offset): each for each in found}
+    acknowledged = {name: at for each in clients for name, at in each.acknowledged.items()}
+    assert len(acknowledged) > 3_000
+    assert {
+        name
+        for name, at in acknowledged.items()
+        if f'"{name}"'.encode() not in (by_place[at].value or b"")
+    } == set()
+    counts = folded(found)
+    assert {name for name in acknowledged if counts[name] != 1} == set()
+    assert max(counts.values()) == 1
+    # Some were sent twice: else nothing was tried.
+    assert sum(client.repeats for client in clients) > 0
+    log.delete("kept")
+
+
+@pytest.mark.long
+def test_while_the_broker_is_away_room_ends_at_once_and_all_is_well_after(
+    kafka: Restarted, tmp_path: Path
+) -> None:
+    kafka.log.create(Topic("away", event=EVENT))
+    project = write_project(tmp_path, "away", settings="queue_events = 500\nwait_seconds = 20\n")
+    with collecting(project, kafka.broker.bootstrap_servers) as collector:
+        assert collector.post("away", '{"page": "/before"}').status == 200
+        os.kill(kafka.broker.pid, signal.SIGSTOP)
+        answers: list[tuple[int, float]] = []
+
+        def post() -> None:
+            began = time.monotonic()
+            status = collector.post_lines("away", *['{"page": "/x"}'] * 100).status
+            answers.append((status, time.monotonic() - began))
+
+        threads = [threading.Thread(target=post) for _ in range(20)]
+        for thread in threads:
+            thread.start()
+        until(lambda: len(answers) >= 15, "15 to be refused at once")
+        assert {status for status, _ in answers} == {503}
+        assert collector.metric("kappa_collect_queue_events") == 500
+        until(lambda: collector.ask("GET", "/readyz").status == 503, "it to be unready")
+        assert "full" in collector.ask("GET", "/readyz").body.decode()
+        refused = collector.post("away", '{"page": "/y"}')
+        assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+        for thread in threads:
+            thread.join(120)
+        assert sum(seconds > 15 for _, seconds in answers) == 5
+        os.kill(kafka.broker.pid, signal.SIGCONT)
+
+        until(
+            lambda: collector.post("away", '{"page": "/after"}').status == 200,
+            "events to be acknowledged again",
+        )
+        assert collector.ask("GET", "/readyz").status == 200
+        assert collector.metric("kappa_collect_queue_events") == 0
+        assert collector.metric("kappa_collect_queue_bytes") == 0
+
+
+@pytest.mark.long
+def test_a_topic_that_is_missing_is_a_sentence_until_it_is_made(
+    log: Log, tmp_path: Path, topic_name: str
+) -> None:
+    project = write_project(tmp_path, topic_name)
+    with collecting(project, log.bootstrap_servers) as collector:
+        until(lambda: collector.ask("GET", "/readyz").status == 503, "the topic to be missed")
+        refused = collector.post(topic_name, '{"page": "/a"}')
+        assert (refused.status, "kappa topics create" in refused.body.decode()) == (503, True)
+
+        log.create(Topic(topic_name, event=EVENT, partitions=1))
+
+        until(
+            lambda: collector.post(topic_name, '{"page": "/a"}').status == 200,
+            "the topic to be found",
+        )
+    log.delete(topic_name)
+
+
+def test_a_changed_declaration_is_loaded_and_a_broken_one_is_not(
+    log: Log, tmp_path: Path, topic_name: str
+) -> None:
+    log.create(Topic(topic_name, event=EVENT))
+    project = write_project(tmp_path, topic_name)
+    file = project / "pipelines" / "web.py"
+    with collecting(project, log.bootstrap_servers) as collector:
+        event = '{"page": "/a", "ms": "slow"}'
+        assert collector.post(topic_name, event).status == 422
+        text = file.read_text()
+
+        file.write_text(text.replace("ms int", "ms string"))
+        until(lambda: collector.post(topic_name, event).status == 200, "the change to be loaded")
+
+        file.write_text("this is no Python")
+        log_of = project / "collector.log"
+        until(lambda: "stay as they were" in log_of.read_text(), "the mistake to be reported")
+        assert collector.post(topic_name, event).status == 200
+    log.delete(topic_name)
+
+
+@pytest.mark.long
+def test_slow_and_silent_clients_keep_nobody_out(log: Log, tmp_path: Path, topic_name: str) -> None:
+    log.create(Topic(topic_name, event=EVENT))
+    project = write_project(tmp_path, topic_name, settings="queue_bytes = '1m'\nbody_bytes = '1m'")
+    with collecting(project, log.bootstrap_servers) as collector:
+        slow = [socket.create_connection((collector.host, collector.port)) for _ in range(200)]
+        try:
+            for number, each in enumerate(slow):
+                head = f"POST /collect/{topic_name} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+                each.sendall(head.encode() if number % 2 else b"")
+            assert collector.post(topic_name, '{"page": "/a"}').status == 200
+            # A body that never ends has the room of what arrived, and no more.
+            for each in slow[1::2]:
+                each.sendall(b"Content-Length: 900000\r\n\r\n" + b"x" * 20_000)
+            large = json.dumps({"page": "x" * 50_000})
+            until(lambda: collector.post(topic_name, large).status == 503, "the room to be full")
+            until(
+                lambda: collector.post(topic_name, large).status == 200,
+                "slow bodies to be given up",
+            )
+        finally:
+            for each in slow:
+                each.close()
+    log.delete(topic_name)

@@ -1,0 +1,101 @@
+"""I12: the sum of a table's change sets is the table, whatever happens between them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from changing import FOLLOWED, ChangingWorld, Consumer
+from examples import examples
+from hypothesis import HealthCheck, given
+from hypothesis import strategies as st
+
+from kappa.serving.outlets.changes.change_set import Kind
+from kappa.serving.outlets.changes.cursor import Cursor
+from kappa.serving.outlets.changes.follow import Follower
+from kappa.serving.query.query import answer
+from kappa.state.store import Store
+
+if TYPE_CHECKING:
+    from object_store import ObjectStore
+
+pytestmark = pytest.mark.slow
+
+
+def served_rows(store: Store, table: str) -> Counter[tuple[Any, ...]]:
+    found = answer(store, f"from {table}")
+    return Counter(tuple(zip(found.columns, row, strict=True)) for row in found.rows)
+
+
+def ensure_sums_hold(store: Store, seed: int, *, steps: int = 25) -> Counter[Kind]:
+    """Follows all tables through slices, upkeep, switches, restarts and lost leases."""
+    world = ChangingWorld(store, seed)
+    draw = world.draw
+    kinds: Counter[Kind] = Counter()
+
+    def follower(table: str, since: Cursor | None = None) -> Follower:
+        return Follower(store, table, since=since, clock=lambda: world.now)
+
+    followers = {table: follower(table) for table in FOLLOWED}
+    consumers = {table: Consumer() for table in FOLLOWED}
+    try:
+        for _ in range(steps):
+            what = draw.choice(["fold"] * 5 + ["keep up", "switch", "restart", "late"])
+            if what == "fold":
+                for _ in range(draw.choice([1, 1, 4])):
+                    world.fold()
+            elif what == "keep up":
+                for build in world.builds:
+                    build.keep_up()
+            elif what == "switch":
+                number = world.builds.index(world.live)
+                world.serve(1 - number, asked=draw.random() < 0.5)
+            elif what == "restart":
+                followers = {name: follower(name, each.cursor) for name, each in followers.items()}
+            else:
+                world.now += draw.choice([5.0, 90.0])
+            for table in FOLLOWED:
+                if draw.random() < 0.4:
+                    continue
+                with followers[table].next() as change_set:
+                    if change_set is not None:
+                        kinds[change_set.head.kind] += 1
+                        consumers[table].apply(change_set)
+                assert consumers[table].rows == served_rows(store, table), (table, what)
+    finally:
+        world.close()
+    return kinds
+
+
+@pytest.mark.law
+@examples(2, suppress=(HealthCheck.function_scoped_fixture,))
+@given(st.integers(0, 10_000_000))
+def test_change_sets_sum_up_to_the_table(
+    tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> None:
+    ensure_sums_hold(Store(tmp_path_factory.mktemp("changes")), seed, steps=15)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("what", "seed"),
+    [
+        ("upkeep deletes a row that a slice has hidden, before the reader looks", 24),
+        ("two come with a cursor after its lease has ended and its files are gone", 3628801),
+    ],
+)
+def test_what_was_found_once(tmp_path: Path, what: str, seed: int) -> None:
+    ensure_sums_hold(Store(tmp_path), seed)
+
+
+@pytest.mark.long
+def test_over_a_switch_in_a_bucket_they_sum_up_as_well(
+    object_store: ObjectStore, tmp_path: Path
+) -> None:
+    store = Store(object_store.new_root(), storage=object_store.storage, local=tmp_path)
+
+    kinds = ensure_sums_hold(store, 3, steps=6)
+
+    assert kinds.keys() >= {Kind.SLICE, Kind.PROMOTE}

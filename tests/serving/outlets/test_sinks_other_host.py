@@ -1,0 +1,221 @@
+"""A sink of a root in a bucket, whose control host is lost: another host goes on.
+
+Its topic has the position, and the bucket what that position needs. The host's own folder has
+neither.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import pytest
+from changing import ChangingWorld
+from object_store import ObjectStore
+from sinking import (
+    courier,
+    cursor_of,
+    ensure_sent_once,
+    records_of,
+    rows_of_topic,
+    served_records,
+    wait_for,
+)
+
+from kappa.base.settings import load_settings
+from kappa.declare.sink import SinkBirth
+from kappa.kafka.broker.broker import Broker
+from kappa.kafka.client import Log
+from kappa.serving.outlets.changes.change_set import Kind
+from kappa.serving.outlets.courier import sink_outlet
+from kappa.serving.outlets.courier.sink_outlet import SinkMeans, SinkOutlet
+from kappa.serving.outlets.courier.sink_state import read_state
+from kappa.state.store import open_store
+
+pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.fault]
+
+SETTINGS = """
+root = "{root}"
+[storage]
+endpoint = "{endpoint}"
+[kafka]
+bootstrap_servers = "{bootstrap_servers}"
+"""
+
+
+class Host:
+    """A control host of a root; its project is all that is on its disk."""
+
+    def __init__(self, folder: Path, settings: str, bootstrap_servers: str) -> None:
+        self.folder = folder
+        folder.mkdir()
+        (folder / "kappa.toml").write_text(settings)
+        self._settings = load_settings(folder)
+        self._bootstrap_servers = bootstrap_servers
+        self.store = open_store(self._settings)
+
+    def courier(self, fail: str = "") -> AbstractContextManager[subprocess.Popen[bytes]]:
+        """Runs a courier within a block; its log is beside the host's folder."""
+        return courier(
+            self.folder,
+            self._settings.root,
+            self._bootstrap_servers,
+            fail=fail,
+            log=self.folder.with_suffix(".log"),
+        )
+
+    @contextmanager
+    def outlet(self, log: Log, topic: str) -> Iterator[None]:
+        """Runs a sink in a thread, as a courier does."""
+        stop = threading.Event()
+        outlet = SinkOutlet(SinkMeans(self.store, log, 3600.0), topic)
+        thread = threading.Thread(target=outlet.run, args=(stop,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join(60)
+
+    def last_sent(self, topic: str) -> Kind | None:
+        """Returns the kind of the change set that was sent last, or None if none was."""
+        found = read_state(self.store, topic)
+        return None if found is None or found.last is None else Kind(found.last.kind)
+
+    def shown(self, topic: str) -> tuple[str, str]:
+        """Returns the state of a sink and its error, as this host knows them."""
+        found = read_state(self.store, topic)
+        return ("", "") if found is None else (found.state, found.error)
+
+    def lose(self) -> None:
+        """Deletes all that this host has."""
+        shutil.rmtree(self.folder)
+
+
+@pytest.fixture
+def new_host(object_store: ObjectStore, broker: Broker, tmp_path: Path) -> Callable[[str], Host]:
+    settings = SETTINGS.format(
+        root=object_store.new_root(),
+        endpoint=object_store.storage.endpoint,
+        bootstrap_servers=broker.bootstrap_servers,
+    )
+    return lambda name: Host(tmp_path / name, settings, broker.bootstrap_servers)
+
+
+@pytest.fixture
+def old(new_host: Callable[[str], Host]) -> Host:
+    host = new_host("old")
+    host.store.control.take(over=False)
+    return host
+
+
+@pytest.fixture
+def sink(topic_name: str) -> SinkBirth:
+    return SinkBirth(topic_name, "totals")
+
+
+@pytest.fixture
+def world(old: Host, sink: SinkBirth) -> Iterator[ChangingWorld]:
+    made = ChangingWorld(old.store, 7, (sink,), now=time.time())
+    made.fold()
+    yield made
+    made.close()
+
+
+def ensure_has_all(log: Log, world: ChangingWorld, sink: SinkBirth) -> None:
+    wait_for(
+        lambda: rows_of_topic(log, sink.topic) == served_records(world.store, sink.of), sink.topic
+    )
+
+
+def fold_changes(world: ChangingWorld, sink: SinkBirth, slices: int = 1) -> None:
+    """Folds slices, and more until a served row is another."""
+    before = served_records(world.store, sink.of)
+    for _ in range(slices):
+        world.fold()
+    while served_records(world.store, sink.of) == before:
+        world.fold()
+
+
+@pytest.mark.parametrize(
+    "died",
+    [
+        "",
+        pytest.param("sink.before_commit", marks=pytest.mark.sweep),
+        pytest.param("sink.after_commit", marks=pytest.mark.sweep),
+    ],
+)
+def test_a_sink_goes_on_at_its_position_when_its_host_is_lost(
+    log: Log,
+    old: Host,
+    new_host: Callable[[str], Host],
+    world: ChangingWorld,
+    sink: SinkBirth,
+    died: str,
+) -> None:
+    """Its courier is killed at rest, or as it sends; slices are folded before the next one runs."""
+    with old.courier():
+        for _ in range(3):
+            fold_changes(world, sink)
+            ensure_has_all(log, world, sink)
+    if died:
+        with old.courier(f"{died}:kill") as dying:
+            fold_changes(world, sink)
+            assert dying.wait(60) == -9
+    world.close()
+    old.lose()
+    sent = records_of(log, sink.topic)
+
+    new = new_host("new")
+    new.store.control.take(over=True)
+    world.move(new.store)
+    fold_changes(world, sink, 3)
+    with new.courier():
+        ensure_has_all(log, world, sink)
+        wait_for(lambda: new.last_sent(sink.topic) is not None, "the state of the sink")
+        first = new.last_sent(sink.topic)
+        fold_changes(world, sink)
+        ensure_has_all(log, world, sink)
+        world.serve(1 - world.builds.index(world.live), asked=False)
+        ensure_has_all(log, world, sink)
+
+    ensure_sent_once(log, sink.topic)
+    there = records_of(log, sink.topic)
+    assert there[: len(sent)] == sent
+    assert len({cursor_of(each).split(".")[0] for each in there}) == 2
+    # It is sent from the position on: the topic is not compared with all of the table.
+    assert first is Kind.SLICE
+
+
+def test_a_host_that_does_not_know_that_it_has_lost_the_root_sends_nothing_more(
+    log: Log,
+    old: Host,
+    new_host: Callable[[str], Host],
+    world: ChangingWorld,
+    sink: SinkBirth,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sink_outlet, "_FENCED_SECONDS", 0.2)
+    with old.outlet(log, sink.topic):
+        ensure_has_all(log, world, sink)
+        world.close()
+        new = new_host("new")
+        new.store.control.take(over=True)
+        world.move(new.store)
+        with new.outlet(log, sink.topic):
+
+            def is_superseded() -> bool:
+                world.fold()
+                return "is claimed by host" in old.shown(sink.topic)[1]
+
+            wait_for(is_superseded, "the old host to be refused")
+            fold_changes(world, sink, 3)
+            ensure_has_all(log, world, sink)
+            wait_for(lambda: new.shown(sink.topic) == ("follows", ""), "the new host")
+            assert old.shown(sink.topic)[0] == "retries"
+    ensure_sent_once(log, sink.topic)

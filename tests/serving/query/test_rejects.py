@@ -1,0 +1,441 @@
+"""Rejects are read with all their data, and redriven once each.
+
+A wrong line is reported by its number, and then nothing is sent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from msgspec.structs import replace
+
+from kappa.base.clock import now
+from kappa.base.errors import Conflict, KappaError, UsageError
+from kappa.commands.app import run_command
+from kappa.declare.values.arrow import arrow_schema
+from kappa.kafka.cluster import TopicFacts
+from kappa.kafka.producer import ProducedRecord
+from kappa.records.lines.envelope import envelope_record
+from kappa.records.lines.written import envelope_line
+from kappa.records.redrive import Position, named_original
+from kappa.replay.status.rejects_text import reject_text, rejects_listing
+from kappa.serving.query.redrive import Redrive, export_line, plan_redrive, read_lines, to_mend
+from kappa.serving.query.rejects import Wanted, newest_rejects, rejects_in_order
+from kappa.state.build import Birth, TopicBirth, put_birth, read_birth, table_path
+from kappa.state.files.address import delta_options
+from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.journal.events import Served
+from kappa.state.journal.journal import Journal
+from kappa.state.journal.receipt import Receipt
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.state.table import TableBirth
+from kappa.tables.shape import REJECTS_BIRTH
+
+OLD = replace(
+    REJECTS_BIRTH,
+    columns=tuple(
+        column
+        for column in REJECTS_BIRTH.columns
+        if column[0] not in {"headers", "_redrives", "_deleted"}
+    ),
+)
+FACTS = {"visits": TopicFacts("visits", "id", 2)}
+MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "röot")
+
+
+def reject(
+    offset: int, value: bytes | None = b"{", *, redrives: int | None = None, **more: Any
+) -> dict[str, Any]:
+    row = {
+        "topic": "visits",
+        "partition": 0,
+        "offset": offset,
+        "timestamp": datetime.fromtimestamp(MS / 1000 + offset, UTC),
+        "key": b"k",
+        "value": value,
+    }
+    return {
+        **row,
+        "headers": None,
+        "reason": "malformed_json",
+        "detail": "not one JSON value",
+        "_redrives": redrives,
+        "_deleted": None,
+        **more,
+    }
+
+
+def folded(offset: int, redrives: int) -> dict[str, Any]:
+    """Returns the row that remembers a redriven record."""
+    return {
+        "topic": "visits",
+        "partition": 0,
+        "offset": offset,
+        "_redrives": redrives,
+        "_deleted": True,
+    }
+
+
+def serve(
+    store: Store,
+    rows: Sequence[dict[str, Any]],
+    *,
+    pipeline: str = "web",
+    table: TableBirth = REJECTS_BIRTH,
+    kind: str = "retained",
+    lines: str = "",
+    beside: tuple[TableBirth, ...] = (),
+) -> Birth:
+    """Makes a build serve that has these rows in its rejects table."""
+    journal = Journal(store)
+    last, record = journal.last_served()
+    before = record.event if record is not None else None
+    generation, serving = (
+        (before.generation, before.serving) if isinstance(before, Served) else (0, {})
+    )
+    birth = Birth(
+        f"{pipeline}-1",
+        pipeline,
+        "v",
+        {},
+        1,
+        {},
+        "",
+        (TopicBirth("visits", "id", kind, 2),),
+        (table, *beside),
+        {},
+        {},
+        {},
+        "",
+        "me",
+        declarations={"topic visits": lines},
+    )
+    put_birth(store, birth)
+    schema = arrow_schema(table.columns)
+    path = table_path(store, birth.build, "rejects")
+    write_deltalake(
+        path,
+        pa.Table.from_pylist(
+            [{name: row.get(name) for name in schema.names} for row in rows], schema=schema
+        ),
+        storage_options=delta_options(path),
+    )
+    Frontiers(store, birth.build).publish(
+        Frontier(1, birth.build, 1, Offsets({"visits": {0: 99}}), {"rejects": 0}, now())
+    )
+    assert (
+        journal.append(
+            last + 1,
+            Served(
+                1,
+                generation + 1,
+                {**serving, pipeline: birth.build},
+                Receipt(pipeline, birth.build, "v", Offsets(), None, None),
+            ),
+        )
+        is not None
+    )
+    return birth
+
+
+def at(offset: int) -> Position:
+    return Position("visits", 0, offset)
+
+
+def test_the_newest_come_first_and_what_only_remembers_is_none(store: Store) -> None:
+    serve(store, [reject(3), reject(5, reason="bad_key"), folded(7, 3), reject(9)])
+
+    assert [
+        (each.at.offset, each.redriven_at) for each in newest_rejects(store, Wanted(), limit=2)
+    ] == [(9, None), (5, None)]
+    assert [
+        (each.at.offset, each.redriven_at)
+        for each in newest_rejects(store, Wanted("web"), limit=None)
+    ] == [(9, None), (5, None), (3, 7)]
+    assert [each.at for each in newest_rejects(store, Wanted(reason="bad_key"), limit=None)] == [
+        at(5)
+    ]
+    assert newest_rejects(store, Wanted(reason="'"), limit=None) == ()
+    assert [each.at for each in newest_rejects(store, Wanted(at=at(9)), limit=None)] == [at(9)]
+    assert [each.at.offset for each in newest_rejects(store, Wanted(build="web-1"), limit=1)] == [9]
+
+
+def test_a_reject_is_shown_with_all_it_held(any_store: Store) -> None:
+    store = any_store
+    serve(
+        store,
+        [
+            reject(
+                3,
+                b"\xff\x00",
+                headers=[{"key": "trace", "value": "ä".encode()}, {"key": "trace", "value": None}],
+                key="é\n".encode(),
+            ),
+            folded(7, 3),
+        ],
+    )
+    serve(store, [reject(3, b"{")], pipeline="old", table=OLD)
+
+    old, new = rejects_in_order(store, Wanted(at=at(3)))
+
+    assert (old.headers, old.build, new.headers, new.timestamp_ms) == (
+        (),
+        "old-1",
+        (("trace", "ä".encode()), ("trace", None)),
+        MS + 3000,
+    )
+    lines = reject_text(new).splitlines()
+    assert [line.split(None, 1) for line in lines] == [
+        ["place", "visits:0:3"],
+        ["timestamp", "2023-11-14T22:13:23Z"],
+        ["pipeline", "web"],
+        ["build", "web-1"],
+        ["reason", "malformed_json"],
+        ["detail", "not one JSON value"],
+        ["redriven", "folded at visits:0:7"],
+        ["key", "é\\n"],
+        ["header", "trace: ä"],
+        ["header", "trace: null"],
+        ["value", "hex ff00"],
+    ]
+    assert rejects_listing((new,)).objects()[0]["headers"] == [
+        {"name": "trace", "value": "ä".encode()},
+        {"name": "trace", "value": None},
+    ]
+
+
+def test_what_is_exported_is_the_record_itself_with_a_header_that_names_it(store: Store) -> None:
+    headers = [{"key": "trace", "value": b"\xfe"}, {"key": "kappa-redrive", "value": b"?"}]
+    serve(
+        store,
+        [reject(3, b"\xff", headers=headers), reject(4, b'{"n": "1"}', key=None), reject(5, None)],
+    )
+
+    lines = [export_line(each) for each in to_mend(rejects_in_order(store, Wanted()))]
+
+    named = [
+        ("kappa-redrive", b"visits:0:%d@%d" % (offset, MS + offset * 1000)) for offset in (3, 4, 5)
+    ]
+    assert [envelope_record(line.encode()) for line in lines] == [
+        ProducedRecord(b"\xff", b"k", MS + 3000, (("trace", b"\xfe"), named[0]), 0),
+        ProducedRecord(b'{"n": "1"}', None, MS + 4000, (named[1],), 0),
+        ProducedRecord(None, b"k", MS + 5000, (named[2],), 0),
+    ]
+    assert json.loads(lines[1])["value"] == {"n": "1"}
+    assert "malformed_json" in json.loads(lines[0])["note"]
+
+
+def test_of_a_chain_the_last_try_is_exported_and_nothing_that_was_folded(
+    store: Store,
+) -> None:
+    serve(
+        store,
+        [
+            reject(3),
+            reject(5, b"[", redrives=3),
+            reject(6),
+            reject(7, redrives=6),
+            folded(8, 6),
+            reject(9, redrives=1),
+        ],
+    )
+
+    found = to_mend(rejects_in_order(store, Wanted()))
+
+    assert [(each.at.offset, each.original.position.offset) for each in found] == [(5, 3), (9, 9)]
+    assert found[0].original.timestamp_ms == MS + 3000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exported"), [([], [3]), (["--reason", "late"], [4, 5]), (["web"], [3])]
+)
+def test_late_rejects_are_exported_only_if_asked_for_and_counted(
+    store: Store, capsys: pytest.CaptureFixture[str], arguments: list[str], exported: list[int]
+) -> None:
+    """A redriven record is as late as its original, so no other mended field could help it."""
+    serve(store, [reject(3), reject(4, reason="late"), reject(5, reason="late")])
+
+    assert run_command(["--root", str(store.folder), "rejects", "export", *arguments, "-"]) == 0
+
+    said = capsys.readouterr()
+    lines = [envelope_record(line.encode()) for line in said.out.splitlines()]
+    named = [original for line in lines if (original := named_original(line.headers))]
+    assert [original.position.offset for original in named] == exported
+    left_out = "2 late rejects are left out, since a redriven record is as late as its original"
+    assert (left_out in " ".join(said.err.split())) is (exported == [3])
+
+
+def planned(store: Store, *lines: str, facts: dict[str, TopicFacts] = FACTS) -> Redrive:
+    read = read_lines(f"{line}\n".encode() for line in lines)
+    found = rejects_in_order(store, Wanted(topics={line.names.topic for line in read}))
+    return plan_redrive(
+        read, found, {each.build: read_birth(store, each.build) for each in found}, facts
+    )
+
+
+def line(
+    offset: int,
+    value: bytes | None = b'{"mended": 1}',
+    *,
+    partition: int | None = 0,
+    of: int = 0,
+    key: bytes = b"k",
+) -> str:
+    return envelope_line(
+        ProducedRecord(
+            value,
+            key,
+            MS,
+            (("trace", b"x"), ("kappa-redrive", b"visits:%d:%d@1" % (of, offset))),
+            partition,
+        )
+    )
+
+
+def test_a_mended_key_is_redriven_unless_rows_of_a_key_must_lie_in_one_partition(
+    store: Store,
+) -> None:
+    watched = TableBirth(
+        "watched", (("who", "string"), ("failed", "int")), ("who",), steps_over=(("who", "string"),)
+    )
+    serve(store, [reject(3), reject(4)])
+    assert planned(store, line(3, key=b"mended")).records["visits"][0].key == b"mended"
+
+    serve(store, [reject(3)], pipeline="safe", beside=(watched,))
+
+    assert len(planned(store, line(3), line(4, key=b"mended")).records["visits"]) == 2
+    with pytest.raises(
+        UsageError,
+        match="line 1 has another key than visits:0:3, and would be sent to its partition; "
+        "table watched of pipeline safe is folded in the order of the log",
+    ) as refused:
+        planned(store, line(3, key=b"mended"))
+    assert (
+        "without `partition` and the header kappa-redrive, kappa produce visits FILE --envelope"
+        in refused.value.hint
+    )
+    # If the topic has one partition, a key cannot be in two.
+    assert (
+        len(
+            planned(
+                store, line(3, key=b"mended"), facts={"visits": TopicFacts("visits", "id", 1)}
+            ).records["visits"]
+        )
+        == 1
+    )
+
+
+def test_what_is_mended_goes_to_its_originals_partition_and_names_it(any_store: Store) -> None:
+    store = any_store
+    serve(store, [reject(3), reject(5, b"[", redrives=3), reject(6), folded(8, 6), reject(9)])
+
+    found = planned(store, line(5, partition=None), "", line(6), line(9, b"{"))
+
+    assert found.records == {
+        "visits": (
+            ProducedRecord(
+                b'{"mended": 1}',
+                b"k",
+                MS,
+                (("trace", b"x"), ("kappa-redrive", b"visits:0:3@%d" % (MS + 3000))),
+                0,
+            ),
+        )
+    }
+    assert found.text.splitlines() == [
+        "1 record to topic visits",
+        "1 of the lines were redriven and folded before, and are skipped",
+        "1 of the lines are as they were rejected, and are skipped",
+    ]
+
+
+def test_what_one_of_two_pipelines_still_lacks_is_redriven_for_it(store: Store) -> None:
+    serve(store, [reject(3), folded(8, 3)])
+    serve(store, [reject(3)], pipeline="other")
+
+    assert len(planned(store, line(3)).records["visits"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["", " "], "the file has no record"),
+        ([line(3), "{"], "line 2 is no JSON"),
+        ([line(3), "", '{"value": 1}'], "line 3 names no reject: it has no header kappa-redrive"),
+        (
+            ['{"value": 1, "headers": {"kappa-redrive": "visits"}}'],
+            "line 1 cannot be redriven: the header kappa-redrive is 'visits'",
+        ),
+        ([line(3, partition=1)], "line 1 has the partition 1, and visits:0:3 is in another one"),
+        ([line(4)], "line 1 names visits:0:4, which is no reject of what serves"),
+        ([line(3, of=1)], "line 1 has the partition 0"),
+        ([line(7)], "line 1 names visits:0:7, which is no reject of what serves"),
+        ([line(3), line(3)], "line 2 names visits:0:3, as line 1 does"),
+        ([line(3), line(5)], "line 2 mends visits:0:3, as line 1 does"),
+    ],
+)
+def test_a_line_that_cannot_be_redriven_is_named_and_nothing_is_sent(
+    store: Store, lines: list[str], message: str
+) -> None:
+    serve(store, [reject(3), reject(5, b"[", redrives=3), reject(6), folded(7, 6)])
+
+    with pytest.raises(UsageError, match=message) as refused:
+        planned(store, *lines)
+
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("kind", "table", "facts", "error", "message"),
+    [
+        ("compacted", REJECTS_BIRTH, FACTS, UsageError, "topic visits is compacted"),
+        ("retained", OLD, FACTS, Conflict, "born before Kappa had redriven records"),
+        (
+            "retained",
+            REJECTS_BIRTH,
+            {"visits": TopicFacts("visits", "other", 2)},
+            Conflict,
+            "topic visits was made anew since visits:0:3 was rejected",
+        ),
+        ("retained", REJECTS_BIRTH, {}, Conflict, "topic visits is gone"),
+    ],
+)
+def test_nothing_is_sent_where_it_would_not_be_folded_once(
+    store: Store,
+    kind: str,
+    table: TableBirth,
+    facts: dict[str, TopicFacts],
+    error: type[KappaError],
+    message: str,
+) -> None:
+    serve(store, [reject(3)], kind=kind, table=table)
+
+    with pytest.raises(error, match=message):
+        planned(store, line(3), facts=facts)
+
+
+def test_a_databases_changes_are_not_redriven(store: Store) -> None:
+    serve(store, [reject(3)], lines="kind retained\nformat debezium-json")
+
+    with pytest.raises(UsageError, match="a mended old one would be its row's newest") as refused:
+        planned(store, line(3))
+    assert "at its source" in (refused.value.hint or "")
+
+
+def test_a_pipeline_that_does_not_serve_has_no_rejects_to_ask_for(store: Store) -> None:
+    with pytest.raises(UsageError, match="no pipeline nobody is served"):
+        newest_rejects(store, Wanted("nobody"), limit=1)
+    assert rejects_in_order(store, Wanted()) == ()

@@ -1,0 +1,202 @@
+"""Laws of Delta tables on a disk and in a bucket alike, and of queries over them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from between import Between
+from object_store import ObjectStore
+from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
+
+from kappa.base.errors import Damaged, KappaError, SettingsError
+from kappa.base.sql import quoted
+from kappa.engine.fold.touched import touched_rows
+from kappa.serving.query.reader import opened
+from kappa.state.build import table_path
+from kappa.state.files.in_duckdb import open_exact
+from kappa.state.mark import Mark
+from kappa.state.offsets import Offsets
+from kappa.state.store import Store
+from kappa.state.table import TableBirth
+from kappa.tables.checkpoint import ensure_checkpoint
+from kappa.tables.delta import Guard, open_version
+from kappa.tables.lasting import take_back
+from kappa.tables.merge import merge_for
+from kappa.tables.parquet import parquet_sql
+from kappa.tables.stored_table import StoredTable, ensure_table, open_table
+from kappa.tables.unneeded import delete_unneeded
+from kappa.tables.versions import files, mark_of
+
+pytestmark = pytest.mark.slow
+
+MARK = Mark("b", "t", 1, 1, Offsets(), Offsets())
+BIRTH = TableBirth("t", (("k", "string"), ("n", "bigint")), keys=("k",), fold={"n": ("sum", "n")})
+
+
+@pytest.fixture(autouse=True)
+def new_connections() -> None:
+    """Connections of earlier tests know no bucket of this one."""
+    opened._idle.clear()
+
+
+@pytest.fixture
+def store(object_store: ObjectStore, between: Between, tmp_path: Path) -> Store:
+    return Store(object_store.new_root(), storage=between.storage, local=tmp_path / "local")
+
+
+def made(store: Store) -> StoredTable:
+    return ensure_table(table_path(store, "b", "t"), BIRTH.columns, MARK)
+
+
+def append(table: StoredTable, number: int) -> None:
+    rows = pa.table({"k": [f"k{number}"], "n": [number]})
+    table.append(rows, MARK, Guard("a", number))
+
+
+def rows_at(path: str, version: int) -> list[tuple[object, ...]]:
+    with opened.open_reader(None, served=True) as reader:
+        return sorted(reader.rows(parquet_sql(BIRTH.columns, files(path, version, None))).rows)
+
+
+def test_a_table_that_is_taken_back_grows_on_from_there(any_store):
+    table = made(any_store)
+    assert mark_of(table.path, 0) == MARK
+    for number in range(1, 7):
+        append(table, number)
+
+    assert take_back(table.path, 4) == 2
+
+    again = open_table(table.path)
+    assert again.version == 4
+    contributed = pa.table({"k": ["k1", "new"], "n": [10, 20]})
+    again.merge(contributed, merge_for(BIRTH, quoted), MARK, Guard("a", 7))
+    wanted = [("k1", 11), ("k2", 2), ("k3", 3), ("k4", 4), ("new", 20)]
+    assert rows_at(table.path, again.version) == wanted
+    again.compact(MARK, target_bytes=1 << 20)
+    assert rows_at(table.path, again.version) == wanted
+
+
+def test_of_two_writers_of_one_version_one_wins(any_store):
+    table = made(any_store)
+    other = open_table(table.path)
+    append(table, 1)
+
+    with pytest.raises(KappaError, match="could not be appended"):
+        append(other, 2)
+
+    assert rows_at(table.path, 1) == [("k1", 1)]
+
+
+def test_what_no_version_needs_is_deleted_and_a_pinned_one_is_read(any_store):
+    table = made(any_store)
+    for number in range(1, 6):
+        append(table, number)
+    pinned = table.version
+    table.compact(MARK, target_bytes=1 << 20)
+    append(table, 6)
+    for version in (pinned, table.version):
+        ensure_checkpoint(any_store, table.path, version, None)
+        ensure_checkpoint(any_store, table.path, version, None)
+
+    assert delete_unneeded(any_store, table.path, table.version, [pinned], vouched=None) == 0
+    assert rows_at(table.path, pinned) == [(f"k{number}", number) for number in range(1, 6)]
+    assert delete_unneeded(any_store, table.path, table.version, [], vouched=None) == 5
+
+    assert rows_at(table.path, table.version) == [(f"k{n}", n) for n in range(1, 7)]
+    with pytest.raises(Damaged, match="cannot be opened"):
+        open_version(table.path, 2)
+    there = any_store.names("builds/b/tables/t")
+    assert {any_store.address(name) for name in there if name.endswith(".snappy.parquet")} <= {
+        *files(table.path, table.version, None)
+    }
+
+
+def test_a_commit_whose_answer_is_lost_is_there_once(store, between):
+    table = made(store)
+    append(table, 1)
+    for part in (".parquet", ".json"):
+        before = table.version
+        try:
+            with between.losing("PUT", part):
+                append(table, 2)
+        except KappaError:
+            # Its own version is taken: the job that follows takes it back and folds again.
+            take_back(table.path, before)
+            table = open_table(table.path)
+            append(table, 2)
+        assert rows_at(table.path, table.version) == [("k1", 1), ("k2", 2)]
+        take_back(table.path, before)
+        table = open_table(table.path)
+
+
+def test_a_slice_without_rows_is_one_request_and_one_commit_if_its_answer_is_lost(store, between):
+    table = made(store)
+    append(table, 1)
+
+    with between.counting() as requests:
+        table.commit_nothing(MARK, Guard("a", 2))
+    assert [each.partition(" ")[0] for each in requests] == ["PUT"], requests
+    with between.losing("PUT", ".json"):
+        table.commit_nothing(MARK, Guard("a", 3))
+
+    append(table, 4)
+    assert table.version == open_table(table.path).version == 4
+    assert rows_at(table.path, 4) == [("k1", 1), ("k4", 4)]
+
+
+def test_the_columns_of_a_row_group_are_one_request(store, between):
+    columns = [("k", "string"), *((f"n{number}", "bigint") for number in range(6))]
+    table = ensure_table(table_path(store, "b", "t"), columns, MARK)
+    wide = {f"n{number}": [*range(number, 50_000 + number)] for number in range(6)}
+    table.append(pa.table({"k": [f"k{n}" for n in range(50_000)], **wide}), MARK, Guard("a", 1))
+
+    with between.counting() as requests:
+        found = touched_rows(table.path, table.version, columns, pa.table({"k": ["k7"]}))
+
+    assert found.num_rows == 1
+    # Its size, its footer, the keys, and the other columns.
+    assert len([each for each in requests if ".snappy" in each or ".zstd" in each]) == 4, requests
+
+
+@pytest.mark.parametrize("missing", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"])
+def test_half_a_key_in_the_environment_is_named(object_store, tmp_path, monkeypatch, missing):
+    root, storage = object_store.new_root(), object_store.storage
+    Store(root, storage=storage, local=tmp_path)
+    monkeypatch.delenv(missing)
+
+    with pytest.raises(KappaError, match=f"{missing} is not in the environment"):
+        open_exact()
+    with pytest.raises(SettingsError, match=f"{missing} is not in the environment"):
+        Store(f"{root}/another", storage=storage, local=tmp_path)
+
+
+def test_a_variable_that_the_client_of_buckets_does_not_take_is_told(
+    object_store, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("AWS_SKIP_SIGNATURE", "maybe")
+
+    with pytest.raises(SettingsError, match='of the environment is wrong: .* "maybe"'):
+        Store(object_store.new_root(), storage=object_store.storage, local=tmp_path)
+
+
+def test_a_query_reads_what_is_served(any_store):
+    platform = Platform(any_store)
+    platform.serve(
+        "flights",
+        {DELAYS: ROWS_OF_DELAYS, PLANES: ROWS_OF_PLANES},
+        {"busy": "select carrier from delays where flights > 3"},
+    )
+
+    answers = [
+        platform.ask(f"select * from {name} order by all").rows
+        for name in ("delays", "planes", "busy", "rejects")
+    ]
+
+    assert answers[:3] == [
+        (("UA", 3), ("ÅÄ", 4), (None, 5)),
+        (("N1", 100),),
+        (("ÅÄ",), (None,)),
+    ]
+    assert answers[3] == ()

@@ -1,0 +1,286 @@
+"""Laws of a root in a bucket: lost answers, a server that is away or overloaded, its errors."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from between import Answer, Between, unchanged
+from object_store import CREDENTIALS, ObjectStore
+
+from kappa.base.errors import KappaError, SettingsError
+from kappa.base.section.storage import StorageSettings
+from kappa.commands.app import run_command
+from kappa.kafka.answers import wait_until
+from kappa.state.files import bucket
+from kappa.state.files.address import files_in, readable
+from kappa.state.files.transfer import fetch_file
+from kappa.state.store import Store
+from kappa.tables.delta import open_version
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def open_at(object_store: ObjectStore, tmp_path: Path) -> Callable[[StorageSettings], Store]:
+    """Opens one and the same root by way of several servers."""
+    root = object_store.new_root()
+    return lambda storage: Store(root, storage=storage, local=tmp_path / "local")
+
+
+@pytest.fixture
+def store(open_at, between) -> Store:
+    """A store behind a proxy."""
+    return open_at(between.storage)
+
+
+def test_a_lost_answer_is_no_lost_race(store, between, open_at, object_store):
+    with between.losing("PUT", "/a"):
+        assert store.put_new("a", b"mine")
+    assert store.get("a") == b"mine"
+    methods = [each.partition(" ")[0] for each in between.requests]
+    assert methods == [
+        "GET",
+        "PUT",
+        "PUT",
+        "GET",
+        "GET",
+    ]
+
+    open_at(object_store.storage).put("b", b"another's")
+    with between.losing("PUT", "/b"):
+        assert not store.put_new("b", b"mine")
+    assert store.get("b") == b"another's"
+
+
+def test_whatever_answer_is_lost_the_act_is_done(store, between):
+    for method, act in {
+        "PUT": lambda: store.put("a", b"one"),
+        "GET": lambda: store.get("a"),
+        "POST": lambda: store.delete("a"),
+    }.items():
+        with between.losing(method):
+            act()
+    assert store.get("a") is None
+    store.put("a", b"two")
+    with between.losing("GET"):
+        assert store.names("") == ("a",)
+    with between.losing("PUT"):
+        assert store.set_aside("a") is not None
+    assert [store.get(name) for name in store.names("damaged")] == [b"two"]
+    assert store.get("a") is None
+
+
+@contextmanager
+def cut(between: Between, request: str, *, noticeably: bool = True) -> Iterator[None]:
+    """Has an answer within the block, which is to come, end in its middle.
+
+    Its client notices that by the length that is told, or the length is that of the half.
+    """
+    left = [request]
+
+    def cutting(line: str, answer: Answer) -> Answer:
+        if not left or not line.startswith(request) or not answer.content:
+            return answer
+        left.clear()
+        half = answer.content[: len(answer.content) // 2]
+        return replace(answer, content=half, length=len(answer.content) if noticeably else None)
+
+    between.changing = cutting
+    yield
+    between.changing = unchanged
+    assert not left, f"no {request} came: {between.requests}"
+
+
+def test_an_answer_that_ends_early_is_asked_for_again(store, between, open_at, object_store):
+    store.put("a", b"one")
+    with cut(between, "GET /kappa-tests/"):
+        assert store.get("a") == b"one"
+    # An answer that says no is one, too.
+    with cut(between, "GET /kappa-tests/"):
+        assert store.get("b") is None
+    with cut(between, "GET /kappa-tests?list-type"):
+        assert store.names("") == ("a",)
+    with cut(between, "GET /kappa-tests?delimiter"):
+        assert files_in(store.address("")) == ["a"]
+    with cut(between, "PUT "):
+        assert not store.put_new("a", b"two")
+    with cut(between, "PUT "):
+        assert store.set_aside("a") is not None
+    store.put("c", b"three")
+    with cut(between, "POST "):
+        store.delete("c")
+    assert [name.rpartition("/")[2] for name in store.names("")] == ["a"]
+
+
+def test_a_put_that_is_not_answered_in_time_is_sent_again(store, between, monkeypatch):
+    """A job whose commit a silent server had kept for half a minute ended, and lost a minute more.
+
+    The first put is answered once another has come: nobody waits for that answer any more.
+    """
+    monkeypatch.setattr(bucket, "_patience", bucket.Patience(60, 1, 1))
+    puts: list[str] = []
+
+    def late(line: str, answer: Answer) -> Answer:
+        if line.startswith("PUT "):
+            puts.append(line)
+            wait_until(lambda: len(puts) > 1, "a second put")
+        return answer
+
+    between.changing = late
+    assert store.put_new("a", b"one")
+    assert store.get("a") == b"one"
+
+
+def test_fewer_bytes_than_were_asked_for_are_no_content_of_a_file(store, between, tmp_path):
+    """A server, or a proxy before it, may take what it has of an object for all of it."""
+    address = store.address("a")
+    store.put("a", bytes(1_000))
+    for read in (
+        lambda: fetch_file(address, tmp_path / "a"),
+        lambda: readable(address).read(1_000),
+    ):
+        with (
+            cut(between, "GET /kappa-tests/", noticeably=False),
+            pytest.raises(KappaError, match=r"/a: http\S+ gave 500 bytes, and not the 1000"),
+        ):
+            read()
+    fetch_file(address, tmp_path / "a")
+    assert (tmp_path / "a").read_bytes() == bytes(1_000)
+
+
+def test_a_server_that_is_overloaded_is_asked_again(store, between):
+    between.refused = 3
+    assert store.put_new("a", b"one")
+    between.refused = 3
+    assert store.get("a") == b"one"
+
+    assert between.refused == 0
+
+
+def test_a_server_that_is_away_is_waited_for(store, between, object_store):
+    store.put("a", b"one")
+    object_store.kill()
+    with ThreadPoolExecutor(2) as pool:
+        with between.counting(wait_for=4):
+            asked = pool.submit(store.get, "a"), pool.submit(store.put_new, "b", b"two")
+        object_store.start()
+
+        assert [each.result() for each in asked] == [b"one", True]
+
+
+def test_a_server_that_stays_away_is_named(tmp_path, monkeypatch, object_store):
+    monkeypatch.setattr(bucket, "_patience", bucket.Patience(1, 1, 1))
+    # Nobody listens at a port that was just free.
+    nowhere = StorageSettings(endpoint=f"http://127.0.0.1:{ObjectStore(tmp_path).port}")
+    store = Store("s3://kappa-tests/x", storage=nowhere, local=tmp_path)
+
+    with pytest.raises(KappaError) as caught:
+        store.get("a")
+
+    assert caught.value.message.startswith(
+        f"could not read s3://kappa-tests/x/a: {nowhere.endpoint}: "
+    )
+    assert "\n" not in str(caught.value)
+
+
+def test_a_server_that_stayed_away_is_waited_for_once(store, between, object_store, monkeypatch):
+    """A look at many objects would wait half a minute for each of them."""
+    monkeypatch.setattr(bucket, "_patience", bucket.Patience(1, 1, 1))
+    store.put("a", b"one")
+    object_store.kill()
+    with pytest.raises(KappaError):
+        store.get("a")
+
+    with between.counting() as asked, pytest.raises(KappaError, match=r"^could not read .*/a: "):
+        store.get("a")
+    assert {each.partition(" ")[0] for each in asked} == {"HEAD"}
+    object_store.start()
+    with between.counting() as asked:
+        assert store.get("a") == b"one"
+        assert store.get("a") == b"one"
+    assert [each.partition(" ")[0] for each in asked] == ["HEAD", "GET", "GET"]
+
+
+@pytest.fixture
+def silent(object_store: ObjectStore) -> Iterator[StorageSettings]:
+    """A server that takes connections and answers nothing: it was stopped, or its disk hangs."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield StorageSettings(endpoint=f"http://127.0.0.1:{listening.getsockname()[1]}")
+
+
+def test_a_silent_server_is_given_up_by_the_client_of_tables_too(silent, tmp_path, monkeypatch):
+    """Left to itself it waits for three minutes."""
+    monkeypatch.setattr(bucket, "_patience", bucket.Patience(1, 1, 1))
+    store = Store("s3://kappa-tests/x", storage=silent, local=tmp_path)
+    began = time.monotonic()
+
+    with pytest.raises(KappaError) as told:
+        open_version(store.address("builds/b/tables/t"), 1)
+
+    assert "S3 server" in told.value.hint
+    assert time.monotonic() - began < 20
+
+
+def test_who_looks_at_a_silent_server_is_told_within_seconds(silent, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(bucket, "_patience", bucket.WORKING)
+    (tmp_path / "kappa.toml").write_text(
+        f'root = "s3://kappa-tests/x"\n[storage]\nendpoint = "{silent.endpoint}"\n'
+        '[kafka]\nbootstrap_servers = "127.0.0.1:1"\n',
+        encoding="utf-8",
+    )
+    began = time.monotonic()
+
+    assert run_command(["--project", str(tmp_path), "status"]) != 0
+
+    # Half a minute and more without a patience of its own.
+    assert time.monotonic() - began < 15
+    assert silent.endpoint in capsys.readouterr().err
+
+
+def test_http_gives_up_a_server_within_half_a_minute() -> None:
+    """The last attempt begins within the one time, and takes the other; then looks are short."""
+    assert bucket.ANSWERING.again + bucket.ANSWERING.answer + bucket.LOOKING.answer < 30
+    assert bucket.LOOKING.answer < 5
+    assert bucket.FOLDING.again > 30
+
+
+def test_a_bucket_that_does_not_exist_is_no_empty_one(object_store, tmp_path):
+    store = Store("s3://nowhere-at-all/x", storage=object_store.storage, local=tmp_path)
+
+    for act in (
+        lambda: store.get("a"),
+        lambda: store.names("a"),
+        lambda: store.put("a", b""),
+        lambda: store.put_new("a", b""),
+        lambda: store.set_aside("a"),
+    ):
+        with pytest.raises(KappaError, match="has no bucket nowhere-at-all"):
+            act()
+
+
+@pytest.mark.parametrize("wrong", CREDENTIALS)
+def test_a_refusal_shows_no_secret(open_at, object_store, monkeypatch, wrong):
+    monkeypatch.setenv(wrong, "wrong-credential-31415")
+    store = open_at(object_store.storage)
+
+    for act in (lambda: store.get("a"), lambda: store.put("a", b""), lambda: store.names("a")):
+        with pytest.raises(KappaError, match="does not let this client do that") as caught:
+            act()
+        shown = f"{caught.value} {caught.value.__cause__!r}"
+        assert CREDENTIALS["AWS_SECRET_ACCESS_KEY"] not in shown
+        assert "wrong-credential" not in str(caught.value)
+
+
+def test_an_endpoint_of_the_environment_alone_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+
+    with pytest.raises(SettingsError, match="AWS_ENDPOINT_URL is set") as caught:
+        Store("s3://kappa-tests/x", storage=StorageSettings(), local=tmp_path)
+    assert "storage.endpoint" in caught.value.hint

@@ -1,0 +1,112 @@
+"""The way of a view: what a plan says of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from kappa.base.duck import open_connection
+from kappa.state.table import TableBirth
+from kappa.tables.views.births import make_empty
+from kappa.tables.views.ways import way_of
+
+TABLES = {
+    "auctions": TableBirth(
+        "auctions", (("id", "int"), ("category", "string"), ("at", "timestamp"), ("seller", "int"))
+    ),
+    "bids": TableBirth(
+        "bids", (("auction", "int"), ("bidder", "bigint"), ("price", "int"), ("at", "timestamp"))
+    ),
+    "persons": TableBirth("persons", (("id", "int"), ("name", "string"))),
+}
+PER_CATEGORY = """
+    select a.category, count(*) as n from auctions a join bids b on a.id = b.auction
+    group by category
+"""
+WITH_NAMES = """
+    with best as (select auction, max(price) as price from bids group by auction)
+    select auction, price, name
+    from best join auctions on id = auction left join persons on persons.id = seller
+"""
+
+
+@pytest.mark.parametrize(
+    ("by", "sql", "told"),
+    [
+        (
+            "auction",
+            "select auction, count(*) as n from bids group by 1",
+            "by touched keys (auction)",
+        ),
+        ("category", PER_CATEGORY, "by touched keys (category)"),
+        ("auction", WITH_NAMES, "by touched keys (auction)"),
+        ("id", "select id from auctions anti join bids on auction = id", "by touched keys (id)"),
+        (
+            "auction",
+            "select b.* from bids b asof join auctions a on b.auction = a.id and b.at >= a.at",
+            "by touched keys (auction)",
+        ),
+        (
+            "id",
+            "select coalesce(auction, id) as id from bids full join auctions on id = auction",
+            "by touched keys (id)",
+        ),
+        (
+            "k",
+            "select auction as k from bids union all select id from auctions",
+            "by touched keys (k)",
+        ),
+        (
+            "auction",
+            "from bids where auction in (select id from auctions)",
+            "by touched keys (auction)",
+        ),
+        (
+            "auction",
+            "from bids where auction not in (select id from auctions)",
+            (
+                "by touched keys (auction); whole when auctions changes: its query reads it in a"
+                " subquery"
+            ),
+        ),
+        (
+            "auction",
+            "from bids qualify rank() over (partition by bidder order by price) = 1",
+            "whole: a window is not partitioned by auction",
+        ),
+        ("k", "select upper(category) as k from auctions", "whole: k is computed"),
+        ("auction", "select auction from bids order by 1 limit 3", "whole: the query has a limit"),
+        (
+            "auction",
+            "select auction from bids group by grouping sets ((auction), (bidder, auction))",
+            "whole: the query groups rows in several ways",
+        ),
+        (
+            "id",
+            "with recursive r as (select 1 as id union select id from auctions) select id from r",
+            "whole: its query is recursive",
+        ),
+        # A column of another type is converted where it is compared: nothing follows from that.
+        (
+            "bidder",
+            "select b.bidder from bids b semi join persons p on p.id = b.bidder",
+            "by touched keys (bidder)",
+        ),
+    ],
+)
+def test_a_plan_says_the_way_of_a_view_and_why(by: str, sql: str, told: str) -> None:
+    reads = tuple(name for name in TABLES if name in sql)
+    view = TableBirth("v", (), view=sql, by=(by,), reads=reads)
+
+    with open_connection() as duck:
+        for table in TABLES.values():
+            make_empty(duck, table)
+
+        way = way_of(duck, view, TABLES)
+
+        assert str(way) == told
+        # What was taken apart can still be read.
+        for read in way.reads:
+            duck.execute(f"create view {read.name} as from {read.table}")
+        for query in (way.sql, *(read.reaches for read in way.reads)):
+            if query is not None:
+                duck.execute(query)

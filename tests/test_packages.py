@@ -1,0 +1,349 @@
+"""The packages: imports go one way, each system has its door, pure modules import no door."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from functools import cache
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+from modules import read
+
+HOUSE = Path(__file__).resolve().parent.parent
+
+# A package imports packages of lines above its own, and no others: so there is no circle.
+ORDER = """
+kappa/base
+kappa/declare
+kappa/state
+kappa/code           kappa/tables         kappa/kafka
+kappa/records
+kappa/engine         serving/query
+serving/outlets
+serving/http         replay/rollout
+serving/collect      replay/status
+replay/page
+replay/platform
+kappa/commands
+cli
+demo
+"""
+PLACE = {
+    package: place
+    for place, packages in enumerate(ORDER.strip().splitlines())
+    for package in packages.split()
+}
+# Packages that a package leaves alone though the order would let it import them.
+APART = {
+    # It types commands, as a user does.
+    "demo": ("kappa/commands", "cli"),
+}
+# A user's programs have the public API, and are no packages.
+PROGRAMS = ("pipelines",)
+
+# Third-party system -> the packages that may import it.
+DOORS = {
+    "obstore": ("kappa/state/",),
+    "botocore": ("kappa/state/",),
+    "confluent_kafka": ("kappa/kafka/",),
+    # Loops over each record of a replay.
+    "numba": ("kappa/base/", "kappa/declare/", "kappa/kafka/", "kappa/records/"),
+    "llvmlite": ("kappa/base/", "kappa/kafka/"),
+    "deltalake": ("kappa/tables/",),
+    "delta": ("kappa/engine/",),
+    # A user's code is Spark's; types of a step's state are written as Spark's DDL.
+    "pyspark": ("kappa/engine/", "kappa/records/", "kappa/code/", "kappa/declare/", "pipelines/"),
+    "py4j": ("kappa/engine/",),
+    # The demo's oracle is an independent computation: it must not go through our door.
+    "duckdb": ("kappa/base/", "demo/"),
+    "pyarrow": (
+        "kappa/declare/",
+        "kappa/tables/",
+        "kappa/engine/",
+        "kappa/kafka/",
+        "kappa/records/",
+        "serving/query/",
+        "demo/",
+    ),
+    "fastapi": ("serving/http/", "replay/page/"),
+    "starlette": ("serving/http/",),
+    "httptools": ("serving/http/",),
+    "jinja2": ("serving/http/",),
+    "markupsafe": ("serving/http/",),
+    "anyio": ("serving/http/",),
+    "uvicorn": ("replay/platform/", "serving/collect/", "serving/http/"),
+    "h11": ("serving/collect/",),
+    "websockets": ("serving/collect/",),
+    "typer": ("kappa/commands/",),
+    "rich": (
+        "kappa/commands/",
+        "serving/query/",
+        "replay/status/",
+        "kappa/base/",
+        "kappa/setup.py",
+        "demo/",
+    ),
+    "setproctitle": ("kappa/base/",),
+    "pandas": ("kappa/engine/", "demo/"),
+    # Whole columns at a time.
+    "numpy": ("kappa/declare/", "kappa/kafka/", "kappa/records/"),
+    "fastavro": ("kappa/declare/",),
+    "google": ("kappa/declare/",),
+    # FastAPI reads bodies by it, and documents them.
+    "pydantic": ("serving/http/", "replay/page/"),
+    "pytest": ("kappa/pytest_plugin.py",),
+    # Records are values of it; it is no system and may be used wherever a record is.
+    "msgspec": ("kappa/", "serving/", "replay/"),
+}
+
+# What a pure module may not touch: outside systems, and our doors to them. Plain values of a
+# library (Arrow's types, msgspec's structs, widths of characters) are no door.
+OUTSIDE = {
+    *("obstore", "botocore", "confluent_kafka", "deltalake", "delta", "pyspark", "py4j", "duckdb"),
+    "typer",
+}
+DOOR_MODULES = {
+    "kappa.state.files.address",
+    "kappa.state.files.bucket",
+    "kappa.state.files.credentials",
+    "kappa.state.files.on_disk",
+    "kappa.state.store",
+    "kappa.kafka.client",
+    "kappa.kafka.cluster",
+    "kappa.kafka.producer",
+    "kappa.tables.delta",
+    "kappa.tables.stored_archive",
+    "kappa.tables.mirrored_table",
+    "kappa.tables.stored_table",
+    "kappa.tables.versions",
+    "kappa.engine.spark.session",
+    "kappa.base.duck",
+}
+
+
+@cache
+def files() -> list[Path]:
+    # `kappa/serving` and `kappa/replay` are links to the folders at the top: rglob follows none.
+    tops = ("kappa", "serving", "replay", "demo", *PROGRAMS)
+    return sorted(
+        [*(path for top in tops for path in (HOUSE / top).rglob("*.py")), HOUSE / "cli.py"]
+    )
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(HOUSE).as_posix()
+
+
+def package_of(name: str) -> str | None:
+    """Returns the package of a file or folder: `kappa/engine` for `kappa/engine/spark/jvm.py`."""
+    return next((each for each in PLACE if f"{name}/".startswith((f"{each}/", f"{each}.py"))), None)
+
+
+def path_of(module: str) -> str:
+    """Returns the path of a module without its ending: `serving/query` for `kappa.serving.query`.
+
+    The one name in site-packages is `kappa`; its links `serving` and `replay` lead to the top.
+    """
+    name = module.replace(".", "/")
+    return re.sub("^kappa/(?=(serving|replay)(/|$))", "", name)
+
+
+@cache
+def modules_imported(path: Path) -> set[str]:
+    """Returns the names of files and folders of this tree that a file imports."""
+    return {
+        name
+        for module in read(path).imports
+        if (HOUSE / (name := path_of(module))).is_dir() or (HOUSE / f"{name}.py").is_file()
+    }
+
+
+def test_every_file_is_in_a_package_of_the_order() -> None:
+    beside = {"kappa/__init__.py", "serving/__init__.py", "replay/__init__.py"}
+    programs = {f"kappa/{name}.py" for name in ("pytest_plugin", "setup", "testing")}
+
+    assert {
+        name
+        for path in files()
+        if package_of(name := name_of(path)) is None and not name.startswith(PROGRAMS)
+    } == beside | programs
+
+
+@pytest.mark.parametrize("package", PLACE)
+def test_a_package_imports_packages_above_it(package: str) -> None:
+    apart = APART.get(package, ())
+    for path in files():
+        if package_of(name_of(path)) == package:
+            others = {*map(package_of, modules_imported(path))} - {package, None}
+            assert {each for each in others if PLACE[each] >= PLACE[package]} == set(), name_of(
+                path
+            )
+            assert others.isdisjoint(apart), name_of(path)
+
+
+def test_no_package_imports_a_program_that_stands_beside_it() -> None:
+    beside = {"kappa.pytest_plugin", "kappa.setup", "kappa.testing"}
+
+    assert beside == {f"kappa.{path.stem}" for path in HOUSE.glob("kappa/[!_]*.py")}
+    assert {name_of(path) for path in files() if beside & {*read(path).imports}} == set()
+
+
+def test_no_file_imports_itself_by_way_of_others() -> None:
+    names = {name_of(path).removesuffix(".py"): path for path in files()}
+    uses = {
+        name: {path_of(module) for module in read(path).running} & names.keys() - {name}
+        for name, path in names.items()
+    }
+    while leaves := {name for name, used in uses.items() if not used & uses.keys()}:
+        uses = {name: used for name, used in uses.items() if name not in leaves}
+
+    assert uses == {}
+
+
+def test_each_system_has_one_door() -> None:
+    assert [
+        f"{name_of(path)} imports {module} past its door"
+        for path in files()
+        for module in read(path).imports
+        if not is_ours(top := module.partition(".")[0])
+        and not any(
+            name_of(path) == door or (door.endswith("/") and name_of(path).startswith(door))
+            for door in DOORS.get(top, ())
+        )
+    ] == []
+
+
+@cache
+def is_ours(top: str) -> bool:
+    """Returns True for the project's own modules and the standard library."""
+    return (
+        (HOUSE / top).is_dir() or (HOUSE / f"{top}.py").is_file() or top in sys.stdlib_module_names
+    )
+
+
+def test_each_door_opens_a_package_that_the_project_requires() -> None:
+    """At which version, and that it is locked, is held by tests/test_locks.py."""
+    project = tomllib.loads((HOUSE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    required = {_plain(each).partition("==")[0] for each in project["dependencies"]}
+    # Spark's own way to its JVM, of the version that it says; and a user's own pytest.
+    systems = DOORS.keys() - {"py4j", "pytest"}
+    distributions = packages_distributions()
+
+    assert [
+        system
+        for system in systems
+        if not {_plain(each) for each in distributions[system]} & required
+    ] == []
+
+
+def _plain(name: str) -> str:
+    return name.partition(" ")[0].lower().replace("_", "-")
+
+
+def test_every_door_is_used() -> None:
+    used = {
+        (top, name_of(path))
+        for path in files()
+        for module in read(path).imports
+        if (top := module.partition(".")[0]) in DOORS
+    }
+    unused = {
+        (system, door)
+        for system, doors in DOORS.items()
+        if system != "py4j"
+        for door in doors
+        if not any(top == system and (name == door or name.startswith(door)) for top, name in used)
+    }
+
+    assert unused == set()
+
+
+def test_pure_modules_import_no_door() -> None:
+    assert [
+        f"{name_of(path)} imports {module}"
+        for path in files()
+        if "Pure." in read(path).docstring
+        for module in read(path).running
+        if module in DOOR_MODULES or module.partition(".")[0] in OUTSIDE
+    ] == []
+
+
+def test_every_file_says_what_it_is() -> None:
+    assert [
+        name_of(path) for path in files() if path.name != "__init__.py" and not read(path).docstring
+    ] == []
+
+
+def test_who_reads_files_of_tables_by_duckdb_reads_them_in_a_bucket_too() -> None:
+    """All others open one without files: over text, types or rows of their own."""
+    openers = {name_of(path) for path in files() if "open_connection(" in path.read_text("utf-8")}
+
+    assert openers == {
+        "kappa/base/duck.py",
+        "kappa/records/decode/typed_texts.py",
+        "kappa/state/files/in_duckdb.py",
+        "kappa/tables/views/exact_rows.py",
+        "kappa/tables/views/trees.py",
+        # A checkpoint of a bucket is fetched before.
+        "kappa/tables/file_list.py",
+        "kappa/tables/views/births.py",
+        "kappa/tables/views/ways.py",
+        # Asyncio's.
+        "serving/collect/pulled/http_get.py",
+        # Its files are on this host (serving/query/sandbox/fetched.py).
+        "serving/query/sandbox/sandboxed.py",
+    }
+
+
+def test_a_session_is_made_in_one_place() -> None:
+    makers = {
+        name_of(path)
+        for path in files()
+        # Few files hold the word, and only their expressions are looked at.
+        if "builder" in (text := path.read_text(encoding="utf-8"))
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Attribute)
+        and node.attr == "builder"
+        and ast.unparse(node.value) == "SparkSession"
+    }
+    assert makers <= {"kappa/engine/spark/session.py"}
+
+
+def test_help_imports_neither_spark_nor_duckdb() -> None:
+    code = (
+        "import sys; from kappa.commands.app import run_command; "
+        "print([run_command(line.split()) for line in sys.argv[1:]], "
+        "[name for name in ('pyspark', 'duckdb', 'deltalake', 'pyarrow', 'confluent_kafka', "
+        "'obstore') if name in sys.modules])"
+    )
+    typed = ["--help", "query --help", "deploy --help", "topics --help"]
+    found = subprocess.run(
+        [sys.executable, "-c", code, *typed], cwd=HOUSE, capture_output=True, text=True, check=True
+    )
+
+    assert found.stdout.splitlines()[-1] == "[0, 0, 0, 0] []"
+
+
+def housed() -> list[Path]:
+    return [path for path in files() if path.relative_to(HOUSE).parts[0] not in PROGRAMS]
+
+
+def test_a_class_name_has_one_meaning() -> None:
+    # The demo is no part of the product, and has words of its own: its watch, its findings.
+    product = [path for path in housed() if path.relative_to(HOUSE).parts[0] != "demo"]
+    named = Counter(name for path in product for name in read(path).classes)
+
+    assert [name for name, times in named.items() if times > 1] == []
+
+
+def test_no_two_files_of_tests_have_one_name() -> None:
+    # What they share is imported by its bare name: one of two would hide the other.
+    names = Counter(path.name for path in (HOUSE / "tests").rglob("*.py"))
+
+    assert {name for name, times in names.items() if times > 1} == {"conftest.py"}
