@@ -182,7 +182,7 @@ def test_commands_list_show_pin_and_check(
         client.set_compatibility("shops-value", "BACKWARD")
 
     assert kappa(project, "validate") == 2
-    assert "pin it: kappa schemas pin shops-value" in capsys.readouterr().err
+    assert "pin it: kappa schemas pin shops-value" in capsys.readouterr().out
     assert kappa(project, "schemas", "pin", "shops-value") == 0
     assert "schemas/pinned/shops-value.json has version 1" in capsys.readouterr().err
     assert kappa(project, "schemas", "check", "--output", "json") == 0
