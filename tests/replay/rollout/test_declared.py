@@ -75,6 +75,7 @@ ENDLESS_FILES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "why"), ENDLESS_FILES.values(), ids=ENDLESS_FILES)
 def test_a_file_whose_import_does_not_end_is_named_and_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, why: str

@@ -146,6 +146,7 @@ def unreached() -> Iterator[int]:
         yield full.getsockname()[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("away", [refusing, silent, unreached])
 def test_a_status_is_told_within_seconds_that_no_broker_answers_and_shows_all_else(
     store: Store,
