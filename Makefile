@@ -109,10 +109,10 @@ faults: setup $(VENV)/.demo $(VENV)/.dev  ## all shares of the long tests, those
 
 CELL ?= standard
 bench: setup $(VENV)/.demo $(VENV)/.dev  ## who is how fast at the same task: CELL=standard, keys, warm, large, huge, projection, windows, latest, ordered, archive, queries, tables, formats, views, cluster, bucket, change, changes, collect, startup, freshness or day; ROUNDS= EVENTS= RIVALS=a,b AGAIN=1 INTO=docs/performance.md
-	$(BIN)/python tests/bench --cell $(CELL) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(EVENTS),--events $(EVENTS)) $(if $(RIVALS),--rivals $(RIVALS)) $(if $(AGAIN),--again) $(if $(INTO),--into $(INTO)) $(if $(BENCH_HOME),--home $(BENCH_HOME))
+	PYTHONPATH=$(CURDIR) $(BIN)/python tests/bench --cell $(CELL) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(EVENTS),--events $(EVENTS)) $(if $(RIVALS),--rivals $(RIVALS)) $(if $(AGAIN),--again) $(if $(INTO),--into $(INTO)) $(if $(BENCH_HOME),--home $(BENCH_HOME))
 
 bench-quick: setup $(VENV)/.demo $(VENV)/.dev  ## ratios only, in three minutes, as a line to hold beside that of another day
-	$(BIN)/python tests/bench --cell quick --again --line $(if $(BENCH_HOME),--home $(BENCH_HOME))
+	PYTHONPATH=$(CURDIR) $(BIN)/python tests/bench --cell quick --again --line $(if $(BENCH_HOME),--home $(BENCH_HOME))
 
 clean:  ## removes the venv and what runs have left in this tree; the jar cache of the user stays
 	rm -rf $(VENV) .kappa .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
