@@ -8,13 +8,14 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import pyarrow as pa
+from duckdb import FatalException
 from text_grammar import TYPED
 
 from kappa.base.duck import DUCKDB_ERRORS
@@ -128,6 +129,10 @@ class World:
             return _Keeping(self, views, births, ways).keep()
 
 
+class EndedError(Exception):
+    """A database that DuckDB has ended itself, by an internal error over an earlier text."""
+
+
 class _Keeping:
     def __init__(
         self,
@@ -158,7 +163,10 @@ class _Keeping:
                 rows = [each[source.birth.name] for each in brought if source.birth.name in each]
                 source.step(number, rows[-1] if rows else None)
             before = number
-            self._duck.execute(f"set schema = 's{number}'")
+            try:
+                self._duck.execute(f"set schema = 's{number}'")
+            except FatalException as error:
+                raise EndedError from error
             wanted = [self._meant(birth) for birth in self._births]
             if None in wanted:
                 return "raises"
@@ -185,7 +193,8 @@ class _Keeping:
             return None
         finally:
             if is_asof:
-                self._duck.execute("set asof_loop_join_threshold = 0")
+                with suppress(FatalException):
+                    self._duck.execute("set asof_loop_join_threshold = 0")
 
     def _slice(self, birth: TableBirth, number: int, wanted: Counter[Any]) -> bool | str:
         """Keeps one view over one slice; returns True if its way did not take all of it.

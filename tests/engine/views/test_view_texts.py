@@ -15,7 +15,7 @@ from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from text_grammar import Texts, Written, bare, can_be_key
-from view_worlds import World, open_plans
+from view_worlds import EndedError, World, open_plans
 
 from kappa import View
 from kappa.base.errors import DeclarationError
@@ -85,8 +85,15 @@ def keep_texts(plans: Connection, first: int) -> Counter[str]:
                 views = views_of(plans, seed)
             except DeclarationError:
                 continue
-            if views:
-                found[world.kept(views).partition(":")[0]] += 1
+            if not views:
+                continue
+            try:
+                how = world.kept(views)
+            except EndedError:
+                world.close()
+                world = World(plans, first)
+                how = world.kept(views)
+            found[how.partition(":")[0]] += 1
     finally:
         world.close()
     return found
@@ -95,7 +102,8 @@ def keep_texts(plans: Connection, first: int) -> Counter[str]:
 @pytest.mark.slow
 @pytest.mark.law
 @pytest.mark.timeout(7200)
-@examples(40)
+# The same texts in each `make test`: a text that nobody tried yet holds up no change.
+@settings(examples(40), derandomize=settings.default.max_examples <= 50)
 @given(st.integers(0, 1_000_000))
 def test_each_way_gives_the_rows_of_the_text(plans: Connection, first: int) -> None:
     keep_texts(plans, first)
