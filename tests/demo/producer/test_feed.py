@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from house import HOUSE
 
 from demo.processes.child import Child
 from demo.producer.events import PARTITIONS, first_count
@@ -47,7 +48,7 @@ def test_the_ledger_holds_every_record_of_the_log_at_its_offset(
             "--flights",
             str(FEW),
         ],
-        environment=dict(os.environ),
+        environment={**os.environ, "PYTHONPATH": str(HOUSE)},
         folder=tmp_path,
     )
     try:
@@ -87,7 +88,7 @@ def test_a_log_that_holds_records_already_is_refused(
             "--flights",
             "1",
         ],
-        environment=dict(os.environ),
+        environment={**os.environ, "PYTHONPATH": str(HOUSE)},
         folder=tmp_path,
     )
 
