@@ -70,6 +70,20 @@ def test_the_files_that_the_readme_names_in_its_tree_are_there() -> None:
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
+def test_the_files_that_the_design_names_are_there() -> None:
+    """With or without the folders that they are in: `engine/job/job.py` ends a path of the tree."""
+    page = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:[\w.]+/)+\w+\.py)`", page))
+    tree = [
+        f"/{path.relative_to(ROOT).as_posix()}"
+        for folder in ("kappa", "serving", "replay", "demo", "tests", "pipelines")
+        for path in (ROOT / folder).rglob("*.py")
+    ]
+
+    assert named
+    assert {each for each in named if not any(path.endswith(f"/{each}") for path in tree)} == set()
+
+
 @pytest.mark.parametrize("page", ["design.md", "explain/guarantees.md", "explain/faults.md"])
 def test_the_tests_that_a_page_names_are_there(page: str) -> None:
     named = set(

@@ -1,6 +1,6 @@
 """The version of a pipeline: the fingerprint of all that decides its rows. Pure.
 
-These parts count: the code that its function reaches (static/reach.py), its topics, tables,
+These parts count: the code that its function reaches (reach.py), its topics, tables,
 views, sinks and alerts, and the platform's semantics number. Comments, docstrings, layout and
 annotations don't count. A changed helper in another module does.
 """

@@ -1,6 +1,6 @@
 """A topic, as a pipeline's file declares it. Declaring runs nothing and knows no Kafka.
 
-How the event is declared is in parts/event.py, lateness and identity are in log_time.py.
+How the event is declared is in event.py, lateness and identity are in log_time.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A pipeline that breaks the law of slices is refused before its replay (stage/law.py)."""
+"""A pipeline that breaks the law of slices is refused before its replay (law.py)."""
 
 from __future__ import annotations
 
