@@ -54,6 +54,11 @@ class Project:
     places: Mapping[str, Place]
     refused: Mapping[str, DeclarationError] = field(default_factory=dict)
 
+    def ensure_loaded(self) -> None:
+        """Raises DeclarationError for the first file that cannot be loaded."""
+        for error in self.refused.values():
+            raise error
+
 
 def load_pipelines(project: Path) -> Mapping[str, Pipeline]:
     """Returns a project folder's pipelines by name.
@@ -70,8 +75,7 @@ def load_project(project: Path) -> Project:
     be loaded, too.
     """
     found = load_files(project)
-    for error in found.refused.values():
-        raise error
+    found.ensure_loaded()
     return found
 
 

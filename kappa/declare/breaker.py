@@ -58,13 +58,13 @@ def beyond_text(limit: MaxRejects, rejected: int, records: int) -> str:
     return f"rejected {rejected:,} of {records:,} records{share}, and max_rejects is {allowed}"
 
 
-def fails_on_more(limit: MaxRejects, failing: int, before: int, records: int) -> str:
-    """Returns why a candidate is beyond the limit that holds where none is declared; "" if not.
+def fails_on_more(failing: int, before: int, records: int) -> str:
+    """Returns why a candidate is beyond the limit that holds where none is declared, or "".
 
     So it is if its function fails on more than 1 % of the records, and on more than the function of
     what serves does.
     """
-    if limit is not None or failing <= max(before, _FAILING_SHARE * records):
+    if failing <= max(before, _FAILING_SHARE * records):
         return ""
     return (
         f"its function fails on {failing:,} of {records:,} records ({100 * failing / records:.4g} "

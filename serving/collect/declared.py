@@ -143,8 +143,7 @@ def topics_to_collect(names: Iterable[str], project: Path) -> Mapping[str, Topic
         topic.name: topic for pipeline in found.pipelines.values() for topic in pipeline.topics
     }
     if not topics.keys() >= set(names):
-        for error in found.refused.values():
-            raise error
+        found.ensure_loaded()
     ensure_no_sink(names, found.pipelines.values())
     return topics
 

@@ -47,8 +47,7 @@ def declare_each(
     """
     project = load_files(settings.project)
     if not project.pipelines.keys() >= set(only):
-        for error in project.refused.values():
-            raise error
+        project.ensure_loaded()
     find = functools.cache(project.sources.find)
     wanted = {
         name: pipeline for name, pipeline in project.pipelines.items() if not only or name in only

@@ -186,8 +186,8 @@ def _beyond(
 ) -> str:
     """Returns what the build has rejected, if that is more than its pipeline allows; else "".
 
-    Its function may fail on no more records than that of the `live` build. If the tables are shared
-    with it, they have been judged.
+    Where no `max_rejects` is declared, its function may fail on no more records than that of the
+    `live` build. If the tables are shared with it, they have been judged.
     """
     birth, frontier = snapshot.births[build], snapshot.frontiers[build]
     counted = rejected_of(frontier.tally)
@@ -196,7 +196,7 @@ def _beyond(
             f"it {beyond_text(birth.max_rejects, *counted)}: "
             f"{RejectCounts.of(store, birth, frontier).text}"
         )
-    if is_shared or not counted[0]:
+    if is_shared or not counted[0] or birth.max_rejects is not None:
         return ""
     found, before = (
         RejectCounts({}, "")
@@ -205,7 +205,7 @@ def _beyond(
         for each in (build, live)
     )
     now, then = (each.reasons.get(Reason.FUNCTION_FAILED, 0) for each in (found, before))
-    why = fails_on_more(birth.max_rejects, now, then, counted[1])
+    why = fails_on_more(now, then, counted[1])
     return f"{why}: {found.text}" if why else ""
 
 
