@@ -88,6 +88,15 @@ def app_of(typed: str | None = None) -> typer.Typer:
     return app
 
 
+def _print_version(asked: bool) -> None:
+    """Prints the version of the installed Kappa, and ends the command."""
+    if asked:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"kappa {version('kappa')}\n")
+        raise Exit
+
+
 def everywhere(
     context: typer.Context,
     project: Annotated[
@@ -104,6 +113,12 @@ def everywhere(
             show_default=False,
         ),
     ] = None,
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="print Kappa's version", is_eager=True, callback=_print_version
+        ),
+    ] = False,
 ) -> None:
     """Takes the flags that are given before every command."""
     context.obj = Here(project, root)

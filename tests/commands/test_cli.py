@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -363,6 +364,10 @@ def test_help_is_an_answer(kappa: Kappa) -> None:
             ),
         )
     )
+
+
+def test_the_version_is_that_of_the_package(kappa: Kappa) -> None:
+    assert kappa("--version").out == f"kappa {metadata.version('kappa')}\n"
 
 
 def test_no_command_at_all_shows_the_commands(kappa: Kappa) -> None:

@@ -89,3 +89,28 @@ def test_the_readme_works_when_pasted_where_a_wheel_is_installed(tmp_path: Path)
         assert bed.pids() == []
     finally:
         bed.ensure_gone()
+
+
+def test_mypy_strict_passes_on_pipelines(tmp_path: Path) -> None:
+    """A wheel has `py.typed`: a user's declarations are checked against the public API's types."""
+    venv = installed(tmp_path)
+    pipelines = [*HOUSE.glob("docs/gallery/*.py"), *HOUSE.glob("pipelines/*.py")]
+    assert pipelines
+    for each in pipelines:
+        shutil.copy(each, tmp_path / each.name)
+    (tmp_path / "wrong.py").write_text("import kappa\n\nkappa.Topic(17)\n", encoding="utf-8")
+
+    assert mypy(venv, tmp_path, *(each.name for each in pipelines)) == (
+        f"Success: no issues found in {len(pipelines)} source files\n"
+    )
+    assert "incompatible type" in mypy(venv, tmp_path, "wrong.py")
+
+
+def mypy(venv: Path, folder: Path, *names: str) -> str:
+    """What `mypy --strict` prints of these files, with the packages of `venv`."""
+    command = (sys.executable, "-m", "mypy", "--strict", "--config-file", "")
+    packages = ("--python-executable", str(venv / "bin" / "python"), "--cache-dir", str(folder))
+    ran = subprocess.run(
+        [*command, *packages, *names], cwd=folder, env={}, stdout=subprocess.PIPE, check=False
+    )
+    return ran.stdout.decode()
