@@ -107,7 +107,7 @@ def test_mypy_strict_passes_on_pipelines(tmp_path: Path) -> None:
 
 
 def mypy(venv: Path, folder: Path, *names: str) -> str:
-    """What `mypy --strict` prints of these files, with the packages of `venv`."""
+    """Returns the output of `mypy --strict` over these files, with the packages of `venv`."""
     command = (sys.executable, "-m", "mypy", "--strict", "--config-file", "")
     packages = ("--python-executable", str(venv / "bin" / "python"), "--cache-dir", str(folder))
     ran = subprocess.run(
