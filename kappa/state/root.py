@@ -133,8 +133,13 @@ def read_root(store: Store) -> Root | None:
     Raises Damaged if it is not as it was written.
     """
     content = store.get(NAME)
+    is_lost = False
+    if content is None and store.get(ROOT_COPY) is not None:
+        # Another process may have put both files since the look: the copy is put second.
+        content = store.get(NAME)
+        is_lost = content is None
     root = None if content is None else _parsed(content)
-    if root is None and (content is not None or store.get(ROOT_COPY) is not None):
+    if root is None and (is_lost or content is not None):
         raise Damaged(
             f"{store.address(NAME)} is {'gone' if content is None else 'not as it was written'}",
             hint="kappa down, then kappa doctor --repair: it puts a copy of the file back"
@@ -200,16 +205,25 @@ def ensure_root(store: Store) -> Root:
     """
     if store in _KNOWN:
         return _KNOWN[store]
-    root = own_root(store) or Root(secrets.token_hex(_ID_BYTES), now(), place_of(store))
+    root = own_root(store)
+    if root is None:
+        # Of several processes that begin a root at once, one gives the root its id.
+        root = Root(secrets.token_hex(_ID_BYTES), now(), place_of(store))
+        if not store.put_new(NAME, _content(root)):
+            root = own_root(store) or root
     if root != read_root(store) or _parsed(store.get(ROOT_COPY) or b"") != root:
         put_root(store, root)
     _KNOWN[store] = root
     return root
 
 
+def _content(root: Root) -> bytes:
+    return sealed(msgspec.to_builtins(root))[0]
+
+
 def put_root(store: Store, root: Root) -> None:
     """Puts what a root is, in place of what it was."""
-    content = sealed(msgspec.to_builtins(root))[0]
+    content = _content(root)
     store.put(NAME, content)
     store.put(ROOT_COPY, content)
     _KNOWN.pop(store, None)

@@ -47,6 +47,7 @@ from kappa.replay.status.running import (
 )
 from kappa.serving.collect.collector import SPOOL
 from kappa.serving.outlets.courier import sink_status
+from kappa.state import root
 from kappa.state.build import Birth
 from kappa.state.journal.events import Paused
 from kappa.state.journal.journal import Journal
@@ -580,3 +581,38 @@ def test_a_damaged_file_is_neither_the_same_nor_a_copy(tmp_path, damage):
 
     with pytest.raises(Damaged, match=r"root\.json is not as it was written"):
         own_root(Store(store.folder))
+
+
+def test_a_root_that_is_begun_meanwhile_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process puts both files between a look at the first and a look at the second."""
+    looked, first = Store(tmp_path), Store(tmp_path)
+    get = Store.get
+
+    def begun_meanwhile(store: Store, name: str) -> bytes | None:
+        found = get(store, name)
+        if name == NAME and found is None:
+            monkeypatch.undo()
+            ensure_root(first)
+        return found
+
+    monkeypatch.setattr(Store, "get", begun_meanwhile)
+
+    assert read_root(looked) == ensure_root(first)
+
+
+def test_of_processes_that_begin_a_root_at_once_one_gives_the_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late, first = Store(tmp_path), Store(tmp_path)
+    place_of = root.place_of
+
+    def begun_meanwhile(store: Store) -> RootPlace:
+        monkeypatch.undo()
+        ensure_root(first)
+        return place_of(store)
+
+    monkeypatch.setattr(root, "place_of", begun_meanwhile)
+
+    assert ensure_root(late) == ensure_root(first) == read_root(Store(tmp_path))
