@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from kappa.base.errors import Broken
@@ -36,6 +37,14 @@ def rows_of_topics(
     if REJECTS in writers:
         rows[REJECTS] = decoded.rejects(writers[REJECTS].birth)
     return rows
+
+
+def with_more_rejects(rows: Rows, more: pa.Table, spark: SparkSession) -> Rows:
+    """Adds rows, of this process, to the rows of the rejects table."""
+    if isinstance(rows, DataFrame):
+        return rows.unionAll(spark.createDataFrame(more))
+    assert not isinstance(rows, RowsInFiles), "rejects are found by Arrow or by Spark"
+    return more if rows is None else pa.concat_tables([rows, more])
 
 
 def _latest_rows(
