@@ -19,7 +19,7 @@ from kappa.base.duck import progress_of_queries
 from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
 from kappa.declare.options import REJECTS
-from kappa.declare.pipeline import Pipeline
+from kappa.declare.pipeline import OnError, Pipeline
 from kappa.declare.topic import Topic
 from kappa.engine.fold.step_loop import FailedStep
 from kappa.engine.function.culprits import Culprit, refused_culprits
@@ -44,7 +44,7 @@ from kappa.engine.views.opened import open_tables
 from kappa.engine.write.commit import AT_ONCE, Merging, TableWriter
 from kappa.engine.write.commits import Commits
 from kappa.engine.write.follows import ensure_follows
-from kappa.engine.write.of_topics import rows_of_topics, with_more_rejects
+from kappa.engine.write.of_topics import refuse_truncations, rows_of_topics, with_more_rejects
 from kappa.engine.write.publisher import Publisher
 from kappa.kafka.client import Log
 from kappa.records.decode.to_files import Remembering
@@ -297,6 +297,8 @@ class SliceFolder:
             # (law 2).
             same_topics: Future[None] = self._topic_watch.submit(self.guard.check_topics)
             try:
+                if self._pipeline.on_error is OnError.REJECT:
+                    refuse_truncations(decoded, self._pipeline, piece.end, source)
                 if failed.culprits:
                     decoded.reject(refused_culprits(failed.culprits, self._pipeline, source))
                 # Marks and rejects count the records that the function judges: it runs before any
