@@ -26,6 +26,7 @@ from typing import Any, ParamSpec, TypeVar
 from kappa.base.errors import Broken, UsageError
 from kappa.declare.described import described
 from kappa.declare.pipeline import Pipeline
+from kappa.declare.values.reason import Reason
 from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
 from kappa.engine.children.served_rows import served_rows
 from kappa.engine.children.slicings import LawBroken, hold_to_law, hold_views_to_law
@@ -109,7 +110,9 @@ def law_of_slices(pipeline: Pipeline, events: Events, *, cuts: int = 6, seed: in
     _refuse_no_events(pipeline, log, "slices")
     with local_pipeline(pipeline) as local:
         held = hold_to_law(local, log, cuts=cuts, most_slices=_MOST_SLICES, seed=seed)
-    rejected = held.rejected
+    rejected = held.rejected.copy()
+    # The records of these are folded.
+    del rejected[Reason.WAKE_FAILED]
     if rejected.total() == len(log.records):
         why = ", ".join(f"{reason} {count}" for reason, count in rejected.most_common())
         raise UsageError(

@@ -3,6 +3,10 @@
 An id is immutable, so a replay reads by what is kept, and needs no registry. That an id is unknown
 is kept, too: records of it are rejects, and a replay must reject them again. Delete the file of
 such an id, and it is asked for anew; then its records are read by the next build.
+
+Any producer can write any of four billion ids. So unknown ids are kept only while the root has
+fewer than `MOST_KEPT` schemas. Further ones are remembered by each process alone, up to as many: a
+replay asks the registry for them again, and waits if the registry is away.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from kappa.state.store import Store
 
 # The root's folder of them.
 FOLDER = "schemas"
+MOST_KEPT = 10_000
 # A registry of several servers may not know on one what it has just accepted on another. Records
 # may each have another id: after a wait in vain none is waited for within this time.
 _DOUBT_SECONDS, _SURE_SECONDS = 3.0, 30.0
@@ -53,6 +58,8 @@ class StoredSchemas:
         """Returns the schema of an id. Raises Unreachable if it is not kept and cannot be had."""
         if schema_id in self.known:
             return self.known[schema_id]
+        if (self.folder, schema_id) in _unknown:
+            return _UNKNOWN
         path = self.folder / f"{schema_id}.json"
         with suppress(FileNotFoundError):
             kept = _read(path.read_bytes(), str(path))
@@ -60,7 +67,10 @@ class StoredSchemas:
                 return kept
         found = self._asked(schema_id)
         self.folder.mkdir(parents=True, exist_ok=True)
-        put_file(path, _written(found))
+        if found.text is not None or sum(1 for _ in self.folder.iterdir()) < MOST_KEPT:
+            put_file(path, _written(found))
+        else:
+            _remember_unknown(self.folder, schema_id)
         return found
 
     def _asked(self, schema_id: int) -> RegisteredSchema:
@@ -96,6 +106,17 @@ class _Waited:
 _waited = _Waited()
 
 
+# Unknown ids that are not kept, of this process.
+_unknown: set[tuple[Path, int]] = set()
+_UNKNOWN = RegisteredSchema("", None)
+
+
+def _remember_unknown(folder: Path, schema_id: int) -> None:
+    if len(_unknown) >= MOST_KEPT:
+        _unknown.clear()
+    _unknown.add((folder, schema_id))
+
+
 class RootSchemas:
     """The source of schemas of a root in a bucket, for the process that has the root open.
 
@@ -110,11 +131,11 @@ class RootSchemas:
 
     def schema(self, schema_id: int) -> RegisteredSchema:
         """Returns the schema of an id. Raises Unreachable if it is not kept and cannot be had."""
-        if schema_id not in self._known:
-            name = f"{FOLDER}/{schema_id}.json"
-            if self._kept(name) is None:
-                self._keep(name, self._here.schema(schema_id))
-        return self._known[schema_id]
+        if schema_id in self._known:
+            return self._known[schema_id]
+        name = f"{FOLDER}/{schema_id}.json"
+        kept = self._kept(name)
+        return self._keep(name, self._here.schema(schema_id)) if kept is None else kept
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         """Is sent to Spark's workers as what needs no root."""
@@ -131,11 +152,14 @@ class RootSchemas:
             if schema_id is not None and schema_id not in self._known:
                 self._keep(name, self._here.schema(schema_id))
 
-    def _keep(self, name: str, found: RegisteredSchema) -> None:
+    def _keep(self, name: str, found: RegisteredSchema) -> RegisteredSchema:
+        if found.text is None and len(self._known) >= MOST_KEPT:
+            return found
         # Another host's root may be read from here.
         with suppress(Superseded):
             self._store.put(name, _written(found))
         self._known[int(Path(name).stem)] = found
+        return found
 
     def _kept(self, name: str) -> RegisteredSchema | None:
         content, schema_id = self._store.get(name), _id_of(name)

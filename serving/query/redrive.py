@@ -86,8 +86,12 @@ def to_mend(rejects: Iterable[Reject]) -> tuple[Reject, ...]:
 
 
 def is_mendable(reject: Reject) -> bool:
-    """Returns False for a late or expired reject: its redriven record is as late. Pure."""
-    return reject.reason not in {Reason.LATE, Reason.EXPIRED}
+    """Returns False where no record can mend a reject. Pure.
+
+    The redriven record of a late or expired one is as late. Where a step failed when it was woken,
+    the record is folded.
+    """
+    return reject.reason not in {Reason.LATE, Reason.EXPIRED, Reason.WAKE_FAILED}
 
 
 def export_line(reject: Reject) -> str:

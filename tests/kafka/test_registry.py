@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from kappa.declare.formats.schema_source import RegisteredSchema, framed, open_s
 from kappa.declare.topic import Topic
 from kappa.declare.values.reason import Rejected
 from kappa.kafka.registry import RegistryClient
-from kappa.kafka.stored_schemas import StoredSchemas
+from kappa.kafka.stored_schemas import StoredSchemas, _unknown
 from kappa.records.record import RecordReader
 from kappa.replay.rollout.plan.subjects import pinned_subjects
 
@@ -388,6 +389,30 @@ def test_ids_that_nobody_knows_are_waited_for_together(odd: str, tmp_path: Path)
     began = time.monotonic()
     assert [schemas.schema(number).text for number in range(2, 12)] == [None] * 10
     assert time.monotonic() - began < 3.0
+
+
+def test_ids_that_nobody_knows_are_kept_up_to_a_number_and_known_ones_always(
+    odd: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any producer can write any of four billion ids."""
+    monkeypatch.setattr("kappa.kafka.stored_schemas.MOST_KEPT", 3)
+    monkeypatch.setattr("kappa.kafka.stored_schemas._DOUBT_SECONDS", 0.0)
+    folder = tmp_path / "schemas"
+    schemas = StoredSchemas(folder, RegistrySettings(url=f"{odd}/404"), 0.0)
+    assert [schemas.schema(number).text for number in range(9)] == [None] * 9
+    assert sorted(path.name for path in folder.iterdir()) == ["0.json", "1.json", "2.json"]
+    assert len(_unknown) <= 3
+
+    # Of the newest the process remembers that it has asked; others are asked for again.
+    away = replace(schemas, settings=RegistrySettings(url="http://127.0.0.1:9"))
+    assert [away.schema(number).text for number in (0, 8)] == [None, None]
+    with pytest.raises(Unreachable):
+        away.schema(3)
+
+    known = RegisteredSchema("JSON", "{}")
+    monkeypatch.setattr(StoredSchemas, "_asked", lambda *_: known)
+    assert [schemas.schema(3), replace(schemas).schema(3)] == [known, known]
+    assert (folder / "3.json").exists()
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,13 @@ from kappa.declare.formats.avro_schema import (
 from kappa.declare.formats.avro_values import avro_value
 from kappa.declare.formats.landing import Landing, check_declared, columns_of
 from kappa.declare.formats.pinned import PinnedSchema, Subject, read_pin
-from kappa.declare.formats.schema_source import RegisteredSchema, framed, unframed, written_by
+from kappa.declare.formats.schema_source import (
+    MOST_WRITERS,
+    RegisteredSchema,
+    framed,
+    unframed,
+    written_by,
+)
 from kappa.declare.named_files import read_schema_file
 from kappa.declare.values.columns import Column
 from kappa.declare.values.reason import Reason, Rejected
@@ -196,12 +202,17 @@ class AvroReader:
         known = self._writers.get(schema_id)
         if known is not None:
             return known
+        writer: Any
         try:
             found = written_by(schema_id)
-            self._writers[schema_id] = self._opened(schema_id, found.text or "", found.references)
+            writer = self._opened(schema_id, found.text or "", found.references)
         except Rejected as rejected:
-            self._writers[schema_id] = rejected
-        return self._writers[schema_id]
+            writer = rejected
+            # Any producer can write any id.
+            if len(self._writers) >= MOST_WRITERS:
+                return writer
+        self._writers[schema_id] = writer
+        return writer
 
     def _opened(self, schema_id: int, text: str, references: tuple[str, ...]) -> Any:
         try:

@@ -16,6 +16,9 @@ from kappa.declare.values.reason import Reason, Rejected
 # The Confluent wire form: a zero, the schema's id in four bytes, the message.
 MAGIC = 0
 FRAME_BYTES = 5
+# A reader remembers that it cannot use a schema up to so many of them: any producer can write any
+# id.
+MOST_WRITERS = 1_000
 
 
 class RegisteredSchema(Struct, frozen=True):

@@ -40,6 +40,10 @@ class Reason(StrEnum):
     BAD_REDRIVE = "bad_redrive"
     # The record is valid, but the pipeline's function fails on it (engine/function/culprits.py).
     FUNCTION_FAILED = "function_failed"
+    # The record is valid, but its order among records of other partitions is not known.
+    UNORDERED = "unordered"
+    # A step fails when it is woken: the key's last record is folded, and this time is dropped.
+    WAKE_FAILED = "wake_failed"
     LATE = "late"
     # The record is valid, but contributes to a row that is gone (engine/function/expired.py).
     EXPIRED = "expired"

@@ -13,7 +13,7 @@ import json
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, groupby
 
@@ -32,40 +32,35 @@ from kappa.engine.fold.step_loop import (
     PLACE,
     Clocks,
     FailedStep,
+    Judging,
     Key,
     Row,
     StepLoop,
     place_of,
 )
+from kappa.engine.read.rows import Rows
 from kappa.engine.spark.s3a import spark_address
 from kappa.state.files.address import open_buckets, ways_to_buckets
 from kappa.state.files.transfer import writing
 from kappa.state.table import TableBirth
 
 # What a task tells: the name of its files, and of failures FailedStep's.
-_TASK = (("file", "string"), ("failed", "string"), ("is_unsure", "boolean"))
+_TASK = (("file", "string"), ("failed", "string"), ("wakes", "string"), ("is_unsure", "boolean"))
+_FAST = Judging()
 
 
-class StepFails(Exception):
-    """Steps fail on these records of a slice; none: on one of a batch."""
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """The rows that a step makes of a slice, by table, and where it has failed.
 
-    def __init__(self, failed: Sequence[FailedStep]) -> None:
-        super().__init__(failed)
-        self.failed = failed
-
-
-def ensure_none_failed(failed: Sequence[FailedStep], *, is_unsure: bool) -> None:
-    """Raises StepFails if a step has failed; with the first record of each partition, if known.
-
-    A later one may have failed by what the first has left.
+    `failed` are records, and `wakes` the last records of keys for which it was woken. `is_unsure`:
+    it failed on some record of a batch. If records have failed, the rows are not the slice's.
     """
-    if is_unsure:
-        raise StepFails(())
-    first: dict[tuple[str, int], FailedStep] = {}
-    for each in sorted(failed):
-        first.setdefault((each.topic, each.partition), each)
-    if first:
-        raise StepFails((*first.values(),))
+
+    rows: Mapping[str, Rows]
+    failed: Sequence[FailedStep]
+    wakes: Sequence[FailedStep]
+    is_unsure: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +100,7 @@ class OrderedFold:
         """Lists the tables whose rows it makes, in the order in which they are committed."""
         return (self.table,) if self.emitted is None else (self.emitted, self.table)
 
-    def loop(self, clocks: Clocks, *, one_by_one: bool = False) -> StepLoop:
+    def loop(self, clocks: Clocks, judging: Judging = _FAST) -> StepLoop:
         """Returns a loop that has folded no key yet."""
         return StepLoop(
             self.table,
@@ -114,8 +109,7 @@ class OrderedFold:
             self.over,
             self.on_time,
             clocks,
-            notes=self.notes,
-            one_by_one=one_by_one,
+            replace(judging, notes=self.notes),
         )
 
     def here(
@@ -123,15 +117,14 @@ class OrderedFold:
         rows: pa.Table,
         held: pa.Table,
         clocks: Clocks,
+        judging: Judging = _FAST,
         *,
         moved: Callable[[], None] = lambda: None,
-        one_by_one: bool = False,
-    ) -> dict[str, pa.Table]:
+    ) -> Stepped:
         """Folds a small slice. Returns emitted rows and whole rows of states, by table.
 
         `held` are the table's rows of (at least) the keys of `rows`, and of those that are due at
         the slice's end. `clocks` are the log times there. `moved` is called at each key and row.
-        Raises StepFails. `one_by_one`: a batch has one row.
         """
         grouped: dict[Key, list[Row]] = {}
         for row in rows.to_pylist():
@@ -139,13 +132,12 @@ class OrderedFold:
         states = {self._key(state): state for state in held.to_pylist()}
         if self.on_time is not None:
             grouped = {**{key: [] for key in states}, **grouped}
-        folding = self.loop(clocks, one_by_one=one_by_one)
+        folding = self.loop(clocks, judging)
         for key, found in grouped.items():
             moved()
             folding.fold(key, states.get(key), _telling(sorted(found, key=place_of), moved))
         made = {table.name: folding.take(table) for table in self.made}
-        ensure_none_failed(folding.failed, is_unsure=folding.is_unsure)
-        return made
+        return Stepped(made, folding.failed, folding.wakes, folding.is_unsure)
 
     def at_spark(
         self,
@@ -154,9 +146,8 @@ class OrderedFold:
         held: DataFrame,
         clocks: Clocks,
         folder: str,
-        *,
-        one_by_one: bool = False,
-    ) -> dict[str, DataFrame]:
+        judging: Judging = _FAST,
+    ) -> Stepped:
         """Folds a large slice as `here` does, by Spark's workers into files of `folder`.
 
         `held` are all rows of the table.
@@ -180,15 +171,16 @@ class OrderedFold:
             clocks=clocks,
             folder=folder,
             buckets=ways_to_buckets(),
-            one_by_one=one_by_one,
+            judging=judging,
         )
         tasks = in_order.mapInArrow(fold, spark_ddl(_TASK)).collect()
-        ensure_none_failed(
-            [FailedStep(*each) for task in tasks for each in json.loads(task.failed)],
-            is_unsure=any(task.is_unsure for task in tasks),
-        )
         names = sorted(task.file for task in tasks)
-        return {table.name: self._read(spark, table, folder, names) for table in self.made}
+        return Stepped(
+            {table.name: self._read(spark, table, folder, names) for table in self.made},
+            [FailedStep(*each) for task in tasks for each in json.loads(task.failed)],
+            [FailedStep(*each) for task in tasks for each in json.loads(task.wakes)],
+            any(task.is_unsure for task in tasks),
+        )
 
     def _key(self, row: Row) -> Key:
         return tuple(row[key] for key in self.table.keys)
@@ -212,8 +204,7 @@ def _fold_into(
     clocks: Clocks,
     folder: str,
     buckets: Sequence[tuple[str, StorageSettings]],
-    *,
-    one_by_one: bool,
+    judging: Judging,
 ) -> Iterator[pa.RecordBatch]:
     """Folds one task's keys, each state before its rows, into a file per table.
 
@@ -221,7 +212,7 @@ def _fold_into(
     of other names.
     """
     open_buckets(buckets)
-    folding = fold.loop(clocks, one_by_one=one_by_one)
+    folding = fold.loop(clocks, judging)
     name = f"{secrets.token_hex(8)}.parquet"
     with ExitStack() as ending:
         places = [ending.enter_context(writing(_place(folder, table, name))) for table in fold.made]
@@ -241,6 +232,7 @@ def _fold_into(
         {
             "file": [name],
             "failed": [json.dumps(folding.failed)],
+            "wakes": [json.dumps(folding.wakes)],
             "is_unsure": [folding.is_unsure],
         },
         schema=arrow_schema(_TASK),

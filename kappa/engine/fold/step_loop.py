@@ -11,6 +11,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import groupby, islice
 from operator import itemgetter
@@ -29,6 +30,7 @@ place_of = itemgetter(*PLACE)
 _BATCH_ROWS = 10_000
 # A value in an error may be long, and the error is kept.
 _LONGEST = 400
+_LONGEST_KEY = 120
 _KAPPA = Path(__file__).parents[2]
 # Per column type: the class and the condition of Python values that Arrow returns unchanged.
 # All other values are converted by Arrow.
@@ -51,25 +53,48 @@ Row = Mapping[str, Any]
 Place = tuple[Any, ...] | None
 # The log time of each partition, in milliseconds, as a mark has it.
 Clocks = Mapping[str, Mapping[int, int]]
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
 
 
 class FailedStep(NamedTuple):
-    """A record that a step fails on, the line of the user's code, and the error."""
+    """A record that a step fails on, the line of the user's code, and the error.
+
+    If the step fails when it is woken, the record is the last one of its key, and `woken_at` is the
+    time that the step had asked for, in microseconds since 1970.
+    """
 
     topic: str
     partition: int
     offset: int
     line: str
     error: str
+    woken_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """How a loop treats the records that a step fails on.
+
+    If `notes`, failures are noted and not raised. `one_by_one`: a batch has one row. `without` are
+    the places of records that are to have no effect: each record is then tried alone, and undone if
+    the step fails on it or if it is one of these. None: nothing is undone.
+    """
+
+    notes: bool = False
+    one_by_one: bool = False
+    without: frozenset[tuple[Any, ...]] | None = None
 
 
 class StepLoop:
     """Keys that are folded one after the other, and the resulting rows until they are taken.
 
-    If it `notes` failures, a key ends at the first record that the step fails on: the slice is to
-    be folded again without it. Of a batch no record is known: `is_unsure` is set.
+    If failures are noted, a key ends at the first record that the step fails on: the slice is to be
+    folded again without it. Of a batch no record is known: `is_unsure` is set. Where records are
+    tried alone, a key goes on behind a record that fails, as if that record were not there.
+
+    A step that fails when it is woken is noted in `wakes`. Its state is then the one before, and
+    asks for no time. So that does not depend on where a slice ends.
     """
 
     def __init__(
@@ -80,21 +105,22 @@ class StepLoop:
         over: Over,
         on_time: str | None,
         clocks: Clocks,
-        *,
-        notes: bool = False,
-        one_by_one: bool = False,
+        judging: Judging = Judging(),  # a frozen value
     ) -> None:
         """Takes a table, the table (or none) of emitted rows, the step, and what it takes.
 
         `on_time` is the column by which the step asks to be woken, and `clocks` are the log times
-        at the end of the slice. `one_by_one`: a batch has one row.
+        at the end of the slice.
         """
         self.failed: list[FailedStep] = []
+        self.wakes: list[FailedStep] = []
         self.is_unsure = False
-        self._notes = notes
-        self._batch_rows = 1 if one_by_one or over is Over.ROW else _BATCH_ROWS
+        self._notes = judging.notes
+        self._without = judging.without
+        self._batch_rows = 1 if judging.one_by_one or over is Over.ROW else _BATCH_ROWS
         self._emitted_at: list[Place] = []
         self._table = table
+        self._emitted_table = emitted
         self._on_time = on_time
         self._clocks = clocks
         self._call = step
@@ -133,10 +159,13 @@ class StepLoop:
         at = None if held is None else place_of(held)
         is_changed = False
         in_order = self._in_order(key, at, rows)
+        if self._without is not None:
+            last = self._try_records(state, key, at, in_order, self._without)
+            at, is_changed = last, last != at
         while batch := list(islice(in_order, self._batch_rows)):
             # Not between rows of one record: no slice ends there.
             if self._on_time is not None and place_of(batch[0]) != at:
-                self._wake(state, key, batch[0]["_log_time"])
+                self._wake(state, key, at, batch[0]["_log_time"])
             try:
                 self._step(state, batch, key)
             except Exception as error:
@@ -148,7 +177,7 @@ class StepLoop:
         if self._on_time is not None and at is not None:
             topic, partition, _ = at
             clock = self._clocks.get(topic, {}).get(partition)
-            is_changed |= clock is not None and self._wake(state, key, clock)
+            is_changed |= clock is not None and self._wake(state, key, at, clock)
         if at is not None and is_changed:
             self._rows[self._table.name].append(
                 {
@@ -158,10 +187,65 @@ class StepLoop:
                 }
             )
 
+    def _try_records(
+        self,
+        state: dict[str, Any],
+        key: Key,
+        at: Key | None,
+        rows: Iterable[Row],
+        without: frozenset[tuple[Any, ...]],
+    ) -> Key | None:
+        """Folds the rows of a key record by record, and undoes those that fail or are left out.
+
+        Returns the place of the last record that has an effect.
+        """
+        for place, found in groupby(rows, key=place_of):
+            of_record = list(found)
+            if self._on_time is not None:
+                self._wake(state, key, at, of_record[0]["_log_time"])
+            before, emitted = deepcopy(state), self._count_emitted()
+            is_failing = False
+            try:
+                for row in of_record:
+                    self._step(state, [row], key)
+                self._ensure_emitted_fit(emitted)
+            except Exception as error:
+                if not self._notes:
+                    raise
+                self._note(place, error)
+                is_failing = True
+            if is_failing or place in without:
+                self._undo(state, before, emitted)
+            else:
+                at = place
+        return at
+
+    def _count_emitted(self) -> int:
+        return len(self._rows.get(self._into, ()))
+
+    def _ensure_emitted_fit(self, since: int) -> None:
+        """Raises Broken if a row that was emitted since then does not fit its table."""
+        if self._emitted_table is not None and self._count_emitted() > since:
+            table = self._emitted_table
+            self._as_table(table, arrow_schema(table.columns), self._rows[self._into][since:])
+
+    def _undo(self, state: dict[str, Any], before: Mapping[str, Any], emitted: int) -> None:
+        """Makes the state as it was, and forgets what was emitted since then."""
+        state.clear()
+        state.update(before)
+        if self._into:
+            del self._rows[self._into][emitted:]
+        del self._emitted_at[emitted:]
+
     def _note(self, place: Place, error: Exception) -> None:
         if not place:
             self.is_unsure = True
             return
+        topic, partition, offset = place
+        self.failed.append(FailedStep(topic, partition, offset, *self._failure(error)))
+
+    def _failure(self, error: Exception, where: str = "") -> tuple[str, str]:
+        """Returns the line of the user's code and the error, for people."""
         code = self._call.__code__
         file = Path(code.co_filename)
         # As in a project: its modules are beside or below the folder of its pipelines.
@@ -172,44 +256,53 @@ class StepLoop:
             if Path(each.filename).is_relative_to(project) and "site-packages" not in each.filename
         ]
         own = [each for each in passed if not each[0].is_relative_to(_KAPPA)]
-        where, line = own[-1] if own else (file, code.co_firstlineno)
+        raised_in, line = own[-1] if own else (file, code.co_firstlineno)
         said = (
             error.message
             if isinstance(error, Broken)
             else f"raised {type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
-            f" (in the step of table {self._table.name})"
+            f" (in the step of table {self._table.name}{where})"
         )
-        topic, partition, offset = place
-        self.failed.append(
-            FailedStep(
-                topic,
-                partition,
-                offset,
-                f"{where.relative_to(project)}:{line}",
-                said[:_LONGEST],
-            )
-        )
+        return f"{raised_in.relative_to(project)}:{line}", said[:_LONGEST]
 
-    def _wake(self, state: dict[str, Any], key: Key, log_time: int) -> bool:
+    def _wake(self, state: dict[str, Any], key: Key, at: Key | None, log_time: int) -> bool:
         """Calls the step for each time it asked for up to this log time. Returns whether it did.
 
-        Raises Broken if the step asks for the same time again, or for an earlier one.
+        `at` is the place of the key's last record. If failures are not noted, raises what the step
+        raises, and Broken if it asks for the same time again, or for an earlier one.
         """
         assert self._on_time is not None
         is_woken = False
         while (asked := state[self._on_time]) is not None and _micros(asked) <= log_time * 1000:
-            self._step(state, (), key)
-            again = state[self._on_time]
-            if again is not None and again <= asked:
-                raise Broken(
-                    f"{self._step_name} was woken at {asked.isoformat()} for key {_key_text(key)} "
-                    f"and leaves {self._on_time} at {again.isoformat()}: "
-                    "it would be woken for ever",
-                    hint=f"where the row is None, set {self._on_time} to None or to a later time; "
-                    f"{_MEND}",
+            before = deepcopy(state) if self._notes else {}
+            emitted = self._count_emitted()
+            try:
+                self._step(state, (), key)
+                self._ensure_later(state[self._on_time], asked, key)
+                if self._notes:
+                    self._ensure_emitted_fit(emitted)
+            except Exception as error:
+                if not self._notes or at is None:
+                    raise
+                self._undo(state, {**before, self._on_time: None}, emitted)
+                where = f", woken at {asked.isoformat()} for key {_key_text(key)}"
+                topic, partition, offset = at
+                self.wakes.append(
+                    FailedStep(
+                        topic, partition, offset, *self._failure(error, where), _micros(asked)
+                    )
                 )
             is_woken = True
         return is_woken
+
+    def _ensure_later(self, again: datetime | None, asked: datetime, key: Key) -> None:
+        if again is not None and again <= asked:
+            raise Broken(
+                f"{self._step_name} was woken at {asked.isoformat()} for key {_key_text(key)} "
+                f"and leaves {self._on_time} at {again.isoformat()}: it would be woken for ever",
+                hint=f"where the row is None, set {self._on_time} to None or to a later time; "
+                f"{_MEND}",
+            )
 
     def _in_order(self, key: Key, at: Key | None, rows: Iterable[Row]) -> Iterator[Row]:
         """Yields the rows of a key in the order of the log.
@@ -263,9 +356,8 @@ class StepLoop:
             try:
                 self._as_table(table, schema, [row])
             except Broken as error:
-                if place is None:
-                    raise
-                self._note(place, error)
+                # Those of a step that was woken were tried before.
+                self._note(() if place is None else place, error)
             else:
                 fitting.append(row)
         return fitting
@@ -371,7 +463,7 @@ class StepLoop:
 
 def _micros(time: datetime) -> int:
     """Returns microseconds since 1970. Log times may be beyond what a datetime can be."""
-    return (time - _EPOCH) // _MICROSECOND
+    return (time - EPOCH) // MICROSECOND
 
 
 def _place_in(batch: Sequence[Row]) -> Place:
@@ -386,4 +478,6 @@ def _place_text(batch: Sequence[Row]) -> str:
 
 
 def _key_text(key: Key) -> str:
-    return ", ".join(map(repr, key))
+    # A producer's key may be very long, and errors are kept.
+    shown = ", ".join(map(repr, key))
+    return shown if len(shown) <= _LONGEST_KEY else f"{shown[:_LONGEST_KEY]}..."

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import Protocol
 
@@ -27,10 +28,9 @@ from kappa.declare.values.reason import Reason
 from kappa.engine.function.failure import Failure, failure_of
 from kappa.engine.function.narrowing import Together, failing
 from kappa.engine.function.prepared import Prepared
-from kappa.engine.function.refused import REFUSED_COLUMNS, Refused, refused_of
+from kappa.engine.function.refused import REFUSED_COLUMNS, Refused, raw_records, refused_of
 from kappa.engine.function.trouble import SPARK_ERRORS, translated
 from kappa.engine.read.source import LogSource
-from kappa.records.decode.raw import raw_table
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 
@@ -231,29 +231,18 @@ def only(culprit: Culprit) -> Slice:
 
 
 def refused_culprits(culprits: Sequence[Culprit], pipeline: Pipeline, source: LogSource) -> Refused:
-    """Returns the rejects that these records become."""
-    places = [
+    """Returns the rejects that these records become; those that an archive alone has lack bytes."""
+    found = [
         {
             "topic": each.topic,
             "partition": each.partition,
             "offset": each.offset,
             "detail": reject_detail(each, pipeline),
         }
-        for each in culprits
+        for each in sorted(culprits, key=attrgetter("topic", "partition", "offset"))
     ]
-    return refused_of(
-        pa.Table.from_pylist(places, schema=arrow_schema(REFUSED_COLUMNS)),
-        Reason.FUNCTION_FAILED,
-        pa.concat_tables([raw_table(()), *(_raw(culprit, source) for culprit in culprits)]),
-    )
-
-
-def _raw(culprit: Culprit, source: LogSource) -> pa.Table:
-    """Returns a record as it is in the log, or nothing if an archive alone has it."""
-    try:
-        return source.here(only(culprit))
-    except Broken:
-        return raw_table(())
+    places = pa.Table.from_pylist(found, schema=arrow_schema(REFUSED_COLUMNS))
+    return refused_of(places, Reason.FUNCTION_FAILED, raw_records(places, source))
 
 
 def reject_detail(culprit: Culprit, pipeline: Pipeline) -> str:
@@ -264,7 +253,12 @@ def reject_detail(culprit: Culprit, pipeline: Pipeline) -> str:
     project = Path(pipeline.source.file).parent.parent
     file = Path(culprit.failure.line)
     shown = file.relative_to(project) if file.is_relative_to(project) else file
-    return f"{shown}: {_ADDRESS.sub('', culprit.failure.error)}"
+    return f"{shown}: {without_addresses(culprit.failure.error)}"
+
+
+def without_addresses(error: str) -> str:
+    """Drops the addresses of objects from an error: they are others in each process."""
+    return _ADDRESS.sub("", error)
 
 
 def _culprit(topic: Topic, row: pa.Table, failure: Failure) -> Culprit:

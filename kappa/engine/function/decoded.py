@@ -64,6 +64,10 @@ class Decoded(Protocol):
         """Returns the newest record per key of a topic."""
         ...
 
+    def truncations(self, topic: Topic) -> pa.Table:
+        """Returns the places of the truncations of a topic's source: ORDER_AND_FATE."""
+        ...
+
     def truncated(self, topic: Topic) -> tuple[int, int, int] | None:
         """Returns log time, partition and offset of the newest truncation of a topic's source."""
         ...

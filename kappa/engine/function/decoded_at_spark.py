@@ -19,11 +19,12 @@ from kappa.engine.fold.latest import latest_input, latest_sql
 from kappa.engine.function.decoded import Columns, CountsOf, Decoded
 from kappa.engine.function.decoded_files import DecodedFiles
 from kappa.engine.function.decoded_rows import (
+    NO_TRUNCATIONS,
     ORDER_AND_FATE,
     REJECT_COLUMNS,
     attempts_in,
     hidden_rows,
-    newest_truncation,
+    newest_of,
     rejects_at,
     topics_of,
     topics_with_attempts,
@@ -196,13 +197,17 @@ class DecodedAtSpark(Decoded):
         decoded = files.sql(latest_input(table), self._duplicates)
         return RowsInFiles(latest_sql(table, decoded), self._spark)
 
-    def truncated(self, topic: Topic) -> tuple[int, int, int] | None:
+    def truncations(self, topic: Topic) -> pa.Table:
         """Reads the truncations, by Arrow: they are few."""
         if not any(seen.truncations for seen in self._seen.get(topic.name, {}).values()):
-            return None
+            return NO_TRUNCATIONS
         truncates = pc.field("_fate") == int(Fate.TRUNCATION)
         found = self._files[topic.name].places(truncates, ORDER_AND_FATE)
-        return newest_truncation(without_places(found, topic.name, self._duplicates))
+        return without_places(found, topic.name, self._duplicates)
+
+    def truncated(self, topic: Topic) -> tuple[int, int, int] | None:
+        """Finds the newest truncation."""
+        return newest_of(self.truncations(topic))
 
     def rejects(self, table: TableBirth) -> Rows:
         """Returns a frame of the topics that have rejects; None if no row exists at all."""

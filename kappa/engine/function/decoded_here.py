@@ -12,11 +12,13 @@ from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.fold.latest import latest_table
 from kappa.engine.function.decoded import Columns, CountsOf, Decoded
 from kappa.engine.function.decoded_rows import (
+    NO_TRUNCATIONS,
+    ORDER_AND_FATE,
     PLACE_AND_FATE,
     REJECT_COLUMNS,
     attempts_in,
     hidden_rows,
-    newest_truncation,
+    newest_of,
     rejects_at,
     topics_of,
     topics_with_attempts,
@@ -118,11 +120,15 @@ class DecodedHere(Decoded):
         decoded = self._tables.get(topic.name)
         return None if decoded is None else latest_table(decoded, table)
 
+    def truncations(self, topic: Topic) -> pa.Table:
+        """Picks the truncations, by Arrow."""
+        if not any(seen.truncations for seen in self._seen.get(topic.name, {}).values()):
+            return NO_TRUNCATIONS
+        return with_fate(self._tables[topic.name].select(ORDER_AND_FATE), Fate.TRUNCATION)
+
     def truncated(self, topic: Topic) -> tuple[int, int, int] | None:
         """Finds the newest truncation, by Arrow."""
-        if not any(seen.truncations for seen in self._seen.get(topic.name, {}).values()):
-            return None
-        return newest_truncation(self._tables[topic.name])
+        return newest_of(self.truncations(topic))
 
     def rejects(self, table: TableBirth) -> Rows:
         """Returns the rejects of all topics as one Arrow table."""

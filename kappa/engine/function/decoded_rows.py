@@ -34,6 +34,7 @@ REJECT_COLUMNS = {
 }
 PLACE_AND_FATE = ("_partition", "_offset", "_fate", "_redrives")
 ORDER_AND_FATE = ("_fate", *(name for name, _ in ORDER_COLUMNS))
+NO_TRUNCATIONS = arrow_schema([("_fate", "tinyint"), *ORDER_COLUMNS]).empty_table()
 
 
 def with_fate(table: pa.Table, *fates: Fate) -> pa.Table:
@@ -42,10 +43,9 @@ def with_fate(table: pa.Table, *fates: Fate) -> pa.Table:
     return table.filter(pc.is_in(table.column("_fate"), value_set=wanted))
 
 
-def newest_truncation(rows: pa.Table) -> tuple[int, int, int] | None:
+def newest_of(truncations: pa.Table) -> tuple[int, int, int] | None:
     """Returns log time, partition and offset of the newest truncation, or None."""
-    found = with_fate(rows, Fate.TRUNCATION)
-    places = (found.column(name).to_pylist() for name, _ in ORDER_COLUMNS)
+    places = (truncations.column(name).to_pylist() for name, _ in ORDER_COLUMNS)
     return max(zip(*places, strict=True), default=None)
 
 

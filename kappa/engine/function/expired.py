@@ -8,26 +8,21 @@ expired rows of a record, the detail names the one of the first table, with the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from kappa.base.errors import Broken
 from kappa.base.sql import spark_quote
 from kappa.base.units import exact_duration
 from kappa.declare.expiry import Expiry
 from kappa.declare.folds.order import FOLD_ORDER_COLUMNS
 from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.reason import Reason
-from kappa.engine.function.refused import REFUSED_COLUMNS, Refused, refused_of
+from kappa.engine.function.refused import REFUSED_COLUMNS, Refused, raw_records, refused_of
 from kappa.engine.read.source import LogSource
-from kappa.records.decode.raw import RAW_SCHEMA
-from kappa.state.offsets import Offsets
-from kappa.state.slices import Slice
 from kappa.state.table import TableBirth
 
 # The name among a function's frames; no table's name begins so.
@@ -36,8 +31,6 @@ _PLACE = FOLD_ORDER_COLUMNS[1:]
 # The number of the table among those of the function, and the microseconds that a row's time lies
 # before the log time.
 EXPIRED_COLUMNS = (("table", "int"), ("behind", "bigint"), *_PLACE)
-# Raw records are read again in ranges of at most so many offsets, which leave out longer gaps.
-_AT_ONCE, _GAP = 10_000, 1_000
 
 
 def expired_rows(
@@ -59,12 +52,7 @@ def refused_for(expired: pa.Table, tables: Sequence[TableBirth], source: LogSour
     the rejects are without.
     """
     places = _places(expired, tables)
-    raw = [RAW_SCHEMA.empty_table()]
-    for piece in _ranges(places):
-        with suppress(Broken):
-            found = source.here(piece)
-            raw.append(found.filter(pc.is_in(found["offset"], value_set=places["offset"])))
-    return refused_of(places, Reason.EXPIRED, pa.concat_tables(raw))
+    return refused_of(places, Reason.EXPIRED, raw_records(places, source))
 
 
 def _expired(rows: DataFrame, number: int, expiry: Expiry) -> DataFrame:
@@ -103,25 +91,3 @@ def _detail(table: TableBirth) -> tuple[str, str]:
         f"{table.expiry.column} of table {table.name} lies ",
         f" ms before the log's time; rows are gone after {exact_duration(table.expiry.after_ms)}",
     )
-
-
-def _ranges(places: pa.Table) -> Iterator[Slice]:
-    """Yields small slices that together contain these places, which are in their order."""
-    first: tuple[str, int, int] | None = None
-    last = 0
-    for topic, partition, offset in zip(
-        *(places.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True
-    ):
-        if first is not None and (
-            first[:2] != (topic, partition) or offset - last > _GAP or offset - first[2] >= _AT_ONCE
-        ):
-            yield _slice(*first, last)
-            first = None
-        first, last = first or (topic, partition, offset), offset
-    if first is not None:
-        yield _slice(*first, last)
-
-
-def _slice(topic: str, partition: int, first: int, last: int) -> Slice:
-    start, end = (Offsets({topic: {partition: each}}) for each in (first, last + 1))
-    return Slice(0, 0, start, end)

@@ -5,13 +5,19 @@ A slice may have millions of them, so nothing here takes them one by one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kappa.base.errors import Broken
 from kappa.declare.values.reason import Reason
+from kappa.engine.read.source import LogSource
 from kappa.records.decode.fate import Fate
+from kappa.records.decode.raw import RAW_SCHEMA
+from kappa.state.offsets import Offsets
+from kappa.state.slices import Slice
 
 # Places of records, and why each is a reject.
 REFUSED_COLUMNS = (
@@ -21,6 +27,8 @@ REFUSED_COLUMNS = (
     ("detail", "string"),
 )
 _RAW = ("key", "value", "headers")
+# Raw records are read again in ranges of at most so many offsets, which leave out longer gaps.
+_AT_ONCE, _GAP = 10_000, 1_000
 # (topic, partition) -> `_offset`, and the columns of a reject.
 Refused = Mapping[tuple[str, int], pa.Table]
 
@@ -47,6 +55,19 @@ def refused_of(places: pa.Table, reason: Reason, raw: pa.Table) -> Refused:
     return refused
 
 
+def raw_records(places: pa.Table, source: LogSource) -> pa.Table:
+    """Reads the records at these places, which are in the order of the log, from the log again.
+
+    A record that the log has lost, since an archive gave it, is left out.
+    """
+    raw = [RAW_SCHEMA.empty_table()]
+    for piece in _ranges(places):
+        with suppress(Broken):
+            found = source.here(piece)
+            raw.append(found.filter(pc.is_in(found["offset"], value_set=places["offset"])))
+    return pa.concat_tables(raw)
+
+
 def rejected_rows(decoded: pa.Table, topic: str, refused: Refused) -> pa.Table:
     """Replaces the columns of those records of a topic that become rejects."""
     for (name, partition), rows in refused.items():
@@ -70,3 +91,25 @@ def rejected_rows(decoded: pa.Table, topic: str, refused: Refused) -> pa.Table:
 
 def _of_part(rows: pa.Table, topic: str, partition: int) -> pa.Table:
     return rows.filter((pc.field("topic") == topic) & (pc.field("partition") == partition))
+
+
+def _ranges(places: pa.Table) -> Iterator[Slice]:
+    """Yields small slices that together contain these places, which are in their order."""
+    first: tuple[str, int, int] | None = None
+    last = 0
+    for topic, partition, offset in zip(
+        *(places.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True
+    ):
+        if first is not None and (
+            first[:2] != (topic, partition) or offset - last > _GAP or offset - first[2] >= _AT_ONCE
+        ):
+            yield _slice(*first, last)
+            first = None
+        first, last = first or (topic, partition, offset), offset
+    if first is not None:
+        yield _slice(*first, last)
+
+
+def _slice(topic: str, partition: int, first: int, last: int) -> Slice:
+    start, end = (Offsets({topic: {partition: each}}) for each in (first, last + 1))
+    return Slice(0, 0, start, end)

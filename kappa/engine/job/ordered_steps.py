@@ -2,22 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from kappa.base.errors import KappaError
+from kappa.base.errors import Broken, KappaError
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.values.arrow import arrow_schema
-from kappa.engine.fold.ordered import OrderedFold, StepFails, ensure_none_failed
-from kappa.engine.fold.step_loop import Clocks, FailedStep
+from kappa.declare.values.reason import Reason
+from kappa.engine.fold.ordered import OrderedFold, Stepped
+from kappa.engine.fold.step_loop import EPOCH, MICROSECOND, Clocks, FailedStep, Judging
 from kappa.engine.fold.touched import due_rows, stored_frame, touched_rows
-from kappa.engine.function.failure import raised_here
+from kappa.engine.function.culprits import without_addresses
+from kappa.engine.function.failure import REPLAY, raised_here
 from kappa.engine.read.rows import Rows
 from kappa.engine.write.commit import TableWriter
 from kappa.state.files.address import delete_scratch
 from kappa.state.table import TableBirth
+
+_MOST_TRIES = 10
+
+
+class StepFails(Exception):
+    """Steps fail on these records of a slice, and where they are woken for the keys of `wakes`.
+
+    `wakes` None: not known yet. `is_unsure`: a step over batches fails on one of a batch. The slice
+    is to be folded again.
+    """
+
+    def __init__(
+        self,
+        failed: Sequence[FailedStep],
+        wakes: Sequence[FailedStep] | None,
+        *,
+        is_unsure: bool = False,
+    ) -> None:
+        super().__init__(failed, wakes)
+        self.failed = failed
+        self.wakes = wakes
+        self.is_unsure = is_unsure
 
 
 class OrderedSteps:
@@ -49,32 +75,59 @@ class OrderedSteps:
         clocks: Clocks,
         spark: SparkSession,
         *,
+        wakes: Sequence[FailedStep] | None = None,
         one_by_one: bool = False,
     ) -> Mapping[str, Rows]:
         """Returns the rows of all tables, with the results of the steps in place of their input.
 
         States are read as they were before the slice. `clocks` are the log times at its end. Raises
-        StepFails, of all steps, if records on which they fail are to be rejects. `one_by_one`: a
-        batch has one row.
+        StepFails, of all steps, if records on which they fail are to be rejects, or if they fail
+        where they are woken and `wakes` does not tell so. Raises Broken if it tells so of others.
+        `one_by_one`: a batch has one row.
         """
-        failed: list[FailedStep] = []
-        is_unsure = False
+
+        def fold(judging: Judging) -> Stepped:
+            return self._applied_once(rows, writers, clocks, spark, judging)
+
+        made = fold(Judging(one_by_one=one_by_one))
+        if made.failed or made.is_unsure:
+            failed, found = judged_records(fold)
+            # The first of each partition fails in any case; a later one by what that one has left.
+            raise StepFails(failed or _first_each(made.failed), found, is_unsure=made.is_unsure)
+        if wakes is None and made.wakes:
+            raise StepFails((), made.wakes)
+        if _places(made.wakes) != _places(wakes or ()):
+            raise Broken(
+                f"{self._pipeline.source}: a step of pipeline {self._pipeline.name} fails in other"
+                " places each time that it is woken",
+                hint=f"a step may depend on its state alone; {REPLAY}",
+            )
+        return made.rows
+
+    def _applied_once(
+        self,
+        rows: Mapping[str, Rows],
+        writers: list[TableWriter],
+        clocks: Clocks,
+        spark: SparkSession,
+        judging: Judging,
+    ) -> Stepped:
         made, due = dict(rows), {writer.birth.name: writer for writer in writers}
+        each: list[Stepped] = []
         for fold in self._folds:
             found = made.pop(fold.table.name, None)
             if found is None and fold.on_time is not None:
                 # A slice without a row of the function may have moved the log time.
                 found = arrow_schema(fold.table.steps_over).empty_table()
             if found is not None:
-                try:
-                    made |= self._folded(
-                        fold, found, due[fold.table.name], clocks, spark, one_by_one=one_by_one
-                    )
-                except StepFails as fails:
-                    failed += fails.failed
-                    is_unsure |= not fails.failed
-        ensure_none_failed(failed, is_unsure=is_unsure)
-        return made
+                each.append(self._folded(fold, found, due[fold.table.name], clocks, spark, judging))
+                made |= each[-1].rows
+        return Stepped(
+            made,
+            [failed for one in each for failed in one.failed],
+            [wake for one in each for wake in one.wakes],
+            any(one.is_unsure for one in each),
+        )
 
     def clear(self) -> None:
         """Deletes the results of the slice that is over."""
@@ -87,9 +140,8 @@ class OrderedSteps:
         writer: TableWriter,
         clocks: Clocks,
         spark: SparkSession,
-        *,
-        one_by_one: bool,
-    ) -> Mapping[str, Rows]:
+        judging: Judging,
+    ) -> Stepped:
         columns, path, version = fold.table.columns, writer.path, writer.version
         due: pa.Table | None = None
         if fold.on_time is not None and isinstance(rows, pa.Table):
@@ -99,7 +151,7 @@ class OrderedSteps:
         if isinstance(rows, DataFrame):
             folder = f"{self._scratch}/{fold.table.name}"
             held = stored_frame(spark, path, version, columns)
-            return fold.at_spark(spark, rows, held, clocks, folder, one_by_one=one_by_one)
+            return fold.at_spark(spark, rows, held, clocks, folder, judging)
         assert isinstance(rows, pa.Table), "the function gives rows here or at Spark"
         held = touched_rows(path, version, columns, rows.select(fold.table.keys))
         try:
@@ -107,13 +159,74 @@ class OrderedSteps:
                 rows,
                 held if due is None else pa.concat_tables([held, due]),
                 clocks,
+                judging,
                 moved=self._note_given,
-                one_by_one=one_by_one,
             )
-        except (KappaError, StepFails):
+        except KappaError:
             raise
         except Exception as error:
             raise raised_here(error, self._pipeline) from error
 
     def _note_given(self) -> None:
         self.given += 1
+
+
+def rejected_wakes(wakes: Sequence[FailedStep], rejects: TableBirth) -> pa.Table:
+    """Returns the rows of the rejects table for the keys whose step failed when it was woken.
+
+    Each has the place of its key's last record, which is folded, and the time that was asked for.
+    """
+    columns = dict(rejects.columns)
+    rows = [
+        {
+            "topic": each.topic,
+            "partition": each.partition,
+            "offset": each.offset,
+            "timestamp": None if each.woken_at is None else EPOCH + each.woken_at * MICROSECOND,
+            "reason": str(Reason.WAKE_FAILED),
+            "detail": f"{each.line}: {without_addresses(each.error)}",
+        }
+        for each in sorted(wakes)
+    ]
+    return pa.Table.from_pylist(rows, arrow_schema([*columns.items()]))
+
+
+def judged_records(
+    fold: Callable[[Judging], Stepped],
+) -> tuple[Sequence[FailedStep], Sequence[FailedStep] | None]:
+    """Returns the records on which steps fail, record by record, and where they fail when woken.
+
+    A record is rejected if a step fails on it after the records before it that are not. As a rule a
+    record reaches one key: the first try finds all of them, and the second confirms it. Where a
+    record reaches several keys, each try has at least one more right, from the beginning of the
+    log. If that takes too many tries, only what is certain is returned, and None.
+    """
+    before: frozenset[tuple[Any, ...]] = frozenset()
+    failed: dict[tuple[Any, ...], FailedStep] = {}
+    for _ in range(_MOST_TRIES):
+        without = frozenset(failed)
+        tried = fold(Judging(one_by_one=True, without=without))
+        before, failed = without, {}
+        for each in sorted(tried.failed, key=itemgetter(0, 1, 2, 3, 4)):
+            failed.setdefault(each[:3], each)
+        if failed.keys() == before:
+            return [*failed.values()], tried.wakes
+    # In a partition all is right up to the first record in which the last two tries differ.
+    differs: dict[tuple[Any, ...], int] = {}
+    for *part, offset in sorted(before ^ failed.keys(), reverse=True):
+        differs[tuple(part)] = offset
+    return [
+        each for each in failed.values() if each.offset <= differs.get(each[:2], each.offset)
+    ], None
+
+
+def _first_each(failed: Sequence[FailedStep]) -> list[FailedStep]:
+    first: dict[tuple[Any, ...], FailedStep] = {}
+    for each in sorted(failed, key=itemgetter(0, 1, 2, 3, 4)):
+        first.setdefault(each[:2], each)
+    return [*first.values()]
+
+
+def _places(wakes: Sequence[FailedStep]) -> list[tuple[Any, ...]]:
+    # Their errors may name an object by its address.
+    return sorted((*each[:3], each.woken_at) for each in wakes)

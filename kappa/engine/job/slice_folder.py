@@ -19,9 +19,9 @@ from kappa.base.duck import progress_of_queries
 from kappa.base.errors import Broken
 from kappa.base.failpoint import failpoint
 from kappa.declare.options import REJECTS
-from kappa.declare.pipeline import Pipeline
+from kappa.declare.pipeline import OnError, Pipeline
 from kappa.declare.topic import Topic
-from kappa.engine.fold.ordered import StepFails
+from kappa.engine.fold.step_loop import FailedStep
 from kappa.engine.function.culprits import Culprit, refused_culprits
 from kappa.engine.function.decoded_at_spark import DecodedAtSpark
 from kappa.engine.function.decoded_here import DecodedHere
@@ -30,7 +30,7 @@ from kappa.engine.function.redriven import settle_redriven
 from kappa.engine.function.trouble import SPARK_ERRORS, translated
 from kappa.engine.job.function_rows import FunctionRows
 from kappa.engine.job.next_mark import next_mark
-from kappa.engine.job.ordered_steps import OrderedSteps
+from kappa.engine.job.ordered_steps import OrderedSteps, StepFails, rejected_wakes
 from kappa.engine.job.slice_limit import SliceLimit
 from kappa.engine.job.splits import Splits
 from kappa.engine.job.topic_guard import TopicGuard
@@ -44,7 +44,7 @@ from kappa.engine.views.opened import open_tables
 from kappa.engine.write.commit import AT_ONCE, Merging, TableWriter
 from kappa.engine.write.commits import Commits
 from kappa.engine.write.follows import ensure_follows
-from kappa.engine.write.of_topics import rows_of_topics
+from kappa.engine.write.of_topics import refuse_truncations, rows_of_topics, with_more_rejects
 from kappa.engine.write.publisher import Publisher
 from kappa.kafka.client import Log
 from kappa.records.decode.to_files import Remembering
@@ -59,9 +59,6 @@ from kappa.tables.delta import progress_of_acts
 from kappa.tables.lasting import take_back_to_frontier
 from kappa.tables.versions import files
 
-# Each of them costs a slice's folding. If so many fail, the step of a new build is wrong.
-_MOST_OF_STEPS = 100
-
 
 class _ToJudge(Exception):
     """Records of a slice fail, and some of it may be committed as if none did."""
@@ -72,24 +69,18 @@ class _Failed:
 
     def __init__(self) -> None:
         self.culprits: list[Culprit] = []
+        # Where steps have failed when they were woken.
+        self.wakes: Sequence[FailedStep] | None = None
         # Whether steps over batches are given one row each, to know the record.
         self.one_by_one = False
 
-    def add(self, fails: StepFails, pipeline: Pipeline, *, is_new: bool) -> None:
-        """Adds what has failed. Raises Broken if that is too much for a build that `is_new`."""
-        self.one_by_one |= not fails.failed
+    def add(self, fails: StepFails) -> None:
+        self.one_by_one |= fails.is_unsure
+        self.wakes = fails.wakes
         self.culprits += (
-            Culprit(topic, partition, offset, Failure(line, error, REPLAY))
-            for topic, partition, offset, line, error in fails.failed
+            Culprit(each.topic, each.partition, each.offset, Failure(each.line, each.error, REPLAY))
+            for each in fails.failed
         )
-        if is_new and len(self.culprits) > _MOST_OF_STEPS:
-            last = self.culprits[-1]
-            raise Broken(
-                f"{pipeline.source}: pipeline {pipeline.name} {last.failure.error}, at"
-                f" {last.failure.line}, and fails so on more than {_MOST_OF_STEPS} records of one"
-                " slice: too many to be set aside one by one",
-                hint=REPLAY,
-            )
 
 
 class SliceFolder:
@@ -217,7 +208,7 @@ class SliceFolder:
                     except _ToJudge:
                         pass
                     except StepFails as fails:
-                        failed.add(fails, self._pipeline, is_new=self._is_new())
+                        failed.add(fails)
                     self._reopen(views_are_current=views_at is None)
             failpoint("job.before_frontier")
             with watch.step("frontier"):
@@ -306,6 +297,8 @@ class SliceFolder:
             # (law 2).
             same_topics: Future[None] = self._topic_watch.submit(self.guard.check_topics)
             try:
+                if self._pipeline.on_error is OnError.REJECT:
+                    refuse_truncations(decoded, self._pipeline, piece.end, source)
                 if failed.culprits:
                     decoded.reject(refused_culprits(failed.culprits, self._pipeline, source))
                 # Marks and rejects count the records that the function judges: it runs before any
@@ -325,9 +318,7 @@ class SliceFolder:
                 with watch.step("topics"):
                     same_topics.result()
                 failpoint("job.before_first_commit")
-                self._commit_tables(
-                    decoded, tried, mark, spark, watch, one_by_one=failed.one_by_one
-                )
+                self._commit_tables(decoded, tried, mark, spark, watch, failed)
                 failing = self._views.commit(
                     mark, spark, watch, are_due=views_are_due, failing=last.failing
                 )
@@ -352,20 +343,27 @@ class SliceFolder:
         mark: Mark,
         spark: SparkSession,
         watch: Stopwatch,
-        *,
-        one_by_one: bool,
+        failed: _Failed,
     ) -> None:
         """Commits a slice to all tables but views; the function's rows are `tried`, if they are."""
         of_topics, of_function = self._parted()
         tables = {writer.birth.name: writer for writer in of_topics}
         with watch.step("topics"):
             latest = rows_of_topics(decoded, self._pipeline, tables, mark, spark)
+            if failed.wakes and REJECTS in tables:
+                woken = rejected_wakes(failed.wakes, tables[REJECTS].birth)
+                latest = {**latest, REJECTS: with_more_rejects(latest[REJECTS], woken, spark)}
         with self._commits.beside(of_topics, latest, mark):
             with watch.step("function"):
                 if tried is None:
                     tried = self._function.of(decoded, spark) if of_function else {}
                 rows = self._steps.applied(
-                    tried, of_function, mark.log_time, spark, one_by_one=one_by_one
+                    tried,
+                    of_function,
+                    mark.log_time,
+                    spark,
+                    wakes=failed.wakes,
+                    one_by_one=failed.one_by_one,
                 )
             failpoint("job.between_tables")
             with watch.step("commit"), self._commits.beside(of_function, rows, mark):

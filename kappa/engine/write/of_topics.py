@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from kappa.base.errors import Broken
 from kappa.declare.options import REJECTS
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.topic import Topic
+from kappa.declare.values.arrow import arrow_schema
+from kappa.declare.values.reason import Reason
 from kappa.engine.fold.latest import emptied_sql
 from kappa.engine.function.decoded import Decoded
+from kappa.engine.function.refused import REFUSED_COLUMNS, raw_records, refused_of
 from kappa.engine.read.rows import HERE, Rows, RowsInFiles
+from kappa.engine.read.source import LogSource
 from kappa.engine.write.commit import TableWriter
 from kappa.state.mark import Mark
+from kappa.state.offsets import Offsets
 
 
 def rows_of_topics(
@@ -38,6 +44,47 @@ def rows_of_topics(
     return rows
 
 
+def refuse_truncations(
+    decoded: Decoded, pipeline: Pipeline, end: Offsets, source: LogSource
+) -> None:
+    """Makes rejects of truncations that a table of latest rows cannot follow.
+
+    They are those in topics of several partitions: nobody knows which changes of the other ones
+    were made before. `end` is the slice's.
+    """
+    latest = {t.latest.name: t.latest for t in pipeline.latest_tables if t.latest is not None}
+    for topic in latest.values():
+        partitions = _count_partitions(topic, end)
+        if partitions == 1:
+            continue
+        found = decoded.truncations(topic)
+        if found.num_rows == 0:
+            continue
+        why = (
+            f"it truncates its source's table, and the topic has {partitions} partitions: "
+            "the order of changes in several is not known"
+        )
+        count = found.num_rows
+        places = pa.table(
+            [
+                pa.repeat(topic.name, count),
+                found.column("_partition"),
+                found.column("_offset"),
+                pa.repeat(why, count),
+            ],
+            schema=arrow_schema(REFUSED_COLUMNS),
+        ).sort_by([("partition", "ascending"), ("offset", "ascending")])
+        decoded.reject(refused_of(places, Reason.UNORDERED, raw_records(places, source)))
+
+
+def with_more_rejects(rows: Rows, more: pa.Table, spark: SparkSession) -> Rows:
+    """Adds rows, of this process, to the rows of the rejects table."""
+    if isinstance(rows, DataFrame):
+        return rows.unionAll(spark.createDataFrame(more))
+    assert not isinstance(rows, RowsInFiles), "rejects are found by Arrow or by Spark"
+    return more if rows is None else pa.concat_tables([rows, more])
+
+
 def _latest_rows(
     decoded: Decoded, topic: Topic, writer: TableWriter, mark: Mark, spark: SparkSession
 ) -> Rows:
@@ -52,7 +99,7 @@ def _latest_rows(
     if truncated is None:
         return rows
     _, partition, offset = truncated
-    partitions = max(topic.partitions, len(mark.end.next.get(topic.name, {})))
+    partitions = _count_partitions(topic, mark.end)
     if partitions > 1:
         raise Broken(
             f"record {topic.name}:{partition}:{offset} truncates its source's table, and the topic "
@@ -65,3 +112,7 @@ def _latest_rows(
     stored = writer.stored_sql(writer.birth.keys)
     found, here = (rows.sql, None) if isinstance(rows, RowsInFiles) else (f"from {HERE}", rows)
     return RowsInFiles(emptied_sql(writer.birth, found, stored, truncated), spark, here)
+
+
+def _count_partitions(topic: Topic, end: Offsets) -> int:
+    return max(topic.partitions, len(end.next.get(topic.name, {})))

@@ -196,7 +196,7 @@ def _beyond(
             f"it {beyond_text(birth.max_rejects, *counted)}: "
             f"{RejectCounts.of(store, birth, frontier).text}"
         )
-    if is_shared or not counted[0] or birth.max_rejects is not None:
+    if is_shared or birth.max_rejects is not None:
         return ""
     found, before = (
         RejectCounts({}, "")
@@ -204,7 +204,10 @@ def _beyond(
         else RejectCounts.of(store, snapshot.births[each], snapshot.frontiers[each])
         for each in (build, live)
     )
-    now, then = (each.reasons.get(Reason.FUNCTION_FAILED, 0) for each in (found, before))
+    now, then = (
+        sum(each.reasons.get(why, 0) for why in (Reason.FUNCTION_FAILED, Reason.WAKE_FAILED))
+        for each in (found, before)
+    )
     why = fails_on_more(now, then, counted[1])
     return f"{why}: {found.text}" if why else ""
 

@@ -147,7 +147,7 @@ def in_slices(
             pa.Table.from_pylist(rows[::-1], arrow_schema(fold.table.steps_over)),
             pa.Table.from_pylist([*held.values()], arrow_schema(fold.table.columns)),
             {"pings": dict(clocks)},
-        )
+        ).rows
         held |= {state["who"]: state for state in made["watched"].to_pylist()}
         silences += made["silences"].to_pylist()
     return held, silences
@@ -261,7 +261,7 @@ def test_a_key_that_is_not_due_is_not_written_again() -> None:
 
     for clock, woken in ((BEGAN - 1, []), (BEGAN, ["ann"])):
         states = pa.Table.from_pylist(held, arrow_schema(fold.table.columns))
-        made = fold.here(nothing, states, {"pings": {1: clock}})
+        made = fold.here(nothing, states, {"pings": {1: clock}}).rows
         assert made["watched"]["who"].to_pylist() == woken
         assert made["silences"]["who"].to_pylist() == woken
 
@@ -302,7 +302,7 @@ def test_a_step_that_asks_for_no_later_time_is_refused(moved: int) -> None:
         match=r"the step of table watched was woken at 2023-11-14T22:13:20\+00:00 for key 'ann' "
         r"and leaves wake_at at 2023-11-14T22:13:\S+: it would be woken for ever",
     ):
-        in_slices([Ping(1, "ann", 0, BEGAN)], set(), replace(fold_of(), step=step))
+        in_slices([Ping(1, "ann", 0, BEGAN)], set(), replace(fold_of(), step=step, notes=False))
 
 
 def test_the_rows_of_a_step_that_is_woken_have_their_log_time() -> None:
@@ -441,40 +441,125 @@ def test_a_small_slice_that_wakes_very_many_keys_is_folded_by_spark(
     assert found == by_hand(pings)
 
 
-def failing(state: dict[str, Any], row: Mapping[str, Any] | None) -> None:
-    state["wake_at"] = None if row is None else row["_timestamp"]
-    state["inverse"] = 1 // (row is not None)
+def failing(state: dict[str, Any], row: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:
+    """Counts pings; where it is woken it fails, in another way for each number of them."""
+    if row is not None:
+        state["pings"] = (state["pings"] or 0) + 1
+        state["wake_at"] = row["_timestamp"]
+        return
+    state["seen"] = [*(state["seen"] or ()), state["pings"]]
+    yield {"who": state["who"], "pings": "many" if state["pings"] == 3 else state["pings"]}
+    if state["pings"] == 1:
+        raise ValueError("the first")
+    if state["pings"] != 2:
+        state["wake_at"] = None
 
 
-@pipeline(
-    reads={"pings": PINGS},
-    writes=[
-        Table(
-            "inverses",
-            keys=("who",),
-            fold=ordered(failing, state="inverse int, wake_at timestamp", on_time="wake_at"),
-        )
-    ],
-)
-def inverting(pings: DataFrame) -> dict[str, DataFrame]:
-    return {"inverses": pings}
+def failing_pipeline(on_error: str) -> Any:
+    """Makes a pipeline whose step fails where it is woken, at each ping of a key but the fourth."""
+
+    @pipeline(
+        reads={"pings": PINGS},
+        writes=[
+            Table(
+                "watched",
+                keys=("who",),
+                fold=ordered(
+                    failing,
+                    state="pings bigint, seen array<bigint>, wake_at timestamp",
+                    emits="told",
+                    on_time="wake_at",
+                ),
+            ),
+            Table("told", emitted="who string, pings bigint"),
+        ],
+        on_error=on_error,
+    )
+    def failing_steps(pings: DataFrame) -> dict[str, DataFrame]:
+        return {"watched": pings}
+
+    return failing_steps
 
 
 @pytest.mark.jvm
 @pytest.mark.usefixtures("spark_here")
 @pytest.mark.parametrize("driver_rows", [100, 0])
-def test_a_step_that_raises_when_it_is_woken_is_named_with_its_key(
+def test_a_step_that_fails_where_it_is_woken_is_told_and_goes_on_whatever_the_slices(
+    tmp_path: Path, driver_rows: int
+) -> None:
+    """Its state is that before it was woken, and asks for no time until the key's next row."""
+    from kappa.engine.children.rehearsal import Rehearsal, local_pipeline
+
+    pings = [Ping(0, "bo", None, BEGAN)]
+    pings += [Ping(1, "ann", None, BEGAN + number * MINUTE) for number in range(4)]
+    log, found = log_of(pings), []
+    with local_pipeline(failing_pipeline("reject")) as local:
+        for cuts in ([5], [1, 2, 3, 4, 5]):
+            build = Rehearsal(tmp_path / str(len(cuts)), local, log, driver_rows=driver_rows)
+            for end in ends_of(pings, cuts):
+                build.fold(end)
+            rejects = build.table("rejects").to_pylist()
+            tally = build.publisher.newest.tally["pings"]
+            assert [(tally[each].decoded, tally[each].rejected) for each in (0, 1)] == [
+                (1, 0),
+                (4, 0),
+            ]
+            found.append(
+                (
+                    sorted(
+                        (row["who"], row["pings"], str(row["seen"]), row["wake_at"])
+                        for row in build.table("watched").to_pylist()
+                    ),
+                    build.table("told").to_pylist(),
+                    sorted(
+                        (
+                            row["partition"],
+                            row["offset"],
+                            row["reason"],
+                            row["detail"].partition(": ")[2],
+                            micros(row["timestamp"]),
+                        )
+                        for row in rejects
+                    ),
+                )
+            )
+            build.close()
+
+    assert found[0] == found[1]
+    states, told, rejects = found[0]
+    assert states == [("ann", 4, "[4]", None), ("bo", 1, "None", None)]
+    assert told == [{"who": "ann", "pings": 4}]
+    at = "2023-11-14T22:13:20+00:00 for key"
+    assert rejects[:2] == [
+        (
+            partition,
+            0,
+            "wake_failed",
+            f"raised ValueError: the first (in the step of table watched, woken at {at} '{who}')",
+            BEGAN * 1000,
+        )
+        for partition, who in ((0, "bo"), (1, "ann"))
+    ]
+    assert [row[:3] for row in rejects[2:]] == [(1, 1, "wake_failed"), (1, 2, "wake_failed")]
+    assert "it would be woken for ever" in rejects[2][3]
+    assert "gives pings of table told, which is int64, what does not fit" in rejects[3][3]
+
+
+@pytest.mark.jvm
+@pytest.mark.usefixtures("spark_here")
+@pytest.mark.parametrize("driver_rows", [100, 0])
+def test_where_errors_stop_a_step_that_raises_when_it_is_woken_is_named_with_its_key(
     tmp_path: Path, driver_rows: int
 ) -> None:
     from kappa.engine.children.rehearsal import Rehearsal, local_pipeline
 
     log = log_of([Ping(1, "ann", None, BEGAN)])
-    with local_pipeline(inverting) as local:
+    with local_pipeline(failing_pipeline("stop")) as local:
         build = Rehearsal(tmp_path, local, log, driver_rows=driver_rows)
         with pytest.raises(
             Broken,
-            match=r"test_woken_steps\.py:\d+: pipeline inverting raised ZeroDivisionError: .*; "
-            r"the step of table inverses was woken without a row, key 'ann'",
+            match=r"test_woken_steps\.py:\d+: pipeline failing_steps raised ValueError: the first.*"
+            r"; the step of table watched was woken without a row, key 'ann'",
         ):
             build.fold(log.end)
         build.close()

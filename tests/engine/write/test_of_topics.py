@@ -15,7 +15,7 @@ from kappa.base.errors import Broken
 from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.function.decoded_here import DecodedHere
 from kappa.engine.write.commit import Merging, TableWriter
-from kappa.engine.write.of_topics import rows_of_topics
+from kappa.engine.write.of_topics import refuse_truncations, rows_of_topics
 from kappa.records.decode.raw import RawRecord, raw_table
 from kappa.state.files.address import readable
 from kappa.state.mark import Mark, origin_mark
@@ -97,7 +97,7 @@ def test_a_small_slice_that_truncates_a_large_table_takes_no_keys_into_memory(
     assert {row["_offset"] for row in rows.values() if row["_deleted"]} == {at + 1}
 
 
-def test_a_truncation_among_more_partitions_than_declared_stops_the_job(
+def test_where_errors_stop_a_truncation_among_more_partitions_than_declared_does(
     tmp_path: Path,
 ) -> None:
     slices = Slices(Store(tmp_path))
@@ -105,3 +105,29 @@ def test_a_truncation_among_more_partitions_than_declared_stops_the_job(
 
     with pytest.raises(Broken, match="record orders:0:1 truncates .* the topic has 3 partitions"):
         slices.fold([change(1, "t")], partitions=3)
+
+
+def test_a_truncation_among_several_partitions_is_a_reject() -> None:
+    """Any producer can send it."""
+    from kappa.engine.children.rehearsal import MemoryLog
+    from kappa.tables.shape import REJECTS_BIRTH
+
+    log = MemoryLog()
+    records = [change(0, "c", 1), change(1, "t"), change(2, "u", 1), change(3, "t")]
+    for _, partition, _, ms, key, value, _ in records:
+        log.add("orders", partition, value, key=key, ms=ms)
+    decoded = DecodedHere(raw_table(records), [ORDERS], {}, {})
+
+    refuse_truncations(decoded, shop, Offsets({"orders": {0: 4}}), log)
+    assert decoded.counts()["orders"][0].rejected == 0
+    for _ in range(2):
+        refuse_truncations(decoded, shop, Offsets({"orders": {0: 4, 1: 0, 2: 0}}), log)
+        counts = decoded.counts()["orders"][0]
+        assert (counts.decoded, counts.rejected) == (2, 2)
+    assert decoded.truncated(ORDERS) is None
+
+    rejects = decoded.rejects(REJECTS_BIRTH).to_pylist()
+    assert [(row["offset"], row["reason"], row["value"]) for row in rejects] == [
+        (at, "unordered", records[at][5]) for at in (1, 3)
+    ]
+    assert "the topic has 3 partitions" in rejects[0]["detail"]

@@ -8,7 +8,7 @@ from kappa.base.errors import DeclarationError
 from kappa.declare.formats.avro_schema import AvroSchema, parsed, read_record, why_unreadable
 from kappa.declare.formats.debezium.envelope import TakenApart
 from kappa.declare.formats.debezium.written import Written, of_avro
-from kappa.declare.formats.schema_source import unframed, written_by
+from kappa.declare.formats.schema_source import MOST_WRITERS, unframed, written_by
 from kappa.declare.values.reason import Reason, Rejected
 
 _KIND = "AVRO"
@@ -34,9 +34,10 @@ class AvroParts:
     def value(self, value: bytes) -> TakenApart:
         """Takes a value apart. Raises Rejected if it is no record of a registered schema."""
         schema_id, message = unframed(value)
-        if schema_id not in self._writers:
-            self._writers[schema_id] = _opened(schema_id)
-        writer = self._writers[schema_id]
+        writer = self._writers.get(schema_id) or _opened(schema_id)
+        # Any producer can write any id.
+        if not isinstance(writer, Rejected) or len(self._writers) < MOST_WRITERS:
+            self._writers[schema_id] = writer
         if isinstance(writer, Rejected):
             raise Rejected(writer.reason, writer.detail)
         return TakenApart(read_record(message, writer.schema.bare), schema_id, writer.written)
