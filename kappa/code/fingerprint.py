@@ -3,6 +3,11 @@
 These parts count: the code that its function reaches (reach.py), its topics, tables,
 views, sinks and alerts, and the platform's semantics number. Comments, docstrings, layout and
 annotations don't count. A changed helper in another module does.
+
+The rows version is the part of a version that decides rows. Views are computed when they are read,
+unless they are maintained, and checks, sinks and alerts only look at rows. Versions that differ in
+nothing else have one rows version, and tables of the one are tables of the other. It is computed
+from what a birth certificate keeps, so builds that are older than the rows version have one too.
 """
 
 from __future__ import annotations
@@ -12,8 +17,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from kappa.code.declaration import declarations, without_checks
 from kappa.code.reach import reach
-from kappa.code.semantics import SEMANTICS
 from kappa.code.sources import Find
 from kappa.declare.alert import Alert
 from kappa.declare.pipeline import OnError, Pipeline
@@ -21,6 +26,7 @@ from kappa.declare.sink import Sink
 from kappa.declare.table import Table
 from kappa.declare.topic import Topic
 from kappa.declare.view import View
+from kappa.state.build import Birth
 
 # Ten hexadecimal digits: two versions of one pipeline are equal by chance once in 10^12.
 _VERSION_DIGITS = 10
@@ -29,6 +35,10 @@ _SEMANTICS = "semantics"
 _ON_ERROR = "on_error"
 # Kappa's rules since when a pipeline that says nothing of `on_error` rejects.
 _REJECTING = 3
+# 3: a sum that does not fit is null and says so by a column of its own. A record that a function
+# fails on is a reject, unless `on_error="stop"` is declared. Both stopped the job.
+SEMANTICS = 3
+_DECIDING_NO_ROWS = frozenset({"view", "sink", "alert"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,3 +201,34 @@ def _rank(part: str) -> tuple[int, str]:
 
 def _hash(text: str, digits: int) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:digits]
+
+
+def declared_rows_version(pipeline: Pipeline, parts: Mapping[str, str]) -> str:
+    """Returns the rows version of a declared pipeline whose version has these parts."""
+    checks = {table.name: table.checks for table in pipeline.tables}
+    checks |= {view.name: view.checks for view in pipeline.views}
+    return _rows_version(parts, declarations(pipeline), checks)
+
+
+def born_rows_version(birth: Birth) -> str:
+    """Returns the rows version of a build.
+
+    One that was born before declarations were kept shares it with builds of its own version only.
+    """
+    checks = {table.name: table.checks for table in birth.tables}
+    return _rows_version(birth.parts, birth.declarations, checks)
+
+
+def _rows_version(
+    parts: Mapping[str, str],
+    declared: Mapping[str, str],
+    checks: Mapping[str, tuple[str, ...]],
+) -> str:
+    deciding = {}
+    for part, hashed in parts.items():
+        kind, name = part.split(" ")[0], part.split(" ")[-1]
+        if kind in {"table", "maintained"} and part in declared:
+            deciding[part] = without_checks(declared[part], checks.get(name, ()))
+        elif kind not in _DECIDING_NO_ROWS:
+            deciding[part] = hashed
+    return version_of(deciding)

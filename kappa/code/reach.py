@@ -13,9 +13,7 @@ import builtins
 from collections.abc import Iterator, Mapping
 
 from kappa.base.errors import DeclarationError
-from kappa.code.imported import Imported, imported_by, parents, root
-from kappa.code.normal_form import Statement
-from kappa.code.scan import Module, scan
+from kappa.code.scan import Imported, Module, Statement, imported_by, parents, root, scan
 from kappa.code.sources import Find, SourceFile
 
 _BUILTINS = frozenset(dir(builtins)) | {"__file__", "__path__", "__annotations__", "__builtins__"}

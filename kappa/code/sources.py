@@ -1,8 +1,8 @@
 """The Python files of a project, or of one build's code snapshot, by module name.
 
 One rule finds the file of a module for imports (kappa/code/importer.py), for the fingerprint
-(reach.py) and for snapshots (artifact.py). So the files that run, that are hashed and that are kept
-are the same. This module reads files and imports none of them.
+(reach.py) and for snapshots (code_snapshot.py). So the files that run, that are hashed and that are
+kept are the same. This module reads files and imports none of them.
 """
 
 from __future__ import annotations

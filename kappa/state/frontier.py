@@ -45,7 +45,7 @@ class Frontier(Struct, frozen=True):
     `heard_at` is when the job last read everything that the compacted topics contained. For a build
     that has not yet got so far, it is when the build began to read (law 5).
 
-    `sums` are those of the data files that are new with it (kappa/state/recorded.py).
+    `sums` are those of the data files that are new with it (kappa/state/file_sums.py).
 
     `failing` are the maintained views that cannot be computed over the rows there, and why. Their
     tables have the rows of an earlier frontier, which no reader sees.

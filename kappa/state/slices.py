@@ -1,4 +1,7 @@
-"""Slices: half-open ranges `[start, end)` of offsets, and how a long range is cut. Pure."""
+"""Slices: half-open ranges `[start, end)` of offsets, and how a long range is cut.
+
+The cuts of a proof are recorded in the folder that the proof folds into.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from msgspec import Struct
+
+from kappa.base.errors import Damaged
+from kappa.state.documents import Documents
 from kappa.state.offsets import Offsets
+from kappa.state.store import Store
 
 # Offsets at which something begins, per topic and partition.
 BoundsOf = Mapping[str, Mapping[int, Sequence[int]]]
+_CUTS_NAME = "cuts.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,3 +141,31 @@ def _vector(places: Mapping[tuple[str, int], int]) -> Offsets:
     for (topic, partition), offset in places.items():
         vector.setdefault(topic, {})[partition] = offset
     return Offsets(vector)
+
+
+class Cuts(Struct, frozen=True):
+    """The end of each slice, the first of which begins at the build's origin.
+
+    Slices of at most `driver_rows` offsets take no Spark job to be read.
+    """
+
+    ends: tuple[Offsets, ...]
+    driver_rows: int
+    format: int = 1
+
+
+_CUTS = Documents(Cuts)
+
+
+def put_cuts(folder: Store, cuts: Cuts) -> None:
+    """Puts the cuts."""
+    _CUTS.put(folder, _CUTS_NAME, cuts)
+
+
+def read_cuts(folder: Store) -> Cuts:
+    """Returns the cuts. Raises Damaged if the folder has none."""
+    where = str(folder.path(_CUTS_NAME))
+    found = _CUTS.get(folder, _CUTS_NAME, where)
+    if found is None:
+        raise Damaged(f"{where} is gone", hint="type kappa prove again")
+    return found

@@ -23,8 +23,7 @@ from kappa.base.settings import Settings
 from kappa.state.files.address import open_bucket
 from kappa.state.files.bucket import is_bucket
 from kappa.state.files.claim import BucketControl, Control, DiskControl
-from kappa.state.files.objects import Objects
-from kappa.state.files.on_disk import DiskObjects
+from kappa.state.files.disk import DiskObjects, Objects
 
 # The folder of what was damaged and is kept.
 DAMAGED = "damaged"

@@ -38,8 +38,7 @@ from kappa.engine.fold.step_loop import (
     place_of,
 )
 from kappa.engine.spark.s3a import spark_address
-from kappa.state.files.address import open_buckets, ways_to_buckets
-from kappa.state.files.transfer import writing
+from kappa.state.files.address import open_buckets, ways_to_buckets, writing
 from kappa.state.table import TableBirth
 
 # What a task tells: the name of its files, and of failures FailedStep's.

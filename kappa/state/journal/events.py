@@ -1,6 +1,7 @@
 """The events of the journal: decisions and observations, a class per kind. Values.
 
-The names of their fields are those of the records on disk.
+Before them are the values that events contain: the findings of a verification, and the receipt of
+a switch. The names of all fields are those of the records on disk.
 """
 
 from __future__ import annotations
@@ -8,14 +9,136 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from msgspec import field
+from msgspec import Struct, field
 
 from kappa.state.build import Base
-from kappa.state.journal.kinds import JournalEvent
-from kappa.state.journal.receipt import Receipt, Switched
-from kappa.state.journal.service import Paused, PipelineRetired, Resumed
-from kappa.state.journal.verification import Check, Difference, OutcomeCount
 from kappa.state.offsets import Offsets
+
+
+class JournalEvent(Struct, frozen=True, tag_field="kind"):
+    """An event of the journal, whose class has its kind as the tag."""
+
+    @property
+    def kind(self) -> str:
+        """Returns the name of its kind, as the record on disk has it."""
+        return str(self.__struct_config__.tag)
+
+
+class Check(Struct, frozen=True):
+    """One declared check and its result: the number of rows that fail it.
+
+    `failing` is None if the check could not be run; `error` then gives the reason.
+    """
+
+    table: str
+    condition: str
+    rows: int
+    failing: int | None
+    error: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Returns True only if it ran and no row failed."""
+        return self.failing == 0
+
+
+class Difference(Struct, frozen=True):
+    """The difference of a table's served rows between two builds at equal offsets.
+
+    `rows_before` and `rows_after` count the rows compared; None: that side has no such table. They
+    leave out the `unsettled` rows, whose keys a compacted topic has written again since (law 5).
+
+    Appended rows have no keys. Each is added or removed as often as it occurs more or less often.
+
+    `changed_by_column` names the columns in which any row changed. `largest_relative_change` is
+    |after - before| / max(|before|, |after|) at most, so 1 is from or to nothing.
+
+    Columns of one side only, and retyped ones (old and new type), are no changed rows.
+    `incomparable` gives the reason if both sides have the table but no rows were compared.
+    """
+
+    table: str
+    rows_before: int | None
+    rows_after: int | None
+    added: int = 0
+    removed: int = 0
+    changed: int = 0
+    changed_by_column: Mapping[str, int] = field(default_factory=dict)
+    largest_relative_change: Mapping[str, float] = field(default_factory=dict)
+    unsettled: int = 0
+    columns_gone: tuple[str, ...] = ()
+    columns_new: tuple[str, ...] = ()
+    columns_retyped: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    incomparable: str = ""
+
+    @property
+    def compared(self) -> bool:
+        """Returns True if both sides have the table and its rows were compared."""
+        return (
+            self.rows_before is not None and self.rows_after is not None and not self.incomparable
+        )
+
+    @property
+    def equal(self) -> bool:
+        """Returns True if the rows were compared and neither rows nor columns differ."""
+        return self.compared and not (
+            self.added
+            or self.removed
+            or self.changed
+            or self.columns_gone
+            or self.columns_new
+            or self.columns_retyped
+        )
+
+    def share(self, rows: int) -> float:
+        """Returns `rows` as a share of the old rows; of an empty table any row is all of it."""
+        return rows / self.rows_before if self.rows_before else float(rows > 0)
+
+
+class OutcomeCount(Struct, frozen=True):
+    """The records of a topic with one outcome, counted on both sides.
+
+    `what` is duplicate, rejected, or rejected for one reason.
+    """
+
+    topic: str
+    what: str
+    before: int
+    after: int
+
+
+class Receipt(Struct, frozen=True):
+    """The proof in a promote's record.
+
+    `live_offsets` is None for the first build of a pipeline, which had nothing to hold. `code` and
+    `live_code` are the hashes of both builds' sources (`Birth.code_sha256`), between which the
+    code's diff was made. `base` is the base of a branch: up to its offsets the rows are another
+    build's. `tables_of` is the build that an overlay is of: nothing was replayed.
+    """
+
+    pipeline: str
+    build: str
+    version: str
+    candidate_offsets: Offsets
+    live_build: str | None
+    live_offsets: Offsets | None
+    checks: tuple[Check, ...] = ()
+    reasons: tuple[str, ...] = ()
+    first: bool = False
+    differences: tuple[Difference, ...] = ()
+    counts: tuple[OutcomeCount, ...] = ()
+    incomparable_topics: tuple[str, ...] = ()
+    code: str = ""
+    live_code: str | None = None
+    base: Base | None = None
+    tables_of: str | None = None
+
+
+class Switched(Struct, frozen=True):
+    """One pipeline's part in a switch: the rollout that ends with it, and its receipt."""
+
+    rollout: int
+    receipt: Receipt
 
 
 class Staged(JournalEvent, frozen=True, tag="staged"):
@@ -203,6 +326,40 @@ class Proved(JournalEvent, frozen=True, tag="proved"):
     causes: tuple[str, ...] = ()
     base: Base | None = None
     views: tuple[Check, ...] = ()
+
+
+class PipelineRetired(JournalEvent, frozen=True, tag="pipeline_retired"):
+    """The end of a pipeline's service: a new generation whose serving map is without it.
+
+    `build` served it last. It is kept for `kept_seconds`, so that an undo is a switch to it.
+    `names` are the tables and views that left, and `offsets` what readers saw of them at the yes.
+    """
+
+    pipeline: str
+    build: str
+    generation: int
+    serving: Mapping[str, str]
+    names: tuple[str, ...]
+    offsets: Offsets
+    kept_seconds: float
+    previous_generation: int | None = None
+
+    @property
+    def switched(self) -> tuple[()]:
+        """Nothing: no rollout ends with it."""
+        return ()
+
+
+class Paused(JournalEvent, frozen=True, tag="paused"):
+    """A pause: no job of the pipeline runs, and its tables serve as they are."""
+
+    pipeline: str
+
+
+class Resumed(JournalEvent, frozen=True, tag="resumed"):
+    """The end of a pause: the pipeline's jobs go on from their frontiers."""
+
+    pipeline: str
 
 
 Event = (

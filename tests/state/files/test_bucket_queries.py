@@ -36,7 +36,7 @@ from kappa.state.files.address import delete_file, read_file, write_file
 from kappa.state.frontier import Frontiers
 from kappa.state.journal.events import CaughtUp
 from kappa.state.journal.journal import Journal
-from kappa.state.kept import Kept, put_kept
+from kappa.state.kept_frontiers import Kept, put_kept
 from kappa.state.store import Store
 from kappa.tables.versions import files
 

@@ -17,9 +17,8 @@ from kappa.engine.write.maintenance import Maintenance
 from kappa.serving.query.query import answer
 from kappa.serving.query.reader import opened
 from kappa.state.build import put_birth, table_path
-from kappa.state.journal.events import Served
+from kappa.state.journal.events import Receipt, Served
 from kappa.state.journal.journal import Journal
-from kappa.state.journal.receipt import Receipt
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables.versions import files
