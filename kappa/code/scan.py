@@ -1,8 +1,8 @@
 """A module's source, taken apart into statements, names and imports.
 
-It shows which statement binds which name, what each import means, and which statements do something
-on mere import. A statement is in normal form: equal if a difference decides no row. Pure and
-static: nothing is run.
+The scan shows which statement binds which name, the meaning of each import, and which statements do
+something on mere import. A statement is in normal form: two normal forms are equal if their
+difference decides no row. Pure and static: nothing is run.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from kappa.code.sources import Find, SourceFile
 
-# They change nothing in a program: contexts follow from position, `kind` is the u of u"text".
+# These change nothing in a program: contexts follow from position, `kind` is the u of u"text".
 _IGNORED_FIELDS = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
-# Decorators that read no annotations. Any other may (pandas_udf does), so annotations count there.
+# Decorators that read no annotations. Others may (pandas_udf does): there annotations count.
 _BLIND_DECORATORS = frozenset(
     {
         "staticmethod",
@@ -32,7 +32,7 @@ _DECLARES_PIPELINE = frozenset({"kappa.pipeline", "kappa.declare.pipeline.pipeli
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """The meaning of an imported name: a module, or the `name` in one."""
+    """The meaning of an imported name: a module, or the `name` in a module."""
 
     module: str
     name: str | None = None
@@ -44,7 +44,7 @@ class Imported:
 def imported_by(
     node: ast.Import | ast.ImportFrom, source: SourceFile, find: Find
 ) -> Iterator[tuple[str, Imported]]:
-    """Yields the names that an import binds (`*` for all) and the meaning of each."""
+    """Yields the names that an import binds (`*` for all), and the meaning of each name."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             # `import a.b` binds a; `import a.b as c` binds a.b itself.
@@ -77,14 +77,14 @@ def absolute(module: str, level: int, source: SourceFile) -> str:
 
 
 def parents(module: str) -> Iterator[str]:
-    """Yields the packages that importing a module imports first, then the module itself."""
+    """Yields the packages that importing a module imports first, then the module."""
     parts = module.split(".")
     for depth in range(1, len(parts) + 1):
         yield ".".join(parts[:depth])
 
 
 def root(node: ast.AST) -> tuple[str, tuple[str, ...]] | None:
-    """Returns the name that a dotted expression begins with, and the attributes after it.
+    """Returns the name at the beginning of a dotted expression, and the attributes behind.
 
     Returns None if the expression does not begin with a name.
     """
@@ -112,7 +112,7 @@ class Statement:
 
 
 def normalized(node: ast.stmt, imports: Mapping[str, list[Imported]]) -> ast.stmt | None:
-    """Returns a statement in normal form, or None if nothing of it is left.
+    """Returns a statement in normal form, or None if nothing of the statement is left.
 
     `imports` are the meanings of the module's imported names.
     """
@@ -149,7 +149,7 @@ class _Normalizer(ast.NodeTransformer):
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt | None:
         self.generic_visit(node)
         if self._in_class:
-            # Data classes and the like read them.
+            # Data classes and the like read annotations.
             return node
         return (
             None
@@ -220,16 +220,16 @@ def _plain(value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class OwnNames:
-    """The project's own names in a module. A call of one on import may change others' values."""
+    """The project's own names in a module. A call of these names on import may change values."""
 
     defines: Mapping[str, tuple[Statement, ...]]
     imported: frozenset[str]
 
     def does_something(self, node: ast.stmt) -> bool:
-        """Returns True if importing runs more of this statement than the binding of a name.
+        """Returns True if an import runs more of this statement than the binding of a name.
 
-        Decorators and base classes of the project may keep a register. So may a call, unless it is
-        to a function of the same module that plainly changes nothing.
+        Decorators and base classes of the project may keep a register. So may a call, except of a
+        function of the same module that plainly changes nothing.
         """
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -343,9 +343,9 @@ class Module:
     """A module taken apart.
 
     `defines` has the statements that bind each name, in order. `imports` has the meanings of the
-    names that plain imports bind. `effects` are the statements that do something on import.
-    `stars` are the modules of which all names are imported. `loads` are the modules that importing
-    this one imports.
+    names that plain imports bind. `effects` are the statements that do something on import. `stars`
+    are the modules of which all names are imported. `loads` are the modules that an import of this
+    module imports.
     """
 
     source: SourceFile
@@ -463,7 +463,7 @@ def _names(node: ast.stmt, here: frozenset[str]) -> frozenset[str]:
 
 
 def _bound_by(node: ast.stmt, source: SourceFile, find: Find) -> set[str]:
-    """Returns the names that a statement binds in its module, in any branch of it."""
+    """Returns the names of the module that a statement binds, in any branch."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {node.name}
     bound: set[str] = set()

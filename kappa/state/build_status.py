@@ -1,18 +1,18 @@
 """The status of a running build, which processes leave for one another.
 
-- The beat is a file that a job touches each second, unless it is stopped or dead. A process that
-  was stopped, or waits for a disk that does not answer, is no dead one: its lock is held. The
-  supervisor sees that its beat has ended, and ends it.
-- The progress of a job within one slice is its step, and how many records it has read. The job
-  puts its step; each task that reads puts a count beside the file that it writes. All of it is for
-  people, but that a slice whose counts grow makes progress (`engine.slice_seconds`). A job that
-  begins a slice again counts anew.
-- A turn is asked of a build that rests: it is to fold up to the log's end now, once.
-- A job puts the reason for which it stopped for good, as it ends: a law did not hold, or the user
-  made a mistake, so that a restart would not help. It deletes the reason once it has started well.
-  A process that finds one does not start the job again by itself. The next `kappa up` does so,
+- The beat is a file that a job touches each second, unless the job is stopped or dead. A process
+  that was stopped, or waits for a disk that does not answer, is not dead, so the process still
+  holds the lock. The supervisor sees that the beat has ended, and ends the process.
+- The progress of a job within one slice is the current step, and how many records were read. The
+  job puts the step; each task that reads puts a count beside the file that the task writes. All
+  this is for people, except that a slice whose counts grow makes progress (`engine.slice_seconds`).
+  A job that begins a slice again counts anew.
+- A turn is asked of a build that rests: the build is to fold up to the log's end now, once.
+- A job that stops for good puts the reason as the job ends: a law did not hold, or the user made a
+  mistake, so a restart would not help. Once a job has started well, the job deletes the reason. A
+  process that finds a reason does not start the job again by itself. The next `kappa up` does so,
   once. A candidate that stopped has failed.
-- The check of a serving build's maintained views leaves its findings.
+- The check of a serving build's maintained views leaves the findings.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _TURNS = "run/turns"
 
 
 class Beat:
-    """The beat of one build's job, within a block, by a thread of its own."""
+    """The beat of a build's job, within a block, by a thread of its own."""
 
     def __init__(self, store: Store, build: str) -> None:
         self._store = store.local
@@ -69,13 +69,13 @@ class Beat:
     def _run(self) -> None:
         path = self._store.path(self._name)
         while not self._ends.wait(_BEAT_SECONDS):
-            # It takes no space of a full disk.
+            # A touch takes no space of a full disk.
             with suppress(OSError):
                 os.utime(path)
 
 
 def last_beat(store: Store, build: str) -> int | None:
-    """Returns when the job of a build has beaten last, in nanoseconds. None: it never did."""
+    """Returns the time of a job's last beat in nanoseconds since 1970, or None for no beat."""
     try:
         return Path(store.local.path(_beat_name(build))).stat().st_mtime_ns
     except OSError:
@@ -87,9 +87,10 @@ def _beat_name(build: str) -> str:
 
 
 class SliceProgress(Struct, frozen=True):
-    """The slice that a job folds now: the `slice`-th, from 0, of the `of` that its leg has.
+    """The slice that a job folds now: the `slice`-th, from 0, of the `of` slices of a leg.
 
-    `read` of its `offsets` records are read, so far or all of them; `step` is what the job does.
+    `read` of the slice's `offsets` records are read, so far or all of them; `step` is the job's
+    step.
     """
 
     leg: int
@@ -102,7 +103,7 @@ class SliceProgress(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """Returns it in a few words."""
+        """Returns the progress in a few words."""
         read = (
             f"{self.read:,} of {self.offsets:,} records read"
             if self.step == READING
@@ -115,16 +116,16 @@ _PROGRESS = Documents(SliceProgress, derived=True, synced=False)
 
 
 def watch_slice(store: Store, build: str, piece: Slice, of: int) -> Stopwatch:
-    """Returns a stopwatch for the folding of a slice, which puts each step as it begins."""
+    """Returns a stopwatch for the folding of a slice, which puts each step as the step begins."""
     begun = SliceProgress(piece.leg, piece.number, of, piece.distance, READING)
     name = f"{folder(build)}/{_PROGRESS_NAME}"
     return Stopwatch(lambda step: _PROGRESS.put(store.local, name, replace(begun, step=step)))
 
 
 def read_progress(store: Store, build: str, newest: Frontier | None) -> SliceProgress | None:
-    """Returns how far a build's job is in a slice that its `newest` frontier does not have yet.
+    """Returns the progress of a build's job in a slice that the `newest` frontier lacks.
 
-    Returns None if it folds none, or nobody knows.
+    Returns None if the job folds no slice, or if the progress is not known.
     """
     found = _PROGRESS.get(
         store.local, f"{folder(build)}/{_PROGRESS_NAME}", "the progress of a slice"
@@ -145,7 +146,7 @@ def records_read(store: Store, build: str) -> int:
 
 
 def counting(place: Path, name: str) -> Callable[[int], None]:
-    """Returns a function that puts how many records a task has read, beside its file."""
+    """Returns a function that puts the count of records read by a task, beside its file."""
     # Spark, Arrow and DuckDB take no file that begins so for data.
     path = place / f"_{name}{_COUNT_SUFFIX}"
     return lambda count: _put_count(path, count)
@@ -161,30 +162,30 @@ def _count(path: Path) -> int:
     try:
         return int(path.read_text(encoding="ascii"))
     except (OSError, ValueError):
-        # It is being written, or the slice has just ended.
+        # The count is being written, or the slice has just ended.
         return 0
 
 
 def ask_turn(store: Store, build: str) -> None:
-    """Asks the supervisor to let a build fold what there is; it may have been asked already."""
+    """Asks the supervisor to let a build fold to the log's end; a repeated ask changes nothing."""
     store.local.put_json(f"{_TURNS}/{build}", {}, synced=False)
 
 
 def turns_asked(store: Store) -> frozenset[str]:
-    """Returns the builds that were asked for."""
+    """Returns the builds whose turn was asked for."""
     return frozenset(name.rsplit("/", 1)[-1] for name in store.local.names(_TURNS))
 
 
 def end_turn(store: Store, build: str) -> None:
-    """Takes note that a build has begun its turn, or needs none."""
+    """Takes note that a build has begun the turn, or needs no turn."""
     store.local.delete(f"{_TURNS}/{build}")
 
 
 class Stopped(Struct, frozen=True):
     """The error that a job ended with, and when.
 
-    `cut` are the topics that have lost their ends, which the build has folded: its offsets of them
-    are not those of the log any more.
+    `cut` are the folded topics that have lost their ends: the build's offsets of these topics
+    differ from the log's.
     """
 
     message: str
@@ -195,7 +196,7 @@ class Stopped(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The error, with what to do now."""
+        """The error, with the user's next step."""
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
 
@@ -203,7 +204,7 @@ _STOPPED = Documents(Stopped, derived=True)
 
 
 def put_stopped(store: Store, build: str, error: KappaError) -> None:
-    """Puts the reason for which the job of a build has ended, in place of an earlier one."""
+    """Puts the reason why the job of a build has ended, in place of an earlier reason."""
     failpoint("stopped.before_put")
     _STOPPED.put(store, _stopped_name(build), _stopped(error))
     failpoint("stopped.after_put")
@@ -222,9 +223,9 @@ def ensure_not_stopped(store: Store, build: str) -> None:
 
 
 def comparable_now(store: Store, build: Birth, other: Birth) -> frozenset[str]:
-    """Returns the topics that both builds read, and that neither of them has read otherwise.
+    """Returns the topics that both builds read, and that neither build has read otherwise.
 
-    A topic that has lost its end is not the one any more that a build has folded before.
+    A topic that has lost its end is no longer the topic that a build has folded before.
     """
     stopped = (read_stopped(store, each.folded_by) for each in (build, other))
     return comparable_topics(build, other) - {
@@ -244,7 +245,7 @@ def _stopped_name(build: str) -> str:
 class ViewCheck(Struct, frozen=True):
     """A comparison of a build's maintained views with their texts, at these offsets.
 
-    `unlike` has a sentence for each view that is not its text, or that could not be compared.
+    `unlike` has a sentence for each view that differs from its text, or that could not be compared.
     """
 
     offsets: Offsets

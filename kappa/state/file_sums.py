@@ -6,11 +6,11 @@ sums that are still of use are joined into one record. Files of builds that were
 were recorded have none.
 
 A process checks a file once. A large file that one process has checked is not read again by others
-until the machine starts anew: `run/whole.json` has its size, its time and its sum. That document is
-derived: without it files are checked again. `kappa scrub` relies on neither.
+until the machine starts anew: `run/whole.json` has the file's size, time and sum. That document is
+derived: without it, files are checked again. `kappa scrub` relies on neither.
 
 A CRC of 32 bits finds each flipped bit and all damage within four bytes, and misses one in four
-billion of others. Nobody is kept from writing a file that fits: this is against rot, not malice.
+billion other changes. A person can still write a file that fits: sums are against rot, not malice.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from kappa.state.frontier import Frontier, Sum, Sums, frontier_records
 from kappa.state.store import Store
 
 _AT_ONCE = 1 << 20
-# Less is summed sooner than threads begin.
+# Fewer bytes are summed sooner than threads begin.
 _ALONE = 4 << 20
 # Disks answer several readers sooner than one, and CRCs are taken beside each other.
 _THREADS = min(4, os.cpu_count() or 1)
@@ -61,7 +61,7 @@ _JOINED = Documents(JoinedSums)
 
 
 def sums_records(store: Store, build: str) -> NumberedRecords[JoinedSums]:
-    """Returns the records of a build's joined sums: the newest counts."""
+    """Returns the stored records of a build's joined sums, of which the newest counts."""
     return NumberedRecords(
         store,
         f"{tables_folder(store, build)}/sums",
@@ -71,7 +71,7 @@ def sums_records(store: Store, build: str) -> NumberedRecords[JoinedSums]:
 
 
 def name_of(path: str | Path) -> str:
-    """Returns the name of a data file in sums: its table's and its own."""
+    """Returns the name of a data file in sums: the table's name and the file's own."""
     table, name = str(path).rsplit("/", 2)[1:]
     return f"{table}/{name}"
 
@@ -95,7 +95,7 @@ def sum_of(address: str | Path, *, from_disk: bool = False) -> Sum:
 
 
 def summed(paths: Iterable[Path], take: Callable[[Path], Sum | None]) -> dict[Path, Sum | None]:
-    """Returns what `take` returns for each path, beside each other if the files are large."""
+    """Returns the answer of `take` for each path, computed in threads if the files are large."""
     paths = list(paths)
     if sum(_size(path) for path in paths) < _ALONE:
         return {path: take(path) for path in paths}
@@ -108,7 +108,7 @@ _PUT: dict[str, Sum] = {}
 
 
 def note_put_file(url: str, path: Path) -> None:
-    """Notes the sum of a file that is put to a bucket next. Raises OSError."""
+    """Notes the sum of a file that will be put to a bucket next. Raises OSError."""
     if is_bucket(url):
         _PUT[url] = sum_of(path)
         for oldest in list(_PUT)[:-_MOST_PUT]:
@@ -129,8 +129,8 @@ def _sum_in_bucket(url: str) -> Sum:
 def sums_in_bucket(root: str, urls: Iterable[str]) -> Sums:
     """Returns the sums of files that this build's job has just committed to a bucket.
 
-    Those that this host has put are known; what delta-rs and Spark have put is read back, beside
-    each other. Raises Damaged if one is gone.
+    The sums of files that this host has put are known. Files that delta-rs and Spark have put are
+    read back, several at the same time. Raises Damaged if a file is gone.
     """
 
     def found(url: str) -> tuple[str, Sum]:
@@ -147,7 +147,7 @@ def sums_in_bucket(root: str, urls: Iterable[str]) -> Sums:
 
 
 def new_sums(paths: Iterable[Path]) -> Sums:
-    """Returns the sums of files that were just written. Raises Damaged if one is gone."""
+    """Returns the sums of files that were just written. Raises Damaged if a file is gone."""
     try:
         found = summed(paths, sum_of)
     except OSError as error:
@@ -160,7 +160,7 @@ def new_sums(paths: Iterable[Path]) -> Sums:
 
 
 class RecordedSums:
-    """The sums of one build's files, as far as they were read."""
+    """The sums of a build's files, as far as the sums were read."""
 
     def __init__(self, store: Store, build: str) -> None:
         """Reads nothing yet."""
@@ -174,7 +174,7 @@ class RecordedSums:
         self._known: dict[str, Sum] = {}
 
     def of(self, names: Iterable[str]) -> Sums:
-        """Returns the sums of these files, without those that have none."""
+        """Returns the sums of these files, without files that have no sum."""
         wanted = set(names)
         # Frontiers first: those that are deleted meanwhile have been joined by then. A reader of
         # each slice finds the next one without a list of all; in a bucket it has the one pinned.
@@ -191,13 +191,13 @@ class RecordedSums:
         return self._known
 
     def take(self, frontier: Frontier) -> None:
-        """Takes the sums of a frontier that was read already."""
+        """Takes the sums of a frontier that the caller has read."""
         self._known.update(frontier.sums)
         if frontier.number == self._last_read + 1:
             self._last_read = frontier.number
 
     def join(self, there: Container[str]) -> None:
-        """Joins the sums of the files that are there into a record, if the last one has others.
+        """Joins the sums of the files in `there` into a record, unless the last record has them.
 
         Raises Damaged if a record that was newer is gone.
         """
@@ -229,7 +229,7 @@ class RecordedSums:
 
     def _read_frontiers(self) -> None:
         def sums(number: int) -> Sums:
-            # One that is damaged is for `kappa doctor`; the newest one refuses its readers.
+            # A damaged frontier is for `kappa doctor`; a damaged newest frontier refuses readers.
             with suppress(Damaged):
                 found = self._frontiers.get(number)
                 return {} if found is None else found.sums
@@ -242,9 +242,9 @@ class RecordedSums:
 
 
 def join_sums(store: Store, build: str, recorded: RecordedSums | None = None) -> None:
-    """Joins the sums of the files that are there, so that frontiers may be deleted.
+    """Joins the sums of the existing files, so that frontiers may be deleted.
 
-    The caller holds the build's lock, and may have read the sums that are `recorded`.
+    The caller holds the build's lock, and may pass the sums that are already `recorded`.
     """
     tables = store.address(f"{tables_folder(store, build)}/tables")
     there = {name_of(each.address) for each in entries_at(tables) if not each.is_folder}
@@ -264,7 +264,7 @@ def _forget(handle: int) -> None:
 
 
 class RememberedFiles(Struct, frozen=True):
-    """The large files that were checked since the machine was started: size, time and CRC."""
+    """The large files that were checked since the machine started: size, time and CRC."""
 
     boot: str
     files: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
@@ -287,7 +287,7 @@ def are_checked(store: Store, paths: Iterable[str]) -> bool:
 
 
 def note_whole(store: Store, paths: Iterable[str]) -> None:
-    """Notes that this process has read these files as they were written."""
+    """Notes that this process has found these files intact."""
     found = _checked(store).paths
     if len(found) > _MOST_CHECKED:
         found.clear()
@@ -304,10 +304,10 @@ def ensure_whole(
 ) -> None:
     """Checks the files of a build that this process has not checked yet.
 
-    Raises Damaged, naming it, if one is not as it was written. Files without a sum pass; one that
-    is gone is for its reader to notice. Files of a bucket are checked where they are read whole: in
-    their `copies` on this host, once they are fetched. What reads parts of them checks none. The
-    sums of the frontier that is `pinned` need not be read again.
+    Raises Damaged, which names the first file that is not as it was written. Files without a sum
+    pass; a missing file is left to its reader. Files of a bucket are checked only where they are
+    read whole: in the `copies` on this host, once fetched. A reader of parts of files checks none.
+    The sums of the `pinned` frontier need not be read again.
     """
     if copies is None and not store.is_on_disk:
         return
@@ -341,7 +341,7 @@ def ensure_archived_whole(
 ) -> None:
     """Checks the files of an archive, which has these sums, as `ensure_whole` does.
 
-    Files of a bucket without copies on this host are fetched for it.
+    Files of a bucket without copies on this host are fetched for the check.
     """
     new = [path for path in paths if not are_checked(store, (path,))]
     found = _different(store, sums, new, copies)
@@ -353,7 +353,7 @@ def ensure_archived_whole(
 def _different(
     store: Store, sums: Sums, paths: Sequence[str], copies: Callable[[str], str] | None
 ) -> tuple[str, str] | None:
-    """Returns the first file that is not as it was written, and why; notes the others as whole."""
+    """Returns the first damaged file and the reason; notes the other files as whole."""
     recorded = {path: sums[name] for path in paths if (name := name_of(path)) in sums}
     remembered = _remembered(store, recorded) if store.is_on_disk else set()
     new = recorded.keys() - remembered
@@ -372,7 +372,7 @@ def _different(
 
 
 def difference(recorded: Sum, found: Sum | None) -> str:
-    """Returns what is wrong with a file, in words."""
+    """Returns the damage of a file, in words."""
     if found is None:
         return "is gone"
     (size, crc), (size_now, crc_now) = recorded, found
@@ -401,7 +401,7 @@ def _sum_if_there(address: str | Path) -> Sum | None:
 
 
 def _remembered(store: Store, recorded: Mapping[str, Sum]) -> set[str]:
-    """Returns the files that another process has checked since the machine was started."""
+    """Returns the files that another process has checked since the machine started."""
     large = {path: each for path, each in recorded.items() if each[0] >= _LARGE}
     known = _read_remembered(store).files if large else {}
     return {

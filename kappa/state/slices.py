@@ -24,7 +24,7 @@ _CUTS_NAME = "cuts.json"
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The rows between two vectors; `number` counts within its leg, from 0."""
+    """The rows between two vectors; `number` counts within the leg, from 0."""
 
     leg: int
     number: int
@@ -38,7 +38,7 @@ class Slice:
 
 
 def even_ends(start: Offsets, end: Offsets, pieces: int) -> tuple[Offsets, ...]:
-    """Returns the ends of so many slices of `[start, end)`, partitions moving together.
+    """Returns the ends of `pieces` slices of `[start, end)`, whose partitions move together.
 
     Some slices are empty if there are more slices than offsets.
     """
@@ -67,7 +67,7 @@ def snapped_ends(start: Offsets, ends: Sequence[Offsets], bounds: BoundsOf) -> t
 
 
 def _nearest(bounds: Sequence[int], to: int, reach: int) -> int:
-    """Returns the bound that is nearest to an offset, or the offset if none is within reach."""
+    """Returns the bound nearest to an offset, or the offset if no bound is within reach."""
     found = min(bounds, key=lambda bound: abs(bound - to), default=to)
     return found if abs(found - to) <= reach else to
 
@@ -77,9 +77,9 @@ def random_ends(
 ) -> tuple[Offsets, ...]:
     """Returns the ends of the slices of `[start, end)`, cut at random.
 
-    Each partition advances at its own pace. At most `most` slices are cut, and one more that is
-    empty. With `small`, the first slice and about every other one spans at most so many offsets per
-    partition.
+    Each partition advances at its own pace. At most `most` slices are cut, and an additional empty
+    slice. With `small`, the first slice and about every other slice spans at most that many offsets
+    per partition.
     """
     slices = draw.randint(2, most)
     ways = {
@@ -117,8 +117,8 @@ def random_ends(
 def cut(leg: int, start: Offsets, end: Offsets, *, at_most: int) -> Iterator[Slice]:
     """Cuts `[start, end)` into contiguous slices of at most about `at_most` offsets.
 
-    Partitions move together: each gets a share proportional to what it still has, so that all of
-    them end with the last slice. Yields nothing if the range is empty.
+    Partitions move together: each gets a share proportional to the remaining offsets, so that all
+    partitions end with the last slice. Yields nothing if the range is empty.
     """
     before = start
     for number, after in enumerate(even_ends(start, end, -(-end.distance(start) // at_most))):

@@ -18,9 +18,9 @@ SINCE, NUMBER = "_since", "_number"
 
 
 class TableBirth(Struct, frozen=True):
-    """A table as a build makes it.
+    """A table as a build makes the table.
 
-    Columns are (name, Spark's simple type), with the hidden ones (leading underscore) included.
+    Columns are (name, Spark's simple type), hidden columns (leading underscore) included.
     """
 
     name: str
@@ -51,7 +51,7 @@ class TableBirth(Struct, frozen=True):
     def row_keys(self) -> tuple[str, ...]:
         """Returns the columns that identify a stored row.
 
-        Those are the keys, or the place of a view's row among those that it belongs to.
+        These are the keys, or the place of a view's row among the rows that belong together.
         """
         return (*self.by, NUMBER) if self.by and not self.keys else self.keys
 
@@ -62,17 +62,17 @@ class TableBirth(Struct, frozen=True):
 
     @property
     def only_grows(self) -> bool:
-        """Returns True if rows are only ever added to it."""
+        """Returns True if rows are only ever added to the table."""
         return not self.row_keys and self.latest is None and self.expiry is None
 
     @property
     def hides_rows(self) -> bool:
-        """Returns True if it may contain rows that readers do not see, marked by DELETED."""
+        """Returns True if the table may contain rows, marked by DELETED, hidden from readers."""
         return any(name == DELETED for name, _ in self.columns)
 
     @property
     def folds(self) -> dict[str, Fold]:
-        """Returns the fold of each served column that has one."""
+        """Returns the fold of each served column that has a fold."""
         return {
             name: fold_of(kind, column, self.options.get(name, {}))
             for name, (kind, column) in self.fold.items()
@@ -80,9 +80,9 @@ class TableBirth(Struct, frozen=True):
 
     @property
     def compared(self) -> tuple[tuple[str, str], ...]:
-        """Returns the served columns, and the hidden ones that a comparison of values needs.
+        """Returns the served columns, and the hidden columns that a comparison of values needs.
 
-        Those bound how far apart approximate values may be.
+        The hidden columns bound how far apart approximate values may be.
         """
         beside = {each for name, fold in self.folds.items() for each in fold.compared(name)}
         return tuple(
@@ -91,7 +91,7 @@ class TableBirth(Struct, frozen=True):
 
     @property
     def is_combined(self) -> bool:
-        """Returns True if one of its folds cannot be expressed by a merge."""
+        """Returns True if a fold of the table cannot be expressed by a merge."""
         return any(fold.is_combined for fold in self.folds.values())
 
     def exactness(self, column: str) -> Exactness:

@@ -132,8 +132,8 @@ class BucketControl:
     def _ensure_conditions_hold(self, same_claim: bytes) -> None:
         """Raises SettingsError if the server ignores the conditions of a put.
 
-        With such a server, a put that should have one winner would have two. The claim is there,
-        with other bytes and another tag than those of the test.
+        Then a put that should have one winner would have two. The claim is there, with other bytes
+        and another tag than this test's.
         """
         if any(self._bucket.put_over(NAME, same_claim, tag) for tag in (None, _NO_TAG)):
             self.release()
@@ -146,8 +146,8 @@ class BucketControl:
     def _ensure_deleted_names_are_free(self, name: str) -> None:
         """Raises SettingsError if the server refuses a conditional put of a name that was deleted.
 
-        With such a server, no job could commit again where it has taken back a dead job's commit.
-        `name` is the name of no object.
+        Then no job could commit again where it has taken back a dead job's commit. `name` is the
+        name of no object.
         """
         self._bucket.put_over(name, b"1", None)
         self._bucket.delete([name])

@@ -1,10 +1,10 @@
 """The journal: numbered records of what was decided and observed, and by whom.
 
-The package decides nothing: a rollout's state is a fold of its records (replay/rollout). Read its
+The package decides nothing: a rollout's state is a fold of the journal (replay/rollout). Read the
 files in this order:
 
-- events: what each kind of record says, with the findings of a verification and the receipt of a
-  switch
-- journal: a numbered record, how one is appended, and the view by which a process reads each once
+- events: the content of each kind of record, with the findings of a verification and the receipt of
+  a switch
+- journal: a numbered record, the way to append a record, and the view that reads each record once
 - projections: holds, pauses, retirements and numbers of rollouts, as the records make them
 """

@@ -4,7 +4,7 @@ Each is a fold of the records, and is decided in this one place, so that no two 
 
 - The hold is the record that keeps a build's frontier still. The promote
   (replay/rollout/promote.py) opens holds, and the publisher (kappa/engine/write/publisher.py)
-  answers them. A Held record that names the live build opens a hold. A later record ends the hold:
+  answers holds. A Held record that names the live build opens a hold. A later record ends the hold:
   a Released that names the hold, or any end of the hold's rollout. Rollouts that are promoted
   together are held together: a record that ends the hold of one rollout ends the holds of all.
 - A pause of a pipeline ends with a Resumed, or with the last build of a pipeline that was retired
@@ -41,7 +41,7 @@ from kappa.state.journal.journal import JournalRecord
 def hold_after(
     hold: JournalRecord | None, record: JournalRecord, build: str
 ) -> JournalRecord | None:
-    """Returns the hold of `build` after one more record; `hold` is the one before it."""
+    """Returns the hold of `build` after one more record; `hold` is the hold before the record."""
     match record.event:
         case Held(build=held) if held == build:
             return record
@@ -70,9 +70,10 @@ def _held(hold: JournalRecord) -> Held:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A pause: when it began, and who asked for it.
+    """A pause: when the pause began, and who asked for it.
 
-    `kept` is the build of a pipeline that was retired in its pause, while an undo may want it.
+    `kept` is the build of a pipeline that was retired during a pause, while an undo may want the
+    build.
     """
 
     at: str
@@ -89,7 +90,7 @@ Pauses = Mapping[str, Pause]
 
 
 def paused_after(pauses: Pauses, record: JournalRecord) -> Pauses:
-    """Returns the pauses by pipeline after one more record; `pauses` are those before it."""
+    """Returns the pauses by pipeline after one more record; `pauses` are the pauses before."""
     match record.event:
         case Paused(pipeline=pipeline):
             return {**pauses, pipeline: Pause(record.at, record.by)}
@@ -100,7 +101,7 @@ def paused_after(pauses: Pauses, record: JournalRecord) -> Pauses:
         case Served(serving=serving) if any(
             each.kept and name in serving for name, each in pauses.items()
         ):
-            # It was undone, and is as it was.
+            # The retirement was undone: the pipeline is as before.
             return {
                 name: replace(each, kept=None) if name in serving else each
                 for name, each in pauses.items()
@@ -117,7 +118,7 @@ def _without(pauses: Pauses, *pipelines: str) -> Pauses:
 
 @dataclass(frozen=True, slots=True)
 class Retirement:
-    """A pipeline that does not serve any more; `kept`: its last build can serve again."""
+    """A pipeline that serves no more; with `kept`, the last build can serve again."""
 
     event: PipelineRetired
     at: str
@@ -138,7 +139,7 @@ class Retirement:
 
     @property
     def way_back(self) -> str:
-        """Returns what to type so that it serves again."""
+        """Returns the command by which the pipeline serves again, in words."""
         name = self.event.pipeline
         if not self.kept:
             return f"its data are deleted; to replay it: kappa deploy {name}"
@@ -150,7 +151,7 @@ Retirements = Mapping[str, Retirement]
 
 
 def retired_after(retirements: Retirements, record: JournalRecord) -> Retirements:
-    """Returns the retirements by pipeline after one more record, of those before it."""
+    """Returns the retirements by pipeline after one more record, from the retirements before."""
     match record.event:
         case PipelineRetired() as event:
             return {**retirements, event.pipeline: Retirement(event, record.at, record.by)}
@@ -166,7 +167,7 @@ def retired_after(retirements: Retirements, record: JournalRecord) -> Retirement
 
 
 def rollout_id(record: JournalRecord) -> int | None:
-    """Returns the number of the record that began this record's rollout. None: it has none."""
+    """Returns the number of the record that began this record's rollout, or None for no rollout."""
     if isinstance(record.event, Staged | SwitchAsked):
         return record.number
     id_: int | None = getattr(record.event, "rollout", None)
@@ -174,11 +175,11 @@ def rollout_id(record: JournalRecord) -> int | None:
 
 
 def begun_after(begun: tuple[int, ...], record: JournalRecord) -> tuple[int, ...]:
-    """Lists the records that begin a rollout, after one more; `begun` are those before it."""
+    """Lists the records that begin a rollout, after one more record; `begun` is the list before."""
     return (*begun, record.number) if isinstance(record.event, Staged | SwitchAsked) else begun
 
 
 def rollout_number(record: JournalRecord, begun: Sequence[int]) -> int | None:
-    """Returns the number, 1, 2, 3, of a record's rollout; `begun` are all beginnings up to it."""
+    """Returns the number, 1, 2, 3, of a record's rollout; `begun` are all beginnings until then."""
     id_ = rollout_id(record)
     return None if id_ is None else bisect_right(begun, id_)
