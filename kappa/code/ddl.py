@@ -40,7 +40,7 @@ _SCALARS: dict[str, T.DataType] = {
     "timestamp": T.TimestampType(),
     "binary": T.BinaryType(),
 }
-# The one function by which PySpark reads such a text; it has no public name.
+# The function by which PySpark reads DDL texts; it has no public name.
 _READER = "_parse_datatype_string"
 _ask_spark: Callable[[str], T.DataType] = vars(pyspark.sql.udf)[_READER]
 
@@ -63,7 +63,7 @@ def read_type(text: str) -> T.DataType:
     except DeclarationError:
         columns = _columns(text)
     if not columns or any(column.default is not None for column in columns):
-        # Every public way to ask for the context starts one.
+        # Every public way to ask for the context starts a context.
         if SparkContext._active_spark_context is not None:  # noqa: SLF001
             return _ask_spark(text)
         raise ValueError(

@@ -39,11 +39,11 @@ from kappa.state.store import open_store
 
 # A line of a program's stderr that begins so is for the caller's `say`.
 PROGRESS = "kappa progress: "
-# One that begins so names the pipeline whose own time begins.
+# A line that begins so names the pipeline whose own time begins.
 BEGINS = "kappa begins: "
 # A quiet machine takes six seconds to start Spark.
 _START_SECONDS = 240.0
-# Most that one pipeline takes of a program's own process.
+# The most bytes that a pipeline takes of a program's own process.
 _MEMORY = 4 << 30
 # How many last lines of stderr are kept for the error about a child that gives no answer.
 _KEPT_LINES = 50
@@ -93,7 +93,7 @@ def ask(
             if ran.is_late:
                 children.end()
             elif not is_over and not ran.is_done:
-                # A spare ends with its supervisor, whatever it is doing.
+                # A spare ends with its supervisor, even in the middle of a task.
                 if children.give_up_spare():
                     continue
                 last = (ran.lines or [f"it ended{child.exit_code()} and said nothing"])[-1]
@@ -269,7 +269,7 @@ class _Child:
             # The child may take no more tasks.
             with suppress(OSError):
                 stream.close()
-        # The JVM may still write; the next process removes what is left then.
+        # The JVM may still write; the next process removes the files that are left then.
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -288,7 +288,7 @@ class _Started(_Child):
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            # Else a project's file named like a library hides it from Spark's workers.
+            # Else a project's file named like a library hides the library from Spark's workers.
             env={**os.environ, "PYTHONSAFEPATH": "1", "TMPDIR": str(folder)},
         )
         assert self._process.stdin is not None

@@ -177,7 +177,7 @@ class NumberedRecords(Generic[_Record]):
         self.made_anew = made_anew
         # The number and the seal of the record that was read or put last.
         self._last: tuple[int, str] = (0, "")
-        # No record up to this one is missing.
+        # No record up to this number is missing.
         self._whole = 0
         # The number of the newest that was found.
         self._newest = 0
@@ -275,7 +275,7 @@ class NumberedRecords(Generic[_Record]):
     def last(self) -> tuple[int, _Record] | None:
         """Returns the newest number and its record, or None if no record exists."""
         noted = self.noted()
-        # The newest is never deleted but for a newer one: the list begins with it.
+        # The newest record is deleted only after a newer one: the list begins with that record.
         numbers = (self._newest > 1 and self.numbers(after=self._newest - 1)) or self.numbers()
         while numbers:
             newest = numbers[-1]

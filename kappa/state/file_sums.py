@@ -39,7 +39,7 @@ from kappa.state.store import Store
 _AT_ONCE = 1 << 20
 # Fewer bytes are summed sooner than threads begin.
 _ALONE = 4 << 20
-# Disks answer several readers sooner than one, and CRCs are taken beside each other.
+# Disks serve several readers sooner than a single reader, and CRCs are computed in parallel.
 _THREADS = min(4, os.cpu_count() or 1)
 _MOST_PUT = 10_000
 _REMEMBERED = "run/whole.json"
@@ -176,8 +176,8 @@ class RecordedSums:
     def of(self, names: Iterable[str]) -> Sums:
         """Returns the sums of these files, without files that have no sum."""
         wanted = set(names)
-        # Frontiers first: those that are deleted meanwhile have been joined by then. A reader of
-        # each slice finds the next one without a list of all; in a bucket it has the one pinned.
+        # Frontiers first: a frontier that is deleted meanwhile was joined before. A reader of
+        # each slice finds the next frontier without a list; in a bucket it has the pinned frontier.
         first = (self._read_next,) if self._store.is_on_disk else ()
         for read in (*first, self._read_frontiers, self._read_joined):
             if not self._known.keys() >= wanted:

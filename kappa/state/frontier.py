@@ -25,7 +25,7 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.witness import Witnesses
 
-# The bytes of a file and their CRC; and those of a build's files, as `TABLE/FILE`.
+# The size of a file in bytes and its CRC; and the sums of a build's files, by `TABLE/FILE`.
 Sum = tuple[int, int]
 Sums = Mapping[str, Sum]
 

@@ -95,7 +95,7 @@ class Lock:
         try:
             before = self._try_lock(handle)
         except BaseException:
-            # An open handle would keep the lock, with nobody to release it.
+            # An open handle would keep the lock, with nobody to release the lock.
             os.close(handle)
             raise
         self._file = handle

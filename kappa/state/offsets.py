@@ -19,7 +19,7 @@ class Offsets:
     A vector is immutable by convention, and equal by value.
     """
 
-    # Not by a dataclass: records would have it in msgspec's form (kappa/state/documents.py).
+    # Not a dataclass, whose form in records would be msgspec's (kappa/state/documents.py).
     __slots__ = ("next",)
     __hash__ = None  # type: ignore[assignment]  # mappings have none
     next: Mapping[str, Mapping[int, int]]

@@ -91,7 +91,7 @@ def random_ends(
     ends = [
         _vector({part: way[number] for part, way in ways.items()}) for number in range(slices - 1)
     ]
-    # A slice that ends at the end of the one before is empty.
+    # A slice that ends where the slice before ends is empty.
     repeated = draw.randrange(len(ends))
     ends = [*ends[: repeated + 1], *ends[repeated:], end]
     if not small:

@@ -12,8 +12,8 @@ from kappa.declare.folds.fold import Fold, Option
 from kappa.declare.folds.registry import fold_of
 from kappa.declare.options import DELETED, Thresholds
 
-# A maintained view's own columns: the offsets that its build had folded when a row changed last,
-# and the number of a row without keys among those that belong together.
+# A maintained view's own columns: the offsets that the build had folded when a row changed last,
+# and the number of a row without keys among the rows that belong together.
 SINCE, NUMBER = "_since", "_number"
 
 
@@ -31,20 +31,20 @@ class TableBirth(Struct, frozen=True):
     latest: str | None = None
     checks: tuple[str, ...] = ()
     thresholds: Thresholds = field(default_factory=Thresholds)
-    # If the table is folded by a step: the columns of the rows that the step gets.
+    # Of a table that is folded by a step: the columns of the rows that the step gets.
     steps_over: tuple[tuple[str, str], ...] = ()
-    # Served column -> the fold's options, if it has any.
+    # Served column -> the fold's options, if any.
     options: Mapping[str, Mapping[str, Option]] = field(default_factory=dict)
-    # Served column -> the type of the values in its sketch, which its own type does not show.
+    # Served column -> the type of the values in the sketch, which the column's type hides.
     sketched: Mapping[str, str] = field(default_factory=dict)
-    # If it is a maintained view: its query, the tables that this reads, maintained views among
-    # them, and the columns by which its rows belong together.
+    # Of a maintained view: the query, the tables and maintained views that the query reads,
+    # and the columns by which rows belong together.
     view: str | None = None
     reads: tuple[str, ...] = ()
     by: tuple[str, ...] = ()
-    # If its rows are those of a file: the SHA-256 of that.
+    # Of a table with the rows of a file: the file's SHA-256.
     file: str | None = None
-    # If its rows expire.
+    # Of a table whose rows expire.
     expiry: Expiry | None = None
 
     @property

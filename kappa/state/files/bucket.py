@@ -54,7 +54,7 @@ _REGION = "us-east-1"
 # The longest time between two attempts.
 _LONGEST_PAUSE = timedelta(seconds=2)
 _PAUSE_SECONDS = 0.2
-AT_ONCE = 1_000  # what one request deletes
+AT_ONCE = 1_000  # objects that a request deletes
 # Bytes that arrive within one request's time on a slow network.
 _PIECE = 8 << 20
 # The length of bucket names (docs.aws.amazon.com, "Bucket naming rules").
@@ -71,10 +71,10 @@ _ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 # As obstore quotes an error of `keys_for_requests`.
 _NO_KEYS = re.compile(r"credential provider: KappaError: (.*?)(?: \(|\n)")
-# As reqwest calls an answer whose connection ends too early, and obstore one that is late.
+# reqwest's words for an answer whose connection ends too early, and obstore's for a late answer.
 _NO_ANSWER = ("request or response body error", "kind: Timeout")
 _NO_BUCKET, _NO_OBJECT = "NoSuchBucket", "NoSuchKey"
-# The last one is versitygw's own.
+# The last code is versitygw's own.
 _REFUSED = {
     *("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"),
     *("InvalidToken", "XAdminUserNotFound"),
@@ -137,7 +137,7 @@ class Bucket:
                 hint="set storage.endpoint in kappa.toml to that URL, or unset the variable",
             )
         self.url, self.storage = found[0], storage
-        # Called with a name before each request that changes its object.
+        # Called with a name before each request that changes the object of that name.
         self.before_change: Callable[[str], None] = lambda _name: None
         self._bucket = found["bucket"]
         self.endpoint = _endpoint_of(storage, self._bucket)

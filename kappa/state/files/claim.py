@@ -31,11 +31,11 @@ from kappa.base.process import boot, machine
 from kappa.state.files.bucket import Bucket
 
 NAME = "claim.json"
-# On the host itself: the id of its claim.
+# The file on the host itself that has the id of the host's claim.
 _OWN = "run/claim"
 # Of no object.
 _NO_TAG = '"0"'
-# Readers anywhere may pin what they read, and let it go.
+# Readers anywhere may pin snapshots, and let them go.
 _ANYBODYS = ("leases/",)
 
 

@@ -135,8 +135,8 @@ class DiskObjects:
         """Waits until an object's name survives a power loss, whoever has put the object.
 
         A process that puts an object syncs the object's name a moment after others can read the
-        object. In folders whose names are numbers, put in order, one wait covers all names up to
-        the number. Later waits for these names are one look in memory.
+        object. In folders whose names are numbers, put in order, a wait covers all names that are
+        there. Later waits for these names are a look in memory.
         """
         path = self.folder / name
         if not self._syncs or path.name <= self._last.get(path.parent, ""):
@@ -208,7 +208,7 @@ class DiskObjects:
 
 
 def _cannot(what: str, name: str, error: Exception) -> KappaError:
-    # An unfinished file's name is another one each time.
+    # An unfinished file has another name each time.
     return KappaError(
         f"could not {what} {name}: {_reason(error)}",
         hint="see whether the disk is full or the folder may be written",

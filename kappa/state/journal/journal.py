@@ -92,7 +92,7 @@ class Journal:
         except KappaError as error:
             if not self._may_be_put(record):
                 raise
-            # Whoever repeats an undo takes it back.
+            # A repeated undo would take the first undo back.
             raise KappaError(
                 f"{error.message}; the record holds if it is there, and a power loss may take it",
                 hint="see kappa history before you type this again",

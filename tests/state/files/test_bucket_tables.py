@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 from between import Between
 from changing import RECENT, SOURCES, TOTALS, FoldedBuild, some_rows
-from object_store import ObjectStore
 from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
 from kappa import View
@@ -44,21 +42,10 @@ from kappa.tables.unneeded import delete_unneeded
 from kappa.tables.versions import files, mark_of
 from kappa.tables.views.births import view_births
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("new_connections")]
 
 MARK = Mark("b", "t", 1, 1, Offsets(), Offsets())
 BIRTH = TableBirth("t", (("k", "string"), ("n", "bigint")), keys=("k",), fold={"n": ("sum", "n")})
-
-
-@pytest.fixture(autouse=True)
-def new_connections() -> None:
-    """Connections of earlier tests know no bucket of this one."""
-    opened._idle.clear()
-
-
-@pytest.fixture
-def store(object_store: ObjectStore, between: Between, tmp_path: Path) -> Store:
-    return Store(object_store.new_root(), storage=between.storage, local=tmp_path / "local")
 
 
 def made(store: Store) -> StoredTable:
@@ -238,10 +225,7 @@ def test_rows_that_are_gone_leave_the_files(any_store):
     assert stored(built) == sorted(row["k"] for row in rows[9:])
 
 
-def test_upkeep_between_slices_costs_a_few_requests_however_many_slices_were_before(
-    object_store, between, tmp_path
-):
-    store = Store(object_store.new_root(), storage=between.storage, local=tmp_path / "local")
+def test_upkeep_between_slices_costs_a_few_requests_however_many_slices_were_before(store, between):
     with closing(FoldedBuild(store, "b", (TOTALS, REJECTS_BIRTH), lambda: 1_000.0)) as built:
         costs = [upkeep_after(slices, store, built, between) for slices in (1, 10, 60)]
 
@@ -300,7 +284,6 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 
 def test_a_view_is_its_query_by_each_way(any_store: Store, apart: set[str]) -> None:
-    opened._idle.clear()
     draw, seen = random.Random(5), 0
     tables = (*SOURCES, *VIEWS, REJECTS_BIRTH)
     with closing(FoldedBuild(any_store, "b", tables, lambda: 1_000.0)) as built:

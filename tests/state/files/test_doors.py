@@ -111,12 +111,6 @@ LARGE = bytes(11 * 2**20)
 SERVED = Served(1, 1, {"p": "b"}, Receipt("p", "b", "v", AT, None, None, first=True))
 
 
-@pytest.fixture
-def store(object_store: ObjectStore, between: Between, tmp_path: Path) -> Store:
-    """A store behind a proxy."""
-    return Store(object_store.new_root(), storage=between.storage, local=tmp_path / "local")
-
-
 @dataclass(frozen=True)
 class Door:
     """An act that puts something, and what is there after it; whose answer to what is lost."""
